@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _STEP = 1e-6  # of a component's spread, for slopes
 _LARGE_STEP = 0.03  # for a score with stairs, or where the small step moves nothing
 _INWARD = 0.05
+_FLAT = 1e-9  # of a slope's square: a direction that leads nowhere
 _COLUMNS = 48  # components whose slopes are taken at once
 _MOST_ALONE = 4  # how many components take such a value one at a time
 # Parts of the step that would reach zero if the score were straight; a little more than the whole step
@@ -31,7 +32,8 @@ class Steering:
     """The search for one score.
 
     Attributes:
-        evaluate: maps points (B, n) to scores (B,); it may record what else it sees at them.
+        evaluate: points (B, n) to scores (B, 1 + G): the score, and how far they are inside of each of G
+            conditions without which there is no score. It also notes whatever else it sees at them.
         inside: moves points to where they are allowed.
         spreads: (n,) the usual distance between values of a component.
         values: numbers that components may be compared with.
@@ -45,11 +47,12 @@ class Steering:
     generator: np.random.Generator
     best: Array = field(default_factory=lambda: np.zeros(0))
     score: float = -np.inf
+    guards: Array = field(default_factory=lambda: np.zeros(0))
 
     def start(self, points: Array, scores: Array) -> None:
-        """Begin at the best of some points."""
-        best = int(np.argmax(scores))
-        self.best, self.score = points[best], float(scores[best])
+        """Begin at the best of some points, whose scores are as `evaluate` gives them."""
+        best = int(np.argmax(scores[:, 0]))
+        self.best, self.score, self.guards = points[best], float(scores[best, 0]), scores[best, 1:]
 
     def round(self, *, thorough: bool = False) -> bool:
         """Take slopes at the best point and try steps along them; return whether a better point was found.
@@ -72,10 +75,9 @@ class Steering:
     def _try(self, points: Array) -> bool:
         points = self.inside(points)
         scores = self.evaluate(points)
-        best = int(np.argmax(scores))
-        if not scores[best] > self.score:
+        if not scores[:, 0].max() > self.score:
             return False
-        self.best, self.score = points[best], float(scores[best])
+        self.start(points, scores)
         return True
 
     def _columns(self) -> Array:
@@ -83,7 +85,11 @@ class Steering:
         return np.arange(count) if count <= _COLUMNS else self.generator.permutation(count)[:_COLUMNS]
 
     def _slopes(self, columns: Array, step: float) -> Array:
-        """Return the score's slopes along some components, in units of their spreads; 0 if there is none."""
+        """Return slopes along some components, in units of their spreads; 0 where there are none.
+
+        Returns:
+            (1 + G, components): the score's, and those of what it needs.
+        """
         points = np.repeat(self.best[None], len(columns), axis=0)
         rows = np.arange(len(columns))
         moves = step * self.spreads[columns]
@@ -93,19 +99,30 @@ class Steering:
         points[rows, columns] += moves
         real = points[rows, columns] - self.best[columns]
         with np.errstate(all="ignore"):
-            slopes = (self.evaluate(points) - self.score) / real * self.spreads[columns]
+            here = np.concatenate([[self.score], self.guards])
+            slopes = (self.evaluate(points) - here).T / real * self.spreads[columns]
         return np.where(np.isfinite(slopes), slopes, 0.0)
 
-    def _toward(self, slopes: Array, columns: Array) -> list[Array]:
-        """Return points along the slopes: along all components, their signs, and the steepest one."""
+    def _toward(self, every: Array, columns: Array) -> list[Array]:
+        """Return points along the slopes: all components, the signs alone, and the steepest alone.
+
+        Where the score needs something, also along its slope without what would change that.
+        """
+        slopes = every[0]
         if not slopes.any() or not np.isfinite(self.score):
             return []
         rows = []
         # From there, further inside by a part of the components' usual distances.
         missing = -self.score if self.score < 0 else _INWARD * float(np.max(np.abs(slopes)))
         alone = np.where(np.arange(len(slopes)) == np.argmax(np.abs(slopes)), slopes, 0.0)
-        for direction in (slopes, np.sign(slopes), alone):
+        directions = [slopes, np.sign(slopes), alone]
+        if len(every) > 1:
+            needed, *_ = np.linalg.lstsq(every[1:].T, slopes)
+            directions.append(slopes - every[1:].T @ needed)
+        for direction in directions:
             steepness = float(direction @ slopes)
+            if steepness < _FLAT * float(slopes @ slopes):
+                continue
             move = np.zeros(len(self.best))
             move[columns] = direction * missing / steepness * self.spreads[columns]
             rows += list(self.best + _PARTS[:, None] * move)

@@ -165,8 +165,10 @@ def check(case: Case, *, explains: bool = True) -> Findings:
             if findings.first is not None:
                 own = run_own_checks(opener.case, findings.first)
                 findings = replace(findings, checks=(*findings.checks, *own))
-            # A search chooses its own points.
-            is_searched = explains and case.search and search(opener, points(case), findings, case.search)
+            # A search chooses points by itself.
+            is_searched = (
+                explains and case.search and search(opener, points(case), findings, case.search, spent)
+            )
             if explains and not is_searched:
                 check_unseen_sides(opener, points(case), findings, spent)
             return add_figures(findings, opener) if case.drawn else findings

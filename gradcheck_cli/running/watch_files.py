@@ -49,10 +49,16 @@ class FileWatch:
         return sum(stamp is not None for stamp in self._stamps.values())
 
     def wait(self) -> frozenset[Path]:
-        """Return the files that have changed, as soon as there are any."""
-        while not (changed := self._changes()):
+        """Return the files that have changed, as soon as there are some."""
+        while not (changed := self.changes()):
             time.sleep(_PAUSE)
-        while more := self._later_changes():
+        return changed
+
+    def changes(self) -> frozenset[Path]:
+        """Return the files that have changed since the last look."""
+        changed = more = self._changes()
+        while more:
+            more = self._later_changes()
             changed |= more
         return changed
 

@@ -106,7 +106,19 @@ def place_of_branch(op: Any) -> str:
     return library
 
 
-# Files that make an op on behalf of another line; nobody would look for the op there.
+def is_guard_of_tensorflow(op: Any) -> bool:
+    """Whether a function of TensorFlow's asked for an op, and not a line of anybody else's."""
+    for frame in reversed(op.traceback):
+        if "/tensorflow/" not in frame.filename:
+            return False
+        if _OPS in frame.filename and not Path(frame.filename).name.startswith("gen_"):
+            return True
+    return False
+
+
+_OPS = "/tensorflow/python/ops/"
+
+# Where an op is made on its way from the line that asks for it; no line that anybody would look for.
 _MAKING = tuple(
     f"tensorflow/python/{part}" for part in ("framework", "util", "eager", "ops/weak_tensor_ops.py")
 )

@@ -29,10 +29,10 @@ SECONDS = 240  # TensorFlow's import on a busy machine
 class Watching:
     """The command in a folder, and what it has written."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *options):
         self.folder, self.text = folder, ""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gradcheck_cli", "run", "--watch", "-j", "1"],
+            [sys.executable, "-m", "gradcheck_cli", "run", "--watch", "-j", "1", *options],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -107,7 +107,7 @@ def test_what_changed_is_checked_again_and_nothing_else(watching):
     watching.write("helper_watched.py", "factor = 3\n")
     assert "all 2 right" in watching.until(r"all 2 right")
     watching.write("specs/third.yaml", SPEC.format(op="double", module="other"))
-    assert "has no attribute 'double'" in watching.until(r"1 of 3 not right")
+    assert "has no attribute 'double'" in " ".join(watching.until(r"1 of 3 not right").split())
     (watching.folder / "specs" / "third.yaml").unlink()
     watching.until(r"0 checked in .*all 2 right")
     assert watching.stop() == 0
@@ -131,3 +131,36 @@ def test_options_that_have_an_end_in_mind_are_refused(tmp_path, option):
     )
     assert done.returncode == 2
     assert "exclude each other" in done.stderr
+
+
+RARE = """
+import tensorflow as tf
+
+@tf.custom_gradient
+def rare(x):
+    return x * x, lambda upstream: upstream * tf.where(x > {limit}, 3.0 * x, 2.0 * x)
+"""
+
+
+def test_it_searches_while_nothing_changes_and_stops_as_something_does(tmp_path):
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "watched.py").write_text(RARE.format(limit="1e9"))  # which no search comes to
+    (tmp_path / "specs" / "rare.yaml").write_text(SPEC.format(op="rare", module="watched"))
+    watching = Watching(tmp_path, "--search", "200")
+    try:
+        first = watching.until(r"searching 1 until a file changes")
+        assert "1 checked in" in first
+        watching.write("watched.py", RARE.format(limit="5.5"))
+        second = watching.until(r"searching 1 until")
+        assert "-- watched.py changed" in second
+        assert "searched" not in second  # the first search didn't come to its end
+        third = watching.until(r"searched 1: 1 not right")
+        assert "MISMATCH" in third
+        assert "at a point that the search found" in third
+        watching.write("watched.py", RARE.format(limit="1e9"))
+        watching.until(r"all 1 right")
+        assert watching.stop() == 0
+    finally:
+        watching.process.kill()
+        watching.process.wait()
+        watching.process.stdout.close()

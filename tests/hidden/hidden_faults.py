@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+from hidden_kinds import WRITTEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,6 +70,8 @@ class Row:
 
 def function_of(row: str, factor: float) -> Callable[..., Any]:
     """Return the function of a row: what `build` calls."""
+    if row in WRITTEN:
+        return WRITTEN[row].make(factor)
     found = ROWS[row]
     base, slope = BASES[found.base]
 
@@ -126,7 +129,9 @@ def __getattr__(name: str) -> Any:
     truth, _, row = name.partition("__")
     if truth not in ("wrong", "right") or not row:
         raise AttributeError(name)
-    return NUMPY[row.replace("_", "-")](WRONG if truth == "wrong" else RIGHT)
+    name = row.replace("_", "-")
+    make = WRITTEN[name].make if name in WRITTEN else NUMPY[name]
+    return make(WRONG if truth == "wrong" else RIGHT)
 
 
 # NumPy rows, each with an `if` of its own, as people write them.
@@ -340,4 +345,4 @@ def _rows() -> list[Row]:
     return rows
 
 
-ROWS = {row.name: row for row in _rows()}
+ROWS = {row.name: row for row in _rows()} | WRITTEN

@@ -27,11 +27,24 @@ SCORES = {
 }
 
 
+def scored(score, *needed):
+    """Return what evaluates a score that needs some conditions."""
+
+    def evaluate(points):
+        guards = [guard(points) for guard in needed]
+        is_there = np.all([guard > 0 for guard in guards], axis=0)
+        return np.stack([np.where(is_there, score(points), -np.inf), *guards], axis=1)
+
+    return evaluate
+
+
 @pytest.mark.parametrize("name", SCORES)
 def test_it_arrives(name):
     score = SCORES[name]
-    steering = Steering(score, lambda x: np.clip(x, -100, 100), np.ones(6), [0.3], np.random.default_rng(1))
-    steering.start(STARTS, score(STARTS))
+    steering = Steering(
+        scored(score), lambda x: np.clip(x, -100, 100), np.ones(6), [0.3], np.random.default_rng(1)
+    )
+    steering.start(STARTS, scored(score)(STARTS))
     for number in range(12):
         steering.round(thorough=number > 2)
         if steering.score > 0:
@@ -42,9 +55,20 @@ def test_it_arrives(name):
 
 def test_bounds_are_kept():
     score = SCORES["far"]
-    steering = Steering(score, lambda x: np.clip(x, -3, 3), np.ones(6), [], np.random.default_rng(1))
-    steering.start(STARTS, score(STARTS))
+    steering = Steering(scored(score), lambda x: np.clip(x, -3, 3), np.ones(6), [], np.random.default_rng(1))
+    steering.start(STARTS, scored(score)(STARTS))
     for _ in range(6):
         steering.round(thorough=True)
     assert steering.score == pytest.approx(-37.0)
     assert np.abs(steering.best).max() <= 3
+
+
+def test_what_a_score_needs_is_kept():
+    # Straight down, the sum falls below nine long before x[0] does.
+    evaluate = scored(lambda x: -3.0 - x[:, 0], lambda x: x.sum(axis=1) - 9.0, lambda x: 4.0 - x[:, 1])
+    starts = np.full((1, 6), 1.6)
+    steering = Steering(evaluate, lambda x: np.clip(x, -100, 100), np.ones(6), [], np.random.default_rng(1))
+    steering.start(starts, evaluate(starts))
+    assert steering.round()
+    assert steering.score > 0
+    assert (steering.guards > 0).all()

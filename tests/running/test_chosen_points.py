@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gradcheck_cli.results import Status
-from gradcheck_cli.running.session import run_case
+from gradcheck_cli.running.chosen_points import wrong_pairs
+from gradcheck_cli.running.session import check, run_case
 from gradcheck_cli.spec.load import load_mapping
 
 NORMAL = {"shape": [4]}
@@ -62,6 +63,22 @@ def test_what_shows_nothing_changes_nothing(target, x):
     result = run(target, x, **({"attrs": {"factor": 3.0}} if target == "hidden" else {}))
     assert result.status is Status.PASSED
     assert "true" in {side for branch in result.branches for side in branch.unseen}
+
+
+def test_what_a_forward_rounds_to_zero_is_no_fault():
+    def found(x):
+        spec = {"op": "op", "forward": "search_functions:gelu", "inputs": {"x": x}}
+        return check(load_mapping(spec)[0])
+
+    far, at_samples = found({"shape": [2], "value": [-9.0, -25.0]}), found({"shape": [2]})
+    assert [pair.status for pair in far.pairs] == [Status.MISMATCHED]
+    assert wrong_pairs(far, at_samples) == {}
+    assert wrong_pairs(far, far).keys() == {"dy/dx"}  # the samples are as small
+
+
+def test_inputs_that_can_not_be_chosen_are_drawn_anew():
+    result = run("hidden", {"shape": [4], "min_gap": 0.1}, attrs={"factor": 3.0})
+    assert result.error is None
 
 
 def test_an_excused_side_is_not_looked_for():

@@ -144,3 +144,73 @@ def compiled(x):
 
 def in_compiled(x):
     return compiled(x)
+
+
+@tf.custom_gradient
+def squashed(x):
+    y = tf.tanh(x)
+    return y, lambda dy: dy * (1.0 - y * y)
+
+
+@tf.custom_gradient
+def squashed_again(x):
+    def grad(dy):
+        return dy * tf.exp(-x * x) * 1.1283791670955126 + 0.0 * tf.math.erf(x)
+
+    return tf.math.erf(x), grad
+
+
+@tf.custom_gradient
+def one_tail(x):
+    y = tf.nn.elu(x)
+    return y, lambda dy: dy * tf.where(x > 0.0, tf.ones_like(y), y + 1.0)
+
+
+def where_in_where(x):
+    return tf.where(x > 1.0, tf.where(x > 3.5, x * x, 2.0 * x), x)
+
+
+def guarded(x):
+    safe = tf.where(x > 1.0, x, tf.ones_like(x))
+    return tf.where(x > 1.0, tf.math.log(safe), x)
+
+
+def table(x):
+    factors = tf.constant([1.0, 2.0, 3.0], x.dtype)
+    return x * tf.gather(factors, tf.cast(tf.clip_by_value(x, 0.0, 2.0), tf.int32))
+
+
+def numpy_values(x):
+    import numpy as np
+
+    y = np.where((x > 3.0) & (x < 5.0), x, 2.0 * x)
+    y[x < -3.0] = 0.0
+    factor = 2.0 if x[0] > 0.5 else 1.0
+    return factor * y + sum(0.0 if value > 1 else 1.0 for value in x)
+
+
+def numpy_values_gradient(dy, x):
+    return dy
+
+
+def squashed_by_tensorflow(x):
+    return tf.tanh(x) * tf.sigmoid(x) + tf.nn.softplus(x)
+
+
+@tf.custom_gradient
+def run_again(x):
+    def grad(dy):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.tanh(2.0 * x)
+        return tape.gradient(y, x, dy)
+
+    return tf.tanh(2.0 * x), grad
+
+
+def log_sum(x):
+    return tf.reduce_logsumexp(x) * x
+
+
+def own_guard(x):
+    return tf.where(tf.math.is_finite(x), x, 2.0 * x)

@@ -86,6 +86,21 @@ def seen(target, x=NORMAL, **changes):
             {"shape": [2], "value": [7.5, 0.0]},
             [("stridedslice(x, 0, 1, 1)", "forward", ("branch 2",), ("branch 0", "branch 1"))],
         ),
+        # Inside a selection, only the elements count that this one takes.
+        (
+            "where_in_where",
+            {"shape": [2], "value": [0.5, -2.0]},
+            [("x > 3.5", "forward", (), ("true", "false")), ("x > 1", "forward", ("false",), ("true",))],
+        ),
+        (
+            "where_in_where",
+            {"shape": [2], "value": [4.0, -2.0]},
+            [("x > 3.5", "forward", ("true",), ("false",)), ("x > 1", "forward", ("true", "false"), ())],
+        ),
+        ("guarded", BOTH, [("x > 1", "forward", ("true", "false"), ())] * 2),
+        # A guard against what isn't finite counts where somebody wrote it.
+        ("log_sum", FEW, []),
+        ("own_guard", FEW, [("isfinite(x)", "forward", ("true",), ("false",))]),
         ("by_shape", NORMAL, []),
         ("dead", NORMAL, []),
         ("tensorflows_own", NORMAL, []),
@@ -246,6 +261,60 @@ def test_bodies_that_can_not_be_copied_are_named(monkeypatch):
     assert (
         result.sides_unknown == "not looked at inside while: a copy of the graph that tells can't be called"
     )
+
+
+def test_a_table_has_its_entries():
+    (found,) = [one for one in branches("table", BOTH) if one.text.startswith("gather")]
+    assert (found.seen, found.unseen) == (("entry 0", "entry 2"), ("entry 1",))
+
+
+def test_conditions_that_are_values_in_numpy_code():
+    found = branches(
+        "numpy_values",
+        {"shape": [2], "value": [1.0, 4.0]},
+        gradient={"numpy": f"{MODULE}:numpy_values_gradient"},
+        binding="py_func",
+        outputs={"y": {"dtype": "float64"}},
+    )
+    assert [(one.text, one.seen, one.unseen) for one in found] == [
+        ("(x > 3.0) & (x < 5.0)", ("true", "false"), ()),
+        ("x < -3.0", ("false",), ("true",)),
+        ("x[0] > 0.5", ("true",), ("false",)),
+    ]
+
+
+SATURATED = ("saturated low", "unsaturated", "saturated high")
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "expected"),
+    [
+        ("squashed", [0.5, -1.0, 30.0], [("tanh(x)", "forward", SATURATED[1:])]),
+        ("squashed", [0.5, -30.0], [("tanh(x)", "forward", SATURATED[:2])]),
+        (
+            "squashed_again",
+            [0.5, -7.0],
+            [("erf(x)", "forward", SATURATED[:2]), ("erf(x)", "gradient", SATURATED[:2])],
+        ),
+        (
+            "one_tail",
+            [1.0, -1.0, -40.0],
+            [("elu(x)", "forward", ("> 0", "< 0", "saturated")), ("x > 0", "gradient", ("true", "false"))],
+        ),
+        # What isn't reached isn't counted, nor what no hand-written gradient reads.
+        ("squashed", [0.5, -1.0], []),
+        ("squashed_by_tensorflow", [0.5, -40.0], []),
+        ("run_again", [0.5, -40.0], []),
+    ],
+)
+def test_saturation(target, value, expected):
+    x = {"shape": [len(value)], "value": value}
+    assert [(one.text, one.part, one.sides) for one in branches(target, x)] == expected
+
+
+def test_points_are_chosen_where_a_function_saturates():
+    (found,) = branches("squashed")
+    assert (found.sides, found.unseen) == (SATURATED, ())
 
 
 def test_low_precision():

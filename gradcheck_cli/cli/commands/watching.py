@@ -1,10 +1,14 @@
-"""`gradcheck run --watch`: runs changed cases again when files are saved, with TensorFlow imported once."""
+"""`gradcheck run --watch`: runs again what changed as files are saved, with TensorFlow imported once.
+
+With `--search`, cases are checked without it, and searched while nothing changes.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from contextlib import redirect_stdout
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 INTERRUPTED = 130
+Place = tuple[str, str, str, str]  # op, case, mode and dtype
 _LISTED = 3  # changed files that a line names
 
 
@@ -60,6 +65,7 @@ def watch_command(
     refused = [option for name, option in _ENDS.items() if params[name]]
     refused += [f"--format {params['form']}"] if params["form"] != "table" else []
     refused += ["-j 0"] if options.jobs == 0 else []
+    refused += ["--search with --on"] if params["search"] and options.place is not None else []
     if refused:
         raise click.UsageError(f"--watch and {refused[0]} exclude each other.", ctx)
     # First: TensorFlow is imported in the background. Compiled files could hide a second change within one
@@ -98,11 +104,12 @@ def watch(
         The exit code of the last results.
     """
     watched = FileWatch(paths)
-    results: dict[tuple[str, str, str, str], CaseResult] = {}
+    known = _Known(workers, show, policy)
     changed: frozenset[Path] | None = None
     try:
         while True:
             began = time.perf_counter()
+            cases: Sequence[Case] = ()
             try:
                 cases = read()
             except GradcheckError as error:
@@ -110,46 +117,90 @@ def watch(
             else:
                 todo = cases if changed is None else watched.affected_cases(cases, changed)
                 watched.follow(cases)
-                _run(workers, todo, results, show)
-                _drop_deleted(results, cases)
-                wrong = sum(not policy.is_fine(result) for result in results.values())
+                known.check(todo)
+                known.forget_gone(cases)
                 took = time.perf_counter() - began
-                click.echo(_summary(len(todo), len(results), wrong, watched.count, took))
-            changed = watched.wait()
+                click.echo(_summary(len(todo), len(known.results), known.wrong, watched.count, took))
+            changed = known.search(cases, watched) or watched.wait()
             names = ", ".join(sorted(file.name for file in changed)[:_LISTED])
             more = f" and {len(changed) - _LISTED} more" if len(changed) > _LISTED else ""
             click.echo(f"\n-- {names}{more} changed")
     except KeyboardInterrupt:
-        return policy.exit_code(results.values()) if results else INTERRUPTED
+        return policy.exit_code(known.results.values()) if known.results else INTERRUPTED
     finally:
         workers.close()
 
 
-def _run(
-    workers: Workers,
-    cases: Sequence[Case],
-    results: dict[tuple[str, str, str, str], CaseResult],
-    show: Callable[[CaseResult], None],
-) -> None:
-    with redirect_stdout(sys.stderr):
-        try:
-            for event in workers.run(cases):
+@dataclass
+class _Known:
+    """What is known of the cases so far.
+
+    Attributes:
+        workers: where cases run.
+        show: prints a case's result.
+        policy: says what counts as a failure.
+        results: the last ones.
+        searched: the cases that were searched since they changed.
+    """
+
+    workers: Workers
+    show: Callable[[CaseResult], None]
+    policy: Policy
+    results: dict[Place, CaseResult] = field(default_factory=dict)
+    searched: set[Place] = field(default_factory=set)
+
+    @property
+    def wrong(self) -> int:
+        """How many results aren't right."""
+        return sum(not self.policy.is_fine(result) for result in self.results.values())
+
+    def check(self, cases: Sequence[Case]) -> None:
+        """Check cases, without a search: whoever saved a file waits for it."""
+        with redirect_stdout(sys.stderr):
+            try:
+                for event in self.workers.run([replace(case, search=0.0) for case in cases]):
+                    if isinstance(event, Ended):
+                        self.results[_place(event.result)] = event.result
+                        self.show(event.result)
+            except CaseFailedError as error:
+                click.echo(str(error), err=True)
+        self.searched -= {_place_of(case) for case in cases}
+
+    def search(self, cases: Sequence[Case], watched: FileWatch) -> frozenset[Path]:
+        """Search the cases that ask for it, until a file changes; return what has changed, if anything."""
+        from gradcheck_cli.running.processes.local_workers import LocalWorkers
+
+        todo = [case for case in cases if case.search and _place_of(case) not in self.searched]
+        if not todo or not isinstance(self.workers, LocalWorkers):
+            return frozenset()
+        click.echo(f"searching {len(todo)} until a file changes")
+        found = 0
+        with redirect_stdout(sys.stderr):
+            for event in self.workers.run(todo):
                 if isinstance(event, Ended):
-                    results[_place(event.result)] = event.result
-                    show(event.result)
-        except CaseFailedError as error:
-            click.echo(str(error), err=True)
+                    self.searched.add(_place(event.result))
+                    self.results[_place(event.result)] = event.result
+                    if not self.policy.is_fine(event.result):
+                        found += 1
+                        self.show(event.result)
+                if changed := watched.changes():
+                    self.workers.stop()
+                    return changed
+        click.echo(f"searched {len(todo)}: {found} not right")
+        return frozenset()
+
+    def forget_gone(self, cases: Sequence[Case]) -> None:
+        """Drop the results of cases that aren't there any more."""
+        there = {_place_of(case) for case in cases}
+        self.results = {place: result for place, result in self.results.items() if place in there}
 
 
-def _place(result: CaseResult) -> tuple[str, str, str, str]:
+def _place(result: CaseResult) -> Place:
     return result.op, result.case, result.mode, result.dtype
 
 
-def _drop_deleted(results: dict[tuple[str, str, str, str], CaseResult], cases: Sequence[Case]) -> None:
-    """Drop the results of cases that no longer exist."""
-    there = {(case.op, case.name, case.mode, case.dtype) for case in cases}
-    for place in [place for place in results if place not in there]:
-        del results[place]
+def _place_of(case: Case) -> Place:
+    return case.op, case.name, case.mode, case.dtype
 
 
 def _summary(done: int, total: int, wrong: int, files: int, took: float) -> str:

@@ -92,6 +92,16 @@ class LocalWorkers:
         """Say nothing: the progress bar shows which case began last; see `Workers.status`."""
         return ""
 
+    def stop(self) -> None:
+        """End what runs, and forget what waits. Other cases may run then."""
+        for task in self._running.values():
+            task.kill()
+        while self._running:
+            for _ in self._poll():
+                pass
+        self._waiting.clear()
+        self._suspects.clear()
+
     def close(self) -> None:
         """End every process; see `Workers.close`."""
         self._server.close()

@@ -130,6 +130,11 @@ class RunningTask:
             self._given_up = exit_errors.error_of_output(_MOST_OUTPUT)
             self._kill_at = now
 
+    def kill(self) -> None:
+        """Have the process killed, whatever it does."""
+        self._kill_at = time.monotonic()
+        self.enforce(self._kill_at)
+
     def outlives_its_end(self, now: float) -> bool:
         """Whether it should have ended by now: the fork server doesn't respond."""
         return self._is_killed and self._kill_at is not None and now >= self._kill_at + _KILLING

@@ -7,7 +7,6 @@ again.
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections import Counter
 from contextlib import suppress
@@ -18,9 +17,10 @@ import numpy as np
 
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.ops.operations import open_operations
+from gradcheck_cli.covered import side_counts
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import Counterexample, SearchResult, Status
-from gradcheck_cli.running.chosen_points import RIGHT, check_at
+from gradcheck_cli.running.chosen_points import RIGHT, check_at, wrong_pairs
 from gradcheck_cli.running.search.shrinking import shrink
 from gradcheck_cli.running.search.suspicion import suspect
 from gradcheck_cli.spec.drafts.draft import as_flow
@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.examine import Findings
     from gradcheck_cli.results import PairResult
+    from gradcheck_cli.running.search.suspicion import Suspicion
     from gradcheck_cli.spec.case import Case, InputSpec
     from gradcheck_cli.tensorflow_backend.branches.choosing import PointChooser
+    from gradcheck_cli.tensorflow_backend.branches.pace import Pace
+    from gradcheck_cli.tensorflow_backend.branches.point_field import Looked
     from gradcheck_cli.tensorflow_backend.branches.sides import Sides
     from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
 
@@ -53,6 +56,8 @@ _AGAIN = 3  # points of the same sides that may be judged in vain
 _EACH = 4  # points that are judged in a round, for each reason
 _STEERED = 20_000  # points that steering may look at, a round
 _SHRINKING = 10.0  # seconds
+_LONGER = 0.1  # of the time for the search: shrinking may take so much more
+_CALIBRATING = 8  # points
 _JUDGED_PAIRS = frozenset({Status.PASSED, Status.MISMATCHED})
 _ELITE = 16  # points that later rounds start from
 
@@ -65,14 +70,15 @@ class CaseSearch:
         opener: of the case.
         findings: what its sample points showed.
         sides: the branches, and which sides were seen.
-        seconds: how long to search.
+        pace: how long to search.
+        judgement: seconds that it takes to judge a point.
     """
 
     opener: GraphOpener
     findings: Findings
     sides: Sides
-    seconds: float
-    began: float = field(default_factory=time.monotonic)
+    pace: Pace
+    judgement: float = 0.0
     points: int = 0
     judged: int = 0
     largest: float = 0.0
@@ -97,7 +103,12 @@ class CaseSearch:
     @property
     def is_over(self) -> bool:
         """Whether the time is up, or something was found."""
-        return self.wrong is not None or time.monotonic() - self.began > self.seconds
+        return self.wrong is not None or self.pace.left <= 0
+
+    @property
+    def may_judge(self) -> bool:
+        """Whether there is time to judge another point; for the first there always is."""
+        return not self.is_over and (self.judged == 0 or self.judgement <= self.pace.left)
 
     def run(self) -> SearchResult:
         """Search, and add what is found to the findings."""
@@ -109,13 +120,13 @@ class CaseSearch:
             number += 1
         if self.wrong is not None:
             self.found = self.shrunk()
-        seen = int(self.sides.seen.sum())
+        seen, sides = side_counts(self.sides.branches(self.opener.case.unreached))
         return SearchResult(
-            time.monotonic() - self.began,
+            self.pace.elapsed,
             self.points,
             self.judged,
             seen,
-            len(self.sides.seen),
+            sides,
             self.largest,
             self.spoilt,
             self.found,
@@ -124,9 +135,8 @@ class CaseSearch:
     def _calibrate(self) -> None:
         """Learn how much gradient and differences disagree where all is right: a stop may be held."""
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
-            points = self.first.traced.at.stacked(range(8))
-            looked = self.sides.field.look(points, range(8), pulls=True)
-            found = suspect(self.differenced, looked, points, self.free, self.generator)
+            numbers = range(max(1, self.pace.batch(_CALIBRATING)))
+            _, found = self._suspicion(self.first.traced.at.stacked(numbers), numbers)
             usual = float(np.median(found.disagreement))
             self.threshold = max(self.threshold, _USUAL * usual)
 
@@ -138,8 +148,7 @@ class CaseSearch:
                 return
         points = self._points(number)
         count = len(next(iter(points.values())))
-        looked = self.sides.field.look(points, range(number, number + count), pulls=True)
-        suspicion = suspect(self.differenced, looked, points, self.free, self.generator)
+        looked, suspicion = self._suspicion(points, range(number, number + count))
         self.points += count
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
         self._keep_elite(points, looked.taken, suspicion.disagreement)
@@ -153,13 +162,19 @@ class CaseSearch:
             judged = 0
             for row in rows:
                 key = reason, looked.taken[row].tobytes()
-                if judged == _EACH or self.is_over:
+                if judged == _EACH or not self.may_judge:
                     break
                 if self.in_vain[key] < _AGAIN:
                     judged += 1
                     self.judge(
                         {number: stack[row] for number, stack in points.items()}, looked.taken[row], key
                     )
+
+    def _suspicion(self, points: Point, seeds: Sequence[int]) -> tuple[Looked, Suspicion]:
+        """Compare gradients with differences at some points."""
+        with self.pace.timed(len(seeds)):
+            looked = self.sides.field.look(points, seeds, pulls=True)
+            return looked, suspect(self.differenced, looked, points, self.free, self.generator)
 
     def _drawn(self, number: int) -> dict[int, Array]:
         """Draw a round's points as the spec says."""
@@ -171,13 +186,14 @@ class CaseSearch:
         """Draw points, make others of them, and move those that are worth it."""
         drawn = self._drawn(number)
         most = _PYTHON if self.sides.field.python else min(_BATCH, max(2, self.sides.field.most))
+        most = max(1, self.pace.batch(most))
         rows = np.arange(most) % _DRAWN
         points = {number: stack[rows] for number, stack in drawn.items()}
         vectors = self.free.pack(points)
         vectors[most // 8 :] = make_patterns(
             self.free, vectors[most // 8 :], self.generator, self.sides.field.constants
         )
-        if self.elite:
+        if self.elite and most // 4:
             moved = slice(most - most // 4, most)
             some = self.generator.integers(len(self.elite), size=most // 4)
             sizes = 10.0 ** self.generator.uniform(-6, 1, (most // 4, 1)) * self.free.spreads
@@ -198,22 +214,26 @@ class CaseSearch:
     def _steer(self, wanted: Array, number: int) -> None:
         """Steer towards sides that no point has taken."""
         chooser = self._chooser(wanted, number)
+        most = chooser.left
         for side in np.flatnonzero(wanted):
             if self.is_over:
                 return
             if self.sides.seen[side]:
                 continue
-            if side not in chooser.finds:
+            if not chooser.is_found(int(side)) and chooser.left > 0:
                 chooser.steer(int(side), 24)
+                self.points += most - chooser.left
+                most = chooser.left
             for find in chooser.finds.get(int(side), []):
                 key = "side", bytes([side % 256])
-                if self.in_vain[key] < 2 * _AGAIN and not self.is_over and not self.sides.seen[side]:
+                if self.in_vain[key] < 2 * _AGAIN and self.may_judge and not self.sides.seen[side]:
                     self.judge(find.point, find.taken, key)
 
     def _chooser(self, wanted: Array, number: int) -> PointChooser:
         from gradcheck_cli.tensorflow_backend.branches.choosing import PointChooser
 
         most = min(_STEERED // 16 if self.sides.field.python else _STEERED, self.sides.field.most)
+        most = max(1, self.pace.batch(most))
         chooser = PointChooser(self.sides.field, self.opener.case, wanted, as_stated=self.stated, most=most)
         chooser.generator = self.generator
         chooser.among(self._drawn(number), min(_PYTHON if self.sides.field.python else _BATCH, most))
@@ -232,13 +252,13 @@ class CaseSearch:
         """Ask the judge about one point; return whether a pair is wrong there that wasn't expected to be."""
         self.judged += 1
         found = None
+        before = self.pace.clock()
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
             found = check_at(self.opener, point, _JUDGED + self.judged)
         self.opener.state.chosen.pop(_JUDGED + self.judged, None)
+        self.judgement = max(self.pace.clock() - before, self.judgement / 2)
         asked = {pair.label for pair in self.findings.pairs if pair.status in _JUDGED_PAIRS}
-        if found is not None and any(
-            pair.status is Status.MISMATCHED and pair.label in asked for pair in found.pairs
-        ):
+        if found is not None and asked & wrong_pairs(found, self.findings).keys():
             self.wrong, self.worst = found, {number: np.asarray(value) for number, value in point.items()}
             return True
         self.in_vain[key] += 1
@@ -246,15 +266,22 @@ class CaseSearch:
             self.sides.seen |= taken
         return False
 
+    @property
+    def is_wrong_in_values(self) -> bool:
+        """Whether a gradient has the right form, and wrong values."""
+        pairs = () if self.wrong is None else wrong_pairs(self.wrong, self.findings).values()
+        return any(pair.mismatch in ("value", "nonfinite") for pair in pairs)
+
     def shrunk(self) -> Counterexample:
         """Shrink the point that is wrong, and say what it is."""
-        until = time.monotonic() + _SHRINKING
+        left = min(_SHRINKING, max(self.pace.left, _LONGER * self.pace.seconds))
+        until = self.pace.clock() + left
         stacked = {number: value[None] for number, value in self.worst.items()}
         others = self.free.others(stacked)
         taken = np.zeros(len(self.sides.seen), bool)
 
         def is_wrong(vector: Array) -> bool:
-            if time.monotonic() > until:
+            if self.pace.clock() + self.judgement > until:
                 return False
             own = self.free.unpack(vector[None], others)
             return self.judge({number: stack[0] for number, stack in own.items()}, taken)
@@ -278,7 +305,9 @@ def _plain(value: Array) -> object:
     return value.tolist()
 
 
-def search(opener: GraphOpener, samples: Sequence[int], findings: Findings, seconds: float) -> bool:
+def search(
+    opener: GraphOpener, samples: Sequence[int], findings: Findings, seconds: float, spent: float
+) -> bool:
     """Search a case; what is found is added to its findings. One that is wrong already is shrunk.
 
     Args:
@@ -286,10 +315,12 @@ def search(opener: GraphOpener, samples: Sequence[int], findings: Findings, seco
         samples: numbers of the sample points.
         findings: of those; added to.
         seconds: how long to search.
+        spent: seconds that the samples took.
 
     Returns:
         Whether it could be searched; if not, its findings say why.
     """
+    from gradcheck_cli.tensorflow_backend.branches.pace import Pace
     from gradcheck_cli.tensorflow_backend.branches.sides import Sides
 
     first: Any = findings.first
@@ -298,17 +329,22 @@ def search(opener: GraphOpener, samples: Sequence[int], findings: Findings, seco
         findings.search = SearchResult(0.0, 0, 0, refused=reason)
         return False
     with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
+        pace = Pace(seconds)
         sides = Sides(first)
+        sides.field.pace = pace
         sides.see(samples)
-        one = CaseSearch(opener, findings, sides, seconds)
+        # A batch of one, which comes last, takes about as long as the case did.
+        last = 0.0 if spent > seconds else min(spent, seconds / 2)
+        pace.seconds -= last
+        one = CaseSearch(opener, findings, sides, pace, spent / len(samples))
         if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
             one.at_samples(samples)
         findings.search = one.run()
-        if one.wrong is None:
-            one = _with_one_row(one) or one
+        if one.wrong is None and last:
+            one = _with_one_row(one, last) or one
             findings.search = replace(findings.search, found=one.found, judged=one.judged)
         if one.wrong is not None:
-            wrong = {pair.label: pair for pair in one.wrong.pairs if pair.status is Status.MISMATCHED}
+            wrong = wrong_pairs(one.wrong, findings)
             findings.pairs = tuple(_with(pair, wrong.get(pair.label)) for pair in findings.pairs)
         findings.branches = sides.branches(opener.case.unreached)
         findings.sides_unknown = sides.unknown
@@ -329,9 +365,10 @@ def _why_not(opener: GraphOpener, findings: Findings) -> str:
     return ""
 
 
-def _with_one_row(search: CaseSearch) -> CaseSearch | None:
+def _with_one_row(search: CaseSearch, seconds: float) -> CaseSearch | None:
     """Search the case with a batch of one, at its sample points alone; `None` where it can't have that."""
     from gradcheck_cli.checking.ops.opener import Opening
+    from gradcheck_cli.tensorflow_backend.branches.pace import Pace
     from gradcheck_cli.tensorflow_backend.branches.sides import Sides
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
@@ -341,9 +378,9 @@ def _with_one_row(search: CaseSearch) -> CaseSearch | None:
     with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
         opener: GraphOpener = opener_of(case, case.mode)
         first = opener.open(Opening(0))
-        own = CaseSearch(opener, replace(search.findings, first=first), Sides(first), 0.0)
+        own = CaseSearch(opener, replace(search.findings, first=first), Sides(first), Pace(seconds))
         own.judged = search.judged
-        if own.at_samples(range(case.samples)):
+        if own.at_samples(range(case.samples)) and own.is_wrong_in_values:
             shapes = tuple((case.tensors[number].name, case.tensors[number].shape) for number in own.worst)
             own.found = replace(own.shrunk(), shapes=shapes)
             return own

@@ -1,8 +1,9 @@
 """Candidate points, drawn in addition to the samples; those that take another side of a branch are kept.
 
-They are sample points with large indices, drawn like any other. Normal values are also drawn with a wider and
-a narrower distribution, within their bounds, and with all elements of one sign. A stated range is never left:
-the spec says nothing about the function outside it.
+They are sample points with high numbers, drawn like any other. Normal values are also drawn wider and
+narrower, within their bounds, and with all elements of one sign; whole numbers also with one value or two: as
+ids of segments, they leave others empty. A stated range is never left: a spec claims nothing of the function
+beyond it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradcheck_cli.spec.case import Source
+from gradcheck_cli.spec.dtype_names import kind_of
 from gradcheck_cli.spec.values.distributions import Normal, distribution_of
 from gradcheck_cli.spec.values.draw_values import draw
 
@@ -28,6 +30,8 @@ _FACTORS = (1.0, 10.0, 1.0, 3.0, 1.0, 0.1, 1.0, 30.0)
 # Two of this many candidates have all elements on one side of zero, which rarely happens by chance.
 _PERIOD = 16
 _POSITIVE, _NEGATIVE = 4, 12
+_WHOLE = frozenset({"integers", "default"})  # generators
+_FEW_VALUES = {6: 1, 14: 2}  # how many values whole numbers have, in other two of them
 
 
 def numbers(*, as_stated: bool, start: int = 0) -> list[int]:
@@ -57,9 +61,14 @@ def draw_candidate(case: Case, tensor: InputSpec, sample: int) -> NDArray[Any]:
     """
     factor = _factor(sample)
     distribution = distribution_of(tensor)
+    way = (sample - FIRST) % _PERIOD
+    is_whole = kind_of(tensor.dtype) == "integer" and tensor.source.kind in _WHOLE
+    if is_whole and tensor.min_gap is None and way in _FEW_VALUES:
+        drawn = draw(case, tensor, sample)
+        values = drawn.ravel()[: _FEW_VALUES[way]]
+        return np.resize(values, drawn.shape) if values.size else drawn
     if not isinstance(distribution, Normal) or not tensor.is_differentiable:
         return draw(case, tensor, sample)
-    way = (sample - FIRST) % _PERIOD
     is_free = tensor.domain == (None, None) and not tensor.away_from and tensor.min_gap is None
     if way in (_POSITIVE, _NEGATIVE) and is_free:
         drawn = draw(case, tensor, sample)

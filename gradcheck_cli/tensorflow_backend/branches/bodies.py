@@ -17,7 +17,7 @@ _BODIES = {
     **dict.fromkeys(CASES, ("branches",)),
     **dict.fromkeys(CALLS, ("f",)),
 }
-_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
+SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
 _SAME = frozenset({"Identity", "StopGradient"})
 
 
@@ -53,7 +53,7 @@ def follow(tensors: Iterable[Any]) -> tuple[set[int], set[Any]]:
     moved, ops = {id(tensor) for tensor in waiting}, set()
     while waiting:
         for user in waiting.pop().consumers():
-            if user.type in _SHAPES or (user in ops and user.type not in LOOPS):
+            if user.type in SHAPES or (user in ops and user.type not in LOOPS):
                 continue
             ops.add(user)
             for output in _moved_outputs(user, moved):

@@ -6,6 +6,7 @@ decides, the sides are told by the condition itself; `conditions` has its margin
 
 from __future__ import annotations
 
+import math as exact
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -60,12 +61,14 @@ class Kind:
         margins: of each side; `None` where a condition decides.
         inputs: numbers of the op's inputs that tell.
         is_output: what tells is the op's first output.
+        offered: those of the sides that count only if a point takes them: not all inputs reach them.
     """
 
     sides: tuple[str, ...]
     margins: Margins | None
     inputs: tuple[int, ...] = (0,)
     is_output: bool = False
+    offered: frozenset[str] = frozenset()
 
 
 def aligned(values: Sequence[Array], math: Any) -> list[Array]:
@@ -116,8 +119,14 @@ def _stepped(step: str) -> Kind:
     return Kind(("to 0", "elsewhere"), margins)
 
 
-def index_kind(count: int) -> Kind:
-    """Return how a `tf.switch_case` of so many branches branches: an index beyond them takes the last."""
+def index_kind(count: int, name: str = "branch", place: int = 0) -> Kind:
+    """Return how an op branches that takes one of some things by an index; one beyond them takes the last.
+
+    Args:
+        count: how many there are.
+        name: what they are called.
+        place: which input the index is.
+    """
 
     def margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
         index = values[0]
@@ -125,7 +134,37 @@ def index_kind(count: int) -> Kind:
         taken = math.where((index < 0) | (index >= count), last, index)
         return [0.5 - math.abs(taken - number) for number in range(count)]
 
-    return Kind(tuple(f"branch {number}" for number in range(count)), margins)
+    return Kind(tuple(f"{name} {number}" for number in range(count)), margins, (place,))
+
+
+# How large an argument is, at least, where nothing but 1/n is left of a function beside its limit: there
+# e^-x, 2 e^-2x or erfc(x) < e^-x^2 is 1/n.
+_LIMITS: dict[str, Callable[[float], float]] = {
+    **dict.fromkeys(("Sigmoid", "Softplus", "Elu", "Selu"), exact.log),
+    "Tanh": lambda n: exact.log(2.0 * n) / 2.0,
+    **dict.fromkeys(("Erf", "Erfc"), lambda n: exact.sqrt(exact.log(n))),
+}
+_ROUNDINGS = {tf.float64: 2.0**53, tf.float32: 2.0**24}  # n: 1/n is lost in rounding
+
+
+def saturating_kind(op: Any) -> Kind | None:
+    """Return how a function branches that comes to a limit, but for rounding; `None` of any other op."""
+    most = _ROUNDINGS.get(op.inputs[0].dtype) if op.inputs else None
+    if op.type not in _LIMITS or most is None:
+        return None
+    limit = _LIMITS[op.type](most)
+
+    def margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
+        value = values[0]
+        return -limit - value, limit - math.abs(value), value - limit
+
+    def one_tail(values: Sequence[Array], _math: Any) -> Sequence[Array]:
+        return values[0], -values[0], -limit - values[0]
+
+    if op.type in ("Elu", "Selu"):
+        return Kind((*_SIGNS.sides, "saturated"), one_tail, offered=frozenset({"saturated"}))
+    low, high = "saturated low", "saturated high"
+    return Kind((low, "unsaturated", high), margins, offered=frozenset({low, high}))
 
 
 _SIGNS = Kind(("> 0", "< 0"), _signs)

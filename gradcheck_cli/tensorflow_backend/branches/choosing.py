@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _STALE = 2  # rounds without a better point after which a side is given up
 _DEEP = 0.05  # of a typical margin: further in than this isn't needed
+_FAR_OUT = 5.0  # spreads
 _KEPT = 4  # points of each side that are remembered
 
 
@@ -32,13 +33,13 @@ class Find:
     Attributes:
         point: the inputs that differ, without a leading axis.
         taken: (sides,).
-        rank: the larger, the better: as far from the other side as matters; few components that are zero,
-            where many a gradient is, or equal; near to what is drawn.
+        rank: the larger, the better: an ordinary point; as far from the other side as matters; few components
+            that are zero, where many a gradient is, or equal; near to what is drawn.
     """
 
     point: Mapping[int, Array]
     taken: Array
-    rank: tuple[float, float, float]
+    rank: tuple[bool, float, float, float]
 
 
 class PointChooser:
@@ -76,8 +77,11 @@ class PointChooser:
 
         Args:
             drawn: points as the spec draws them, (B, *shape) each.
-            count: how many points to look at.
+            count: how many points to look at, if there is time.
         """
+        count = self.field.pace.batch(count)
+        if not count:
+            return
         drawn = {number: stack[:count] for number, stack in drawn.items()}
         have = len(next(iter(drawn.values())))
         rows = np.arange(max(have, count)) % have
@@ -95,32 +99,49 @@ class PointChooser:
             self._typical[side] = (float(np.median(known)) if known.size else 0.0) or 1.0
         self._note(points, looked)
 
+    def is_found(self, side: int) -> bool:
+        """Whether an ordinary point takes a side."""
+        return side in self.finds and self.finds[side][0].rank[0]
+
     def steer(self, side: int, rounds: int) -> None:
-        """Steer towards a side, from the candidate that is nearest to it."""
+        """Steer towards a side, from the candidate that is nearest to it.
+
+        If no candidate comes to the line that branches, from the points that were found for other sides: one
+        of them may take the branch that it is in.
+        """
         if not self.free.size or self._starts is None:
             return
         points, looked = self._starts
-        scores = np.where(looked.is_finite, looked.margin(side), -np.inf)
-        # On the very edge of several conditions at once, no step of one alone leads anywhere.
-        edge = (scores == 0) & ~looked.taken[:, side]
-        if not edge.all():
-            scores[edge] = -np.inf
+        scores = self._scores(points, looked, side)
+        if not np.isfinite(scores).any() and self.finds:
+            finds = [find.point for own in self.finds.values() for find in own]
+            points = {number: np.stack([point[number] for point in finds]) for number in points}
+            looked = self._look(points, np.arange(len(finds)))
+            scores = self._scores(points, looked, side)
         row = int(np.argmax(scores))
         if not np.isfinite(scores[row]):
             return
+        guards = self._guards(looked, side, row)
         others = {number: stack[[row]] for number, stack in self.free.others(points).items()}
 
         def evaluate(vectors: Array) -> Array:
-            count = len(vectors)
-            own = self.free.unpack(vectors, others)
-            found = self._look(own, np.full(count, row))
-            self._note(own, found)
-            return np.where(found.is_finite, found.margin(side), -np.inf)
+            scores = np.full((len(vectors), 1 + len(guards)), -np.inf)
+            for part in self.field.pace.parts(len(vectors)):
+                own = self.free.unpack(vectors[part], others)
+                found = self._look(own, np.full(len(vectors[part]), row))
+                self._note(own, found)
+                scores[part] = scored(found)
+            return scores
+
+        def scored(found: Looked) -> Array:
+            own = [found.margin(one) for one in (side, *guards)]
+            return np.where(found.is_finite[:, None], np.stack(own, axis=1), -np.inf)
 
         steering = Steering(
             evaluate, self.free.inside, self.free.spreads, self.field.constants, self.generator
         )
-        steering.start(self.free.pack(points), scores)
+        whole = np.stack([scores, *(looked.margin(one) for one in guards)], axis=1)
+        steering.start(self.free.pack(points), whole)
         if np.ptp(scores[np.isfinite(scores)]) == 0:
             # As far from it everywhere: no slope leads there, as of `is_nan`. A few jumps may.
             steering.jump()
@@ -128,15 +149,50 @@ class PointChooser:
         stale = 0
         for _ in range(rounds):
             stale = 0 if steering.round(thorough=stale > 0) else stale + 1
-            if self.left <= 0 or stale == _STALE or (side in self.finds and self._is_deep(side)):
+            is_over = self.left <= 0 or self.field.pace.left <= 0
+            if is_over or stale == _STALE or (self.is_found(side) and self._is_deep(side)):
                 return
 
+    def _scores(self, points: Points, looked: Looked, side: int) -> Array:
+        """Return how far points to start from are on a side; minus infinity for those that won't do."""
+        scores = np.where(looked.is_finite, looked.margin(side), -np.inf)
+        # On the very edge of several conditions at once, no step of one alone leads anywhere.
+        edge = (scores == 0) & ~looked.taken[:, side]
+        if not edge.all():
+            scores[edge] = -np.inf
+        if side in self.finds:  # by points alone that aren't ordinary
+            scores[looked.taken[:, side] | ~self._is_ordinary(self.free.pack(points))] = -np.inf
+        return np.asarray(scores)
+
+    def _guards(self, looked: Looked, side: int, row: int) -> list[int]:
+        """Return the sides without which no point comes to the line where another one branches."""
+        comes = np.isfinite(looked.margin(side)) & looked.is_finite
+        if comes[looked.is_finite].all():
+            return []
+        is_outside = ~looked.taken & looked.is_finite[:, None]
+        leads = looked.taken[row] & is_outside.any(axis=0) & ~(is_outside & comes[:, None]).any(axis=0)
+        key = self.field.sides[side][0]
+        return [int(other) for other in np.flatnonzero(leads) if self.field.sides[other][0] != key]
+
     def _is_deep(self, side: int) -> bool:
-        return self.finds[side][0].rank[0] >= _DEEP
+        return self.finds[side][0].rank[1] >= _DEEP
 
     def _look(self, points: Points, seeds: Sequence[int] | Array) -> Looked:
         self.left -= len(seeds)
         return self.field.look(points, [int(seed) for seed in seeds])
+
+    def _distances(self, vectors: Array) -> Array:
+        return np.asarray(np.abs(vectors - self.free.middles) / self.free.spreads)
+
+    def _is_ordinary(self, vectors: Array) -> Array:
+        """Return which vectors aren't mostly zero or equal, and don't lie far out in most components.
+
+        Where all is zero, many a wrong gradient is right; far out, digits are lost, and functions are flat.
+        """
+        if not vectors.shape[1]:
+            return np.ones(len(vectors), bool)
+        few = _special(vectors) <= max(1.0, vectors.shape[1] / 2)
+        return np.asarray(few & (np.median(self._distances(vectors), axis=1) <= _FAR_OUT))
 
     def _note(self, points: Points, looked: Looked) -> None:
         """Remember the points that take wanted sides."""
@@ -144,13 +200,19 @@ class PointChooser:
             rows = np.flatnonzero(looked.taken[:, side])
             depth = np.minimum(looked.margin(side)[rows] / self._typical[side], _DEEP)
             vectors = self.free.pack({number: stack[rows] for number, stack in points.items()})
-            distance = np.max(np.abs(vectors - self.free.middles) / self.free.spreads, axis=1, initial=0.0)
-            special = np.array([vector.size - np.unique(vector[vector != 0]).size for vector in vectors])
+            distance = np.max(self._distances(vectors), axis=1, initial=0.0)
+            special = _special(vectors)
             own = self.finds.setdefault(side, [])
-            for place in np.lexsort((distance, special, -depth))[:_KEPT]:
+            is_special = ~self._is_ordinary(vectors)
+            for place in np.lexsort((distance, special, -depth, is_special))[:_KEPT]:
                 row = rows[place]
                 point = {number: stack[row] for number, stack in points.items()}
                 rank = float(depth[place]), -float(special[place]), -float(distance[place])
-                own.append(Find(point, looked.taken[row], rank))
+                own.append(Find(point, looked.taken[row], (not is_special[place], *rank)))
             own.sort(key=lambda find: find.rank, reverse=True)
             del own[_KEPT:]
+
+
+def _special(vectors: Array) -> Array:
+    """Return how many components of each vector are zero, or equal to another one."""
+    return np.array([vector.size - np.unique(vector[vector != 0]).size for vector in vectors])

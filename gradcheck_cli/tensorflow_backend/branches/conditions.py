@@ -163,7 +163,7 @@ class Condition:
                 axes = tuple(axis + 1 if axis >= 0 else axis for axis in self.axes or ())
                 return _reduced(inner[0], axes, math, every=every, keeps=self.keeps)
             first, second = aligned(inner, math)
-            return _joined(first, second, math, every=every)
+            return joined(first, second, math, every=every)
         found = [values[id(tensor)] for tensor in self.tensors]
         if not self.kind:
             return sign * (2.0 * found[0] - 1.0)
@@ -180,7 +180,7 @@ class Condition:
         return found + [value for part in self.parts for value in part.constants()]
 
 
-def _joined(first: Any, second: Any, math: Any, *, every: bool) -> Any:
+def joined(first: Any, second: Any, math: Any, *, every: bool) -> Any:
     """Return the margin of both holding, or of one of them.
 
     Of both: what is missing of each added up, or the least of what is over.

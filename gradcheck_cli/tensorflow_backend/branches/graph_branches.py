@@ -9,6 +9,7 @@ branch as their forwards do, and aren't counted.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 from gradcheck_cli.covered import Branch
 from gradcheck_cli.tensorflow_backend.branches.bodies import (
+    SHAPES,
     bodies_of,
     follow,
     is_kept,
@@ -30,10 +32,12 @@ from gradcheck_cli.tensorflow_backend.branches.branch_kinds import (
     LOOPS,
     MASK,
     Kind,
+    aligned,
     index_kind,
+    saturating_kind,
 )
-from gradcheck_cli.tensorflow_backend.branches.conditions import Condition, text_of, told_in_body
-from gradcheck_cli.tensorflow_backend.frames import place_of_branch
+from gradcheck_cli.tensorflow_backend.branches.conditions import Condition, joined, text_of, told_in_body
+from gradcheck_cli.tensorflow_backend.frames import is_guard_of_tensorflow, place_of_branch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -43,7 +47,46 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
     Key = tuple[str, str, str]
 
+_LARGEST_TABLE = 16  # entries
 _MOST = 200  # branches of a case: a deep network repeats the same few
+
+
+@dataclass(frozen=True)
+class Outer:
+    """A selection that has another one as a value.
+
+    Attributes:
+        tensor: its condition.
+        holds: on which side it takes that value.
+    """
+
+    tensor: Any
+    holds: bool
+
+    @cached_property
+    def condition(self) -> Condition:
+        """What its condition is."""
+        return Condition.of(self.tensor)
+
+    @property
+    def fetched(self) -> tuple[Any, ...]:
+        """The tensors that tell whether it takes the value."""
+        return (self.tensor, *self.condition.fetched)
+
+    @staticmethod
+    def all_of(op: Any) -> tuple[Outer, ...]:
+        """Return the selections that take a selection's result as their value, and nothing else does."""
+        found: list[Outer] = []
+        while op.type == "SelectV2":
+            users = [user for user in op.outputs[0].consumers() if user.type not in SHAPES]
+            places = [
+                place for user in users for place, one in enumerate(user.inputs) if one is op.outputs[0]
+            ]
+            if len(places) != 1 or users[0].type != "SelectV2" or not places[0]:
+                break
+            (op,) = users
+            found.append(Outer(op.inputs[0], places[0] == 1))
+        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -55,17 +98,24 @@ class Watched:
         kind: how it branches.
         tensors: what tells its sides.
         condition: what decides, where a condition does.
+        within: the selections that this one is a value of, with the side of theirs that takes it.
     """
 
     branch: Branch
     kind: Kind
     tensors: tuple[Any, ...]
     condition: Condition | None = None
+    within: tuple[Outer, ...] = ()
 
     @property
     def key(self) -> Key:
         """What names it in every trace."""
         return self.branch.key
+
+    @property
+    def offered(self) -> frozenset[str]:
+        """The sides that count only if a point takes them."""
+        return self.kind.offered
 
     @property
     def constants(self) -> list[float]:
@@ -75,7 +125,8 @@ class Watched:
     @property
     def fetched(self) -> tuple[Any, ...]:
         """The tensors that tell its sides, and how far a point is from each."""
-        return self.tensors + (() if self.condition is None else self.condition.fetched)
+        found = () if self.condition is None else self.condition.fetched
+        return (*self.tensors, *found, *(tensor for outer in self.within for tensor in outer.fetched))
 
     def sides(self, values: Mapping[int, Any], math: Any) -> list[Any]:
         """Return of each side which elements take it.
@@ -87,7 +138,14 @@ class Watched:
         own = [values[id(tensor)] for tensor in self.tensors]
         if self.kind.margins is None:
             truth = math.abs(own[0]) > 0
-            return [truth, ~truth]
+            sides = [truth, ~truth]
+            for outer in self.within:
+                is_taken = math.abs(values[id(outer.tensor)]) > 0
+                is_taken = is_taken if outer.holds else ~is_taken
+                sides = [
+                    first & second for first, second in (aligned([one, is_taken], math) for one in sides)
+                ]
+            return sides
         return [margin > 0 for margin in self.kind.margins(own, math)]
 
     def margins(self, values: Mapping[int, Any], math: Any, side: int) -> Any:
@@ -99,7 +157,12 @@ class Watched:
             side: its number.
         """
         if self.condition is not None:
-            return self.condition.margin(values, math, holds=side == 0)
+            found = self.condition.margin(values, math, holds=side == 0)
+            for outer in self.within:
+                own = outer.condition.margin(values, math, holds=outer.holds)
+                first, second = aligned([found, own], math)
+                found = joined(first, second, math, every=True)
+            return found
         own = [values[id(tensor)] for tensor in self.tensors]
         if self.kind.margins is None:
             return math.abs(own[0]) - 0.5 if side == 0 else 0.5 - math.abs(own[0])
@@ -230,7 +293,7 @@ class _Finder:
         return body
 
     def _watched(self, op: Any, moved: Collection[int]) -> Watched | None:
-        kind = _kind_of(op)
+        kind = self._saturating(op) or _lookup(op, moved) or _kind_of(op)
         place = "" if kind is None else place_of_branch(op)
         if kind is None or not place:
             return None
@@ -243,7 +306,52 @@ class _Finder:
             return None  # decided by a shape, or by a constant
         branch = Branch(text_of(op, kind, self.names), place, self.part, kind.sides, ())
         decides = kind.margins is None and tensors[0].dtype == tf.bool
-        return Watched(branch, kind, tensors, Condition.of(tensors[0]) if decides else None)
+        condition = Condition.of(tensors[0]) if decides else None
+        if tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op):
+            return None  # `reduce_logsumexp` has it: no finite values take its other side
+        return Watched(branch, kind, tensors, condition, Outer.all_of(op))
+
+    def _saturating(self, op: Any) -> Kind | None:
+        """Return how a function saturates that a hand-written gradient calls, or whose values it reads.
+
+        Where TensorFlow differentiates it, its own kernel does, as in a forward that a gradient runs again.
+        """
+        kind = saturating_kind(op)
+        if kind is None:
+            return None
+        readers = {*op.outputs[0].consumers(), *op.inputs[0].consumers()}
+        if any(reader.type == f"{op.type}Grad" for reader in readers):
+            return None
+        if self.part == "gradient":
+            return kind
+        later = [reader for reader in readers if reader not in self.forward_ops]
+        is_read = op in self.forward_ops and any(place_of_branch(reader) for reader in later)
+        return kind if is_read else None
+
+
+def _lookup(op: Any, moved: Collection[int]) -> Kind | None:
+    """Return the entries of a table that doesn't move, if numbers that do are rounded to places in it."""
+    if op.type != "GatherV2" or id(op.inputs[0]) in moved:
+        return None
+    axis = tf.get_static_value(op.inputs[2])
+    shape = op.inputs[0].shape
+    count = None if axis is None or shape.rank is None else shape[int(axis)]
+    if not count or count > _LARGEST_TABLE or not _is_of_floats(op.inputs[1]):
+        return None
+    return index_kind(count, "entry", place=1)
+
+
+def _is_of_floats(tensor: Any) -> bool:
+    """Whether whole numbers are computed of others."""
+    waiting, seen = [tensor], {id(tensor)}
+    while waiting:
+        for one in waiting.pop().op.inputs:
+            if one.dtype.is_floating:
+                return True
+            if id(one) not in seen:
+                seen.add(id(one))
+                waiting.append(one)
+    return False
 
 
 def _kind_of(op: Any) -> Kind | None:

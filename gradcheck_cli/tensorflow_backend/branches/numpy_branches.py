@@ -1,4 +1,8 @@
-"""The sides of `if` and `while` in Python code that a graph calls, by which line follows a condition's."""
+"""The sides of conditions in Python code that a graph calls.
+
+Those of `if` and `while` are told by which line follows the condition's; those of values, such as `np.where`,
+by the condition itself, just before its line runs.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,23 @@ from tensorflow.python.ops import script_ops
 
 from gradcheck_cli.covered import Branch
 from gradcheck_cli.plain_files import MIB, read_plain
-from gradcheck_cli.tensorflow_backend.branches.python_conditions import PythonCondition, condition_of
+from gradcheck_cli.tensorflow_backend.branches.python_conditions import (
+    PythonCondition,
+    condition_of,
+    is_elementwise,
+)
 from gradcheck_cli.tensorflow_backend.frames import is_users, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 # A file, a line, and the one that came after it; 0 before the line that a call begins at, and after its end.
+# After the line of a value's condition also what `_side_of_value` returns.
 Arcs = set[tuple[str, int, int]]
 
-# The best margins of conditions, of being true and of being false, by file and line.
-Margins = dict[tuple[str, int], tuple[float, float]]
+# The best margins of conditions, of being true and of being false, by file, line and column.
+Place = tuple[str, int, int]
+Margins = dict[Place, tuple[float, float]]
 
 _LIMIT = 8 * MIB
 _LONGEST = 40  # characters of a condition
@@ -64,7 +74,7 @@ def _local(frame: Any, arcs: Arcs, margins: Margins | None) -> Any:
     file = frame.f_code.co_filename
     if not is_users(file):
         return None
-    conditions = {} if margins is None else _conditions_of(file)
+    conditions = _conditions_of(file)
     last = frame.f_lineno
     arcs.add((file, 0, last))
 
@@ -73,8 +83,11 @@ def _local(frame: Any, arcs: Arcs, margins: Margins | None) -> Any:
         if event == "line":
             arcs.add((file, last, frame.f_lineno))
             last = frame.f_lineno
-            if margins is not None and last in conditions:
-                _note_margins(margins, (file, last), conditions[last], frame)
+            for told in conditions.get(last, ()):
+                if told.is_value:
+                    _note_truths(arcs, (file, last, told.column), told.condition, frame)
+                if margins is not None:
+                    _note_margins(margins, (file, last, told.column), told.condition, frame)
         elif event == "return":
             arcs.add((file, last, 0))
         return note
@@ -82,7 +95,20 @@ def _local(frame: Any, arcs: Arcs, margins: Margins | None) -> Any:
     return note
 
 
-def _note_margins(margins: Margins, key: tuple[str, int], condition: PythonCondition, frame: Any) -> None:
+def _side_of_value(column: int, side: int) -> int:
+    """Return what stands for a side of a value's condition: no line is negative."""
+    return -2 * column - 1 - side
+
+
+def _note_truths(arcs: Arcs, place: Place, condition: PythonCondition, frame: Any) -> None:
+    file, line, column = place
+    with contextlib.suppress(Exception):  # it raises where it runs, too, or isn't a number
+        for side, is_taken in enumerate(condition.truths(frame)):
+            if is_taken:
+                arcs.add((file, line, _side_of_value(column, side)))
+
+
+def _note_margins(margins: Margins, key: Place, condition: PythonCondition, frame: Any) -> None:
     try:
         true, false = condition.margins(frame)
     except Exception:  # noqa: BLE001 (it raises where it runs, or isn't a number: then nothing leads there)
@@ -94,13 +120,27 @@ def _note_margins(margins: Margins, key: tuple[str, int], condition: PythonCondi
     )
 
 
-def constants_at(places: Iterable[tuple[str, int]]) -> list[float]:
-    """Return the numbers that the conditions at some lines compare with."""
-    found = [_conditions_of(file).get(line) for file, line in places]
-    return [value for one in found if one is not None for value in one.constants]
+def constants_at(places: Iterable[Place]) -> list[float]:
+    """Return the numbers that the conditions at some places compare with."""
+    return [
+        value
+        for file, line, column in places
+        for told in _conditions_of(file).get(line, ())
+        if told.column == column
+        for value in told.condition.constants
+    ]
 
 
-def _conditions_of(file: str) -> dict[int, PythonCondition]:
+@dataclass(frozen=True)
+class _Told:
+    """A condition of a line."""
+
+    column: int
+    condition: PythonCondition
+    is_value: bool
+
+
+def _conditions_of(file: str) -> dict[int, list[_Told]]:
     """Return the conditions of a file by their first line."""
     try:
         return _read_conditions(file, Path(file).stat().st_mtime_ns)
@@ -114,14 +154,27 @@ def _parsed(file: str, _changed: int) -> ast.Module:
 
 
 @functools.lru_cache(maxsize=64)
-def _read_conditions(file: str, _changed: int) -> dict[int, PythonCondition]:
-    tree = _parsed(file, _changed)
-    found = {
-        node.test.lineno: condition_of(node.test)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If | ast.While)
-    }
-    return {line: condition for line, condition in found.items() if condition is not None}
+def _read_conditions(file: str, _changed: int) -> dict[int, list[_Told]]:
+    found: dict[int, list[_Told]] = {}
+    for node in ast.walk(_parsed(file, _changed)):
+        test = _test_of(node)
+        condition = None if test is None else condition_of(test)
+        if test is not None and condition is not None:
+            told = _Told(test.col_offset, condition, not isinstance(node, ast.If | ast.While))
+            found.setdefault(test.lineno, []).append(told)
+    return found
+
+
+def _test_of(node: ast.AST) -> ast.expr | None:
+    """Return the condition of a node that has one."""
+    if isinstance(node, ast.If | ast.While | ast.IfExp):
+        return node.test
+    if isinstance(node, ast.Call) and len(node.args) == 3:  # noqa: PLR2004 (a condition and two values)
+        is_where = isinstance(node.func, ast.Attribute) and node.func.attr == "where"
+        return node.args[0] if is_where and is_elementwise(node.args[0]) else None
+    if isinstance(node, ast.Subscript) and is_elementwise(node.slice):
+        return node.slice
+    return None
 
 
 def python_branches(arcs: Arcs) -> list[PythonBranch]:
@@ -136,68 +189,90 @@ def python_branches(arcs: Arcs) -> list[PythonBranch]:
             tree = _parsed(file, Path(file).stat().st_mtime_ns)
         except (OSError, SyntaxError, ValueError):
             continue
-        found += [_branch(node, file) for node in _conditions(tree, lines)]
+        branches = [_branch(node, test, file) for node, test in _conditions(tree, lines)]
+        found += [one for one in branches if one.body or any(one.taken(arcs))]
     return found
 
 
 @dataclass(frozen=True)
 class PythonBranch:
-    """A condition of an `if` or a `while`.
+    """A condition.
 
     Attributes:
         branch: with no side seen.
         file: its file.
         first: the first line of the condition.
         last: its last line.
-        body: the first line of what runs if it is true.
+        column: where it begins there.
+        body: of an `if` or a `while`, the first line of what runs if it is true; otherwise 0.
     """
 
     branch: Branch
     file: str
     first: int
     last: int
+    column: int
     body: int
 
     @property
-    def place(self) -> tuple[str, int]:
-        """Its file and first line."""
-        return self.file, self.first
+    def place(self) -> Place:
+        """Its file, first line and column."""
+        return self.file, self.first, self.column
 
     def taken(self, arcs: Arcs) -> tuple[bool, bool]:
-        """Return whether it was true, and whether it was false, by the lines that came after it."""
+        """Return whether it was true, and whether it was false, by what came after it."""
+        if not self.body:
+            true, false = ((self.file, self.first, _side_of_value(self.column, side)) for side in range(2))
+            return true in arcs, false in arcs
         after = {
             line
             for file, before, line in arcs
-            if file == self.file and self.first <= before <= self.last and not self.first <= line <= self.last
+            if file == self.file
+            and self.first <= before <= self.last
+            and line >= 0
+            and not self.first <= line <= self.last
         }
         return self.body in after, bool(after - {self.body})
 
 
-def _conditions(tree: ast.Module, called: set[int]) -> Iterator[ast.If | ast.While]:
-    """Yield the conditions of functions that ran, whose body stands on lines of its own."""
+def _conditions(tree: ast.Module, called: set[int]) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """Yield the conditions of functions that ran.
+
+    Those of an `if` and a `while` only if the body stands on lines of its own.
+    """
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef):
             continue
         if not called & {function.lineno, *(one.lineno for one in function.decorator_list)}:
             continue
         for node in _own(function.body):
-            end = node.test.end_lineno or node.test.lineno
-            if node.body[0].lineno > end:
-                yield node
+            test = _test_of(node)
+            if test is None:
+                continue
+            end = test.end_lineno or test.lineno
+            if not isinstance(node, ast.If | ast.While) or node.body[0].lineno > end:
+                yield node, test
 
 
-def _own(body: Iterable[ast.AST]) -> Iterator[ast.If | ast.While]:
-    """Yield the conditions of a function, not those of functions inside it."""
+# What has names of its own, which its line's frame doesn't know.
+_SCOPES = (
+    *(ast.FunctionDef, ast.ClassDef, ast.Lambda),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
+
+
+def _own(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield what is in a function, without the functions inside it."""
     for node in body:
-        if isinstance(node, ast.If | ast.While):
+        if not isinstance(node, _SCOPES):
             yield node
-        if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
             yield from _own(ast.iter_child_nodes(node))
 
 
-def _branch(node: ast.If | ast.While, file: str) -> PythonBranch:
-    text = ast.unparse(node.test)
+def _branch(node: ast.AST, test: ast.expr, file: str) -> PythonBranch:
+    text = ast.unparse(test)
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-    first, last = node.test.lineno, node.test.end_lineno or node.test.lineno
+    first, last = test.lineno, test.end_lineno or test.lineno
+    body = node.body[0].lineno if isinstance(node, ast.If | ast.While) else 0
     branch = Branch(text, f"{shown(file)}:{first}", "python", ("true", "false"), ())
-    return PythonBranch(branch, file, first, last, node.body[0].lineno)
+    return PythonBranch(branch, file, first, last, test.col_offset, body)

@@ -18,6 +18,7 @@ from gradcheck_cli.tensorflow_backend.branches.numpy_branches import (
     constants_at,
     lines_traced,
 )
+from gradcheck_cli.tensorflow_backend.branches.pace import Pace
 from gradcheck_cli.tensorflow_backend.branches.side_graph import SideGraph
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class PointField:
         sides: of all branches, each once.
         unknown: why not all branches are looked at; empty where they are.
         python: the conditions in Python code that is called, with file and line, once that has run.
+        reached: (sides,) which of them any point that was looked at takes.
+        pace: how many points a call may take.
     """
 
     def __init__(self, op: GraphOperation) -> None:
@@ -80,6 +83,7 @@ class PointField:
         """
         self._op = op
         self.python: list[PythonBranch] = []
+        self.pace = Pace()
         self.unknown = ""
         found = find_branches(op)
         if not found.calls or not self._looks_into(found):
@@ -94,6 +98,7 @@ class PointField:
             dict.fromkeys((one.key, side) for one in watched for side in one.branch.sides)
         )
         self._number = {side: number for number, side in enumerate(self.sides)}
+        self.reached = np.zeros(len(self.sides), bool)
         self._fetched: dict[bool, list[Any]] = {}
 
     def _looks_into(self, found: Body) -> bool:
@@ -119,6 +124,12 @@ class PointField:
         for key, side in dict.fromkeys((one.branch.key, side) for one in new for side in one.branch.sides):
             self._number[key, side] = len(self.sides)
             self.sides.append((key, side))
+        self.reached = np.concatenate([self.reached, np.zeros(len(self.sides) - len(self.reached), bool)])
+
+    @cached_property
+    def offered(self) -> set[Side]:
+        """The sides that count only if a point takes them."""
+        return {(one.key, side) for one in self.watched for side in one.offered}
 
     @property
     def constants(self) -> list[float]:
@@ -154,11 +165,12 @@ class PointField:
         ]
         fetches = self._fetches(pulls=pulls or bool(self.python))
         python: list[tuple[Arcs, Margins]] = []
-        if self.python:
-            rows = [self._in_python(fetches, points, upstreams, row, python) for row in range(len(seeds))]
-            fetched = _stacked(rows)
-        else:
-            fetched = self._values(fetches, points, upstreams)
+        with self.pace.timed(len(seeds)):
+            if self.python:
+                rows = [self._in_python(fetches, points, upstreams, row, python) for row in range(len(seeds))]
+                fetched = _stacked(rows)
+            else:
+                fetched = self._values(fetches, points, upstreams)
         values = dict(zip(map(id, fetches), fetched, strict=True))
         taken = np.zeros((len(seeds), len(self.sides)), bool)
         for one in self.watched:
@@ -174,8 +186,10 @@ class PointField:
         for value in outputs:
             if value.dtype.kind in "fc":
                 is_finite &= np.isfinite(value).reshape(len(seeds), -1).all(axis=1)
+        taken &= is_finite[:, None]
+        self.reached |= taken.any(axis=0)
         return Looked(
-            taken & is_finite[:, None] if len(self.sides) else taken,
+            taken,
             is_finite,
             [(outputs[number], flow) for number, flow in zip(trace.joint_outputs, upstreams, strict=True)],
             self._added([values[id(tensor)] for tensor in trace.results[count:]]) if pulls else [],

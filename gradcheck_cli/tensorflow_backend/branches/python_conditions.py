@@ -1,4 +1,6 @@
-"""How far the numbers in a Python `if` or `while` are from making it true, and from making it false.
+"""How far the numbers in a Python condition are from making it true, and from making it false.
+
+Conditions are those of `if` and `while`, of `a if c else b` and `np.where(c, a, b)`, and masks: `y[x < 0]`.
 
 The parts that are compared are evaluated in the frame, just before its line runs. Only what can't have an
 effect is: names, numbers, arithmetic, indexing, and calls of a few functions that reduce or convert.
@@ -23,20 +25,23 @@ _SIMPLE = (
     *(ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript),
     *(ast.Slice, ast.Tuple, ast.Compare, ast.BoolOp, ast.operator, ast.unaryop, ast.cmpop, ast.boolop),
 )
+_ORDERED = (ast.Gt, ast.GtE, ast.Lt, ast.LtE, ast.Eq, ast.NotEq)
 _ABOVE, _BELOW = (ast.Gt, ast.GtE), (ast.Lt, ast.LtE)
 Margins = tuple[float, float]  # of being true, of being false
 
 
 @dataclass(frozen=True)
 class PythonCondition:
-    """The condition of an `if` or a `while`.
+    """A condition.
 
     Attributes:
         margins: of a frame, how far it is from either side; positive on it.
+        truths: of a frame, whether some element of it is true, and whether some is false.
         constants: the numbers in it.
     """
 
     margins: Callable[[Any], Margins]
+    truths: Callable[[Any], tuple[bool, bool]]
     constants: tuple[float, ...]
 
 
@@ -49,7 +54,22 @@ def condition_of(test: ast.expr) -> PythonCondition | None:
         for node in ast.walk(test)
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float)
     ]
-    return PythonCondition(_margins_of(test), tuple(found))
+    value = _value_of(test)
+
+    def truths(frame: Any) -> tuple[bool, bool]:
+        truth = np.asarray(value(frame), bool)
+        return bool(truth.any()), not truth.all()
+
+    return PythonCondition(_margins_of(test), truths, tuple(found))
+
+
+def is_elementwise(node: ast.expr) -> bool:
+    """Whether an expression is a comparison, or some that `&`, `|` and `~` join: in NumPy code, a mask."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
+        return is_elementwise(node.left) and is_elementwise(node.right)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        return is_elementwise(node.operand)
+    return isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], _ORDERED)
 
 
 def _is_pure(node: ast.AST) -> bool:
@@ -75,6 +95,9 @@ def _margins_of(test: ast.expr) -> Callable[[Any], Margins]:
         ends = [test.left, *test.comparators]
         pairs = [_compared(*each) for each in zip(ends, test.ops, ends[1:], strict=False)]
         return pairs[0] if len(pairs) == 1 else _joined(pairs, every=True)
+    if is_elementwise(test):
+        each = _mask(test)
+        return lambda frame: tuple(float(np.max(side)) for side in each(frame))  # type: ignore[return-value] # two
     reduced = _reduced(test)
     if reduced is not None:
         return reduced
@@ -117,6 +140,29 @@ def _elements(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Callable[[Any],
         raise TypeError("no order")
 
     return margins
+
+
+def _mask(node: ast.expr) -> Callable[[Any], tuple[Any, Any]]:
+    """Return the margins of each element of a mask; see `is_elementwise`."""
+    if isinstance(node, ast.UnaryOp):
+        inner = _mask(node.operand)
+        return lambda frame: inner(frame)[::-1]
+    if isinstance(node, ast.BinOp):
+        parts = _mask(node.left), _mask(node.right)
+        is_and = isinstance(node.op, ast.BitAnd)
+
+        def margins(frame: Any) -> tuple[Any, Any]:
+            true, false = zip(*(part(frame) for part in parts), strict=True)
+            return (_both(*true), np.maximum(*false)) if is_and else (np.maximum(*true), _both(*false))
+
+        return margins
+    assert isinstance(node, ast.Compare)  # noqa: S101 (what else `is_elementwise` lets through)
+    return _elements(node.left, node.ops[0], node.comparators[0])
+
+
+def _both(first: Any, second: Any) -> Any:
+    missing = np.minimum(first, 0.0) + np.minimum(second, 0.0)
+    return np.where(missing < 0, missing, np.minimum(first, second))
 
 
 def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Callable[[Any], Margins]:

@@ -59,6 +59,11 @@ class InBody:
         return self.watched.key
 
     @property
+    def offered(self) -> frozenset[str]:
+        """The sides that count only if a point takes them."""
+        return self.watched.offered
+
+    @property
     def constants(self) -> list[float]:
         """The numbers that its condition compares with."""
         return self.watched.constants

@@ -11,9 +11,11 @@ from gradcheck_cli.tensorflow_backend.branches.numpy_branches import lines_trace
 from gradcheck_cli.tensorflow_backend.branches.point_field import PointField
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
+    from gradcheck_cli.tensorflow_backend.branches.graph_branches import Key
     from gradcheck_cli.tensorflow_backend.branches.numpy_branches import Arcs
+    from gradcheck_cli.tensorflow_backend.branches.point_field import Side
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
     Array = np.ndarray[Any, Any]
@@ -62,17 +64,30 @@ class Sides:
         return self.field.unknown
 
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
-        """Return the branches, with the sides that were taken, and reasons why others aren't."""
-        sides: dict[tuple[str, str, str], list[tuple[str, bool]]] = {}
+        """Return the branches, with the sides that were taken, and reasons why others aren't.
+
+        A saturated side is one if a point that was looked at takes it: then these inputs can.
+        """
+        counts = {
+            side
+            for side, is_reached in zip(self.field.sides, self.field.reached, strict=True)
+            if is_reached or side not in self.field.offered
+        }
+        return tuple(branch for branch in self._branches(excuses, counts) if len(branch.sides) > 1)
+
+    def wanted(self, excuses: Sequence[tuple[str, str]]) -> Array:
+        """Return which sides nobody has taken or excused, (sides,)."""
+        every = self._branches(excuses, self.field.sides)
+        unseen = {(branch.key, side) for branch in every for side in branch.unseen}
+        return np.array([side in unseen for side in self.field.sides], bool)
+
+    def _branches(self, excuses: Sequence[tuple[str, str]], counts: Collection[Side]) -> list[Branch]:
+        sides: dict[Key, list[tuple[str, bool]]] = {}
         for (key, side), is_seen in zip(self.field.sides, self.seen, strict=True):
-            sides.setdefault(key, []).append((side, bool(is_seen)))
+            if (key, side) in counts:
+                sides.setdefault(key, []).append((side, bool(is_seen)))
         found = [
             Branch(*key, tuple(side for side, _ in own), tuple(side for side, is_seen in own if is_seen))
             for key, own in sides.items()
         ]
-        return tuple(with_excuses(branch, excuses) for branch in found)
-
-    def wanted(self, excuses: Sequence[tuple[str, str]]) -> Array:
-        """Return which sides nobody has taken or excused, (sides,)."""
-        unseen = {(branch.key, side) for branch in self.branches(excuses) for side in branch.unseen}
-        return np.array([side in unseen for side in self.field.sides], bool)
+        return [with_excuses(branch, excuses) for branch in found]

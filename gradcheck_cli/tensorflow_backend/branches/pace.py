@@ -1,0 +1,67 @@
+"""How long a search may take, and so how many points one call may take: nothing interrupts a call."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_SHARE = 0.25  # of the time that is left, for one call
+_FADING = 0.5  # of what a point took before, if it takes less now: the first call also builds what is called
+
+
+@dataclass
+class Pace:
+    """A stretch of time, and how long points took in it.
+
+    Attributes:
+        seconds: how long it is; infinite where only counts matter.
+        clock: tells the time.
+        began: when it began.
+        point: seconds that a point takes.
+    """
+
+    seconds: float = math.inf
+    clock: Callable[[], float] = time.monotonic
+    began: float = field(init=False)
+    point: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Begin."""
+        self.began = self.clock()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return self.clock() - self.began
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; negative once it is over."""
+        return self.seconds - self.elapsed
+
+    def batch(self, most: int) -> int:
+        """Return how many points the next call may take, of `most`; 0 if no time is left."""
+        left = self.left
+        if left <= 0:
+            return 0
+        return most if self.point * most <= _SHARE * left else max(1, int(_SHARE * left / self.point))
+
+    def parts(self, count: int) -> Iterator[slice]:
+        """Yield parts of so many points, one call each, as long as time is left."""
+        start = 0
+        while start < count and (size := self.batch(count - start)):
+            yield slice(start, start + size)
+            start += size
+
+    @contextlib.contextmanager
+    def timed(self, count: int) -> Iterator[None]:
+        """Learn how long so many points take."""
+        before = self.clock()
+        yield
+        self.point = max((self.clock() - before) / max(1, count), _FADING * self.point)

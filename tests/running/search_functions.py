@@ -1,0 +1,22 @@
+"""A forward that the tests of searches search."""
+
+import numpy as np
+import tensorflow as tf
+
+
+@tf.custom_gradient
+def gelu(x):
+    share = 0.5 * (1.0 + tf.math.erf(x / 2.0**0.5))  # exactly 0 from -8.3 on
+    return x * share, lambda dy: dy * (share + x * tf.exp(-x * x / 2.0) / (2.0 * np.pi) ** 0.5)
+
+
+@tf.custom_gradient
+def product_of_six(x):
+    def grad(dy):
+        return tf.stack([dy * tf.reduce_prod(tf.concat([x[:one], x[one + 1 :]], 0)) for one in range(6)])
+
+    return tf.reduce_prod(x), grad
+
+
+def rare(x):
+    return tf.where(tf.reduce_sum(x) > 1e4, x * x, tf.where(x > 4.0, tf.sin(x), tf.cos(x)))

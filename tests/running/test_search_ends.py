@@ -1,0 +1,92 @@
+"""A search ends in its time, by a clock that only the calls of the graph and of the judge move on.
+
+At its end it tries a batch of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gradcheck_cli.results import Status
+from gradcheck_cli.running import session
+from gradcheck_cli.running.search import search_case
+from gradcheck_cli.spec.load import load_mapping
+from gradcheck_cli.tensorflow_backend.branches import pace
+from gradcheck_cli.tensorflow_backend.branches.pace import Pace
+from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(pace, "Pace", lambda seconds=1e9: Pace(seconds, made))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("point", "judgement", "seconds"),
+    [
+        (0.05, 0.5, 20.0),  # 256 points would take 13 seconds, and to steer 1,000
+        (1.0, 3.0, 30.0),
+        (2.0, 200.0, 30.0),  # one judgement takes longer
+    ],
+)
+def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgement, seconds):
+    look, judge, search = GraphRuns.beside_gradient, search_case.check_at, search_case.search
+    calls = []
+
+    def slow_look(self, fetches, points, upstreams, copy=None):
+        calls.append(len(upstreams[0]))
+        clock.now += point * calls[-1]
+        return look(self, fetches, points, upstreams, copy)
+
+    def slow_judge(*arguments):
+        clock.now += judgement
+        return judge(*arguments)
+
+    def timed(*arguments):
+        began = clock.now
+        found = search(*arguments[:-1], 2 * judgement)
+        assert clock.now - began <= seconds + judgement
+        return found
+
+    monkeypatch.setattr(GraphRuns, "beside_gradient", slow_look)
+    monkeypatch.setattr(search_case, "check_at", slow_judge)
+    monkeypatch.setattr(session, "search", timed)
+    (case,) = load_mapping({"op": "op", "forward": "search_functions:rare", "inputs": {"x": {"shape": [4]}}})
+    findings = session.check(replace(case, search=seconds))
+    assert findings.search.points > 1
+    assert 1 < max(calls) < 256
+
+
+def test_a_function_of_six_elements_is_not_wrong_for_one(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    (case,) = load_mapping(
+        {"op": "op", "forward": "search_functions:product_of_six", "inputs": {"x": {"shape": [6]}}}
+    )
+    result = session.run_case(replace(case, search=2.0))
+    assert (result.status, result.search.found) == (Status.PASSED, None)
+
+
+def test_a_batch_takes_a_part_of_what_is_left():
+    clock = Clock()
+    own = Pace(8.0, clock)
+    assert own.batch(256) == 256  # nothing is known yet
+    with own.timed(2):
+        clock.now += 1.0
+    assert (own.point, own.batch(256), list(own.parts(6))) == (0.5, 3, [slice(0, 3), slice(3, 6)])
+    clock.now = 7.9
+    assert own.batch(256) == 1
+    clock.now = 8.0
+    assert (own.batch(256), list(own.parts(6))) == (0, [])
