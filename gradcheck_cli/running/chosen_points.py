@@ -103,8 +103,8 @@ def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None
         gains = [int((find.taken & unseen & ~is_offered).sum()) for find in left]
         best = max(range(len(left)), key=lambda place: (gains[place], left[place].rank))
         find = left.pop(best)
-        if not gains[best]:  # a second try at the same saturated sides is as undecided
-            left = [other for other in left if not np.array_equal(other.taken, find.taken)]
+        # Where this one is undecided, so are its like: they mostly come from the same steps.
+        left = [other for other in left if not np.array_equal(other.taken, find.taken)]
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
             found = check_at(opener, find.point, candidates.FIRST + judged)
             findings.chosen_points += 1
