@@ -165,4 +165,36 @@ def _cancelled():
         yield Attack(f"sobel_{seed}_leak", "wrong", inputs, sobel(1e-5), keys=keys)
 
 
-ATTACKS = (*_differences(), *_jumps(), *_cancelled())
+def _density(x):
+    return tf.exp(-x * x / 2) / tf.constant(2 * 3.141592653589793, x.dtype) ** 0.5
+
+
+def _tail(x):
+    return 1 + tf.math.erf(x / tf.constant(2.0, x.dtype) ** 0.5)
+
+
+# Products whose factor is zero by rounding from -9 on, while their derivative is not: forward, derivative.
+TAILS = {
+    "gelu": (lambda x: 0.5 * x * _tail(x), lambda x: 0.5 * _tail(x) + x * _density(x)),
+    "gelu_last": (lambda x: x * (0.5 * _tail(x)), lambda x: 0.5 * _tail(x) + x * _density(x)),
+    "squared": (lambda x: _tail(x) * x * x, lambda x: 2 * x * _tail(x) + 2 * x * x * _density(x)),
+    "divided": (lambda x: _tail(x) / x, lambda x: 2 * _density(x) / x - _tail(x) / x**2),
+    "swish": (lambda x: x * (1 + tf.tanh(x)), lambda x: 1 + tf.tanh(x) + x / tf.cosh(x) ** 2),
+}
+
+
+def _tails():
+    """The right derivative of a product that is zero by rounding, and one that isn't small."""
+    for name, (forward, derivative) in TAILS.items():
+        for where, value in {"far": [-22.0, -25.0], "near": [-21.0, 0.5]}.items():
+            for truth, off in (("unclear" if where == "far" else "right", 0.0), ("wrong", 1e-3)):
+
+                @tf.custom_gradient
+                def op(x, off=off, forward=forward, derivative=derivative):
+                    return forward(x), lambda u: u * (derivative(x) + off)
+
+                inputs = {"x": {"shape": [2], "value": value}}
+                yield Attack(f"tail_{name}_{where}{'_off' if off else ''}", truth, inputs, op)
+
+
+ATTACKS = (*_differences(), *_jumps(), *_cancelled(), *_tails())

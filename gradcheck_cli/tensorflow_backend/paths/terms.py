@@ -63,10 +63,12 @@ def rounded_size(output: Any, values: Mapping[int, Array]) -> Array:
                 if tensor.op.type in _SUMS:
                     handed_on = sum(sizes)
                 elif tensor.op.type in _PRODUCTS:
-                    # A product has the relative error of its factor.
-                    handed_on = value * np.fmax(
-                        *(each / np.abs(values[id(part)]) for each, part in zip(sizes, parts, strict=True))
+                    first, second = (np.abs(values[id(part)]) for part in parts)
+                    # By the other factor, which holds where a factor is zero itself: x (1 + erf(x)) at -9.
+                    other, own = (
+                        (1 / second, value / second) if tensor.op.type == "RealDiv" else (second, first)
                     )
+                    handed_on = np.fmax(sizes[0] * other, sizes[1] * own)
                 else:
                     handed_on = sizes[0].reshape(value.shape) if sizes else value
             known[id(tensor)] = np.fmax(value, handed_on)
