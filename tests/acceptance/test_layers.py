@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from acceptance_root import ROOT
 
 LAYERS = {
@@ -26,6 +27,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.once
 def test_every_layer_passes_in_every_mode(command, monkeypatch):
     monkeypatch.chdir(ROOT)
     done = command("run", "specs/layers", "--strict", "--format", "json")

@@ -71,6 +71,7 @@ def line_of(start):
     return found
 
 
+@pytest.mark.once
 def test_every_structure_passes_in_every_mode_it_names(command, monkeypatch):
     monkeypatch.chdir(ROOT)
     done = command("run", "specs/structures", "--strict", "--format", "json")

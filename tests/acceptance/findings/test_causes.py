@@ -15,6 +15,8 @@ import tensorflow as tf
 sys.path.insert(0, str(Path(__file__).parents[2] / "audit"))
 from causes import causes
 
+pytestmark = pytest.mark.once  # pages: what TensorFlow itself prints
+
 PROGRAMS = {cause.path.stem: cause for cause in causes() if cause.program}
 OLD = tuple(map(int, tf.__version__.split(".")[:2])) < (2, 21)
 
