@@ -41,7 +41,8 @@ def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> d
         waiting = [group]
         while waiting:
             search = _searched(waiting.pop(0), sample, budget, 1 if found else PROBES)
-            smaller = [] if budget.is_spent else _smaller(search, found)
+            # Those alone are probed again whatever it takes, once: the others drown them.
+            smaller = _blind(search)[:1] if budget.is_spent else _smaller(search, found)
             again = {pair for one in smaller for pair in one.pairs}
             for pair in search.group.pairs:
                 if pair not in again and (pair not in found or pair == search.wrong):
@@ -89,13 +90,24 @@ def _smaller(search: Search, found: dict[PairKey, PairSample]) -> list[Group]:
         return []
     if search.doubt:
         return _cut(group, outputs, inputs)
-    # A gradient that is zero up to rounding (of a bias before a batch normalisation) is recognised only among
-    # similar pairs.
+    return _blind(search) or _cut(group, outputs, inputs)
+
+
+def _blind(search: Search) -> list[Group]:
+    """Return the weak inputs of which nothing is seen, then the other weak ones; nothing if all are alike.
+
+    Gradients that are zero but for rounding (of a bias before a batch normalisation) show as such only among
+    their like.
+    """
+    if search.is_over or not search.weak:
+        return []
+    outputs = list(dict.fromkeys(output for output, _ in search.weak))
+    inputs = list(dict.fromkeys(number for _, number in search.weak))
     blind = [number for number in inputs if all(search.all_missed((one, number)) >= 1 for one in outputs)]
     rest = [number for number in inputs if number not in blind]
-    if blind and rest:
-        return [group.of(outputs, blind), group.of(outputs, rest)]
-    return _cut(group, outputs, inputs)
+    if not blind or len(blind) == len(search.group.inputs):
+        return []
+    return [search.group.of(outputs, blind), *([search.group.of(outputs, rest)] if rest else [])]
 
 
 def _cut(group: Group, outputs: list[int], inputs: list[int]) -> list[Group]:

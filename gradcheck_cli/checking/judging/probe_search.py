@@ -124,6 +124,15 @@ class Search:
         power = self.group.case.power
         return [pair for pair in self.group.pairs if not self.all_missed(pair) <= power.miss]
 
+    @property
+    def can_be_sharper(self) -> bool:
+        """Whether a sharper probe may show more of some pair.
+
+        Elements that are zero but for rounding have no size that an error is relative to: of a pair of such
+        elements alone, all is missed.
+        """
+        return any(self.all_missed(pair) < 1 for pair in self.weak)
+
     def all_missed(self, pair: PairKey) -> float:
         """The share of elements in which an error may be missed, or that couldn't be examined."""
         output, number = pair
@@ -177,7 +186,9 @@ class Search:
             return
         unseen = np.ones(shape, dtype=bool)
         for _ in range(_ROUNDS_OF_UNSEEN):
-            if not self.weak or self.is_over or self.budget.is_spent:
+            if self.is_over or self.budget.is_spent:
+                return
+            if not self.can_be_sharper:
                 return
             drawn = self._draw(reach)
             steps = np.where(unseen.any(axis=0), drawn.steps, 0.0)
@@ -210,7 +221,7 @@ class Search:
     def _shorten(self, tried: list[tuple[float, int]], curvature: float) -> None:
         """Probe a smooth piece with shorter steps, as long as curvature is what hides errors."""
         for _ in range(_SHORTER):
-            is_done = not self.weak or self.is_over or self.budget.is_spent
+            is_done = not self.can_be_sharper or self.is_over or self.budget.is_spent
             if is_done or not self.target.is_smooth or curvature <= _STRAIGHT:
                 return
             # Truncation falls as h^4, and rounding grows as 1/h; they are equal there.

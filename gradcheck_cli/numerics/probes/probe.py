@@ -49,8 +49,9 @@ _STILLEST = 2.0**-20
 _SIGMAS = 6.0
 # What a value's rounding leaves of a slope, in units of u times the value (numerics/tolerance.py).
 _VALUE_ROUNDINGS = 2.0**10
-# What rounding inside a forward leaves of values that don't move, in units of u times the largest value.
-_NOISE_ROUNDINGS = 2.0**6
+# What rounding inside a forward leaves of values that stay, in units of u times the largest value. Up to
+# 70 were seen, in EfficientNetB0 with its 240 layers.
+_NOISE_ROUNDINGS = 2.0**8
 # A vjp whose elements are all within rtol of the truth is right, whatever these errors add up to.
 _COHERENT = 3.0
 # An alarm is checked again at this many times the step.
