@@ -117,7 +117,7 @@ class Steering:
         alone = np.where(np.arange(len(slopes)) == np.argmax(np.abs(slopes)), slopes, 0.0)
         directions = [slopes, np.sign(slopes), alone]
         if len(every) > 1:
-            needed, *_ = np.linalg.lstsq(every[1:].T, slopes)
+            needed, *_ = np.linalg.lstsq(every[1:].T, slopes, rcond=None)
             directions.append(slopes - every[1:].T @ needed)
         for direction in directions:
             steepness = float(direction @ slopes)
