@@ -121,9 +121,9 @@ class Examination:
         large = [key for key in large if not any(map(_is_wrong, self.samples.get(key, [])))]
         probed, unsure = _probe({key: pairs[key] for key in large}, sample, until)
         judged |= probed
-        judged = {key: leave_joined_kinks(pairs[key], found) for key, found in judged.items()}
         self._report_progress(share, 0.8)
         judged = self.stops.weigh(pairs, jacobians[1], judged, sample)
+        judged = {key: leave_joined_kinks(pairs[key], found) for key, found in judged.items()}
         judged, coarse = note_lower_precision(pairs, judged)
         self._note_precision(operations, [*warnings, *unsure, *coarse], is_coarse=bool(coarse))
         for key, result in judged.items():

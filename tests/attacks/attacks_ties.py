@@ -424,6 +424,14 @@ def _of_chains():
     yield Attack("zeros into a norm", "wrong", inputs, lambda x: tf.norm(x, axis=-1) + tf.nn.relu(x[:, 0]))
     yield Attack("zeros into a wrong relu", "wrong", inputs, lambda x: 2 * _relu_of_nine(x))
     yield Attack("zeros into wrong relus", "not green", inputs, lambda x: _relu_of_nine(x @ _IN) @ _OUT)
+    yield Attack(
+        "zeros, and a reference",
+        "wrong",
+        inputs,
+        _CHAINS["of both signs"],
+        keys={"reference": "attacked:meant"},
+        functions={"meant": lambda x: tf.nn.relu(x) - 2 * tf.nn.relu(-x)},
+    )
     # The same with a gradient of one's own: it says what it likes at a kink, and none of this is a slope.
     yield Attack(
         "zeros into relu, by hand",

@@ -185,10 +185,8 @@ class Search:
         if shape[0] * shape[1] > _FEW_ELEMENTS:
             return
         unseen = np.ones(shape, dtype=bool)
-        for _ in range(_ROUNDS_OF_UNSEEN):
-            if self.is_over or self.budget.is_spent:
-                return
-            if not self.can_be_sharper:
+        for turn in range(_ROUNDS_OF_UNSEEN):
+            if self.is_over or self.budget.is_spent or not self.can_be_sharper:
                 return
             drawn = self._draw(reach)
             steps = np.where(unseen.any(axis=0), drawn.steps, 0.0)
@@ -200,7 +198,7 @@ class Search:
             if probe.is_alarm:
                 probe = self._follow(differenced, probe)
             shown, is_faint = show_elements(differenced.direction, probe, size)
-            if unseen.all():
+            if turn == 0:
                 counted = ~is_faint
             before = np.count_nonzero(unseen & counted)
             unseen &= ~shown & counted
@@ -216,7 +214,7 @@ class Search:
             part = self.group.rows[output], self.group.columns[number]
             count = np.count_nonzero(counted[part])
             if count:
-                self.missed[output, number] = min(known, np.count_nonzero(unseen[part]) / count)
+                self.missed[output, number] = min(known, float(np.count_nonzero(unseen[part]) / count))
 
     def _shorten(self, tried: list[tuple[float, int]], curvature: float) -> None:
         """Probe a smooth piece with shorter steps, as long as curvature is what hides errors."""
@@ -267,7 +265,7 @@ class Search:
             if not half:
                 known.update(inputs)
             else:
-                # Most of many elements' kinks show in one direction, and what doesn't show in the end.
+                # One direction shows most kinks. The last test, in both, shows whether it missed one.
                 waiting += [part for part in (inputs[:half], inputs[half:]) if changes(part, tiny)]
         self.on_kinks = frozenset(known.intersection(self.group.inputs))
         rest = tuple(one for one in self.group.inputs if one not in known)

@@ -38,7 +38,8 @@ def leave_joined_kinks(pair: Pair, sample: PairSample) -> PairSample:
     # Where there is a mismatch elsewhere, that is what must be said.
     if not joined.any() or (wrong & ~joined).any() or pair.is_expected_wrong:
         return sample
-    if not pair.operations.formula.is_plain_chain(*pair.key):
+    # With a reference, the gradient is meant to be that of another function, and has no part in its kinks.
+    if pair.case.reference is not None or not pair.operations.formula.is_plain_chain(*pair.key):
         return sample
     return replace(
         sample,
