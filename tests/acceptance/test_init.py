@@ -8,6 +8,7 @@ import sys
 import pytest
 import yaml
 
+import gradcheck_cli
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.running.views.drafting import draft_function, draft_op_type
 
@@ -161,6 +162,17 @@ def test_domains_are_found_by_what_fails(target, says):
     found = draft_function(target)
     assert found.is_right, (found.draft.text(), found.trouble)
     assert says in found.draft.text()
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_one_triangle_is_told_though_the_function_has_no_value_at_one_sample_point(seed):
+    drawn = {
+        "shape": [3, 3],
+        "uniform": {"low": 0.5, "high": 2},
+    }  # positive definite at one sample point of two
+    spec = {"op": "factor", "forward": "drafted_functions:factor", "inputs": {"x": drawn}}
+    ((pair,),) = (case.pairs for case in gradcheck_cli.check(spec, seed=seed).cases)
+    assert pair.diagnosis[0].startswith("the differences are zero above the diagonal of x")
 
 
 def test_a_method_is_refused_with_what_to_name_instead():

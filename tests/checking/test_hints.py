@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.diagnosis.diagnose import hint
+from gradcheck_cli.checking.diagnosis.diagnose import hint, hint_on_triangle
 from gradcheck_cli.checking.diagnosis.hint_view import View
 from gradcheck_cli.checking.ops.operation import TensorInfo
 
@@ -111,3 +111,14 @@ def test_nor_of_an_elementwise_one(seed):
         "",
         *[f"the sign is flipped in {count} of 8 elements, and all else is right" for count in range(9)],
     }
+
+
+def test_one_triangle_is_told_where_the_rest_is_what_memory_held():
+    """A batch of two: of one matrix the lower triangle is read, and the other is unwritten memory."""
+    differences, gradient = np.zeros((2, 8)), np.zeros((2, 8))
+    differences[0, 2], gradient[0, 1:3] = 2.0, 1.0
+    differences[1, 4:] = [0.0, 5e-324, 1e-310, 0.0]
+    taken = TensorInfo("x", "float64", (2, 2, 2))
+    assert "zero above the diagonal of x" in hint_on_triangle(gradient, differences, taken)
+    differences[0, 1] = 1e-6
+    assert hint_on_triangle(gradient, differences, taken) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 # Two Jacobians count as equal if they differ by less than this part of the largest magnitude.
 _ALIKE = 1e-3
+# A triangle counts as zero up to this part of the largest magnitude, half of float64's digits.
+_NOTHING = 2.0**-26
 # Only a Jacobian up to this size is written out and compared in full.
 _MOST_WHOLE = 2**18
 _REPEAT = "repeat"
@@ -71,9 +74,12 @@ def diagnose(
         analytic, numeric = (np.where(usable, part, 0.0) for part in (sample.analytic, sample.numeric))
         triangle = hint_on_triangle(analytic, numeric, input_info) if sample.is_whole else ""
         return (triangle,) if triangle else ()
-    # A few elements say little about the whole Jacobian.
-    if sample.method == "probe" or any(not np.isfinite(s.analytic).all() for s in samples):
+    if sample.method == "probe":  # a few elements say little about the whole Jacobian
         return ()
+    # A sample point at which the function has no value says nothing about the others.
+    told = [bool(np.isfinite(each_sample.analytic).all()) for each_sample in samples]
+    samples, scenes = list(compress(samples, told)), list(compress(scenes, told))
+    other_pairs = list(compress(other_pairs, told))
     zero_hint = _hint_on_zeros(samples, output, input_info)
     if zero_hint or not all(each_sample.is_whole for each_sample in samples):
         return (zero_hint,) if zero_hint else ()
@@ -141,8 +147,10 @@ def hint_on_triangle(analytic: Float, numeric: Float, input_info: TensorInfo) ->
     if not _are_equal(symmetric_parts[0], symmetric_parts[1]):
         return ""
     for matrices, whose in zip(jacobians, ("gradient is", "differences are"), strict=True):
+        # TensorFlow's Cholesky may leave memory unwritten: differences of subnormal numbers stand for zero.
+        zero = _NOTHING * np.max(np.abs(matrices), initial=0.0)
         for triangle, where in ((np.triu(matrices, 1), "above"), (np.tril(matrices, -1), "below")):
-            if not triangle.any():
+            if np.max(np.abs(triangle), initial=0.0) <= zero:
                 return (
                     f"the {whose} zero {where} the diagonal of {input_info.name}, and the symmetric parts "
                     "agree: one triangle is read, and the gradient is right if the matrix stays symmetric; "
