@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from audit_table import SPECS
 
 from gradcheck_cli.running.session import start_tensorflow
-from gradcheck_cli.spec.load import load
+from gradcheck_cli.spec.load import Loaded, load
 from gradcheck_cli.spec.models.versions import cases_by_type
 
 start_tensorflow()
@@ -26,12 +28,18 @@ def test_the_registry_is_read():
     assert {"MatMul", "NcclReduce", "While"} <= registered()
 
 
+@cache
+def audited() -> Loaded:
+    """Return the audit's specs, which take a while to read."""
+    return load([SPECS])
+
+
 def covered():
-    return set(cases_by_type(load([SPECS]).cases, version()))
+    return set(cases_by_type(audited().cases, version()))
 
 
 def excepted():
-    return {one.op_type for one in load([SPECS]).exceptions if one.holds(version())}
+    return {one.op_type for one in audited().exceptions if one.holds(version())}
 
 
 def test_nothing_is_silently_left_out():
@@ -49,7 +57,7 @@ def test_nothing_is_covered_and_excepted():
 
 def test_nothing_is_named_that_is_gone():
     # A raw op type without a gradient may be specified: that there's none is a finding, too.
-    explicit = {name for case in load([SPECS]).cases for name in case.covers}
+    explicit = {name for case in audited().cases for name in case.covers}
     gone = ((explicit | excepted()) - registered()) | (covered() - registered() - op_types())
     assert not gone, (
         f"TensorFlow {version()} has no gradient of: {', '.join(sorted(gone))}. Say for which versions it is "
@@ -58,6 +66,6 @@ def test_nothing_is_named_that_is_gone():
 
 
 def test_each_exception_says_why():
-    for one in load([SPECS]).exceptions:
+    for one in audited().exceptions:
         assert len(one.reason.split()) >= 3, one
         assert one.kind != "other", f"{one.op_type}: say what it is, or add a kind"
