@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import Report
 
 _NEXT = (
-    "Fix what isn't intended; write what is intended to the lock file by "
-    "`gradcheck run --update-baseline FILE`, as a change to be reviewed."
+    "Fix what isn't intended. Record what is intended with `gradcheck run --update-baseline FILE`, "
+    "as a change to be reviewed."
 )
 
 

@@ -186,7 +186,7 @@ def test_a_draft_of_which_a_run_fails_is_never_silent(project):
     )
     made = run("init", "functions_of_init:off", folder=project)
     assert made.returncode == 0
-    assert "as it is, a run doesn't end with 0:\n  dy/dx is mismatched: " in made.stderr
+    assert "as it is, a run doesn't exit with 0:\n  dy/dx is mismatched: " in made.stderr
 
 
 def test_annotations_and_defaults_give_shapes_and_dtypes(drafted):

@@ -259,7 +259,7 @@ def test_bodies_that_can_not_be_copied_are_named(monkeypatch):
     result = run_case(case)
     assert [one.text for one in result.branches] == ["loop"]
     assert (
-        result.sides_unknown == "not looked at inside while: a copy of the graph that tells can't be called"
+        result.sides_unknown == "not looked at inside while: a copy of the graph with sides can't be called"
     )
 
 

@@ -173,7 +173,7 @@ def _write(file: Path, text: str, *, force: bool) -> None:
 def _explain_trouble(drafted: Drafted) -> None:
     """Say why running the spec doesn't end with 0: what is wrong, undecided, or tests nothing."""
     if drafted.runs:
-        click.echo("as it is, a run doesn't end with 0:", err=True)
+        click.echo("as it is, a run doesn't exit with 0:", err=True)
     else:
         click.echo("it doesn't run as it is; change the guesses:", err=True)
     click.echo(f"  {drafted.trouble}", err=True)

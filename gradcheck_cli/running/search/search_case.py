@@ -1,8 +1,8 @@
 """Search a case for a point at which its gradient is wrong.
 
-Thousands of points are looked at in batches. What takes an unseen side, what disagrees most, and what isn't
-finite goes to the judge, who alone says what is wrong. A point that is wrong is shrunk, by asking the judge
-again.
+Thousands of points are looked at in batches. A point goes to the judge if it takes an unseen side, if its
+gradient disagrees most with differences, or if its gradient isn't finite. Only the judge says what is wrong.
+A wrong point is shrunk by judging simpler ones.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     Point = Mapping[int, Array]
 
 _START = 1_000  # candidates that are left to `run`
-_JUDGED = 10**9  # numbers of sample points that are judged
+_JUDGED = 10**9  # where the numbers of judged points start
 _DRAWN = 32  # points drawn anew in each round
 _BATCH = 256
-_PYTHON = 24  # points of a round where Python code is looked at line by line
-_SUSPICIOUS = 1e-4  # share by which gradient and differences must disagree
-_USUAL = 30.0  # times what they disagree by at the sample points, where all is right
-_AGAIN = 3  # points of the same sides that may be judged in vain
-_EACH = 4  # points that are judged in a round, for each reason
-_STEERED = 20_000  # points that steering may look at, a round
+_PYTHON = 24  # points of a round if Python code is traced line by line
+_SUSPICIOUS = 1e-4  # the least relative disagreement of gradient and differences that is judged
+_USUAL = 30.0  # times their disagreement at the sample points, where all is right
+_AGAIN = 3  # points with the same sides that may be judged without a finding
+_EACH = 4  # points that are judged in a round for each reason
+_STEERED = 20_000  # points that steering may look at in a round
 _SHRINKING = 10.0  # seconds
-_LONGER = 0.1  # of the time for the search: shrinking may take so much more
+_LONGER = 0.1  # shrinking may take this share of the search time in addition
 _CALIBRATING = 8  # points
 _JUDGED_PAIRS = frozenset({Status.PASSED, Status.MISMATCHED})
 _ELITE = 16  # points that later rounds start from
@@ -67,11 +67,11 @@ class CaseSearch:
     """A search of one case.
 
     Attributes:
-        opener: of the case.
+        opener: opens the case.
         findings: what its sample points showed.
         sides: the branches, and which sides were seen.
         pace: how long to search.
-        judgement: seconds that it takes to judge a point.
+        judgement: how many seconds it takes to judge a point.
     """
 
     opener: GraphOpener
@@ -107,7 +107,7 @@ class CaseSearch:
 
     @property
     def may_judge(self) -> bool:
-        """Whether there is time to judge another point; for the first there always is."""
+        """Whether there is time to judge another point; the first may always be judged."""
         return not self.is_over and (self.judged == 0 or self.judgement <= self.pace.left)
 
     def run(self) -> SearchResult:
@@ -133,7 +133,7 @@ class CaseSearch:
         )
 
     def _calibrate(self) -> None:
-        """Learn how much gradient and differences disagree where all is right: a stop may be held."""
+        """Measure how much gradient and differences disagree where all is right, as with a held stop."""
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
             numbers = range(max(1, self.pace.batch(_CALIBRATING)))
             _, found = self._suspicion(self.first.traced.at.stacked(numbers), numbers)
@@ -183,7 +183,7 @@ class CaseSearch:
         return drawn
 
     def _points(self, number: int) -> dict[int, Array]:
-        """Draw points, make others of them, and move those that are worth it."""
+        """Draw points, make patterns of most of them, and move some that were promising."""
         drawn = self._drawn(number)
         most = _PYTHON if self.sides.field.python else min(_BATCH, max(2, self.sides.field.most))
         most = max(1, self.pace.batch(most))
@@ -249,7 +249,7 @@ class CaseSearch:
         return False
 
     def judge(self, point: Point, taken: Array, key: tuple[str, bytes] = ("", b"")) -> bool:
-        """Ask the judge about one point; return whether a pair is wrong there that wasn't expected to be."""
+        """Judge one point; return whether a pair is unexpectedly wrong there."""
         self.judged += 1
         found = None
         before = self.pace.clock()
@@ -268,12 +268,12 @@ class CaseSearch:
 
     @property
     def is_wrong_in_values(self) -> bool:
-        """Whether a gradient has the right form, and wrong values."""
+        """Whether some gradient has the right form but wrong values."""
         pairs = () if self.wrong is None else wrong_pairs(self.wrong, self.findings).values()
         return any(pair.mismatch in ("value", "nonfinite") for pair in pairs)
 
     def shrunk(self) -> Counterexample:
-        """Shrink the point that is wrong, and say what it is."""
+        """Shrink the wrong point, and describe the result."""
         left = min(_SHRINKING, max(self.pace.left, _LONGER * self.pace.seconds))
         until = self.pace.clock() + left
         stacked = {number: value[None] for number, value in self.worst.items()}
@@ -291,7 +291,7 @@ class CaseSearch:
 
 
 def counterexample(opener: GraphOpener, point: Point) -> Counterexample:
-    """Say what a point is: each drawn input's name, dtype and values."""
+    """Describe a point: the name, dtype and values of each drawn input."""
     tensors = opener.case.tensors
     return Counterexample(
         tuple((tensors[number].name, as_flow(_plain(value))) for number, value in sorted(point.items()))
@@ -308,17 +308,17 @@ def _plain(value: Array) -> object:
 def search(
     opener: GraphOpener, samples: Sequence[int], findings: Findings, seconds: float, spent: float
 ) -> bool:
-    """Search a case; what is found is added to its findings. One that is wrong already is shrunk.
+    """Search a case, and add the result to its findings. If a sample point is wrong already, shrink that.
 
     Args:
-        opener: of the case.
-        samples: numbers of the sample points.
-        findings: of those; added to.
+        opener: opens the case.
+        samples: the numbers of the sample points.
+        findings: what the sample points showed; changed.
         seconds: how long to search.
-        spent: seconds that the samples took.
+        spent: how many seconds the samples took.
 
     Returns:
-        Whether it could be searched; if not, its findings say why.
+        Whether the case could be searched; if not, its findings say why.
     """
     from gradcheck_cli.tensorflow_backend.branches.pace import Pace
     from gradcheck_cli.tensorflow_backend.branches.sides import Sides
@@ -333,7 +333,7 @@ def search(
         sides = Sides(first)
         sides.field.pace = pace
         sides.see(samples)
-        # A batch of one, which comes last, takes about as long as the case did.
+        # The batch of one comes last, and takes about as long as the case did.
         last = 0.0 if spent > seconds else min(spent, seconds / 2)
         pace.seconds -= last
         one = CaseSearch(opener, findings, sides, pace, spent / len(samples))
@@ -353,11 +353,11 @@ def search(
 
 
 def _why_not(opener: GraphOpener, findings: Findings) -> str:
-    """Say why a case can't be searched; empty where it can."""
+    """Return why a case can't be searched; empty if it can."""
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
     if not any(pair.status in _JUDGED_PAIRS for pair in findings.pairs):
-        return "no pair of it was judged"
+        return "none of its pairs was judged"
     if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
         return f"points are looked at in graphs, and its mode is {opener.case.mode}"
     if not FreeInputs.of(opener.case, as_stated=bool(findings.first.low_precision)).size:
@@ -366,7 +366,7 @@ def _why_not(opener: GraphOpener, findings: Findings) -> str:
 
 
 def _with_one_row(search: CaseSearch, seconds: float) -> CaseSearch | None:
-    """Search the case with a batch of one, at its sample points alone; `None` where it can't have that."""
+    """Return a search that found a wrong gradient with a batch of one, at the sample points; else `None`."""
     from gradcheck_cli.checking.ops.opener import Opening
     from gradcheck_cli.tensorflow_backend.branches.pace import Pace
     from gradcheck_cli.tensorflow_backend.branches.sides import Sides
@@ -388,12 +388,12 @@ def _with_one_row(search: CaseSearch, seconds: float) -> CaseSearch | None:
 
 
 def one_row(case: Case) -> Case | None:
-    """Return a case with a batch of one: every drawn input that begins with the same dimension has one row.
+    """Return a case with a batch of one: each drawn input with the same first dimension gets one row.
 
-    `None` where there is no such dimension.
+    `None` if there is no such dimension.
     """
     sizes = [tensor.shape[0] for tensor in case.tensors if tensor.shape and _is_drawn(tensor)]
-    if not sizes or sizes[0] <= 1:  # one is what is tried
+    if not sizes or sizes[0] <= 1:  # it is a batch of one already
         return None
 
     def cut(tensor: InputSpec) -> InputSpec:

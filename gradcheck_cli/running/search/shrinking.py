@@ -1,4 +1,4 @@
-"""Shrink a point at which a gradient is wrong: fewer elements that aren't zero, and simpler numbers."""
+"""Shrink a point at which a gradient is wrong: more zeros, and simpler numbers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def shrink(vector: Array, is_wrong: Callable[[Array], bool], inside: Callable[[A
 
     Args:
         vector: the point, (n,).
-        is_wrong: asks the judge; says no where there is no time left.
-        inside: moves points, (B, n), to where they are allowed.
+        is_wrong: asks the judge; returns False once the time is up.
+        inside: moves points, (B, n), into the allowed range.
     """
     search = _Shrinking(vector, is_wrong, inside)
     any(search.attempt(np.round(vector, digits)) for digits in _DIGITS)
@@ -38,7 +38,7 @@ def shrink(vector: Array, is_wrong: Callable[[Array], bool], inside: Callable[[A
 
 @dataclass
 class _Shrinking:
-    """The simplest point so far, and those that aren't worth another try."""
+    """The simplest wrong point so far, and the points that were tried."""
 
     vector: Array
     is_wrong: Callable[[Array], bool]
@@ -46,13 +46,13 @@ class _Shrinking:
     tried: set[bytes] = field(default_factory=set)
 
     def set(self, part: slice, value: float) -> bool:
-        """Give some components a value, if it is wrong there, too."""
+        """Give some components a value, if the point is still wrong."""
         simpler = self.vector.copy()
         simpler[part] = value
         return self.attempt(simpler)
 
     def attempt(self, simpler: Array) -> bool:
-        """Take a point that is simpler, if it is wrong there, too."""
+        """Take a point, if it is simpler and also wrong."""
         allowed = self.inside(simpler[None])[0]
         key = allowed.tobytes()
         if key in self.tried or _size(allowed) >= _size(self.vector):

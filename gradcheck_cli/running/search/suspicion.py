@@ -1,7 +1,7 @@
 """How much gradient and differences disagree at many points, along one random direction and upstream at each.
 
-That is cheap: two values of the forward and one pull-back a point. It decides nothing: what disagrees goes to
-the judge, who knows kinks, noise and tolerances.
+This is cheap: two evaluations of the forward and one pull-back per point. It decides nothing: points that
+disagree go to the judge, who knows kinks, noise and tolerances.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-_STEP = 1e-5  # of a component's size, or of its spread where that is more
+_STEP = 1e-5  # of a component's size, or of its spread if that is larger
 _ROUNDINGS = 16 * 2.0**-53
 
 
@@ -29,9 +29,9 @@ class Suspicion:
     """What is suspicious at some points.
 
     Attributes:
-        disagreement: (B,) |u'Jv of the gradient - of the differences|, as a share of their sizes; 0 where no
-            difference can be taken.
-        is_spoilt: (B,) whether a gradient isn't finite though function and differences are.
+        disagreement: (B,) the difference between u'Jv by the gradient and by differences, relative to their
+            sizes; 0 where no difference can be taken.
+        is_spoilt: (B,) whether a gradient isn't finite although the function and the differences are.
     """
 
     disagreement: Array
@@ -48,11 +48,11 @@ def suspect(
     """Compare gradients with differences.
 
     Args:
-        op: what is differenced.
+        op: the op that is differenced.
         looked: values, upstreams and gradients at the points.
-        points: (B, *shape) by number of the input.
+        points: (B, *shape), by the input's number.
         free: the inputs that move.
-        generator: of directions.
+        generator: draws the directions.
     """
     vectors = free.pack(points)
     signs = np.where(generator.random(vectors.shape) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (half)

@@ -168,7 +168,7 @@ def _explain_in_draft(drafted: Drafted) -> Drafted:
     """Write into the draft why running it doesn't end with 0, unless the gradient is wrong."""
     if drafted.is_right or drafted.is_mismatched:
         return drafted
-    begin = "as it is, a run doesn't end with 0:" if drafted.runs else "it doesn't run as it is:"
+    begin = "as it is, a run doesn't exit with 0:" if drafted.runs else "it doesn't run as it is:"
     told = [line for text in (begin, *drafted.trouble.splitlines()) for line in textwrap.wrap(text, _WIDTH)]
     return replace(drafted, draft=replace(drafted.draft, notes=(*told, *drafted.draft.notes)))
 

@@ -61,7 +61,7 @@ class Draft:
             lines.append(f"{key}: {as_flow(value)}" + (f"  # {remark}" if remark else ""))
         lines.append("inputs:")
         for one in self.inputs:
-            guess = "  # values that it accepts: replace them by yours" if one.is_guess else ""
+            guess = "  # values that it accepts: replace them with yours" if one.is_guess else ""
             lines.append(f"  {as_flow(one.name)}: {as_flow(one.says)}{guess}")
         lines += [f"# {note}" for note in self.notes]
         return "\n".join(lines) + "\n"

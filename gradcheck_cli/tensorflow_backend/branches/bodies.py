@@ -1,4 +1,4 @@
-"""The bodies of loops, branches and functions that a graph calls, and what moves in them as inputs do."""
+"""The bodies of loops, branches and functions that a graph calls, and which tensors in them move."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SAME = frozenset({"Identity", "StopGradient"})
 def bodies_of(op: Any) -> list[tuple[str, Any]]:
     """Return (function name, graph) of each body of a loop, a branch or a call.
 
-    Empty for other ops, and where the graph of a body isn't known or is compiled.
+    Empty for other ops, and if the graph of a body isn't known or is compiled.
     """
     found = [
         (name, private_graphs.body_named(op.graph, name))
@@ -40,14 +40,14 @@ def _names(op: Any, attr: str) -> list[str]:
 
 
 def taken_by_bodies(op: Any) -> Sequence[Any]:
-    """Return the inputs of an op that its bodies take, one for each of theirs."""
+    """Return the inputs of an op that it passes to its bodies, one for each input of theirs."""
     return list(op.inputs)[1:] if op.type in CONDITIONALS | CASES else list(op.inputs)
 
 
 def follow(tensors: Iterable[Any]) -> tuple[set[int], set[Any]]:
-    """Return (the ids of) the tensors that move with some, these among them, and the ops on the way.
+    """Return the ids of the tensors that move with some tensors, including these, and the ops on the way.
 
-    A shape isn't a value. What a loop only hands on doesn't move with its other variables.
+    A shape isn't a value. A variable that a loop only passes on doesn't move with the loop's other variables.
     """
     waiting = list(tensors)
     moved, ops = {id(tensor) for tensor in waiting}, set()
@@ -71,11 +71,11 @@ def _moved_outputs(op: Any, moved: Collection[int]) -> list[Any]:
 
 
 def moved_in_loop(op: Any, moved: Collection[int]) -> tuple[set[int], bool]:
-    """Return the numbers of a loop's variables that move, and whether its number of rounds does.
+    """Return the numbers of a loop's variables that move, and whether the number of rounds changes.
 
     Args:
         op: the loop.
-        moved: the ids of the tensors that move where it is.
+        moved: the ids of the tensors that move in the graph around it.
     """
     bodies, condition = bodies_of(op), private_graphs.body_named(op.graph, op.get_attr("cond").name)
     found = {number for number, tensor in enumerate(op.inputs) if id(tensor) in moved}
@@ -95,7 +95,7 @@ def moved_in_loop(op: Any, moved: Collection[int]) -> tuple[set[int], bool]:
 
 
 def is_kept(body: Any, number: int) -> bool:
-    """Whether a loop's body hands one of its variables on as it is."""
+    """Whether a loop's body passes one of its variables on unchanged."""
     tensor = body.outputs[number]
     while tensor.op.type in _SAME:
         tensor = tensor.op.inputs[0]

@@ -1,7 +1,7 @@
-"""Which kinds of ops branch, and how their sides are told: by how far a point is on each side.
+"""Which kinds of ops branch, and how far a point is on each of their sides.
 
-A margin is positive on its side, element by element, and the larger the further in. Where a condition
-decides, the sides are told by the condition itself; `conditions` has its margins.
+A margin is positive on its side, element by element, and larger further in. If a condition decides, its truth
+shows the side; `conditions` has its margins.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Array = Any  # NumPy's, or a tensor of a graph
-    # Values of the tensors that tell, (B, *shape) each, to margins of each side, (B, ...) each; made by
-    # NumPy's functions, or by those of `IN_GRAPH`.
+    # From the values of the deciding tensors, (B, *shape) each, to the margins of each side, (B, ...) each.
+    # It uses NumPy's functions, or those of `IN_GRAPH`.
     Margins = Callable[[Sequence[Array], Any], Sequence[Array]]
 
-# TensorFlow's functions by NumPy's names, for what is told inside a graph. Its tensors are float64.
+# TensorFlow's functions under NumPy's names, for margins inside a graph. The tensors there are float64.
 IN_GRAPH = SimpleNamespace(
     abs=tf.abs,
     floor=tf.floor,
@@ -58,10 +58,10 @@ class Kind:
 
     Attributes:
         sides: their names.
-        margins: of each side; `None` where a condition decides.
-        inputs: numbers of the op's inputs that tell.
-        is_output: what tells is the op's first output.
-        offered: those of the sides that count only if a point takes them: not all inputs reach them.
+        margins: of each side; `None` if a condition decides.
+        inputs: the numbers of the op's inputs that decide.
+        is_output: whether the op's first output decides instead.
+        offered: the sides that count only if a point takes them, because not all inputs reach them.
     """
 
     sides: tuple[str, ...]
@@ -72,7 +72,7 @@ class Kind:
 
 
 def aligned(values: Sequence[Array], math: Any) -> list[Array]:
-    """Return stacks of values, (B, *shape) each, so that their rows broadcast."""
+    """Return stacks of values, (B, *shape) each, with added axes so that their rows broadcast."""
     most = max(len(value.shape) for value in values)
     found = []
     for value in values:
@@ -120,12 +120,14 @@ def _stepped(step: str) -> Kind:
 
 
 def index_kind(count: int, name: str = "branch", place: int = 0) -> Kind:
-    """Return how an op branches that takes one of some things by an index; one beyond them takes the last.
+    """Return how an op branches that selects one of several things by an index.
+
+    An index that is out of range selects the last.
 
     Args:
-        count: how many there are.
+        count: how many things there are.
         name: what they are called.
-        place: which input the index is.
+        place: which input is the index.
     """
 
     def margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
@@ -137,8 +139,8 @@ def index_kind(count: int, name: str = "branch", place: int = 0) -> Kind:
     return Kind(tuple(f"{name} {number}" for number in range(count)), margins, (place,))
 
 
-# How large an argument is, at least, where nothing but 1/n is left of a function beside its limit: there
-# e^-x, 2 e^-2x or erfc(x) < e^-x^2 is 1/n.
+# From n to the argument at which a function is within about 1/n of its limit: there e^-x, 2 e^-2x or the
+# bound e^-x^2 of erfc(x) is 1/n.
 _LIMITS: dict[str, Callable[[float], float]] = {
     **dict.fromkeys(("Sigmoid", "Softplus", "Elu", "Selu"), exact.log),
     "Tanh": lambda n: exact.log(2.0 * n) / 2.0,
@@ -148,7 +150,7 @@ _ROUNDINGS = {tf.float64: 2.0**53, tf.float32: 2.0**24}  # n: 1/n is lost in rou
 
 
 def saturating_kind(op: Any) -> Kind | None:
-    """Return how a function branches that comes to a limit, but for rounding; `None` of any other op."""
+    """Return the sides of a function that reaches its limit within rounding; `None` for any other op."""
     most = _ROUNDINGS.get(op.inputs[0].dtype) if op.inputs else None
     if op.type not in _LIMITS or most is None:
         return None

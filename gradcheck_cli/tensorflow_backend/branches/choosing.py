@@ -1,4 +1,4 @@
-"""Choose points that take sides of branches which none has taken: among candidates, and by steering."""
+"""Choose points that take unseen sides of branches: among candidates, and by steering."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _STALE = 2  # rounds without a better point after which a side is given up
-_DEEP = 0.05  # of a typical margin: further in than this isn't needed
+_DEEP = 0.05  # of a typical margin: this far in is enough
 _FAR_OUT = 5.0  # spreads
 _KEPT = 4  # points of each side that are remembered
 
 
 @dataclass(frozen=True)
 class Find:
-    """A point that takes a side which is wanted.
+    """A point that takes a wanted side.
 
     Attributes:
         point: the inputs that differ, without a leading axis.
         taken: (sides,).
-        rank: the larger, the better: an ordinary point; as far from the other side as matters; few components
-            that are zero, where many a gradient is, or equal; near to what is drawn.
+        rank: larger is better: whether the point is ordinary; how far in it is, up to what is enough; how few
+            of its components are zero or equal; how near it is to what is drawn.
     """
 
     point: Mapping[int, Array]
@@ -49,16 +49,16 @@ class PointChooser:
         field: looks at them.
         free: the inputs that may be chosen.
         wanted: (sides,) those that no point has taken.
-        finds: of each wanted side's number, the best points that take it.
+        finds: the best points that take each wanted side, by the side's number.
         left: how many points may still be looked at.
     """
 
     def __init__(self, field: PointField, case: Case, wanted: Array, *, as_stated: bool, most: int) -> None:
-        """Look at nothing yet.
+        """Keep what is needed; look at no point yet.
 
         Args:
             field: looks at points.
-            case: says what inputs are drawn from.
+            case: says how the inputs are drawn.
             wanted: (sides,) those that no point has taken.
             as_stated: stay where values are likely to be drawn; see `FreeInputs.of`.
             most: how many points may be looked at.
@@ -73,7 +73,7 @@ class PointChooser:
         self._starts: tuple[Points, Looked] | None = None
 
     def among(self, drawn: Points, count: int) -> None:
-        """Look at drawn points, and at others that are made of them.
+        """Look at drawn points, and at others that are made from them.
 
         Args:
             drawn: points as the spec draws them, (B, *shape) each.
@@ -106,8 +106,8 @@ class PointChooser:
     def steer(self, side: int, rounds: int) -> None:
         """Steer towards a side, from the candidate that is nearest to it.
 
-        If no candidate comes to the line that branches, from the points that were found for other sides: one
-        of them may take the branch that it is in.
+        If no candidate reaches the line that branches, start from the points that were found for other sides:
+        one of them may take the branch that this line is in.
         """
         if not self.free.size or self._starts is None:
             return
@@ -143,7 +143,7 @@ class PointChooser:
         whole = np.stack([scores, *(looked.margin(one) for one in guards)], axis=1)
         steering.start(self.free.pack(points), whole)
         if np.ptp(scores[np.isfinite(scores)]) == 0:
-            # As far from it everywhere: no slope leads there, as of `is_nan`. A few jumps may.
+            # All points are equally far from it, as for `is_nan`, so no slope leads there. A few jumps may.
             steering.jump()
             return
         stale = 0
@@ -154,18 +154,18 @@ class PointChooser:
                 return
 
     def _scores(self, points: Points, looked: Looked, side: int) -> Array:
-        """Return how far points to start from are on a side; minus infinity for those that won't do."""
+        """Return how far starting points are on a side; minus infinity for those that aren't usable."""
         scores = np.where(looked.is_finite, looked.margin(side), -np.inf)
-        # On the very edge of several conditions at once, no step of one alone leads anywhere.
+        # On the very edge of several conditions at once, no step of a single one leads anywhere.
         edge = (scores == 0) & ~looked.taken[:, side]
         if not edge.all():
             scores[edge] = -np.inf
-        if side in self.finds:  # by points alone that aren't ordinary
+        if side in self.finds:  # only points that aren't ordinary take it
             scores[looked.taken[:, side] | ~self._is_ordinary(self.free.pack(points))] = -np.inf
         return np.asarray(scores)
 
     def _guards(self, looked: Looked, side: int, row: int) -> list[int]:
-        """Return the sides without which no point comes to the line where another one branches."""
+        """Return the sides that a point must take to reach the line where another side branches."""
         comes = np.isfinite(looked.margin(side)) & looked.is_finite
         if comes[looked.is_finite].all():
             return []
@@ -187,7 +187,7 @@ class PointChooser:
     def _is_ordinary(self, vectors: Array) -> Array:
         """Return which vectors aren't mostly zero or equal, and don't lie far out in most components.
 
-        Where all is zero, many a wrong gradient is right; far out, digits are lost, and functions are flat.
+        Where all is zero, many wrong gradients look right. Far out, digits are lost, and functions are flat.
         """
         if not vectors.shape[1]:
             return np.ones(len(vectors), bool)

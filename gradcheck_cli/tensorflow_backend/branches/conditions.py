@@ -1,7 +1,7 @@
 """Conditions of a graph: in words, and as margins that say how far a point is from either side.
 
-A margin follows the numbers that are compared, so that its slope leads to the side that no draw takes. Where
-several must hold, what is missing of each is added up: one step then moves all of them.
+A margin follows the numbers that are compared, so its slope leads to the side that no draw takes. If several
+conditions must hold, what each one lacks is added up, so that one step moves all of them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 _LONGEST = 40  # characters of a condition
 _DEEPEST = 12  # conditions inside conditions
 _INFIX = {**COMPARISONS, "AddV2": "+", "Add": "+", "Sub": "-", "Mul": "*", "RealDiv": "/"}
-# What hands a value on as it is, or its shape.
+# Ops that return their input unchanged, or in another shape or dtype.
 SAME = frozenset({"Identity", "IdentityN", "Cast", "ReadVariableOp", "BroadcastTo", "StopGradient"})
 _AND = frozenset({"LogicalAnd", "All"})
 _OR = frozenset({"LogicalOr", "Any"})
 _REDUCING = frozenset({"All", "Any"})
-# What puts a value into a list, or keeps it for a gradient, as which input; and what gets it again.
+# Ops that store a value in a list or for a gradient, with that input's number; and ops that read it back.
 _KEEPING = {"TensorListPushBack": 1, "TensorListSetItem": 2, "OptionalFromValue": 0}
 _KEPT = frozenset(
     {"TensorListPopBack", "TensorListFromTensor", "TensorListGetItem", "TensorListStack", "OptionalGetValue"}
@@ -42,7 +42,7 @@ _KEPT = frozenset(
 
 
 def text_of(op: Any, kind: Kind, names: Mapping[int, str]) -> str:
-    """Say what an op branches by: a condition, or the function and what it is given."""
+    """Describe what an op branches on: a condition, or the function and its arguments."""
     if op.type in LOOPS:
         return "loop"
     if op.type in CASES:
@@ -55,12 +55,12 @@ def text_of(op: Any, kind: Kind, names: Mapping[int, str]) -> str:
 
 
 def told_in_body(tensor: Any, names: Mapping[int, str]) -> str:
-    """Say what a tensor is that a body takes."""
+    """Describe a tensor that a body takes."""
     return _shortened(_told(tensor, names, 1))
 
 
 def _told(tensor: Any, names: Mapping[int, str], depth: int) -> str:
-    """Say what a tensor is: an input's name, a number, or an op with what it is given."""
+    """Describe a tensor: an input's name, a number, or an op with its arguments."""
     if id(tensor) in names:
         return names[id(tensor)]
     op = tensor.op
@@ -78,7 +78,7 @@ def _told(tensor: Any, names: Mapping[int, str], depth: int) -> str:
 
 
 def _given_by_body(tensor: Any) -> Any | None:
-    """Return what a called function gives, or what a body keeps for its gradient; `None` of anything else."""
+    """Return what a called function returns, or what a body keeps for its gradient; otherwise `None`."""
     op = tensor.op
     if op.type in _KEPT:
         return op.inputs[0]
@@ -105,10 +105,10 @@ class Condition:
     """A condition of a graph as an expression of the numbers that it compares.
 
     Attributes:
-        kind: an op type: a comparison, "LogicalAnd", "All" and so on; "" where nothing more is known.
-        tensors: what is compared; the condition's own tensor where nothing more is known.
-        parts: the conditions that it is made of.
-        axes: of a reduction, `None` for all.
+        kind: an op type: a comparison, "LogicalAnd", "All" and so on; "" if nothing more is known.
+        tensors: what is compared; the condition's own tensor if nothing more is known.
+        parts: the conditions that it consists of.
+        axes: the axes of a reduction; `None` for all.
     """
 
     kind: str
@@ -139,7 +139,7 @@ class Condition:
 
     @property
     def fetched(self) -> tuple[Any, ...]:
-        """Every tensor that margins are made of."""
+        """Every tensor from which margins are computed."""
         return (*self.tensors, *(tensor for part in self.parts for tensor in part.fetched))
 
     def margin(self, values: Mapping[int, Any], math: Any, *, holds: bool) -> Any:
@@ -175,15 +175,15 @@ class Condition:
         return sign * (apart if self.kind.startswith("Greater") else -apart)
 
     def constants(self) -> list[float]:
-        """Return the numbers that something is compared with."""
+        """Return the numbers that the condition compares with."""
         found = [value for tensor in self.tensors for value in _constants(tensor)] if self.kind else []
         return found + [value for part in self.parts for value in part.constants()]
 
 
 def joined(first: Any, second: Any, math: Any, *, every: bool) -> Any:
-    """Return the margin of both holding, or of one of them.
+    """Return the margin of both holding, or of one of them holding.
 
-    Of both: what is missing of each added up, or the least of what is over.
+    The margin of both is the sum of the negative margins, or the smaller one if none is negative.
     """
     if not every:
         return math.maximum(first, second)
@@ -192,7 +192,7 @@ def joined(first: Any, second: Any, math: Any, *, every: bool) -> Any:
 
 
 def _reduced(margins: Any, axes: tuple[int, ...], math: Any, *, every: bool, keeps: bool) -> Any:
-    """Return the margin of all along some axes holding, or of one of them; see `_joined`."""
+    """Return the margin of all elements along some axes holding, or of one; see `joined`."""
     if not every:
         return math.max(margins, axis=axes, keepdims=keeps)
     missing = math.sum(math.minimum(margins, 0.0), axis=axes, keepdims=keeps)

@@ -1,9 +1,9 @@
-"""The branches of a traced forward and its gradient, and the tensors that tell which side a point takes.
+"""The branches of a traced forward and its gradient, and the tensors that show which side a point takes.
 
-Branches are ops of the graph that the gradient is in: selections, comparisons that become masks, `tf.cond`,
-loops, and functions with pieces such as `maximum` and `relu`. Their conditions are further outputs of that
-graph, so that a point costs one more call; `side_graph` lets them out of bodies. TensorFlow's own gradients
-branch as their forwards do, and aren't counted.
+Branches are ops of the gradient's graph: selections, comparisons that become masks, `tf.cond`, loops, and
+functions with pieces such as `maximum` and `relu`. Their conditions become additional outputs of this graph,
+so a point costs one more call. `side_graph` gets them out of bodies. TensorFlow's own gradients branch as
+their forwards do, and don't count.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Outer:
 
     Attributes:
         tensor: its condition.
-        holds: on which side it takes that value.
+        holds: the side on which it takes this value.
     """
 
     tensor: Any
@@ -65,17 +65,17 @@ class Outer:
 
     @cached_property
     def condition(self) -> Condition:
-        """What its condition is."""
+        """The condition, as an expression."""
         return Condition.of(self.tensor)
 
     @property
     def fetched(self) -> tuple[Any, ...]:
-        """The tensors that tell whether it takes the value."""
+        """The tensors that show whether it takes the value."""
         return (self.tensor, *self.condition.fetched)
 
     @staticmethod
     def all_of(op: Any) -> tuple[Outer, ...]:
-        """Return the selections that take a selection's result as their value, and nothing else does."""
+        """Return the selections around a selection, as long as nothing else uses their value."""
         found: list[Outer] = []
         while op.type == "SelectV2":
             users = [user for user in op.outputs[0].consumers() if user.type not in SHAPES]
@@ -91,14 +91,14 @@ class Outer:
 
 @dataclass(frozen=True)
 class Watched:
-    """A branch in a graph, with the tensors that tell its sides.
+    """A branch in a graph, with the tensors that show its sides.
 
     Attributes:
         branch: with no side seen.
         kind: how it branches.
-        tensors: what tells its sides.
-        condition: what decides, where a condition does.
-        within: the selections that this one is a value of, with the side of theirs that takes it.
+        tensors: the tensors that show its sides.
+        condition: the condition that decides, if one does.
+        within: the selections around this one, each with the side on which it takes this one's value.
     """
 
     branch: Branch
@@ -109,7 +109,7 @@ class Watched:
 
     @property
     def key(self) -> Key:
-        """What names it in every trace."""
+        """Its name, the same in every trace."""
         return self.branch.key
 
     @property
@@ -124,12 +124,12 @@ class Watched:
 
     @property
     def fetched(self) -> tuple[Any, ...]:
-        """The tensors that tell its sides, and how far a point is from each."""
+        """The tensors that show its sides, and how far a point is from each."""
         found = () if self.condition is None else self.condition.fetched
         return (*self.tensors, *found, *(tensor for outer in self.within for tensor in outer.fetched))
 
     def sides(self, values: Mapping[int, Any], math: Any) -> list[Any]:
-        """Return of each side which elements take it.
+        """Return for each side which elements take it.
 
         Args:
             values: by the id of a tensor, (B, *shape).
@@ -149,7 +149,7 @@ class Watched:
         return [margin > 0 for margin in self.kind.margins(own, math)]
 
     def margins(self, values: Mapping[int, Any], math: Any, side: int) -> Any:
-        """Return how far elements are on one side.
+        """Return how far each element is on one side.
 
         Args:
             values: as for `sides`.
@@ -169,7 +169,7 @@ class Watched:
         return self.kind.margins(own, math)[side]
 
     def taken(self, values: Mapping[int, Array]) -> list[Array]:
-        """Return of each side at which points some element takes it, (B,) of booleans each.
+        """Return for each side the points at which some element takes it, (B,) of booleans each.
 
         Args:
             values: by the id of a tensor, (B, *shape).
@@ -179,7 +179,7 @@ class Watched:
         return [np.asarray(side.reshape(len(side), -1).any(axis=1)) for side in sides]
 
     def margin(self, values: Mapping[int, Array], side: int) -> Array:
-        """Return how far points are on one side, by the element that is furthest, (B,); -inf for NaN.
+        """Return how far points are on one side, by their furthest element, (B,); -inf for NaN.
 
         Args:
             values: as for `taken`.
@@ -196,10 +196,10 @@ class Body:
     """A graph, or the body of a loop, a branch or a function in it, with what branches there.
 
     Attributes:
-        name: of the function; empty for the whole graph.
-        graph: of its own.
-        watched: what branches in it.
-        calls: by the name of an op in it, the bodies of that, where something branches in one.
+        name: the function's name; empty for the whole graph.
+        graph: its own graph.
+        watched: the branches in it.
+        calls: the bodies of each op in it, by the op's name, if something branches in one of them.
     """
 
     name: str
@@ -209,7 +209,7 @@ class Body:
 
     @property
     def inside(self) -> list[Watched]:
-        """What branches in it, and in the bodies that it calls."""
+        """The branches in it, and in the bodies that it calls."""
         called = [one for bodies in self.calls.values() for body in bodies for one in body.inside]
         return self.watched + called
 
@@ -259,7 +259,7 @@ class _Finder:
         Args:
             body: the graph; added to.
             starts: its tensors that move by themselves.
-            results: those that are wanted of it.
+            results: the tensors that are wanted from it.
         """
         moved, ops = follow(starts)
         between = ops & needed_by(results)
@@ -299,7 +299,7 @@ class _Finder:
             return None
         tensors = (op.outputs[0],) if kind.is_output else tuple(op.inputs[number] for number in kind.inputs)
         if op.type in LOOPS and op.outputs[0].dtype != tf.int32:
-            return None  # a loop that nobody counts
+            return None  # nothing counts its rounds
         if op.type in LOOPS and not moved_in_loop(op, moved)[1]:
             return None  # the same number of rounds at all points
         if not any(id(tensor) in moved for tensor in tensors) and op.type not in LOOPS:
@@ -312,9 +312,9 @@ class _Finder:
         return Watched(branch, kind, tensors, condition, Outer.all_of(op))
 
     def _saturating(self, op: Any) -> Kind | None:
-        """Return how a function saturates that a hand-written gradient calls, or whose values it reads.
+        """Return how a function saturates, if a hand-written gradient calls it or reads its values.
 
-        Where TensorFlow differentiates it, its own kernel does, as in a forward that a gradient runs again.
+        Those that TensorFlow's own kernel differentiates don't count: a gradient may run the forward again.
         """
         kind = saturating_kind(op)
         if kind is None:
@@ -330,7 +330,7 @@ class _Finder:
 
 
 def _lookup(op: Any, moved: Collection[int]) -> Kind | None:
-    """Return the entries of a table that doesn't move, if numbers that do are rounded to places in it."""
+    """Return the entries of a constant table, if its indices are rounded from floats."""
     if op.type != "GatherV2" or id(op.inputs[0]) in moved:
         return None
     axis = tf.get_static_value(op.inputs[2])
@@ -342,7 +342,7 @@ def _lookup(op: Any, moved: Collection[int]) -> Kind | None:
 
 
 def _is_of_floats(tensor: Any) -> bool:
-    """Whether whole numbers are computed of others."""
+    """Whether integers are computed from floats."""
     waiting, seen = [tensor], {id(tensor)}
     while waiting:
         for one in waiting.pop().op.inputs:
@@ -355,9 +355,9 @@ def _is_of_floats(tensor: Any) -> bool:
 
 
 def _kind_of(op: Any) -> Kind | None:
-    """Return how an op branches; `None` where it doesn't."""
+    """Return how an op branches; `None` if it doesn't."""
     if op.type in COMPARISONS:
-        # A comparison that selects is told by what selects.
+        # If a comparison selects, the selection is the branch.
         is_mask = any(user.type == "Cast" for user in op.outputs[0].consumers())
         return MASK if is_mask else None
     if op.type in CASES:
@@ -371,7 +371,7 @@ def _kind_of(op: Any) -> Kind | None:
 
 
 def needed_by(tensors: Iterable[Any]) -> set[Any]:
-    """Return the ops that some tensors are computed of."""
+    """Return the ops from which some tensors are computed."""
     found: set[Any] = set()
     waiting = [tensor.op for tensor in tensors]
     while waiting:

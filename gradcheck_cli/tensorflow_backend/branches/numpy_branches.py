@@ -1,7 +1,7 @@
 """The sides of conditions in Python code that a graph calls.
 
-Those of `if` and `while` are told by which line follows the condition's; those of values, such as `np.where`,
-by the condition itself, just before its line runs.
+For `if` and `while`, the line that follows the condition shows the side. For values, such as `np.where`, the
+condition itself is evaluated just before its line runs.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from gradcheck_cli.tensorflow_backend.frames import is_users, shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# A file, a line, and the one that came after it; 0 before the line that a call begins at, and after its end.
-# After the line of a value's condition also what `_side_of_value` returns.
+# A file, a line, and the line that ran next. The line before the first of a call is 0, and so is the one
+# after its last. For a line with a value's condition, the last number may also come from `_side_of_value`.
 Arcs = set[tuple[str, int, int]]
 
-# The best margins of conditions, of being true and of being false, by file, line and column.
+# The best margins of each condition, for being true and for being false, by file, line and column.
 Place = tuple[str, int, int]
 Margins = dict[Place, tuple[float, float]]
 
@@ -46,11 +46,11 @@ _LONGEST = 40  # characters of a condition
 def lines_traced(arcs: Arcs, margins: Margins | None = None) -> Iterator[None]:
     """Note which line follows which, in the user's functions that TensorFlow calls meanwhile.
 
-    TensorFlow calls them in threads of its own, so that tracing begins as each is called.
+    TensorFlow calls them in its own threads, so tracing begins with each call.
 
     Args:
         arcs: added to.
-        margins: of the conditions that are come to, added to.
+        margins: the margins of the conditions that are reached; added to.
     """
     call = script_ops.FuncRegistry.__call__
 
@@ -70,7 +70,7 @@ def lines_traced(arcs: Arcs, margins: Margins | None = None) -> Iterator[None]:
 
 
 def _local(frame: Any, arcs: Arcs, margins: Margins | None) -> Any:
-    """Return what is told of a frame's lines; `None` of code that isn't the user's."""
+    """Return the trace function for a frame; `None` if the code isn't the user's."""
     file = frame.f_code.co_filename
     if not is_users(file):
         return None
@@ -96,13 +96,13 @@ def _local(frame: Any, arcs: Arcs, margins: Margins | None) -> Any:
 
 
 def _side_of_value(column: int, side: int) -> int:
-    """Return what stands for a side of a value's condition: no line is negative."""
+    """Return a number that stands for a side of a value's condition; it is negative, so it is no line."""
     return -2 * column - 1 - side
 
 
 def _note_truths(arcs: Arcs, place: Place, condition: PythonCondition, frame: Any) -> None:
     file, line, column = place
-    with contextlib.suppress(Exception):  # it raises where it runs, too, or isn't a number
+    with contextlib.suppress(Exception):  # it also raises when its line runs, or isn't a number
         for side, is_taken in enumerate(condition.truths(frame)):
             if is_taken:
                 arcs.add((file, line, _side_of_value(column, side)))
@@ -111,7 +111,7 @@ def _note_truths(arcs: Arcs, place: Place, condition: PythonCondition, frame: An
 def _note_margins(margins: Margins, key: Place, condition: PythonCondition, frame: Any) -> None:
     try:
         true, false = condition.margins(frame)
-    except Exception:  # noqa: BLE001 (it raises where it runs, or isn't a number: then nothing leads there)
+    except Exception:  # noqa: BLE001 (it raises when its line runs, too, or isn't a number: then no slope leads there)
         return
     before = margins.get(key, (-np.inf, -np.inf))
     margins[key] = (
@@ -199,12 +199,12 @@ class PythonBranch:
     """A condition.
 
     Attributes:
-        branch: with no side seen.
+        branch: the branch, with no side seen.
         file: its file.
         first: the first line of the condition.
         last: its last line.
-        column: where it begins there.
-        body: of an `if` or a `while`, the first line of what runs if it is true; otherwise 0.
+        column: the column at which it begins.
+        body: for an `if` or a `while`, the first line of the code that runs if it is true; otherwise 0.
     """
 
     branch: Branch
@@ -238,7 +238,7 @@ class PythonBranch:
 def _conditions(tree: ast.Module, called: set[int]) -> Iterator[tuple[ast.AST, ast.expr]]:
     """Yield the conditions of functions that ran.
 
-    Those of an `if` and a `while` only if the body stands on lines of its own.
+    The condition of an `if` or a `while` is left out if its body begins on the same line.
     """
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef):
@@ -254,7 +254,7 @@ def _conditions(tree: ast.Module, called: set[int]) -> Iterator[tuple[ast.AST, a
                 yield node, test
 
 
-# What has names of its own, which its line's frame doesn't know.
+# Nodes with their own names, which the frame of their line doesn't know.
 _SCOPES = (
     *(ast.FunctionDef, ast.ClassDef, ast.Lambda),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),

@@ -1,4 +1,4 @@
-"""How long a search may take, and so how many points one call may take: nothing interrupts a call."""
+"""How long a search may take, and therefore how many points a call may take: nothing interrupts a call."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_SHARE = 0.25  # of the time that is left, for one call
-_FADING = 0.5  # of what a point took before, if it takes less now: the first call also builds what is called
+_SHARE = 0.25  # of the remaining time, for one call
+_FADING = 0.5  # a point's time falls by this factor at most: the first call also builds the function
 
 
 @dataclass
 class Pace:
-    """A stretch of time, and how long points took in it.
+    """A limited time, and how long points take in it.
 
     Attributes:
-        seconds: how long it is; infinite where only counts matter.
+        seconds: how long it is; infinite if only counts matter.
         clock: tells the time.
         began: when it began.
-        point: seconds that a point takes.
+        point: how many seconds a point takes.
     """
 
     seconds: float = math.inf
@@ -53,7 +53,7 @@ class Pace:
         return most if self.point * most <= _SHARE * left else max(1, int(_SHARE * left / self.point))
 
     def parts(self, count: int) -> Iterator[slice]:
-        """Yield parts of so many points, one call each, as long as time is left."""
+        """Yield parts of this many points, one for each call, as long as time is left."""
         start = 0
         while start < count and (size := self.batch(count - start)):
             yield slice(start, start + size)
@@ -61,7 +61,7 @@ class Pace:
 
     @contextlib.contextmanager
     def timed(self, count: int) -> Iterator[None]:
-        """Learn how long so many points take."""
+        """Measure how long this many points take."""
         before = self.clock()
         yield
         self.point = max((self.clock() - before) / max(1, count), _FADING * self.point)

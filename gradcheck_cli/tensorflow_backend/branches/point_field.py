@@ -46,10 +46,10 @@ class Looked:
 
     Attributes:
         taken: (B, sides) which sides are taken.
-        is_finite: (B,) whether every output is.
-        outputs: of each differentiable output its values, (B, *shape), and the upstream.
-        gradients: of each input, (B, *shape): what the upstreams are pulled back to; `None` for no path. None
-            at all if they weren't asked for.
+        is_finite: (B,) whether every output is finite.
+        outputs: the values of each differentiable output, (B, *shape), and the upstream.
+        gradients: what the upstreams are pulled back to for each input, (B, *shape); `None` for no path.
+            Empty if gradients weren't requested.
         margin: returns how far the points are on a side, by its number, (B,).
     """
 
@@ -65,10 +65,10 @@ class PointField:
 
     Attributes:
         watched: the branches in the graph.
-        sides: of all branches, each once.
-        unknown: why not all branches are looked at; empty where they are.
-        python: the conditions in Python code that is called, with file and line, once that has run.
-        reached: (sides,) which of them any point that was looked at takes.
+        sides: the sides of all branches, each once.
+        unknown: why some branches can't be looked at; empty if all can.
+        python: the conditions in Python code that is called, with file and line, once the code has run.
+        reached: (sides,) which sides some point that was looked at takes.
         pace: how many points a call may take.
     """
 
@@ -76,10 +76,10 @@ class PointField:
         """Find the branches.
 
         Args:
-            op: at a point whose graphs serve all others.
+            op: opened at a point whose graphs serve all other points.
 
         Raises:
-            CaseFailedError: what is called raises.
+            CaseFailedError: a call raises.
         """
         self._op = op
         self.python: list[PythonBranch] = []
@@ -90,7 +90,7 @@ class PointField:
             self._watch(found.watched)
             if found.calls:
                 names = ", ".join(sorted(found.calls))
-                self.unknown = f"not looked at inside {names}: a copy of the graph that tells can't be called"
+                self.unknown = f"not looked at inside {names}: a copy of the graph with sides can't be called"
 
     def _watch(self, watched: Sequence[Watched | InBody], copy: SideGraph | None = None) -> None:
         self.watched, self._copy = watched, copy
@@ -117,7 +117,7 @@ class PointField:
         return bool(trace.joint_outputs) and any(op.type in PY_FUNC_TYPES for op in needed_by(trace.results))
 
     def add_python(self, branches: Sequence[PythonBranch]) -> None:
-        """Look at conditions in Python code, too, which takes a call for each point."""
+        """Also look at conditions in Python code, which takes a call for each point."""
         known = {one.place for one in self.python}
         new = [one for one in branches if one.place not in known]
         self.python += new
@@ -150,12 +150,12 @@ class PointField:
 
         Args:
             points: the inputs that differ, (B, *shape) each.
-            seeds: of each point's upstreams.
+            seeds: the seed of each point's upstreams.
             pulls: whether to pull the upstreams back.
 
         Raises:
-            CaseFailedError: of one point alone, what is called raises; of several, those at which it does
-                take no side and have no values.
+            CaseFailedError: a call raises at every point. If it raises at some points only, these take no
+                side and have no values.
         """
         trace = self._op.traced.vjp_trace
         infos = [self._op.outputs[number] for number in trace.joint_outputs]
@@ -199,7 +199,7 @@ class PointField:
     def _in_python(
         self, fetches: Sequence[Any], points: Points, upstreams: Sequence[Array], row: int, noted: list[Any]
     ) -> list[Array] | None:
-        """Look at one point, and note the lines that run; `None` where it raises."""
+        """Look at one point, and note the lines that run; `None` if it raises."""
         arcs: Arcs = set()
         margins: Margins = {}
         own = slice(row, row + 1)
@@ -220,7 +220,7 @@ class PointField:
         return np.asarray(np.max(found, axis=0))
 
     def _added(self, gradients: Sequence[Array]) -> list[Array | None]:
-        """Add up what each output's upstream is pulled back to."""
+        """Add up the gradients of all outputs for each input."""
         trace = self._op.traced.vjp_trace
         found: list[Array | None] = [None] * len(self._op.inputs)
         rest = iter(gradients)
@@ -258,14 +258,14 @@ class PointField:
 
 
 def _stacked(parts: Sequence[list[Array] | None], counts: Sequence[int] | None = None) -> list[Array]:
-    """Put values at several points together; NaN where there are none.
+    """Put values at several points together; NaN at points without values.
 
     Args:
-        parts: some points' values each, or `None`.
-        counts: how many points each has; default one.
+        parts: the values at some points each, or `None`.
+        counts: how many points each part has; one by default.
 
     Raises:
-        CaseFailedError: there is none at any.
+        CaseFailedError: no point has values.
     """
     known = next((part for part in parts if part is not None), None)
     if known is None:

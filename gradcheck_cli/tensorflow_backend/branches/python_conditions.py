@@ -2,8 +2,9 @@
 
 Conditions are those of `if` and `while`, of `a if c else b` and `np.where(c, a, b)`, and masks: `y[x < 0]`.
 
-The parts that are compared are evaluated in the frame, just before its line runs. Only what can't have an
-effect is: names, numbers, arithmetic, indexing, and calls of a few functions that reduce or convert.
+The parts that are compared are evaluated in the frame, just before the condition's line runs. They may
+contain only what has no side effect: names, numbers, arithmetic, indexing, and calls of a few functions that
+reduce or convert.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class PythonCondition:
     """A condition.
 
     Attributes:
-        margins: of a frame, how far it is from either side; positive on it.
-        truths: of a frame, whether some element of it is true, and whether some is false.
+        margins: from a frame to how far it is on either side; positive on that side.
+        truths: from a frame to whether some element is true, and whether some is false.
         constants: the numbers in it.
     """
 
@@ -46,7 +47,7 @@ class PythonCondition:
 
 
 def condition_of(test: ast.expr) -> PythonCondition | None:
-    """Read a condition; `None` for one whose parts may not be evaluated twice."""
+    """Read a condition; `None` if its parts may not be evaluated twice."""
     if not all(_is_pure(node) for node in ast.walk(test)):
         return None
     found = [
@@ -64,7 +65,7 @@ def condition_of(test: ast.expr) -> PythonCondition | None:
 
 
 def is_elementwise(node: ast.expr) -> bool:
-    """Whether an expression is a comparison, or some that `&`, `|` and `~` join: in NumPy code, a mask."""
+    """Whether an expression is a comparison, or some joined by `&`, `|` and `~`: a mask in NumPy code."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
         return is_elementwise(node.left) and is_elementwise(node.right)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
@@ -156,7 +157,7 @@ def _mask(node: ast.expr) -> Callable[[Any], tuple[Any, Any]]:
             return (_both(*true), np.maximum(*false)) if is_and else (np.maximum(*true), _both(*false))
 
         return margins
-    assert isinstance(node, ast.Compare)  # noqa: S101 (what else `is_elementwise` lets through)
+    assert isinstance(node, ast.Compare)  # noqa: S101 (`is_elementwise` allows nothing else)
     return _elements(node.left, node.ops[0], node.comparators[0])
 
 

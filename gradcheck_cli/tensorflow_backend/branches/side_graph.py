@@ -1,8 +1,8 @@
 """A copy of a gradient's graph in which loops, branches and functions also return the sides that bodies take.
 
-Nothing in a body can be fetched. So each body gets one more output: two numbers for each side, whether an
-element takes it and how far it is from it. A loop keeps the largest of its rounds; a branch that isn't taken
-gives minus infinity.
+Nothing in a body can be fetched. So each body gets one more output, with two numbers for each side: whether
+an element takes it, and the margin of the element that is furthest in. A loop returns the largest of its
+rounds; a branch that isn't taken returns minus infinity.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class InBody:
 
     Attributes:
         watched: the branch.
-        tensor: of the copy: the numbers of all sides in the bodies of an op.
-        first: the place of its first.
+        tensor: the copy's output with the numbers of all sides in the bodies of an op.
+        first: the place of this branch's first number.
     """
 
     watched: Watched
@@ -50,12 +50,12 @@ class InBody:
 
     @property
     def branch(self) -> Branch:
-        """With no side seen."""
+        """The branch, with no side seen."""
         return self.watched.branch
 
     @property
     def key(self) -> Key:
-        """What names it in every trace."""
+        """Its name, the same in every trace."""
         return self.watched.key
 
     @property
@@ -70,15 +70,15 @@ class InBody:
 
     @property
     def fetched(self) -> tuple[Any, ...]:
-        """The tensors that tell its sides."""
+        """The tensors that show its sides."""
         return (self.tensor,)
 
     def taken(self, values: Mapping[int, Array]) -> list[Array]:
-        """Return of each side at which points some element takes it in some round; see `Watched.taken`."""
+        """Return for each side the points at which an element takes it in some round; see `Watched.taken`."""
         return [values[id(self.tensor)][:, self._place(side)] > 0 for side in range(self._count)]
 
     def margin(self, values: Mapping[int, Array], side: int) -> Array:
-        """Return how far points are on one side; -inf where its line doesn't run; see `Watched.margin`."""
+        """Return how far points are on one side; -inf if its line doesn't run; see `Watched.margin`."""
         return np.asarray(values[id(self.tensor)][:, self._place(side) + 1])
 
     @property
@@ -91,10 +91,10 @@ class InBody:
 
 @dataclass
 class SideGraph:
-    """The copy.
+    """A copy of a graph that also returns the sides.
 
     Attributes:
-        graph: its graph.
+        graph: the copy.
         found: the branches in its bodies.
     """
 
@@ -108,7 +108,7 @@ class SideGraph:
 
         Args:
             function: a traced function.
-            whole: what branches in its graph.
+            whole: the branches in its graph.
         """
         graph = whole_graph(function)
         captured = {inner.op.name: outer for outer, inner in graph.captures}
@@ -125,7 +125,7 @@ class SideGraph:
         return SideGraph(copy, found, inner)
 
     def tensors(self, originals: Iterable[Any]) -> list[Any]:
-        """Return what stands for tensors of the graph; its own as they are."""
+        """Return the copies of tensors of the original graph; tensors of the copy stay as they are."""
         return [one if one.graph is self.graph else self._tensor(one) for one in originals]
 
     def _tensor(self, original: Any) -> Any:
@@ -139,18 +139,18 @@ class _Copier:
 
     Attributes:
         graph_def: the GraphDef.
-        tellers: what tells the sides of each body: nothing else keeps that.
+        tellers: the functions that compute the sides of each body, kept alive here.
     """
 
     graph_def: Any
     tellers: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Find the functions in it."""
+        """Find the functions in the GraphDef."""
         self.library = {one.signature.name: one for one in self.graph_def.library.function}
 
     def rewrite(self, whole: Body, captured: Mapping[str, Any]) -> dict[str, str]:
-        """Let the ops of the graph return their bodies' sides; return the name of that output by op."""
+        """Let the ops of the graph return their bodies' sides; return the name of this output for each op."""
         nodes = self.graph_def.node
         kept = [node for node in nodes if node.name not in captured]
         del nodes[:]
@@ -165,13 +165,13 @@ class _Copier:
         return places
 
     def _returning(self, node: Any, bodies: Sequence[Body], made: list[Any], first: str) -> int:
-        """Let an op return its bodies' sides, as one more output, and return the number of that.
+        """Let an op return its bodies' sides as one more output, and return the number of this output.
 
         Args:
             node: the op; changed.
             bodies: its bodies.
-            made: nodes that are needed beside it; added to.
-            first: how a node's first output is named where it is, after the node's name.
+            made: further nodes that it needs; added to.
+            first: the suffix that names a node's first output here.
         """
         node.ClearField("experimental_type")
         sizes = [_size(body) for body in bodies]
@@ -232,7 +232,7 @@ class _Copier:
         return str(function.signature.name)
 
     def _teller(self, body: Body, function: Any, made: list[Any]) -> str:
-        """Add what tells the sides of a body itself, and return the name of its output."""
+        """Add a call that computes the sides of a body itself, and return the name of its output."""
         tensors = list({id(one): one for watched in body.watched for one in watched.fetched}.values())
 
         def tell(*values: Any) -> Any:
@@ -291,7 +291,7 @@ def _joined(parts: Sequence[str], made: list[Any]) -> str:
 
 
 def _constant(name: str, count: int) -> Any:
-    """Return a node of as many numbers as sides that aren't taken have."""
+    """Return a node with the numbers of sides that aren't taken."""
     node = _node("Const", name, [], dtype=_DOUBLE)
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(np.full(count, -np.inf)))
     return node

@@ -26,17 +26,17 @@ class Sides:
 
     Attributes:
         field: looks at points.
-        seen: (sides,) which have been taken.
+        seen: (sides,) which sides have been taken.
     """
 
     def __init__(self, op: GraphOperation) -> None:
         """Find the branches.
 
         Args:
-            op: at a point whose graphs serve all others.
+            op: opened at a point whose graphs serve all other points.
 
         Raises:
-            CaseFailedError: what is called raises.
+            CaseFailedError: a call raises.
         """
         self._op = op
         self.field = PointField(op)
@@ -46,7 +46,7 @@ class Sides:
         """Count the sides that some sample points take.
 
         Raises:
-            CaseFailedError: what is called raises.
+            CaseFailedError: a call raises.
         """
         points = self._op.traced.at.stacked(samples)
         if self.field.calls_python:
@@ -60,13 +60,13 @@ class Sides:
 
     @property
     def unknown(self) -> str:
-        """Why not all branches are looked at; empty where they are."""
+        """Why some branches can't be looked at; empty if all can."""
         return self.field.unknown
 
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
-        """Return the branches, with the sides that were taken, and reasons why others aren't.
+        """Return the branches, with the sides that were taken, and the reasons why others aren't.
 
-        A saturated side is one if a point that was looked at takes it: then these inputs can.
+        A saturated side counts only if a point that was looked at takes it: then these inputs can reach it.
         """
         counts = {
             side
@@ -76,7 +76,7 @@ class Sides:
         return tuple(branch for branch in self._branches(excuses, counts) if len(branch.sides) > 1)
 
     def wanted(self, excuses: Sequence[tuple[str, str]]) -> Array:
-        """Return which sides nobody has taken or excused, (sides,)."""
+        """Return which sides no point has taken and no spec excuses, (sides,)."""
         every = self._branches(excuses, self.field.sides)
         unseen = {(branch.key, side) for branch in every for side in branch.unseen}
         return np.array([side in unseen for side in self.field.sides], bool)
