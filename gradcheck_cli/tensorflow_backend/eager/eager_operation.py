@@ -79,9 +79,8 @@ class EagerOperation:
         """The outputs at the base point."""
         return self.called.base_values
 
-    @property
-    def rounded_sizes(self) -> list[Array]:
-        """The size that the outputs' rounding is relative to: their own, as no graph shows larger terms."""
+    def rounded_sizes(self, input_index: int) -> list[Array]:  # noqa: ARG002 (as `Operation` has it)
+        """Return the outputs' own size, as no graph shows larger terms."""
         return [np.abs(value) for value in self.base_values]
 
     @cached_property
