@@ -264,7 +264,7 @@ class EagerOperation:
     def is_plain_chain(self, output: int, input_index: int) -> bool:
         """Whether the gradient is made by TensorFlow's own gradients alone, and of several ops."""
         call, start = self.called.call, self.called.places[input_index]
-        has_own = call.custom_gradients > 0 or self.called.case.gradient is not None
+        has_own = not call.is_plain or self.called.case.gradient is not None
         return not has_own and len(call.record.between([start], [self.called.base[output]])) > 1
 
     def leads_to(self, output: int, input_index: int) -> bool:
