@@ -1,5 +1,6 @@
 """Rounding of terms that are far larger than what is left of them, and jumps that climb nothing."""
 
+import itertools
 from functools import partial
 
 import tensorflow as tf
@@ -197,4 +198,45 @@ def _tails():
                 yield Attack(f"tail_{name}_{where}{'_off' if off else ''}", truth, inputs, op)
 
 
-ATTACKS = (*_differences(), *_jumps(), *_cancelled(), *_tails())
+def _of_tanh(factor):
+    """A tanh whose gradient is off by a factor."""
+
+    @tf.custom_gradient
+    def op(x):
+        y = tf.tanh(x)
+        return y, lambda u: factor * u * (1 - y * y)
+
+    return op
+
+
+# Ways to mask, where 1 - m is zero: nothing of what it is multiplied by is left.
+MASKS = {
+    "added": lambda y, m, size: y * m + (1 - m) * size,
+    "divided": lambda y, m, size: y - (1 - m) / (-1 / size),
+    "reshaped": lambda y, m, size: tf.identity(y * m) + tf.reshape((1 - m[None]) * size, [-1]),
+}
+
+
+def _masked():
+    """A mask that is a constant, an integer or an input of its own; another output doesn't depend on `x`."""
+    x = {"shape": [4], "value": [0.3, -0.7, 1.1, 0.4]}
+    masks = {
+        "constant": {},
+        "int": {"m": {"shape": [4], "value": [1, 1, 0, 1], "dtype": "int32"}},
+        "input": {"m": {"shape": [4], "value": [1.0, 1.0, 0.0, 1.0]}},
+    }
+    for (name, mask), (kind, m), size in itertools.product(MASKS.items(), masks.items(), (-1e9, -1e30)):
+        for truth, factor in (("right", 1), ("wrong", 1.01), ("wrong", 0.5)):
+            # By the mask itself, divided by 1 / 1e30, nothing is left of x.
+            is_lost = truth == "right" and kind == "input" and size == -1e30
+
+            def op(x, m=None, mask=mask, size=size, factor=factor):
+                m = tf.constant([1.0, 1, 0, 1], x.dtype) if m is None else tf.cast(m, x.dtype)
+                return mask(_of_tanh(factor)(x), m, size), 1 - m
+
+            yield Attack(
+                f"mask_{name}_{kind}_{size:g}_{factor}", "unclear" if is_lost else truth, {"x": x, **m}, op
+            )
+
+
+ATTACKS = (*_differences(), *_jumps(), *_cancelled(), *_tails(), *_masked())

@@ -420,6 +420,22 @@ def _of_chains():
     for name, forward in _CHAINS.items():
         yield Attack(f"zeros into {name}", "unclear", inputs, forward)
     yield Attack("zeros into relu, eagerly", "unclear", inputs, _CHAINS["relu"], keys={"modes": ["eager"]})
+    # What is written in TensorFlow itself is TensorFlow's own, also where it has a tf.custom_gradient.
+    for modes in ("graph", "eager"):
+        yield Attack(
+            f"zeros into silu and {modes}",
+            "unclear",
+            inputs,
+            lambda x: _CHAINS["of both signs"](tf.nn.silu(x)),
+            keys={"modes": [modes]},
+        )
+        yield Attack(
+            f"zeros into silu, wrong, {modes}",
+            "wrong",
+            inputs,
+            lambda x: 2 * _relu_of_nine(tf.nn.silu(x)),
+            keys={"modes": [modes]},
+        )
     yield Attack("zeros into both halves of x", "wrong", inputs, lambda x: tf.nn.relu(x) - tf.nn.relu(-x))
     yield Attack("zeros into a norm", "wrong", inputs, lambda x: tf.norm(x, axis=-1) + tf.nn.relu(x[:, 0]))
     yield Attack("zeros into a wrong relu", "wrong", inputs, lambda x: 2 * _relu_of_nine(x))

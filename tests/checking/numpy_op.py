@@ -79,8 +79,7 @@ class NumpyOperation:
     def base_values(self):
         return [widen(output) for output in self._forward(self.point)]
 
-    @property
-    def rounded_sizes(self):
+    def rounded_sizes(self, input_index):
         return [np.abs(value) for value in self.base_values]
 
     @property

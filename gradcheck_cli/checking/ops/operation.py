@@ -132,9 +132,12 @@ class Operation(Protocol):
     def base_values(self) -> Sequence[Array]:
         """The outputs at the base point."""
 
-    @property
-    def rounded_sizes(self) -> Sequence[Array]:
-        """The size that each output's rounding is relative to: a sum's terms may be far larger than it."""
+    def rounded_sizes(self, input_index: int) -> Sequence[Array]:
+        """Return the size that each output's rounding is relative to: a sum's terms may be far larger.
+
+        Args:
+            input_index: the only input that moves.
+        """
 
     @property
     def values_beside_gradient(self) -> Sequence[Array]:

@@ -182,18 +182,19 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
         scale=first.scale,
         base_value=np.concatenate(values),
         largest_beside=np.concatenate([np.full(each.size, _largest(each)) for each in values]),
-        rounded_size=lambda: np.concatenate(
-            [
-                packed_magnitude(op.rounded_sizes[output], info)
-                for output, info in zip(outputs, infos, strict=True)
-            ]
-        ),
+        rounded_size=lambda: _rounded_size(op, input_index, outputs),
         moves=operations.budget.limit(packed_moves(op, input_index, outputs)),
         evaluate_complex=None
         if in_complex is None
         else packed_complex_function(in_complex, input_index, outputs),
         may_round=bool(op.quantisers),
     )
+
+
+def _rounded_size(op: Operation, input_index: int, outputs: Sequence[int]) -> Float:
+    """Return the size that each element's rounding is relative to, packed."""
+    sizes = op.rounded_sizes(input_index)
+    return np.concatenate([packed_magnitude(sizes[output], op.outputs[output]) for output in outputs])
 
 
 def _largest(values: Float) -> float:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.eager.eager_record import Record
 from gradcheck_cli.tensorflow_backend.frames import place_of_stop
-from gradcheck_cli.tensorflow_backend.private import private_eager, private_variables
+from gradcheck_cli.tensorflow_backend.private import private_eager, private_sites, private_variables
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import Kept, State
 
@@ -32,6 +32,7 @@ class EagerCall:
         reverse: give custom gradients their variables in reverse order.
         gradient_variables: the variables that a custom gradient has gradients for, by `id`.
         custom_gradients: how many of the forward's custom gradients ran at the base point.
+        is_plain: whether all of these are TensorFlow's own.
         written: what a call writes to; it is restored after each call.
         left: what only a gradient writes to; it is restored at the end of the case.
         must_begin_anew: whether a gradient was seen to write to what the forward uses.
@@ -44,6 +45,7 @@ class EagerCall:
     gradient_variables: dict[int, Any] = field(default_factory=dict)
     record: Record = field(default_factory=Record)
     custom_gradients: int = 0
+    is_plain: bool = True
     written: State = field(default_factory=State)
     left: State = field(default_factory=State)
     must_begin_anew: bool = False
@@ -60,8 +62,9 @@ class EagerCall:
                 self.stops.append((_describe_stop_here(), value))
             return value
 
-        def count() -> None:
+        def count(function: Any) -> None:
             self.custom_gradients += 1
+            self.is_plain &= private_sites.is_tensorflows(function)
 
         with (
             self._put_back(),

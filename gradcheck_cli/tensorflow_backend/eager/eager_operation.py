@@ -79,9 +79,8 @@ class EagerOperation:
         """The outputs at the base point."""
         return self.called.base_values
 
-    @property
-    def rounded_sizes(self) -> list[Array]:
-        """The size that the outputs' rounding is relative to: their own, as no graph shows larger terms."""
+    def rounded_sizes(self, input_index: int) -> list[Array]:  # noqa: ARG002 (as `Operation` has it)
+        """Return the outputs' own size, as no graph shows larger terms."""
         return [np.abs(value) for value in self.base_values]
 
     @cached_property
@@ -265,7 +264,7 @@ class EagerOperation:
     def is_plain_chain(self, output: int, input_index: int) -> bool:
         """Whether the gradient is made by TensorFlow's own gradients alone, and of several ops."""
         call, start = self.called.call, self.called.places[input_index]
-        has_own = call.custom_gradients > 0 or self.called.case.gradient is not None
+        has_own = not call.is_plain or self.called.case.gradient is not None
         return not has_own and len(call.record.between([start], [self.called.base[output]])) > 1
 
     def leads_to(self, output: int, input_index: int) -> bool:

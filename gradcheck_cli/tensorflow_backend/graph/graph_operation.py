@@ -113,18 +113,22 @@ class GraphOperation:
         """The outputs at the base point, from an unbatched call."""
         return self.traced.base_values
 
+    def rounded_sizes(self, input_index: int) -> list[Array]:
+        """Return the size that each output's rounding is relative to at the base point; see `paths.terms`."""
+        starts, values = self.traced.starts(input_index), self._values_of_terms
+        moving = graph_path.ops_after(starts) | {start.op for start in starts}
+        return [
+            terms.rounded_size(output, values, moving) if id(output) in values else np.abs(value)
+            for output, value in zip(self.traced.forward.outputs, self.base_values, strict=True)
+        ]
+
     @cached_property
-    def rounded_sizes(self) -> list[Array]:
-        """The size that each output's rounding is relative to at the base point; see `paths.terms`."""
-        outputs = self.traced.forward.outputs
-        needed = [terms.terms_of(output) for output in outputs]
+    def _values_of_terms(self) -> dict[int, Array]:
+        """The values of the outputs' terms at the base point, by id."""
+        needed = [terms.terms_of(output) for output in self.traced.forward.outputs]
         tensors = list({id(tensor): tensor for each in needed for tensor in each}.values())
         found = self.traced.values_at_point(tensors)
-        values = {id(tensor): dtypes.widen(value) for tensor, value in zip(tensors, found, strict=True)}
-        return [
-            terms.rounded_size(output, values) if each else np.abs(value)
-            for output, each, value in zip(outputs, needed, self.base_values, strict=True)
-        ]
+        return {id(tensor): dtypes.widen(value) for tensor, value in zip(tensors, found, strict=True)}
 
     def check_output_shapes(self) -> None:
         """Compare the outputs' shapes with those that the spec gives.

@@ -2,7 +2,9 @@
 
 A log-likelihood of nearly 0 is a difference of scores of 50. Its rounding is theirs, which its own value
 doesn't show. The bound is a first-order running error analysis: the error of a sum is the sum of its terms'
-errors; in a product, each factor's error is multiplied by the other factor.
+errors; in a product, each factor's error is multiplied by the other factor. A tensor that no moving input
+reaches is rounded alike in every evaluation, so its rounding cancels in differences: `(1 - mask) * -1e30`
+adds nothing.
 
 References:
     N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed. (2002), section 3.3.
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     Array = np.ndarray[Any, Any]
 
@@ -46,19 +48,22 @@ def terms_of(output: Any) -> list[Any]:
     return list(found.values()) if has_sum else []
 
 
-def rounded_size(output: Any, values: Mapping[int, Array]) -> Array:
+def rounded_size(output: Any, values: Mapping[int, Array], moving: Collection[Any]) -> Array:
     """Return the size that rounding of each element of an output is relative to, at least its own.
 
     Args:
         output: the graph's tensor.
         values: id -> value of what `terms_of` returned.
+        moving: the ops that differ from one evaluation to the next.
     """
     known: dict[int, Array] = {}
 
     def size(tensor: Any) -> Array:
         if id(tensor) not in known:
             value, parts = np.abs(values[id(tensor)]), _parts(tensor)
-            sizes = [size(part) for part in parts]
+            sizes = [
+                size(part) if part.op in moving else np.zeros(np.shape(values[id(part)])) for part in parts
+            ]
             with np.errstate(all="ignore"):
                 if tensor.op.type in _SUMS:
                     handed_on = sum(sizes)

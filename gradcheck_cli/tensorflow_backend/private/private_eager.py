@@ -141,13 +141,13 @@ def replace_stop_gradients(replace: Callable[[Any, bool], Any]) -> Iterator[None
 
 
 @contextlib.contextmanager
-def note_custom_gradients(note: Callable[[], None]) -> Iterator[None]:
-    """Call `note()` when a `tf.custom_gradient` is called eagerly, except `tf.recompute_grad`'s own."""
+def note_custom_gradients(note: Callable[[Any], None]) -> Iterator[None]:
+    """Call `note(function)` for a `tf.custom_gradient` called eagerly, except `tf.recompute_grad`'s own."""
     decorator = custom_gradient._eager_mode_decorator
 
     def decorated(function: Any, args: Any, keywords: Any) -> Any:
         if not private_variables.recomputes(function):
-            note()
+            note(function)
         return decorator(function, args, keywords)
 
     custom_gradient._eager_mode_decorator = decorated

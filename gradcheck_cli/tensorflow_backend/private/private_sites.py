@@ -99,7 +99,7 @@ def note_sites(log: GradientLog) -> Iterator[None]:
 
     def make(function: Any) -> None:
         function = getattr(function, "__func__", function)
-        if _is_tensorflows(function):
+        if is_tensorflows(function):
             return
         frames = list(_callers())
         # A method is made anew at each access: the place where it was first made counts.
@@ -210,7 +210,7 @@ def note_runs() -> Iterator[tuple[Callable[[str, Any, Any], None], list[tuple[Si
         custom = private_graphs.custom_gradient_named(name)
         # TensorFlow's own gradient of an op is nobody's, unless it replaces another one.
         makers = _OVERRIDES.get(name, ()) if op is not None and private_gradients.has_own_gradient(op) else ()
-        if custom is None and not makers and _is_tensorflows(function):
+        if custom is None and not makers and is_tensorflows(function):
             return
         site = site_of(inspect.unwrap(function)) if custom is None else site_of_gradient(custom.function)
         site = replace(site, makers=(*site.makers, *makers))
@@ -245,7 +245,8 @@ def sites_inside(graph: Any) -> list[Site]:
     return [_RAN[name] for name in names if name in _RAN]
 
 
-def _is_tensorflows(function: Any) -> bool:
+def is_tensorflows(function: Any) -> bool:
+    """Whether a function is written in TensorFlow itself, such as the one behind `tf.nn.silu`."""
     code = getattr(function, "__code__", None)
     return code is not None and code.co_filename.startswith(_SKIPPED[0])
 

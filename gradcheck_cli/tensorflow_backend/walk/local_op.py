@@ -87,9 +87,8 @@ class LocalOperation:
         """The outputs there."""
         return [dtypes.widen(value) for value in self._values(self._fetched)]
 
-    @property
-    def rounded_sizes(self) -> list[Array]:
-        """The size that the outputs' rounding is relative to: for a single op, the outputs' own."""
+    def rounded_sizes(self, input_index: int) -> list[Array]:  # noqa: ARG002 (as `Operation` has it)
+        """Return the outputs' own size: it is a single op."""
         return [np.abs(value) for value in self.base_values]
 
     @cached_property
