@@ -1,4 +1,4 @@
-"""Chooses and checks points that take sides of branches that a case's sample points don't take.
+"""Checks points beside a case's sample points: more draws, and points that take other sides of branches.
 
 Such a point can show that a gradient is wrong. If it leaves a pair undecided, that changes nothing, because
 the spec didn't ask for this point. Its sides count as seen only if all pairs are right there.
@@ -6,6 +6,7 @@ the spec didn't ask for this point. Its sides count as seen only if all pairs ar
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -39,6 +40,11 @@ _BESIDE = 1e-3  # spreads by which values move off a point where a gradient isn'
 _ROUNDS = 12  # of steering, a side
 _NOTHING = 1e-6  # of what is allowed at the sample points
 _SLOW = 20.0  # seconds; a case that took longer isn't made longer still
+# More sample points if a pair is undecided. A wrong slope of `a % b` is clear at one of three.
+_DRAWS = 6
+_SHORT = 2.0  # seconds for them, even if the sample points took less
+# What may be decided at other values.
+_OPEN = frozenset({"staircase", "unresolved", "jump", "ties", "probe"})
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are found
 RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
 
@@ -72,6 +78,50 @@ def check_unseen_sides(opener: GraphOpener, samples: Sequence[int], findings: Fi
         if spent < _SLOW and sides.wanted(excuses).any() and _may_choose(opener.case, findings):
             _check_chosen(opener, sides, findings)
             findings.branches = sides.branches(excuses)
+
+
+def check_more_draws(opener: GraphOpener, findings: Findings, spent: float) -> None:
+    """Check more draws if a pair is undecided and disagrees with its gradient: it may be clearly wrong there.
+
+    `a % b` jumps close to most points, so the slope that is seen there may be that of a stair. A wrong
+    gradient may be undecided at each of two points, and a mismatch at the third.
+
+    Args:
+        opener: of the case.
+        findings: what was found at the sample points; changed.
+        spent: seconds that this took; more draws take no longer.
+    """
+    case, pairs = opener.case, findings.pairs
+    is_open = {pair.label for pair in pairs if _is_open(pair)}
+    if not (is_open and case.is_generated) or any(pair.status is Status.MISMATCHED for pair in pairs):
+        return
+    alone = replace(case, checks_off=frozenset(CHECKS), second_order=False, remembered=False)
+    ends = time.perf_counter() + np.clip(spent, _SHORT, _SLOW)
+    for sample in range(case.samples, case.samples + _DRAWS):
+        if time.perf_counter() > ends:
+            return
+        # The spec didn't ask for this draw.
+        with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
+            found = check_case(alone, opener, [sample])
+            wrong = {pair.label: pair for pair in found.pairs if pair.status is Status.MISMATCHED}
+            if is_open & wrong.keys():
+                told = "at another draw of the inputs; undecided at the sample points"
+                findings.pairs = tuple(
+                    _told(pair, wrong[pair.label], told) if pair.label in is_open & wrong.keys() else pair
+                    for pair in pairs
+                )
+                return
+
+
+def _is_open(pair: PairResult) -> bool:
+    """Whether a pair is undecided, and what was found differs from its gradient."""
+    is_undecided = pair.status is Status.INCONCLUSIVE and pair.undecided in _OPEN
+    return is_undecided and pair.order == 1 and pair.error > pair.bound
+
+
+def _told(pair: PairResult, wrong: PairResult, told: str) -> PairResult:
+    """Return the result at another point, saying so, with what a baseline records of the pair."""
+    return replace(wrong, fingerprint=pair.fingerprint, diagnosis=(*wrong.diagnosis, told))
 
 
 def _may_choose(case: Case, findings: Findings) -> bool:
@@ -208,4 +258,4 @@ def _with(pair: PairResult, wrong: PairResult | None) -> PairResult:
     if wrong is None or pair.order != 1 or pair.status is not Status.PASSED:
         return pair
     told = "at a point that was chosen since it takes another side of a branch; right at the sample points"
-    return replace(wrong, fingerprint=pair.fingerprint, diagnosis=(*wrong.diagnosis, told))
+    return _told(pair, wrong, told)

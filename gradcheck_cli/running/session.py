@@ -15,7 +15,7 @@ from gradcheck_cli.checking.mutation.mutate_case import mutate
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.extensions import CHECKS, extensions
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Status, Work, case_status
-from gradcheck_cli.running.chosen_points import check_unseen_sides
+from gradcheck_cli.running.chosen_points import check_more_draws, check_unseen_sides
 from gradcheck_cli.running.explaining.blaming import add_blame
 from gradcheck_cli.running.explaining.drawing import add_figures
 from gradcheck_cli.running.failed_case import blank_result, is_about_memory
@@ -160,6 +160,8 @@ def check(case: Case, *, explains: bool = True) -> Findings:
             findings = check_case(opener.case, opener, points(case), others)
             findings.custom_gradients = log.runs()
             spent = time.perf_counter() - began
+            if explains:
+                check_more_draws(opener, findings, spent)
             if case.mode == "graph" and explains:  # a mode's ops, one by one, are those of a graph
                 findings = add_blame(opener.case, findings, opener, spent)
             if findings.first is not None:

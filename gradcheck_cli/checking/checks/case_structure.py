@@ -69,8 +69,7 @@ def check_second_point(view: CaseView) -> list[CheckResult]:
         return []
     turned = []
     for key, samples in view.samples.items():
-        wrong = [_is_wrong(sample) for sample in samples]
-        if any(wrong) and not wrong[0]:
+        if any(map(_is_wrong, samples[1:])) and _is_right(samples[0]):
             turned.append(label_of(view.op, key))
     if not turned:
         return [CheckResult("second_point", Status.PASSED)]
@@ -79,6 +78,10 @@ def check_second_point(view: CaseView) -> list[CheckResult]:
         "what it saw first, or hold on one side of a branch only?"
     )
     return [CheckResult("second_point", Status.MISMATCHED, message)]
+
+
+def _is_right(sample: PairSample) -> bool:
+    return not sample.doubt and bool((sample.verdict < Verdict.MISMATCH).all())
 
 
 def _is_wrong(sample: PairSample) -> bool:
