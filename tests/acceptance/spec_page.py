@@ -89,7 +89,7 @@ SECTIONS = (
 )
 ONLY = {"CaseModel": ("name",)}
 # An op begins with its own keys; the models begin with the keys that ops and cases share.
-FIRST = ("op", "description", "forward", "op_type", "gradient", "binding", "inputs", "cases")
+FIRST = ("op", "description", "module", "forward", "op_type", "gradient", "binding", "inputs", "cases")
 TYPES = {
     "string": "text",
     "integer": "whole number",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
@@ -26,7 +27,11 @@ def json_schema() -> dict[str, Any]:
     definitions = {name: _tidy(definition) for name, definition in schema["$defs"].items()}
     case = definitions["CaseModel"]
     properties = {key: part for key, part in case["properties"].items() if key != "name"}
-    definitions["NamedCase"] = {**case, "properties": properties, "description": "A case under its name."}
+    definitions["NamedCase"] = {
+        **case,
+        "properties": deepcopy(properties),
+        "description": "A case under its name.",
+    }
     definitions["NamedCase"].pop("required", None)
     for definition in definitions.values():
         _allow_short_forms(definition.get("properties", {}))
@@ -68,15 +73,43 @@ def _allow_short_forms(properties: dict[str, Any]) -> None:
     for key in ("tuple", "list"):
         if "items" in properties.get(key, {}):
             properties[key]["items"] = _input_forms(properties[key]["items"])
-    if "pairs" in properties:
-        word = {"enum": list(PAIR_EXPECTATIONS)}
-        properties["pairs"]["additionalProperties"] = {
-            "anyOf": [properties["pairs"]["additionalProperties"], word]
+    if "op_type" in properties:
+        text = {"type": "string", "minLength": 1}
+        properties["op_type"] = {
+            "anyOf": [text, {"type": "array", "minItems": 1, "items": text}],
+            **{key: properties["op_type"][key] for key in ("description", "examples")},
         }
+    if "pairs" in properties:
+        _allow_short_rules(properties["pairs"])
     if "cases" in properties:
         _allow_named_cases(properties["cases"])
     for sets in properties.get("case_sets", {}).get("patternProperties", {}).values():
         _allow_named_cases(sets)
+
+
+def _allow_short_rules(pairs: dict[str, Any]) -> None:
+    """Allow a word, a word with its reason, and the kind of a mismatch beside the other keys of a pair."""
+    bounds = {key: {"$ref": f"#/$defs/PairModel/properties/{key}"} for key in ("atol", "rtol")}
+    reason = {"$ref": "#/$defs/PairModel/properties/reason"}
+    kinds = {"mismatch": {"$ref": "#/$defs/MismatchModel/properties/mismatch"}, "reason": reason, **bounds}
+    short = [
+        {
+            "type": "object",
+            "properties": {word: reason, **bounds},
+            "required": [word],
+            "additionalProperties": False,
+        }
+        for word in PAIR_EXPECTATIONS
+        if word != "mismatch"
+    ]
+    mismatch = {
+        "type": "object",
+        "properties": kinds,
+        "required": ["mismatch"],
+        "additionalProperties": False,
+    }
+    words = {"enum": list(PAIR_EXPECTATIONS)}
+    pairs["additionalProperties"] = {"anyOf": [pairs["additionalProperties"], words, mismatch, *short]}
 
 
 def _input_forms(forms: dict[str, Any]) -> dict[str, Any]:
