@@ -21,6 +21,8 @@ PAIR_EXPECTATIONS = (*EXPECTATIONS, "disconnected", "zero", "skip")
 # How a gradient can be wrong: a wrong number, None where the derivative isn't zero, NaN or infinity where it
 # is finite, another shape or dtype than the input's, an exception.
 MISMATCHES = ("value", "none", "nonfinite", "form", "raises")
+# Keys whose value is a list of words; a single one may stand without the list.
+LISTS_OF_WORDS = ("dtypes", "modes", "covers", "cases_from", "tags", "needs")
 # Why an op type has no spec.
 EXCEPTIONS = ("gpu", "tpu", "dtensor", "removed", "raises", "nothing", "crash", "other")
 

@@ -22,6 +22,10 @@ LONG_AND_SHORT = {
         X + "inputs: {x: {shape: [2]}}\npairs: {dy/dx: {expect: zero}}",
         X + "inputs: {x: [2]}\npairs: {dy/dx: zero}",
     ),
+    "a list of one word": (
+        X + "inputs: {x: [2]}\ndtypes: [float32]\nmodes: [eager]\ncovers: [F]\ncases: {b: {tags: [a]}}",
+        X + "inputs: {x: [2]}\ndtypes: float32\nmodes: eager\ncovers: F\ncases: {b: {tags: a}}",
+    ),
     "an expectation with its reason": (
         X + "inputs: {x: [2]}\npairs: {dy/dx: {expect: zero, reason: flat, atol: 1}}",
         X + "inputs: {x: [2]}\npairs: {dy/dx: {zero: flat, atol: 1}}",
@@ -141,7 +145,7 @@ defaults:
   case_sets: {empty: {none: {inputs: {x: [0]}}}}
 ops:
 - {op: f, forward: "m:f"}
-- {op: g, forward: "m:g", cases: {small: {samples: 5}, large: null, own: {}}, cases_from: [empty]}
+- {op: g, forward: "m:g", cases: {small: {samples: 5}, large: null, own: {}}, cases_from: empty}
 - {op: h, forward: "m:h", cases: [{name: alone}]}
 """
 
@@ -168,6 +172,7 @@ def test_cases_extend_those_of_the_defaults_and_null_removes_one(cases_of):
             "cases: {larg: null}",
             "cases.larg: must have a value, or be a case of the defaults that null removes.",
         ),
+        ("cases_from: emty", "cases_from: must be a set of case_sets, but got 'emty'. Did you mean 'empty'?"),
         (
             "cases_from: [emty]",
             "cases_from[0]: must be a set of case_sets, but got 'emty'. Did you mean 'empty'?",

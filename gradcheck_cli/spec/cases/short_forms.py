@@ -1,11 +1,11 @@
 """Expands the short forms of a spec before anything is merged or validated.
 
-- An input that is a list of integers is a tensor of that shape: `x: [2, 3]`. - A pair rule that is a word is
-the expectation: `dy/dx: zero`. One whose key is a word has the reason there: `dy/dx: {zero: why}`; for a
-mismatch, its kind: `dy/dx: {mismatch: value, reason: why}`. - `cases` may be a mapping of names to cases. It
-extends the mapping below it, where null removes a case; `cases_from` names sets of cases, in `case_sets` of
-the defaults, that come first. - `.function` is one of the `module` that the op or its defaults name. - A list
-of op types makes an op of each.
+- An input that is a list of integers is a tensor of that shape: `x: [2, 3]`. - A list of a single word may be
+the word: `dtypes: float64`. - A pair rule that is a word is the expectation: `dy/dx: zero`. One whose key is
+a word has the reason there, `dy/dx: {zero: why}`; a mismatch has its kind, `dy/dx: {mismatch: value}`. -
+`cases` may be a mapping of names to cases. It extends the mapping below it, where null removes a case;
+`cases_from` names sets of cases, in `case_sets` of the defaults, that come first. - `.function` is one of the
+`module` that the op or its defaults name. - A list of op types makes an op of each.
 
 Nodes keep their lines and places, so that a fault names the original text.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.spec.cases.merge_trees import by_name, merge_cases
 from gradcheck_cli.spec.faults import show, suggest
-from gradcheck_cli.spec.words import PAIR_EXPECTATIONS
+from gradcheck_cli.spec.words import LISTS_OF_WORDS, PAIR_EXPECTATIONS
 from gradcheck_cli.spec.yaml.yaml_nodes import Node, join
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def expand_short_forms(op: Node, below: Node | None = None) -> Node:
         return _of_module(node, module)
 
     expansions = {"inputs": _inputs, "pairs": _pairs, "cases": cases, "case_sets": sets}
-    expansions |= dict.fromkeys(_FUNCTIONS, function)
+    expansions |= dict.fromkeys(_FUNCTIONS, function) | dict.fromkeys(LISTS_OF_WORDS, _listed)
     for key, expand in expansions.items():
         if key in entries:
             entries[key] = expand(entries[key])
@@ -81,10 +81,20 @@ def _inputs(inputs: Node) -> Node:
     return _each(inputs, _input)
 
 
+def _holding(key: str, node: Node) -> Node:
+    return Node({key: node}, node.line, node.place, node.key_line)
+
+
+def _listed(node: Node) -> Node:
+    if not isinstance(node.value, str):
+        return node
+    return Node([node], node.line, node.place, node.key_line)
+
+
 def _input(node: Node) -> Node:
     if isinstance(node.value, list):
         if all(type(part.value) is int for part in node.value):
-            return Node({"shape": node}, node.line, node.place, node.key_line)
+            return _holding("shape", node)
         return _each(node, _input)
     if not isinstance(node.value, dict):
         return node
@@ -98,7 +108,7 @@ def _pairs(pairs: Node) -> Node:
 
 def _pair(rule: Node) -> Node:
     if isinstance(rule.value, str):
-        return Node({"expect": rule}, rule.line, rule.place, rule.key_line)
+        return _holding("expect", rule)
     words = [word for word in PAIR_EXPECTATIONS if word in rule.children]
     if len(words) != 1 or "expect" in rule.children:
         return rule

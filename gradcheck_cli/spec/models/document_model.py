@@ -41,6 +41,7 @@ from gradcheck_cli.spec.models.leaf_types import (
     ModuleName,
     NonNegative,
     OpName,
+    OpType,
     OpTypes,
     PairExpectation,
     Positive,
@@ -299,7 +300,7 @@ class Defaults(CaseKeys):
         "Module of the functions that are written without one, such as `forward: .huber`.", "package.module"
     )
     forward: Module | None = described("The function under test.", "package.module:function")
-    op_type: Text | None = described(
+    op_type: OpType | None = described(
         "TensorFlow's name of a kernel, instead of forward. A list makes an op of each, with the same keys.",
         "MatMul",
         ["Sin", "Cos"],

@@ -9,7 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from gradcheck_cli.spec.models.document_model import Defaults, OpModel, OpsFile
 from gradcheck_cli.spec.models.exception_list import ExceptionsFile
-from gradcheck_cli.spec.words import PAIR_EXPECTATIONS
+from gradcheck_cli.spec.words import LISTS_OF_WORDS, PAIR_EXPECTATIONS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -70,15 +70,11 @@ def _allow_short_forms(properties: dict[str, Any]) -> None:
     for key in ("inputs", "dict", "fields"):
         for names, forms in properties.get(key, {}).get("patternProperties", {}).items():
             properties[key]["patternProperties"][names] = _input_forms(forms)
+    for key in LISTS_OF_WORDS:
+        _allow_one(properties.get(key, {}))
     for key in ("tuple", "list"):
         if "items" in properties.get(key, {}):
             properties[key]["items"] = _input_forms(properties[key]["items"])
-    if "op_type" in properties:
-        text = {"type": "string", "minLength": 1}
-        properties["op_type"] = {
-            "anyOf": [text, {"type": "array", "minItems": 1, "items": text}],
-            **{key: properties["op_type"][key] for key in ("description", "examples")},
-        }
     if "pairs" in properties:
         _allow_short_rules(properties["pairs"])
     if "cases" in properties:
@@ -110,6 +106,13 @@ def _allow_short_rules(pairs: dict[str, Any]) -> None:
     }
     words = {"enum": list(PAIR_EXPECTATIONS)}
     pairs["additionalProperties"] = {"anyOf": [pairs["additionalProperties"], words, mismatch, *short]}
+
+
+def _allow_one(words: dict[str, Any]) -> None:
+    """Allow a word in the place of a list of words."""
+    if words.get("type") == "array":
+        listed = {key: words.pop(key) for key in ("type", "items", "minItems") if key in words}
+        words["anyOf"] = [listed, listed["items"]]
 
 
 def _input_forms(forms: dict[str, Any]) -> dict[str, Any]:

@@ -111,8 +111,10 @@ def _is_function(value: object) -> bool:
 _LABEL_PATTERN = r"^[^\s/\[\]*?,:]+$"
 _MODULE_PATTERN = r"^([^\s:{}]+:|\.)[^\s:{}]+$"  # .function: of the op's `module`
 
+_TEXT = {"type": "string", "minLength": 1}
 Text = Annotated[str, Field(min_length=1), expects("text", remedy="Put numbers and the like in quotes")]
 Texts = Annotated[list[Text], expects("a list of texts")]
+OpType = Annotated[Text, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "minItems": 1, "items": _TEXT}]})]
 OpTypes = Annotated[list[Text], Field(min_length=1), expects("a list of op types, such as [MatMul]")]
 Versions = Annotated[
     str,
