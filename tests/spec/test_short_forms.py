@@ -26,6 +26,21 @@ LONG_AND_SHORT = {
         X + "inputs: {x: [2]}\ndtypes: [float32]\nmodes: [eager]\ncovers: [F]\ncases: {b: {tags: [a]}}",
         X + "inputs: {x: [2]}\ndtypes: float32\nmodes: eager\ncovers: F\ncases: {b: {tags: a}}",
     ),
+    "two numbers": (
+        X + "inputs: {x: {shape: [2], uniform: {low: 1, high: 2}, domain: {low: 0, high: 3}},"
+        " n: {shape: [2], dtype: int32, integers: {low: 0, high: 5}},"
+        " l: [{shape: [2], normal: {mean: 0, stddev: 2}}]}",
+        X + "inputs: {x: {shape: [2], uniform: [1, 2], domain: [0, 3]},"
+        " n: {shape: [2], dtype: int32, integers: [0, 5]}, l: [{shape: [2], normal: [0, 2]}]}",
+    ),
+    "dtypes of a kind": (
+        X + "inputs: {x: [2]}\ndtypes: [float16, bfloat16, float32, float64, complex64, complex128]",
+        X + "inputs: {x: [2]}\ndtypes: [floating, complex]",
+    ),
+    "dtypes of a kind and others": (
+        X + "inputs: {x: [2]}\ndtypes: [float64, complex64, complex128]",
+        X + "inputs: {x: [2]}\ndtypes: [float64, complex]",
+    ),
     "an expectation with its reason": (
         X + "inputs: {x: [2]}\npairs: {dy/dx: {expect: zero, reason: flat, atol: 1}}",
         X + "inputs: {x: [2]}\npairs: {dy/dx: {zero: flat, atol: 1}}",
@@ -180,6 +195,10 @@ def test_cases_extend_those_of_the_defaults_and_null_removes_one(cases_of):
         ("cases: {a: 3}", "cases.a: must be a mapping, but got 3."),
         ("implicit: true", "implicit: must go with reference, but got none."),
         ("reference: .r", "reference: must be module:attribute, or {numpy: module:function}, but got '.r'"),
+        ("dtypes: [floating, float64]", "dtypes[1]: must be unique, but got 'float64' twice."),
+        ("inputs: {x: {uniform: [1]}}", "inputs.x.uniform: must be a mapping, but got"),
+        ("inputs: {x: {uniform: [2, 1]}}", "inputs.x.uniform"),
+        ("inputs: {x: {uniform: [1, a]}}", "inputs.x.uniform[1]: must be a finite number, but got 'a'"),
         ("module: a b", "module: must be the name of a module, but got 'a b'"),
         ("op_type: []", "op_type: must be text, but got []"),
         ("pairs: {dy/dx: {zero: null}}", "pairs.dy/dx.zero: must have a value, but got null."),

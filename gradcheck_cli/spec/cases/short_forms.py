@@ -1,11 +1,12 @@
 """Expands the short forms of a spec before anything is merged or validated.
 
-- An input that is a list of integers is a tensor of that shape: `x: [2, 3]`. - A list of a single word may be
-the word: `dtypes: float64`. - A pair rule that is a word is the expectation: `dy/dx: zero`. One whose key is
-a word has the reason there, `dy/dx: {zero: why}`; a mismatch has its kind, `dy/dx: {mismatch: value}`. -
-`cases` may be a mapping of names to cases. It extends the mapping below it, where null removes a case;
-`cases_from` names sets of cases, in `case_sets` of the defaults, that come first. - `.function` is one of the
-`module` that the op or its defaults name. - A list of op types makes an op of each.
+- An input that is a list of integers is a tensor of that shape: `x: [2, 3]`. The two numbers of a range or a
+distribution may be a list: `uniform: [-2, 2]`. - A list of a single word may be the word: `dtypes: float64`.
+`floating` and `complex` stand for the dtypes of that kind. - A pair rule that is a word is the expectation:
+`dy/dx: zero`. One whose key is a word has the reason there, `dy/dx: {zero: why}`, or the kind of a mismatch,
+`dy/dx: {mismatch: value}`. - `cases` may be a mapping of names to cases. It extends the mapping below it,
+where null removes a case; `cases_from` names sets of cases, `case_sets` of the defaults, that come first. -
+`.function` is one of the `module` of the op or its defaults. - A list of op types makes an op of each.
 
 Nodes keep their lines and places, so that a fault names the original text.
 """
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.spec.cases.merge_trees import by_name, merge_cases
 from gradcheck_cli.spec.faults import show, suggest
-from gradcheck_cli.spec.words import LISTS_OF_WORDS, PAIR_EXPECTATIONS
+from gradcheck_cli.spec.words import DTYPE_KINDS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
 from gradcheck_cli.spec.yaml.yaml_nodes import Node, join
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def expand_short_forms(op: Node, below: Node | None = None) -> Node:
 
     expansions = {"inputs": _inputs, "pairs": _pairs, "cases": cases, "case_sets": sets}
     expansions |= dict.fromkeys(_FUNCTIONS, function) | dict.fromkeys(LISTS_OF_WORDS, _listed)
+    expansions["dtypes"] = _dtypes
     for key, expand in expansions.items():
         if key in entries:
             entries[key] = expand(entries[key])
@@ -91,6 +93,17 @@ def _listed(node: Node) -> Node:
     return Node([node], node.line, node.place, node.key_line)
 
 
+def _dtypes(node: Node) -> Node:
+    listed = _listed(node)
+    each = [part for word in listed.items for part in _of_kind(word)]
+    return replace(listed, value=each) if each else listed
+
+
+def _of_kind(word: Node) -> list[Node]:
+    kind = DTYPE_KINDS.get(word.value) if isinstance(word.value, str) else None
+    return [word] if kind is None else [replace(word, value=dtype) for dtype in kind]
+
+
 def _input(node: Node) -> Node:
     if isinstance(node.value, list):
         if all(type(part.value) is int for part in node.value):
@@ -98,8 +111,18 @@ def _input(node: Node) -> Node:
         return _each(node, _input)
     if not isinstance(node.value, dict):
         return node
-    parts = {key: _each(part, _input) if key in _PARTS else part for key, part in node.value.items()}
+    parts = {
+        key: _each(part, _input) if key in _PARTS else _two_numbers(key, part)
+        for key, part in node.value.items()
+    }
     return replace(node, value=parts)
+
+
+def _two_numbers(key: str, node: Node) -> Node:
+    names = TWO_NUMBERS.get(key, ())
+    if len(node.items) != len(names):
+        return node
+    return replace(node, value=dict(zip(names, node.items, strict=True))) if names else node
 
 
 def _pairs(pairs: Node) -> Node:

@@ -169,7 +169,10 @@ class CaseKeys(Strict):
         {"y": {"dtype": "float32", "shape": [4]}},
     )
     dtypes: VaryingDtypes | None = described(
-        "Runs the case once per dtype, for each input that names none.", ["float32", "float64"]
+        "Runs the case once per dtype, for each input that names none. `floating` stands for the four real "
+        "dtypes, `complex` for the two complex ones.",
+        ["float32", "float64"],
+        ["floating", "complex128"],
     )
     pairs: dict[str, PairModel] | None = described(
         "Expectations by pair label dOUT/dIN, with * and ? as wildcards; "

@@ -9,7 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from gradcheck_cli.spec.models.document_model import Defaults, OpModel, OpsFile
 from gradcheck_cli.spec.models.exception_list import ExceptionsFile
-from gradcheck_cli.spec.words import LISTS_OF_WORDS, PAIR_EXPECTATIONS
+from gradcheck_cli.spec.words import DTYPE_KINDS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -70,8 +70,7 @@ def _allow_short_forms(properties: dict[str, Any]) -> None:
     for key in ("inputs", "dict", "fields"):
         for names, forms in properties.get(key, {}).get("patternProperties", {}).items():
             properties[key]["patternProperties"][names] = _input_forms(forms)
-    for key in LISTS_OF_WORDS:
-        _allow_one(properties.get(key, {}))
+    _allow_other_lists(properties)
     for key in ("tuple", "list"):
         if "items" in properties.get(key, {}):
             properties[key]["items"] = _input_forms(properties[key]["items"])
@@ -106,6 +105,19 @@ def _allow_short_rules(pairs: dict[str, Any]) -> None:
     }
     words = {"enum": list(PAIR_EXPECTATIONS)}
     pairs["additionalProperties"] = {"anyOf": [pairs["additionalProperties"], words, mismatch, *short]}
+
+
+def _allow_other_lists(properties: dict[str, Any]) -> None:
+    """Allow the kinds of dtypes, a word in the place of a list, and a list of two numbers."""
+    if "dtypes" in properties:
+        dtypes = properties["dtypes"]["items"]
+        properties["dtypes"]["items"] = {**dtypes, "enum": [*dtypes["enum"], *DTYPE_KINDS]}
+    for key in LISTS_OF_WORDS:
+        _allow_one(properties.get(key, {}))
+    for key in TWO_NUMBERS:
+        if "$ref" in properties.get(key, {}):
+            pair = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
+            properties[key]["anyOf"] = [{"$ref": properties[key].pop("$ref")}, pair]
 
 
 def _allow_one(words: dict[str, Any]) -> None:
