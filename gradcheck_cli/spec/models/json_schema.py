@@ -9,7 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from gradcheck_cli.spec.models.document_model import Defaults, OpModel, OpsFile
 from gradcheck_cli.spec.models.exception_list import ExceptionsFile
-from gradcheck_cli.spec.words import DTYPE_KINDS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
+from gradcheck_cli.spec.words import DTYPE_KINDS, EXCEPTIONS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -35,6 +35,8 @@ def json_schema() -> dict[str, Any]:
     definitions["NamedCase"].pop("required", None)
     for definition in definitions.values():
         _allow_short_forms(definition.get("properties", {}))
+    exceptions = definitions["ExceptionsFile"]["properties"]["exceptions"]
+    exceptions["additionalProperties"] = _exception_forms(exceptions["additionalProperties"])
     # An op in a list may get its inputs from `defaults`; an op in its own document must name them.
     entry = references[OpModel, "validation"]
     return {
@@ -60,6 +62,21 @@ def json_schema() -> dict[str, Any]:
         },
         "$defs": definitions,
     }
+
+
+def _exception_forms(entry: dict[str, Any]) -> dict[str, Any]:
+    """Allow the kind with its reason in the place of both."""
+    parts = {key: {"$ref": f"#/$defs/ExceptionModel/properties/{key}"} for key in ("reason", "tensorflow")}
+    short = [
+        {
+            "type": "object",
+            "properties": {kind: parts["reason"], "tensorflow": parts["tensorflow"]},
+            "required": [kind],
+            "additionalProperties": False,
+        }
+        for kind in EXCEPTIONS
+    ]
+    return {"anyOf": [entry, *short]}
 
 
 _SHAPE = {"type": "array", "items": {"type": "integer", "minimum": 0}}
