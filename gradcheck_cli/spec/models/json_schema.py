@@ -34,10 +34,14 @@ def json_schema() -> dict[str, Any]:
     }
     definitions["NamedCase"].pop("required", None)
     for definition in definitions.values():
-        _allow_short_forms(definition.get("properties", {}))
+        _allow_short_forms(definition.get("properties", {}), definitions)
     exceptions = definitions["ExceptionsFile"]["properties"]["exceptions"]
-    exceptions["additionalProperties"] = _exception_forms(exceptions["additionalProperties"])
-    # An op in a list may get its inputs from `defaults`; an op in its own document must name them.
+    reason, version = (definitions["ExceptionModel"]["properties"][key] for key in ("reason", "tensorflow"))
+    short = [_keyed_by(kind, reason, {"tensorflow": version}) for kind in EXCEPTIONS]
+    exceptions["additionalProperties"] = {"anyOf": [exceptions["additionalProperties"], *short]}
+    # An op in a list may get its inputs from `defaults`; an op in its own document must name them, unless all
+    # of an op type's are attrs.
+    named = {"if": {"required": ["op_type", "attrs"]}, "else": {"required": ["inputs"]}}
     entry = references[OpModel, "validation"]
     return {
         "$schema": DIALECT,
@@ -57,32 +61,17 @@ def json_schema() -> dict[str, Any]:
                     "properties": {"defaults": definitions["OpsFile"]["properties"]["defaults"]},
                     "additionalProperties": False,
                 },
-                "else": {**entry, "required": ["inputs"]},
+                "else": {**entry, **named},
             },
         },
         "$defs": definitions,
     }
 
 
-def _exception_forms(entry: dict[str, Any]) -> dict[str, Any]:
-    """Allow the kind with its reason in the place of both."""
-    parts = {key: {"$ref": f"#/$defs/ExceptionModel/properties/{key}"} for key in ("reason", "tensorflow")}
-    short = [
-        {
-            "type": "object",
-            "properties": {kind: parts["reason"], "tensorflow": parts["tensorflow"]},
-            "required": [kind],
-            "additionalProperties": False,
-        }
-        for kind in EXCEPTIONS
-    ]
-    return {"anyOf": [entry, *short]}
-
-
 _SHAPE = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 
 
-def _allow_short_forms(properties: dict[str, Any]) -> None:
+def _allow_short_forms(properties: dict[str, Any], definitions: dict[str, Any]) -> None:
     """Allow the short forms that `short_forms` expands before a model sees them."""
     for key in ("inputs", "dict", "fields"):
         for names, forms in properties.get(key, {}).get("patternProperties", {}).items():
@@ -92,36 +81,28 @@ def _allow_short_forms(properties: dict[str, Any]) -> None:
         if "items" in properties.get(key, {}):
             properties[key]["items"] = _input_forms(properties[key]["items"])
     if "pairs" in properties:
-        _allow_short_rules(properties["pairs"])
+        _allow_short_rules(properties["pairs"], definitions)
     if "cases" in properties:
         _allow_named_cases(properties["cases"])
     for sets in properties.get("case_sets", {}).get("patternProperties", {}).values():
         _allow_named_cases(sets)
 
 
-def _allow_short_rules(pairs: dict[str, Any]) -> None:
+def _allow_short_rules(pairs: dict[str, Any], definitions: dict[str, Any]) -> None:
     """Allow a word, a word with its reason, and the kind of a mismatch beside the other keys of a pair."""
-    bounds = {key: {"$ref": f"#/$defs/PairModel/properties/{key}"} for key in ("atol", "rtol")}
-    reason = {"$ref": "#/$defs/PairModel/properties/reason"}
-    kinds = {"mismatch": {"$ref": "#/$defs/MismatchModel/properties/mismatch"}, "reason": reason, **bounds}
-    short = [
-        {
-            "type": "object",
-            "properties": {word: reason, **bounds},
-            "required": [word],
-            "additionalProperties": False,
-        }
-        for word in PAIR_EXPECTATIONS
-        if word != "mismatch"
-    ]
-    mismatch = {
-        "type": "object",
-        "properties": kinds,
-        "required": ["mismatch"],
-        "additionalProperties": False,
-    }
-    words = {"enum": list(PAIR_EXPECTATIONS)}
-    pairs["additionalProperties"] = {"anyOf": [pairs["additionalProperties"], words, mismatch, *short]}
+    own = {key: part for key, part in definitions["PairModel"]["properties"].items() if key != "expect"}
+    bounds = {key: part for key, part in own.items() if key != "reason"}
+    words = [word for word in PAIR_EXPECTATIONS if word != "mismatch"]
+    short = [_keyed_by(word, own["reason"], bounds) for word in words]
+    short.append(_keyed_by("mismatch", definitions["MismatchModel"]["properties"]["mismatch"], own))
+    word = {"enum": list(PAIR_EXPECTATIONS)}
+    pairs["additionalProperties"] = {"anyOf": [pairs["additionalProperties"], word, *short]}
+
+
+def _keyed_by(word: str, value: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a mapping with a word as the key of what belongs to it."""
+    properties = {word: value, **others}
+    return {"type": "object", "properties": properties, "required": [word], "additionalProperties": False}
 
 
 def _allow_other_lists(properties: dict[str, Any]) -> None:
