@@ -41,8 +41,8 @@ _ROUNDS = 12  # of steering, a side
 _NOTHING = 1e-6  # of what is allowed at the sample points
 _SLOW = 20.0  # seconds; a case that took longer isn't made longer still
 # More sample points if a pair is undecided. A wrong slope of `a % b` is clear at one of three.
-_DRAWS = 6
-_SHORT = 2.0  # seconds for them, even if the sample points took less
+_DRAWS = 12
+_SHORT = 5.0  # seconds for them, even if the sample points took less
 # What may be decided at other values.
 _OPEN = frozenset({"staircase", "unresolved", "jump", "ties", "probe"})
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are found
@@ -104,12 +104,13 @@ def check_more_draws(opener: GraphOpener, findings: Findings, spent: float) -> N
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
             found = check_case(alone, opener, [sample])
             wrong = {pair.label: pair for pair in found.pairs if pair.status is Status.MISMATCHED}
-            if is_open & wrong.keys():
+            shown = is_open & wrong.keys()
+            if shown:
                 told = "at another draw of the inputs; undecided at the sample points"
                 findings.pairs = tuple(
-                    _told(pair, wrong[pair.label], told) if pair.label in is_open & wrong.keys() else pair
-                    for pair in pairs
+                    _told(pair, wrong[pair.label], told) if pair.label in shown else pair for pair in pairs
                 )
+                findings.judged = {**findings.judged, **{label: found.judged[label] for label in shown}}
                 return
 
 

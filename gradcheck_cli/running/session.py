@@ -160,8 +160,7 @@ def check(case: Case, *, explains: bool = True) -> Findings:
             findings = check_case(opener.case, opener, points(case), others)
             findings.custom_gradients = log.runs()
             spent = time.perf_counter() - began
-            if explains:
-                check_more_draws(opener, findings, spent)
+            check_more_draws(opener, findings, spent)
             if case.mode == "graph" and explains:  # a mode's ops, one by one, are those of a graph
                 findings = add_blame(opener.case, findings, opener, spent)
             if findings.first is not None:

@@ -15,7 +15,7 @@ from gradcheck_cli.errors import Fault, NoSpecsError, SpecError
 from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.spec.cases.merge_trees import merge_op, reorder_inputs
 from gradcheck_cli.spec.cases.read_cases import Origin, read_cases
-from gradcheck_cli.spec.cases.short_forms import expand_short_forms, with_listed_cases
+from gradcheck_cli.spec.cases.short_forms import expand_short_forms, of_each_type, with_listed_cases
 from gradcheck_cli.spec.faults import FaultLog, show, suggest, suggest_file
 from gradcheck_cli.spec.models.document_model import Defaults
 from gradcheck_cli.spec.models.exception_list import Excepted, read_exceptions
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 SUFFIXES = (".yaml", ".yml")
+OP_TYPE = "{op_type}"  # stands for the op type in an op's name
 FOLDER_DEFAULTS = "defaults.yaml"  # contains only `defaults`, which are merged under each spec of its folder
 
 
@@ -201,9 +202,9 @@ def _folder_defaults(file: Path, faults: list[Fault]) -> Node | None:
     return of_file(defaults, shown(file))
 
 
-def _defaults(log: FaultLog, defaults: Node) -> Node:
-    """Return defaults with their short forms expanded; their faults are logged."""
-    defaults = expand_short_forms(defaults)
+def _defaults(log: FaultLog, defaults: Node, below: Node | None = None) -> Node:
+    """Return defaults, over those of the folder, with their short forms expanded; their faults are logged."""
+    defaults = expand_short_forms(defaults, below)
     sets = defaults.get("case_sets")
     listed = {
         name: with_listed_cases(log, Node({"cases": cases}, cases.line, cases.place)).children["cases"]
@@ -255,7 +256,7 @@ def _ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:
         return
     listed, defaults = document.get("ops"), document.get("defaults")
     if listed is None and (defaults is None or {"op", "forward", "op_type"} & set(document.children)):
-        yield _over(log, shared, document)
+        yield from of_each_type(_over(log, shared, document))
         return
     for key in document.children:
         if key not in ("ops", "defaults"):
@@ -265,7 +266,7 @@ def _ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:
                 key,
             )
     if defaults is not None:
-        defaults = _defaults(log, defaults)
+        defaults = _defaults(log, defaults, shared)
     if shared is not None and (defaults is None or defaults.children):
         defaults = shared if defaults is None else merge_op(shared, defaults)
     if listed is None or not listed.items:
@@ -276,12 +277,12 @@ def _ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:
         if not isinstance(entry.value, dict):
             log.add(entry, f"must be a mapping, but got {show(entry.plain())}. Write op, forward and inputs")
         else:
-            yield _over(log, defaults, entry)
+            yield from of_each_type(_over(log, defaults, entry))
 
 
 def _over(log: FaultLog, defaults: Node | None, op: Node) -> Node:
     """Return an op merged over defaults, with its short forms expanded and its cases listed."""
-    op = expand_short_forms(op)
+    op = expand_short_forms(op, defaults)
     if defaults is None or not defaults.children:
         return with_listed_cases(log, op)
     return with_listed_cases(log, reorder_inputs(merge_op(defaults, op), op), defaults)
@@ -289,7 +290,7 @@ def _over(log: FaultLog, defaults: Node | None, op: Node) -> Node:
 
 def _name(log: FaultLog, node: Node, names: dict[str, str], stem: str | None) -> str:
     """Return the op's name, or the file's stem if it has none; log a name that isn't unique."""
-    written = node.get("op")
+    written = _from_type(log, node, node.get("op"))
     if written is None and stem is None:
         written = node.get("op_type")
     if written is None and stem is None:
@@ -305,3 +306,16 @@ def _name(log: FaultLog, node: Node, names: dict[str, str], stem: str | None) ->
         log.add(node, f"must be unique, but got {name!r}, which {names[name]} has. Rename one", "op")
     names.setdefault(name, place)
     return name
+
+
+def _from_type(log: FaultLog, node: Node, written: Node | None) -> Node | None:
+    """Return an op's name with its op type, or the first that it covers, in the place of `{op_type}`."""
+    if written is None or OP_TYPE not in str(written.value):
+        return written
+    op_type = node.get("op_type") or node.get("covers", 0)
+    if op_type is None or not isinstance(op_type.value, str):
+        log.add(
+            node, f"is missing; {written.value} needs op_type or covers. Write one of them, or op", "op_type"
+        )
+        return replace(written, value=None)
+    return replace(written, value=str(written.value).replace(OP_TYPE, op_type.value))

@@ -21,6 +21,20 @@ PAIR_EXPECTATIONS = (*EXPECTATIONS, "disconnected", "zero", "skip")
 # How a gradient can be wrong: a wrong number, None where the derivative isn't zero, NaN or infinity where it
 # is finite, another shape or dtype than the input's, an exception.
 MISMATCHES = ("value", "none", "nonfinite", "form", "raises")
+# Keys whose value is a list of words; a single one may stand without the list.
+LISTS_OF_WORDS = ("dtypes", "modes", "covers", "cases_from", "tags", "needs")
+# Keys of an input whose two numbers may be a list, in this order.
+TWO_NUMBERS = {
+    "uniform": ("low", "high"),
+    "normal": ("mean", "stddev"),
+    "integers": ("low", "high"),
+    "domain": ("low", "high"),
+}
+# Words that stand for several dtypes in a list of them.
+DTYPE_KINDS = {
+    "floating": ("float16", "bfloat16", "float32", "float64"),
+    "complex": ("complex64", "complex128"),
+}
 # Why an op type has no spec.
 EXCEPTIONS = ("gpu", "tpu", "dtensor", "removed", "raises", "nothing", "crash", "other")
 

@@ -28,7 +28,7 @@ Modules are also searched in the folder of the spec and in the working directory
 If a folder has a `defaults.yaml` with only `defaults:` in it, they are merged under each spec of that folder.
 
 A case takes each key that it doesn't have from its op, and an op takes it from `defaults`: mappings are
-merged key by key, anything else is replaced.
+merged key by key, anything else is replaced. A list of a single word may be the word: `dtypes: float64`.
 """
 
 # Each model with its heading and its introduction; empty for the model's own description.
@@ -89,7 +89,7 @@ SECTIONS = (
 )
 ONLY = {"CaseModel": ("name",)}
 # An op begins with its own keys; the models begin with the keys that ops and cases share.
-FIRST = ("op", "description", "forward", "op_type", "gradient", "binding", "inputs", "cases")
+FIRST = ("op", "description", "module", "forward", "op_type", "gradient", "binding", "inputs", "cases")
 TYPES = {
     "string": "text",
     "integer": "whole number",

@@ -32,6 +32,10 @@ PLANTED = """
 - {op: right, forward: "tensorflow:tanh", dtypes: [float64, float32], inputs: {x: {shape: [3]}}}
 - {op: flat, forward: "tensorflow:round", inputs: {x: {shape: [2]}}}
 - {op: cut_off, forward: "tensorflow:stop_gradient", inputs: {x: {shape: [2]}}}
+- op: only_at_another_draw
+  forward: verdict_functions:remainder
+  seed: 5
+  inputs: {x: {shape: [4], uniform: {low: 1, high: 3}}, y: {shape: [4], uniform: {low: 0.3, high: 0.9}}}
 - op: skipped
   forward: "tensorflow:exp"
   pairs: {"*": {expect: skip, reason: for show}}
@@ -123,6 +127,7 @@ def test_planted_faults(command, spec, monkeypatch):
     assert found == {
         "conjugated": "mismatched",
         "lossy": "mismatched",
+        "only_at_another_draw": "mismatched",
         "weighted": "mismatched",
         "of_wrong_shape": "mismatched",
         "deaf": "mismatched",

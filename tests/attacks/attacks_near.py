@@ -26,6 +26,13 @@ SLOPING = {
     "interpolation": lambda x: (x - tf.floor(x)) * 3 + tf.floor(x) ** 2,
     "turns": lambda x: tf.sin(x - 6.25 * tf.round(x / 6.25)),
 }
+# Gradients of the remainder by its divisor, as people get them wrong; a jump is close to most points.
+REMAINDERS = {
+    "right": lambda n: -n,
+    "turned": lambda n: n,
+    "halved": lambda n: -0.5 * n,
+    "left out": tf.zeros_like,
+}
 CLOSE = {
     "log": (lambda x: tf.math.log(1 - x), lambda d: 1 - d),
     "pole": (lambda x: 1 / (x - 1), lambda d: 1 + d),
@@ -79,6 +86,16 @@ def _total(p):
     return tf.reduce_sum(p * p)
 
 
+def _remainder(slope):
+    """A remainder, with a gradient by its divisor that is made of the quotient."""
+
+    @tf.custom_gradient
+    def remainder(x, y):
+        return x - y * tf.floor(x / y), lambda u: (u, slope(tf.floor(x / y)) * u)
+
+    return remainder
+
+
 def _attacks() -> Iterator[Attack]:
     for name, forward in FINE.items():
         for shape in ([4], [30, 30]):
@@ -88,6 +105,12 @@ def _attacks() -> Iterator[Attack]:
         inputs = {"x": {"shape": [20]}}
         yield Attack(f"{name}", "right", inputs, forward)
         yield Attack(f"{name} 1 % off", "wrong", inputs, _scaled(forward, 1.01))
+    for name, slope in REMAINDERS.items():
+        for seed in range(4):
+            ranges = {"x": {"low": 1, "high": 3}, "y": {"low": 0.3, "high": 0.9}}
+            inputs = {key: {"shape": [4], "uniform": low_high} for key, low_high in ranges.items()}
+            truth = "right" if name == "right" else "wrong"
+            yield Attack(f"remainder {name} {seed}", truth, inputs, _remainder(slope), keys={"seed": seed})
     for name, (forward, at) in CLOSE.items():
         for distance in (1e-4, 1e-6, 3e-8):
             inputs = {"x": {"shape": [1], "value": [at(distance)]}}

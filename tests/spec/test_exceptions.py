@@ -51,6 +51,38 @@ def test_they_lie_among_specs(write):
     assert load_cases(["a.yaml"]) == loaded.cases
 
 
+def test_a_kind_may_be_the_key_of_its_reason(write):
+    write("a.yaml", GOOD)
+    write(
+        "b.yaml",
+        GOOD.replace("kind: gpu, reason: ", "gpu: ").replace("kind: removed\n    reason:", "removed:"),
+    )
+    told = [
+        [(one.op_type, one.kind, one.reason, one.tensorflow) for one in load([name]).exceptions]
+        for name in ("a.yaml", "b.yaml")
+    ]
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        (
+            "{gpu: 3}",
+            "a.yaml:1: exceptions.A.gpu: must be text, but got 3. Put numbers and the like in quotes",
+        ),
+        (
+            "{gpu: why, reason: why}",
+            "a.yaml:1: exceptions.A.gpu: unknown key. Possible keys: kind, reason, tensorflow",
+        ),
+        ("{gup: why}", "a.yaml:1: exceptions.A.gup: unknown key. Possible keys: kind, reason, tensorflow"),
+    ],
+)
+def test_a_wrong_short_entry_is_a_fault(write, entry, fault):
+    write("a.yaml", f"exceptions: {{A: {entry}}}")
+    assert fault in faults("a.yaml")
+
+
 def test_a_nameless_op_beside_them_takes_the_files_name(write):
     write("tanh.yaml", "op_type: Tanh\ninputs: {x: {shape: [2]}}\n---\n" + GOOD)
     assert [case.op for case in load_cases(["tanh.yaml"])] == ["tanh"]

@@ -118,7 +118,12 @@ OPS = [
         5,
         "tolerance.rtol: must be a finite number of 0 or more, but got .inf",
     ),
-    (ONE + "modes: eager", 4, "modes: must be a list of modes, such as [graph, eager], but got 'eager'"),
+    (ONE + "modes: 3", 4, "modes: must be a list of modes, such as [graph, eager], but got 3"),
+    (
+        ONE + "modes: egaer",
+        4,
+        "modes: must be one of graph, dynamic, eager, xla, but got 'egaer'. Did you mean 'eager'?",
+    ),
     (ONE + "modes: []", 4, "modes: must be a list of modes, such as [graph, eager], but got []"),
     (
         ONE + "modes: [egaer]",
@@ -131,7 +136,7 @@ OPS = [
         4,
         "device: must be a device with its number, such as GPU:0 or CPU:0, but got 'GPU'",
     ),
-    (ONE + "covers: MatMul", 4, "covers: must be a list of op types, such as [MatMul], but got 'MatMul'"),
+    (ONE + "covers: 3", 4, "covers: must be a list of op types, such as [MatMul], but got 3"),
     (ONE + "covers: []", 4, "covers: must be a list of op types, such as [MatMul], but got []"),
     (
         ONE + "tensorflow: 2.18",
@@ -155,7 +160,7 @@ OPS = [
     (ONE + "timeout: 60 s", 4, "timeout: must be a finite number above 0, but got '60 s'"),
     (ONE + "samples: 1.0", 4, "samples: must be an integer from 1 to 10000, but got 1.0"),
     (ONE + "seed: -1", 4, "seed: must be an integer from 0 to 2**63 - 1, but got -1"),
-    (ONE + "tags: slow", 4, "tags: must be a list of texts, but got 'slow'"),
+    (ONE + "tags: 3", 4, "tags: must be a list of texts, but got 3"),
     (ONE + "tags: [1]", 4, "tags[0]: must be text, but got 1. Put numbers and the like in quotes"),
     (ONE + "reason:", 4, "reason: must have a value, but got null. Write one, or leave the key out"),
     (ONE + "expect: zero", 4, "expect: must be one of pass, mismatch, but got 'zero'"),

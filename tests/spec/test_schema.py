@@ -18,6 +18,8 @@ GOOD = [
     "{op: f, forward: 'm:f', outputs: [M1], inputs: {M0: {shape: [3, 2], dtype: float64, value: [[1.5], [2]]}}}",
     "{forward: 'm:f', gradient: {numpy: 'm:g'}, binding: py_func, inputs: {x: {shape: [4]}}, outputs: {y: {shape: [null]}}}",
     "{op: c, op_type: C, inputs: {values: [{shape: [2]}, {value: 0}], axis: null}, dtypes: [float32], cases: [{name: a}]}",
+    "{op_type: [Sin, Cos], dtypes: [floating, complex128], modes: eager, cases_from: s, inputs: {x: {shape: [2], uniform: [1, 2]}}, pairs: {dy/dx: {zero: flat, atol: 1}, a: {mismatch: none, reason: why}, b: zero}}",
+    "{op: 'tf_{op_type}', module: m, forward: .f, covers: [F], inputs: {x: [2]}}",
     "{ops: [{op: a, forward: 'm:f'}], defaults: {samples: 3, inputs: {x: {bool: true}}}}",
     "{forward: 'm:f', inputs: {x: {shape: [2], bool: 0.5, domain: {low: 0}, away_from: [1]}}, pairs: {dy/dx: {expect: zero}}}",
 ]
@@ -33,6 +35,12 @@ BAD = [
     "{forward: 'm:f', inputs: {x: {shape: [2]}}, cases: [{}]}",
     "{forward: 'm:f', inputs: {x: {shape: [2]}}, modes: [grph]}",
     "{ops: [{op: a, frward: 'm:f'}]}",
+    "{forward: 'm:f', inputs: {x: [2]}, modes: egaer}",
+    "{forward: 'm:f', inputs: {x: {shape: [2], uniform: [1]}}}",
+    "{op_type: [], inputs: {x: [2]}}",
+    "{op_type: [Sin, 3], inputs: {x: [2]}}",
+    "{forward: 'm:f', inputs: {x: [2]}, pairs: {dy/dx: {zero: a, reason: b}}}",
+    "{forward: 'm:f', inputs: {x: [2]}, pairs: {dy/dx: {mismatch: valu}}}",
     "{ops: [{op: a}], default: {}}",
     "[1]",
 ]

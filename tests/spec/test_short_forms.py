@@ -22,6 +22,73 @@ LONG_AND_SHORT = {
         X + "inputs: {x: {shape: [2]}}\npairs: {dy/dx: {expect: zero}}",
         X + "inputs: {x: [2]}\npairs: {dy/dx: zero}",
     ),
+    "a list of one word": (
+        X + "inputs: {x: [2]}\ndtypes: [float32]\nmodes: [eager]\ncovers: [F]\ncases: {b: {tags: [a]}}",
+        X + "inputs: {x: [2]}\ndtypes: float32\nmodes: eager\ncovers: F\ncases: {b: {tags: a}}",
+    ),
+    "two numbers": (
+        X + "inputs: {x: {shape: [2], uniform: {low: 1, high: 2}, domain: {low: 0, high: 3}},"
+        " n: {shape: [2], dtype: int32, integers: {low: 0, high: 5}},"
+        " l: [{shape: [2], normal: {mean: 0, stddev: 2}}]}",
+        X + "inputs: {x: {shape: [2], uniform: [1, 2], domain: [0, 3]},"
+        " n: {shape: [2], dtype: int32, integers: [0, 5]}, l: [{shape: [2], normal: [0, 2]}]}",
+    ),
+    "dtypes of a kind": (
+        X + "inputs: {x: [2]}\ndtypes: [float16, bfloat16, float32, float64, complex64, complex128]",
+        X + "inputs: {x: [2]}\ndtypes: [floating, complex]",
+    ),
+    "dtypes of a kind and others": (
+        X + "inputs: {x: [2]}\ndtypes: [float64, complex64, complex128]",
+        X + "inputs: {x: [2]}\ndtypes: [float64, complex]",
+    ),
+    "an expectation with its reason": (
+        X + "inputs: {x: [2]}\npairs: {dy/dx: {expect: zero, reason: flat, atol: 1}}",
+        X + "inputs: {x: [2]}\npairs: {dy/dx: {zero: flat, atol: 1}}",
+    ),
+    "a kind of mismatch with its reason": (
+        X + "inputs: {x: [2]}\npairs: {dy/dx: {expect: {mismatch: none}, reason: why}}",
+        X + "inputs: {x: [2]}\npairs: {dy/dx: {mismatch: none, reason: why}}",
+    ),
+    "functions of a module": (
+        """
+        op: f
+        forward: a.b:f
+        gradient: {numpy: a.b:g}
+        binding: py_func
+        inputs: {x: [2]}
+        outputs: {y: {dtype: float64}}
+        cases: [{name: a, reference: a.b:C.r}, {name: b, reference: c:r}]
+        """,
+        """
+        op: f
+        module: a.b
+        forward: .f
+        gradient: {numpy: .g}
+        binding: py_func
+        inputs: {x: [2]}
+        outputs: {y: {dtype: float64}}
+        cases: {a: {reference: .C.r}, b: {reference: c:r}}
+        """,
+    ),
+    "op types that are alike": (
+        "ops:\n- {op_type: Sin, inputs: {x: [2]}}\n- {op_type: Cos, inputs: {x: [2]}}",
+        "op_type: [Sin, Cos]\ninputs: {x: [2]}",
+    ),
+    "names by a pattern": (
+        """
+        ops:
+        - {op: tf_Sin, op_type: Sin, inputs: {x: [2]}}
+        - {op: tf_Cos, forward: m:cos, covers: [Cos], inputs: {x: [2]}}
+        - {op: own, op_type: Tan, inputs: {x: [2]}}
+        """,
+        """
+        defaults: {op: "tf_{op_type}", module: m, inputs: {x: [2]}}
+        ops:
+        - {op_type: Sin}
+        - {forward: .cos, covers: [Cos]}
+        - {op: own, op_type: Tan}
+        """,
+    ),
     "cases by name": (
         X + "inputs: {x: {shape: [2]}}\ncases: [{name: a, inputs: {x: {shape: [3]}}}, {name: b}]",
         X + "inputs: {x: [2]}\ncases: {a: {inputs: {x: [3]}}, b: {}}",
@@ -93,7 +160,7 @@ defaults:
   case_sets: {empty: {none: {inputs: {x: [0]}}}}
 ops:
 - {op: f, forward: "m:f"}
-- {op: g, forward: "m:g", cases: {small: {samples: 5}, large: null, own: {}}, cases_from: [empty]}
+- {op: g, forward: "m:g", cases: {small: {samples: 5}, large: null, own: {}}, cases_from: empty}
 - {op: h, forward: "m:h", cases: [{name: alone}]}
 """
 
@@ -120,17 +187,49 @@ def test_cases_extend_those_of_the_defaults_and_null_removes_one(cases_of):
             "cases: {larg: null}",
             "cases.larg: must have a value, or be a case of the defaults that null removes.",
         ),
+        ("cases_from: emty", "cases_from: must be a set of case_sets, but got 'emty'. Did you mean 'empty'?"),
         (
             "cases_from: [emty]",
             "cases_from[0]: must be a set of case_sets, but got 'emty'. Did you mean 'empty'?",
         ),
         ("cases: {a: 3}", "cases.a: must be a mapping, but got 3."),
         ("implicit: true", "implicit: must go with reference, but got none."),
+        ("reference: .r", "reference: must be module:attribute, or {numpy: module:function}, but got '.r'"),
+        ("dtypes: [floating, float64]", "dtypes[1]: must be unique, but got 'float64' twice."),
+        ("inputs: {x: {uniform: [1]}}", "inputs.x.uniform: must be a mapping, but got"),
+        ("inputs: {x: {uniform: [2, 1]}}", "inputs.x.uniform"),
+        ("inputs: {x: {uniform: [1, a]}}", "inputs.x.uniform[1]: must be a finite number, but got 'a'"),
+        ("module: a b", "module: must be the name of a module, but got 'a b'"),
+        ("op_type: []", "op_type: must be text, but got []"),
+        ("pairs: {dy/dx: {zero: null}}", "pairs.dy/dx.zero: must have a value, but got null."),
+        ("pairs: {dy/dx: {zero: a, reason: b}}", "pairs.dy/dx.zero: unknown key."),
+        ("pairs: {dy/dx: {mismatch: valu}}", "pairs.dy/dx.mismatch: must be one of value, none,"),
     ],
 )
 def test_faults_name_their_place(faults_of, written, message):
     (fault,) = faults_of(SHARED + f'- {{op: i, forward: "m:i", {written}}}\n')
     assert fault.startswith(f"a.yaml:9: ops[3].{message}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "op: 'tf_{op_type}'\nforward: m:f\ninputs: {x: [2]}",
+            "a.yaml:1: op_type: is missing; tf_{op_type} needs op_type or covers. Write one of them, or op",
+        ),
+        (
+            "op: f\nop_type: [Sin, Cos]\ninputs: {x: [2]}",
+            "a.yaml:1: op: must be unique, but got 'f', which a.yaml:1 has. Rename one",
+        ),
+        (
+            "op_type: [Sin, 3]\ninputs: {x: [2]}",
+            "a.yaml:1: op_type[1]: must be text, but got 3. Put numbers and the like in quotes",
+        ),
+    ],
+)
+def test_faults_of_names_name_their_place(faults_of, text, message):
+    assert faults_of(text) == [message]
 
 
 @pytest.fixture
@@ -155,6 +254,16 @@ def test_defaults_of_a_folder_are_under_those_of_a_file(folder):
     )
     told = [(case.op, case.name, case.samples, case.tags) for case in found]
     assert told == [("f", "default", 3, ("all",)), ("f", "one", 3, ("all",)), ("g", "default", 5, ("all",))]
+
+
+def test_a_folder_may_name_the_module_and_a_pattern_of_names(folder):
+    found = folder(
+        defaults="defaults: {op: 'tf_{op_type}', module: folders}",
+        a="defaults: {forward: .f, inputs: {x: [2]}}\nops:\n- {covers: [A]}\n- {covers: [B], forward: .g}",
+        b="op: h\nmodule: own\nforward: .h\ninputs: {x: [2]}",
+    )
+    told = [(case.op, case.forward.target) for case in found]
+    assert told == [("tf_A", "folders:f"), ("tf_B", "folders:g"), ("h", "own:h")]
 
 
 def test_a_file_of_that_name_with_ops_in_it_is_a_spec(folder):

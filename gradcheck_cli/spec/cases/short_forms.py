@@ -1,8 +1,12 @@
 """Expands the short forms of a spec before anything is merged or validated.
 
-- An input that is a list of integers is a tensor of that shape: `x: [2, 3]`. - A pair rule that is a word is
-the expectation: `dy/dx: zero`. - `cases` may be a mapping of names to cases. It extends the mapping below it,
-where null removes a case; `cases_from` names sets of cases, in `case_sets` of the defaults, that come first.
+- An input that is a list of integers is a tensor of that shape: `x: [2, 3]`. The two numbers of a range or a
+distribution may be a list: `uniform: [-2, 2]`. - A list of a single word may be the word: `dtypes: float64`.
+`floating` and `complex` stand for the dtypes of that kind. - A pair rule that is a word is the expectation:
+`dy/dx: zero`. One whose key is a word has the reason there, `dy/dx: {zero: why}`, or the kind of a mismatch,
+`dy/dx: {mismatch: value}`. - `cases` may be a mapping of names to cases. It extends the mapping below it,
+where null removes a case; `cases_from` names sets of cases, `case_sets` of the defaults, that come first. -
+`.function` is one of the `module` of the op or its defaults. - A list of op types makes an op of each.
 
 Nodes keep their lines and places, so that a fault names the original text.
 """
@@ -14,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.spec.cases.merge_trees import by_name, merge_cases
 from gradcheck_cli.spec.faults import show, suggest
+from gradcheck_cli.spec.words import DTYPE_KINDS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
 from gradcheck_cli.spec.yaml.yaml_nodes import Node, join
 
 if TYPE_CHECKING:
@@ -22,46 +27,121 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.faults import FaultLog
 
 _PARTS = ("dict", "tuple", "list", "fields")
+_FUNCTIONS = ("forward", "gradient", "reference")
 
 
-def expand_short_forms(op: Node) -> Node:
-    """Return an op, a case or defaults with the short forms of inputs and pairs expanded, also in cases."""
+def expand_short_forms(op: Node, below: Node | None = None) -> Node:
+    """Return an op, a case or defaults with their short forms expanded, also in cases.
+
+    Args:
+        op: the op, case or defaults.
+        below: what they will be merged over, which may name their module.
+    """
     entries = dict(op.children)
-    for key, expand in (("inputs", _inputs), ("pairs", _pairs), ("cases", _cases), ("case_sets", _case_sets)):
+    module = op.get("module") or (None if below is None else below.get("module"))
+
+    def case(node: Node) -> Node:
+        return expand_short_forms(node, Node({"module": module}, 0, "") if module else None)
+
+    def cases(node: Node) -> Node:
+        return _each(node, case)
+
+    def sets(node: Node) -> Node:
+        return _each(node, cases)
+
+    def function(node: Node) -> Node:
+        return _of_module(node, module)
+
+    expansions = {"inputs": _inputs, "pairs": _pairs, "cases": cases, "case_sets": sets}
+    expansions |= dict.fromkeys(_FUNCTIONS, function) | dict.fromkeys(LISTS_OF_WORDS, _listed)
+    expansions["dtypes"] = _dtypes
+    for key, expand in expansions.items():
         if key in entries:
             entries[key] = expand(entries[key])
     return replace(op, value=entries) if isinstance(op.value, dict) else op
+
+
+def of_each_type(op: Node) -> list[Node]:
+    """Return an op whose `op_type` is a list as an op of each type; any other as it is."""
+    types = op.get("op_type")
+    if types is None or not types.items:
+        return [op]
+    return [replace(op, value={**op.children, "op_type": each}) for each in types.items]
+
+
+def _of_module(function: Node, module: Node | None) -> Node:
+    """Return a function with its module before it, also as `{numpy: .function}`."""
+    if isinstance(function.value, dict):
+        return _each(function, lambda part: _of_module(part, module))
+    is_short = isinstance(function.value, str) and function.value.startswith(".")
+    if not is_short or module is None or not isinstance(module.value, str):
+        return function
+    return replace(function, value=f"{module.value}:{str(function.value)[1:]}")
 
 
 def _inputs(inputs: Node) -> Node:
     return _each(inputs, _input)
 
 
+def _holding(key: str, node: Node) -> Node:
+    return Node({key: node}, node.line, node.place, node.key_line)
+
+
+def _listed(node: Node) -> Node:
+    if not isinstance(node.value, str):
+        return node
+    return Node([node], node.line, node.place, node.key_line)
+
+
+def _dtypes(node: Node) -> Node:
+    listed = _listed(node)
+    each = [part for word in listed.items for part in _of_kind(word)]
+    return replace(listed, value=each) if each else listed
+
+
+def _of_kind(word: Node) -> list[Node]:
+    kind = DTYPE_KINDS.get(word.value) if isinstance(word.value, str) else None
+    return [word] if kind is None else [replace(word, value=dtype) for dtype in kind]
+
+
 def _input(node: Node) -> Node:
     if isinstance(node.value, list):
         if all(type(part.value) is int for part in node.value):
-            return Node({"shape": node}, node.line, node.place, node.key_line)
+            return _holding("shape", node)
         return _each(node, _input)
     if not isinstance(node.value, dict):
         return node
-    parts = {key: _each(part, _input) if key in _PARTS else part for key, part in node.value.items()}
+    parts = {
+        key: _each(part, _input) if key in _PARTS else _two_numbers(key, part)
+        for key, part in node.value.items()
+    }
     return replace(node, value=parts)
 
 
+def _two_numbers(key: str, node: Node) -> Node:
+    names = TWO_NUMBERS.get(key, ())
+    if len(node.items) != len(names):
+        return node
+    return replace(node, value=dict(zip(names, node.items, strict=True))) if names else node
+
+
 def _pairs(pairs: Node) -> Node:
-    return _each(pairs, lambda rule: _expecting(rule) if isinstance(rule.value, str) else rule)
+    return _each(pairs, _pair)
 
 
-def _expecting(rule: Node) -> Node:
-    return Node({"expect": rule}, rule.line, rule.place, rule.key_line)
-
-
-def _cases(cases: Node) -> Node:
-    return _each(cases, expand_short_forms)
-
-
-def _case_sets(sets: Node) -> Node:
-    return _each(sets, _cases)
+def _pair(rule: Node) -> Node:
+    if isinstance(rule.value, str):
+        return _holding("expect", rule)
+    words = [word for word in PAIR_EXPECTATIONS if word in rule.children]
+    if len(words) != 1 or "expect" in rule.children:
+        return rule
+    (word,) = words
+    given = rule.children[word]
+    kind = Node({word: given}, given.line, rule.place, given.key_line)
+    told = {"expect": kind} if word == "mismatch" else {"expect": replace(given, value=word), "reason": given}
+    if "reason" in rule.children and "reason" in told:
+        return rule
+    return replace(rule, value={**told, **{key: node for key, node in rule.children.items() if key != word}})
 
 
 def _each(node: Node, expand: Callable[[Node], Node]) -> Node:

@@ -38,8 +38,10 @@ from gradcheck_cli.spec.models.leaf_types import (
     MismatchKind,
     Modes,
     Module,
+    ModuleName,
     NonNegative,
     OpName,
+    OpType,
     OpTypes,
     PairExpectation,
     Positive,
@@ -167,11 +169,15 @@ class CaseKeys(Strict):
         {"y": {"dtype": "float32", "shape": [4]}},
     )
     dtypes: VaryingDtypes | None = described(
-        "Runs the case once per dtype, for each input that names none.", ["float32", "float64"]
+        "Runs the case once per dtype, for each input that names none. `floating` stands for the four real "
+        "dtypes, `complex` for the two complex ones.",
+        ["float32", "float64"],
+        ["floating", "complex128"],
     )
     pairs: dict[str, PairModel] | None = described(
         "Expectations by pair label dOUT/dIN, with * and ? as wildcards; "
-        "of several that match, the last one written wins.",
+        "of several that match, the last one written wins. `{zero: why}` is an expectation with its reason, "
+        "`{mismatch: value, reason: why}` one with its kind.",
         {"dy/dx": {"expect": "disconnected"}},
     )
     tolerance: ToleranceModel | None = described(
@@ -287,8 +293,21 @@ class CaseModel(CaseKeys):
 class Defaults(CaseKeys):
     """Keys merged under each op of the file."""
 
+    op: OpName | None = described(
+        "Name of the op; unique. In it, `{op_type}` stands for the op type, or for the first that the op "
+        "covers. Default: the op type, or the file's stem.",
+        "huber",
+        "tf_{op_type}",
+    )
+    module: ModuleName | None = described(
+        "Module of the functions that are written without one, such as `forward: .huber`.", "package.module"
+    )
     forward: Module | None = described("The function under test.", "package.module:function")
-    op_type: Text | None = described("TensorFlow's name of a kernel, instead of forward.", "MatMul")
+    op_type: OpType | None = described(
+        "TensorFlow's name of a kernel, instead of forward. A list makes an op of each, with the same keys.",
+        "MatMul",
+        ["Sin", "Cos"],
+    )
     gradient: Module | None = described(
         "Gradient function (op, *upstream); {numpy: module:function} takes (*upstream, *inputs).",
         "gradients:square_grad",
@@ -310,10 +329,6 @@ class Defaults(CaseKeys):
 
 class OpModel(Defaults):
     """One op."""
-
-    op: OpName | None = described(
-        "Name of the op; unique. Default: the op type, or the file's stem.", "huber"
-    )
 
 
 class OpsFile(Strict):

@@ -6,7 +6,7 @@ lie among the specs and are read with them, since they say what the specs leave 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import ConfigDict, Field
@@ -53,7 +53,8 @@ class ExceptionsFile(Strict):
         ]
         | None
     ) = described(
-        "By op type; for `run --cov` also by function, as module:function, and by module.",
+        "By op type; for `run --cov` also by function, as module:function, and by module. "
+        "`{gpu: why}` is the kind with its reason.",
         {"NcclReduce": {"kind": "gpu", "reason": "has a kernel for GPUs only"}},
     )
 
@@ -89,6 +90,7 @@ def read_exceptions(log: FaultLog, document: Node, taken: dict[str, str]) -> lis
         document: the document.
         taken: where each op type is excepted already; extended.
     """
+    document = _with_kinds(document)
     model, _ = log.validate(ExceptionsFile, document)
     listed = document.get("exceptions")
     if model is None or model.exceptions is None or listed is None:
@@ -104,3 +106,20 @@ def read_exceptions(log: FaultLog, document: Node, taken: dict[str, str]) -> lis
         taken[op_type] = place
         found.append(Excepted(op_type, entry.kind, entry.reason, place, entry.tensorflow or ""))
     return found
+
+
+def _with_kinds(document: Node) -> Node:
+    """Return the document with each `{gpu: why}` as `{kind: gpu, reason: why}`."""
+    listed = document.children["exceptions"]
+    entries = {name: _with_kind(entry) for name, entry in listed.children.items()}
+    expanded = replace(listed, value=entries) if entries else listed
+    return replace(document, value={**document.children, "exceptions": expanded})
+
+
+def _with_kind(entry: Node) -> Node:
+    kinds = [kind for kind in EXCEPTIONS if kind in entry.children]
+    if len(kinds) != 1 or {"kind", "reason"} & set(entry.children):
+        return entry
+    reason = entry.children[kinds[0]]
+    rest = {key: node for key, node in entry.children.items() if key != kinds[0]}
+    return replace(entry, value={"kind": replace(reason, value=kinds[0]), "reason": reason, **rest})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
 from gradcheck_cli.spec.models.document_model import Defaults, OpModel, OpsFile
 from gradcheck_cli.spec.models.exception_list import ExceptionsFile
-from gradcheck_cli.spec.words import PAIR_EXPECTATIONS
+from gradcheck_cli.spec.words import DTYPE_KINDS, EXCEPTIONS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -26,11 +27,21 @@ def json_schema() -> dict[str, Any]:
     definitions = {name: _tidy(definition) for name, definition in schema["$defs"].items()}
     case = definitions["CaseModel"]
     properties = {key: part for key, part in case["properties"].items() if key != "name"}
-    definitions["NamedCase"] = {**case, "properties": properties, "description": "A case under its name."}
+    definitions["NamedCase"] = {
+        **case,
+        "properties": deepcopy(properties),
+        "description": "A case under its name.",
+    }
     definitions["NamedCase"].pop("required", None)
     for definition in definitions.values():
-        _allow_short_forms(definition.get("properties", {}))
-    # An op in a list may get its inputs from `defaults`; an op in its own document must name them.
+        _allow_short_forms(definition.get("properties", {}), definitions)
+    exceptions = definitions["ExceptionsFile"]["properties"]["exceptions"]
+    reason, version = (definitions["ExceptionModel"]["properties"][key] for key in ("reason", "tensorflow"))
+    short = [_keyed_by(kind, reason, {"tensorflow": version}) for kind in EXCEPTIONS]
+    exceptions["additionalProperties"] = {"anyOf": [exceptions["additionalProperties"], *short]}
+    # An op in a list may get its inputs from `defaults`; an op in its own document must name them, unless all
+    # of an op type's are attrs.
+    named = {"if": {"required": ["op_type", "attrs"]}, "else": {"required": ["inputs"]}}
     entry = references[OpModel, "validation"]
     return {
         "$schema": DIALECT,
@@ -50,7 +61,7 @@ def json_schema() -> dict[str, Any]:
                     "properties": {"defaults": definitions["OpsFile"]["properties"]["defaults"]},
                     "additionalProperties": False,
                 },
-                "else": {**entry, "required": ["inputs"]},
+                "else": {**entry, **named},
             },
         },
         "$defs": definitions,
@@ -60,23 +71,58 @@ def json_schema() -> dict[str, Any]:
 _SHAPE = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 
 
-def _allow_short_forms(properties: dict[str, Any]) -> None:
+def _allow_short_forms(properties: dict[str, Any], definitions: dict[str, Any]) -> None:
     """Allow the short forms that `short_forms` expands before a model sees them."""
     for key in ("inputs", "dict", "fields"):
         for names, forms in properties.get(key, {}).get("patternProperties", {}).items():
             properties[key]["patternProperties"][names] = _input_forms(forms)
+    _allow_other_lists(properties)
     for key in ("tuple", "list"):
         if "items" in properties.get(key, {}):
             properties[key]["items"] = _input_forms(properties[key]["items"])
     if "pairs" in properties:
-        word = {"enum": list(PAIR_EXPECTATIONS)}
-        properties["pairs"]["additionalProperties"] = {
-            "anyOf": [properties["pairs"]["additionalProperties"], word]
-        }
+        _allow_short_rules(properties["pairs"], definitions)
     if "cases" in properties:
         _allow_named_cases(properties["cases"])
     for sets in properties.get("case_sets", {}).get("patternProperties", {}).values():
         _allow_named_cases(sets)
+
+
+def _allow_short_rules(pairs: dict[str, Any], definitions: dict[str, Any]) -> None:
+    """Allow a word, a word with its reason, and the kind of a mismatch beside the other keys of a pair."""
+    own = {key: part for key, part in definitions["PairModel"]["properties"].items() if key != "expect"}
+    bounds = {key: part for key, part in own.items() if key != "reason"}
+    words = [word for word in PAIR_EXPECTATIONS if word != "mismatch"]
+    short = [_keyed_by(word, own["reason"], bounds) for word in words]
+    short.append(_keyed_by("mismatch", definitions["MismatchModel"]["properties"]["mismatch"], own))
+    word = {"enum": list(PAIR_EXPECTATIONS)}
+    pairs["additionalProperties"] = {"anyOf": [pairs["additionalProperties"], word, *short]}
+
+
+def _keyed_by(word: str, value: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a mapping with a word as the key of what belongs to it."""
+    properties = {word: value, **others}
+    return {"type": "object", "properties": properties, "required": [word], "additionalProperties": False}
+
+
+def _allow_other_lists(properties: dict[str, Any]) -> None:
+    """Allow the kinds of dtypes, a word in the place of a list, and a list of two numbers."""
+    if "dtypes" in properties:
+        dtypes = properties["dtypes"]["items"]
+        properties["dtypes"]["items"] = {**dtypes, "enum": [*dtypes["enum"], *DTYPE_KINDS]}
+    for key in LISTS_OF_WORDS:
+        _allow_one(properties.get(key, {}))
+    for key in TWO_NUMBERS:
+        if "$ref" in properties.get(key, {}):
+            pair = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
+            properties[key]["anyOf"] = [{"$ref": properties[key].pop("$ref")}, pair]
+
+
+def _allow_one(words: dict[str, Any]) -> None:
+    """Allow a word in the place of a list of words."""
+    if words.get("type") == "array":
+        listed = {key: words.pop(key) for key in ("type", "items", "minItems") if key in words}
+        words["anyOf"] = [listed, listed["items"]]
 
 
 def _input_forms(forms: dict[str, Any]) -> dict[str, Any]:

@@ -109,10 +109,12 @@ def _is_function(value: object) -> bool:
 
 # A label such as dy/dx must be unambiguous: no slash, bracket, wildcard or space in a name.
 _LABEL_PATTERN = r"^[^\s/\[\]*?,:]+$"
-_MODULE_PATTERN = r"^[^\s:{}]+:[^\s:{}]+$"
+_MODULE_PATTERN = r"^([^\s:{}]+:|\.)[^\s:{}]+$"  # .function: of the op's `module`
 
+_TEXT = {"type": "string", "minLength": 1}
 Text = Annotated[str, Field(min_length=1), expects("text", remedy="Put numbers and the like in quotes")]
 Texts = Annotated[list[Text], expects("a list of texts")]
+OpType = Annotated[Text, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "minItems": 1, "items": _TEXT}]})]
 OpTypes = Annotated[list[Text], Field(min_length=1), expects("a list of op types, such as [MatMul]")]
 Versions = Annotated[
     str,
@@ -240,6 +242,14 @@ ClassName = Annotated[
     str,
     allows("module:Class", lambda value: isinstance(value, str) and MODULE.fullmatch(value) is not None),
     WithJsonSchema({"type": "string", "pattern": _MODULE_PATTERN}),
+]
+ModuleName = Annotated[
+    str,
+    allows(
+        "the name of a module",
+        lambda value: isinstance(value, str) and all(map(str.isidentifier, value.split("."))),
+    ),
+    WithJsonSchema({"type": "string"}),
 ]
 Module = Annotated[
     str | dict[str, str],
