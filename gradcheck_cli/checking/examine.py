@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gradcheck_cli.checking.blame.single_op import are_right_alone
 from gradcheck_cli.checking.checks.all_checks import keep_one_each, run_checks
 from gradcheck_cli.checking.checks.check import CaseView, ModesView, OpenedView
 from gradcheck_cli.checking.checks.gradient_form import report_form
@@ -106,7 +107,7 @@ def examine(
     second = samples[1] if len(samples) > 1 else MOVED
     budget = Budget(case.budget)
     stops = StopGradients(case, below.stops, budget=budget)
-    examination = Examination(case, opener, rules, second, budget, stops, checks=opened)
+    examination = Examination(case, opener, rules, second, budget, stops, are_right_alone, checks=opened)
     try:
         for done, sample in enumerate(samples):
             with budget.uncounted():

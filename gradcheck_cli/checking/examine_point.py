@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gradcheck_cli.checking.judging.stop_gradients import StopGradients
     from gradcheck_cli.checking.ops.jacobian import Jacobian
@@ -58,6 +59,7 @@ class Examination:
         compared_at: index of the sample point at which another trace is compared.
         budget: for all sample points.
         stops: the `stop_gradient`s for which the spec doesn't say whether they are meant.
+        are_right_alone: whether the gradients of ops are right, each by itself.
         samples: the verdicts of each pair, by sample point.
         checks: results of the structural checks.
         warnings: the declared dtype's losses of precision.
@@ -76,6 +78,7 @@ class Examination:
     compared_at: int
     budget: Budget
     stops: StopGradients
+    are_right_alone: Callable[[Sequence[Operation] | None], bool]
     samples: dict[PairKey, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -123,7 +126,10 @@ class Examination:
         judged |= probed
         self._report_progress(share, 0.8)
         judged = self.stops.weigh(pairs, jacobians[1], judged, sample)
-        judged = {key: leave_joined_kinks(pairs[key], found) for key, found in judged.items()}
+        judged = {
+            key: leave_joined_kinks(pairs[key], found, partial(self._are_right_alone, operations, key))
+            for key, found in judged.items()
+        }
         judged, coarse = note_lower_precision(pairs, judged)
         self._note_precision(operations, [*warnings, *unsure, *coarse], is_coarse=bool(coarse))
         for key, result in judged.items():
@@ -131,6 +137,10 @@ class Examination:
             self.samples.setdefault(key, []).append(told)
         with self.budget.uncounted():
             self._run_point_checks(operations, pairs, jacobians, judged, sample)
+
+    def _are_right_alone(self, operations: Operations, key: PairKey) -> bool:
+        """Whether the user's own gradients on a pair's path are right, each by itself, at the point."""
+        return self.are_right_alone(self.opener.written_ops(operations.formula, *key))
 
     def _run_point_checks(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
@@ -399,9 +400,49 @@ def _relu_of_nine(x):
     return tf.nn.relu(x), gradient
 
 
+def _loss(x):
+    return tf.reduce_sum(x**2 + x)
+
+
+def _before_relu(op, x, w):
+    return _loss(tf.nn.relu(op(x) @ w) @ _OUT)
+
+
+def _in_a_loss(op, x, w):
+    return _loss(op(x @ w) @ _OUT)
+
+
+def _by_hand(forward, slope):
+    """An elementwise op with a slope of its own."""
+
+    @tf.custom_gradient
+    def op(x):
+        return forward(x), lambda u: u * tf.cast(slope(x), u.dtype)
+
+    return op
+
+
+@tf.custom_gradient
+def _largest_to_both(x):
+    """The larger of neighbours, whose gradient gives the whole upstream to both if they are equal."""
+    left, right = x, tf.roll(x, 1, axis=-1)
+
+    def gradient(u):
+        return u * tf.cast(left >= right, u.dtype) + tf.roll(u * tf.cast(right >= left, u.dtype), -1, axis=-1)
+
+    return tf.maximum(left, right), gradient
+
+
+# In a network with relus, by what is true of the op by itself.
+_WRITTEN = {
+    "tanh by hand": ("unclear", _by_hand(tf.tanh, lambda x: 1 - tf.tanh(x) ** 2)),
+    "half a tanh": ("not green", _by_hand(tf.tanh, lambda x: 0.5 - 0.5 * tf.tanh(x) ** 2)),
+    "relu by hand": ("unclear", _by_hand(tf.nn.relu, lambda x: x > 0)),
+    "largest to both": ("not green", _largest_to_both),
+}
 _CHAINS = {
     "relu": lambda x: tf.nn.relu(x @ _IN) @ _OUT,
-    "a loss of relu": lambda x: tf.reduce_sum((tf.nn.relu(x @ _IN) @ _OUT) ** 2 + tf.nn.relu(x @ _IN) @ _OUT),
+    "a loss of relu": lambda x: _loss(tf.nn.relu(x @ _IN) @ _OUT),
     "maximum": lambda x: tf.maximum(x @ _IN, 0.0) @ _OUT,
     "relu6": lambda x: tf.nn.relu6(x @ _IN) @ _OUT,
     "clip": lambda x: tf.clip_by_value(x @ _IN, 0.0, 1.0) @ _OUT,
@@ -436,6 +477,17 @@ def _of_chains():
             lambda x: 2 * _relu_of_nine(tf.nn.silu(x)),
             keys={"modes": [modes]},
         )
+    for name, (truth, op) in _WRITTEN.items():
+        yield Attack(f"zeros into {name}", truth, inputs, lambda x, op=op: op(x @ _IN) @ _OUT)
+    both = {**inputs, "w": {"shape": [3, 20]}}
+    for seed in range(4):
+        for name in ("tanh by hand", "half a tanh"):
+            truth, op = _WRITTEN[name]
+            forward = partial(_before_relu, op)
+            yield Attack(f"zeros into {name} and relu {seed}", truth, both, forward, keys={"seed": seed})
+        truth, op = _WRITTEN["relu by hand"]
+        forward = partial(_in_a_loss, op)
+        yield Attack(f"zeros into a loss of relu by hand {seed}", truth, both, forward, keys={"seed": seed})
     yield Attack("zeros into both halves of x", "wrong", inputs, lambda x: tf.nn.relu(x) - tf.nn.relu(-x))
     yield Attack("zeros into a norm", "wrong", inputs, lambda x: tf.norm(x, axis=-1) + tf.nn.relu(x[:, 0]))
     yield Attack("zeros into a wrong relu", "wrong", inputs, lambda x: 2 * _relu_of_nine(x))

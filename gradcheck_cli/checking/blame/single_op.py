@@ -14,8 +14,10 @@ import numpy as np
 from gradcheck_cli.checking.diagnosis.diagnose import diagnose, hint_on_triangle
 from gradcheck_cli.checking.diagnosis.hint_view import Scene
 from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
+from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.ops.packing import Float, index_of, pack, packed_size, part_of, unpack
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import EXPLANATIONS, Judgement, Problem, Reason, Verdict, judge
 from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS
 from gradcheck_cli.numerics.precision import coarsest
@@ -24,6 +26,8 @@ from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gradcheck_cli.checking.ops.operation import Array, Operation, TensorInfo
     from gradcheck_cli.numerics import Precision
 
@@ -32,6 +36,10 @@ _MOST_ROWS = 64
 _MOST_COLUMNS = 128
 # Directions of a large input.
 _DIRECTIONS = 8
+_SEED = 20261123
+# Each pair of elements is told apart by a quarter of these masks; the moves are far above rounding.
+_MASKS = 32
+_MASKED = 1e-3
 # A gradient that isn't linear differs by at least this part of its largest element.
 _NONLINEAR = 1e-2
 
@@ -47,12 +55,13 @@ class SingleOpVerdict:
     """The verdict on one op alone.
 
     `evidence` says where its gradient is wrong, by how much, and what the mistake looks like. `reason` says
-    why it couldn't be decided.
+    why it couldn't be decided. `at_kink` says whether an element is at a kink.
     """
 
     status: Status
     evidence: str = ""
     reason: str = ""
+    at_kink: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,19 +97,52 @@ def check_alone(op: Operation, generator: np.random.Generator) -> SingleOpVerdic
             Status.INCONCLUSIVE, reason=f"it draws anew at each call ({', '.join(op.random_types)})"
         )
     pulled = _pull(op, generator)
-    undecided = ""
+    undecided, at_kink = "", False
     for input_index in range(len(op.inputs)):
         verdict = _check_input(op, input_index, pulled, generator)
         if verdict.status is Status.MISMATCHED:
             return verdict
         undecided = undecided or verdict.reason
+        at_kink |= verdict.at_kink
     if _is_nonlinear(op, pulled):
         return SingleOpVerdict(Status.MISMATCHED, "its gradient isn't linear in its upstream")
     return (
         SingleOpVerdict(Status.INCONCLUSIVE, reason=undecided)
         if undecided
-        else SingleOpVerdict(Status.PASSED)
+        else SingleOpVerdict(Status.PASSED, at_kink=at_kink)
     )
+
+
+def are_right_alone(ops: Sequence[Operation] | None) -> bool:
+    """Whether each op's gradient is right by itself, at its own operating point.
+
+    At a kink, that is known only of an elementwise op: elements that meet in one output, as in a maximum, may
+    each have a slope of the function, and together have none.
+
+    Args:
+        ops: the ops; `None` if they aren't known.
+    """
+    generator = np.random.default_rng(_SEED)
+    try:
+        return ops is not None and all(_is_right_alone(op, generator) for op in ops)
+    except (CaseFailedError, GradientFormError):
+        return False
+
+
+def _is_right_alone(op: Operation, generator: np.random.Generator) -> bool:
+    found = check_alone(op, generator)
+    return found.status is Status.PASSED and not (found.at_kink and not _is_elementwise(op, generator))
+
+
+def _is_elementwise(op: Operation, generator: np.random.Generator) -> bool:
+    """Whether no element of the only input moves another element of the only output, as far as was tried."""
+    if len(op.inputs) != 1 or len(op.outputs) != 1 or op.inputs[0].shape != op.outputs[0].shape:
+        return False
+    point = op.point[0]
+    moves = generator.choice([True, False], (_MASKS, *point.shape))
+    steps = generator.choice([-_MASKED, _MASKED], moves.shape) * (1 + np.abs(point))
+    (values,) = op.evaluate({0: point + np.where(moves, steps, 0.0)})
+    return bool(np.all(moves | (values == op.base_values[0])))
 
 
 def _pull(op: Operation, generator: np.random.Generator) -> _Pulled:
@@ -177,7 +219,7 @@ def _check_input(
     if undecided.any():
         code = Reason(int(judged.reason[undecided][0]))
         return SingleOpVerdict(Status.INCONCLUSIVE, reason=str(EXPLANATIONS[code]))
-    return SingleOpVerdict(Status.PASSED)
+    return SingleOpVerdict(Status.PASSED, at_kink=bool((judged.verdict == Verdict.KINK).any()))
 
 
 def _is_symmetric(matrix: Array) -> bool:

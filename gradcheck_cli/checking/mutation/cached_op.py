@@ -10,7 +10,7 @@ import numpy as np
 from gradcheck_cli.numerics.moves import Moves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Mapping
+    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
     from gradcheck_cli.checking.ops.opener import Dtype, OpenedOperation, Opener, Opening
     from gradcheck_cli.checking.ops.operation import Array
@@ -108,6 +108,10 @@ class CachingOpener:
     def vjp(self, op: CachedOperation) -> CachingOpener:
         """Return the opener of an opened op's vjp."""
         return CachingOpener(self.inner.vjp(op.inner))
+
+    def written_ops(self, op: CachedOperation, output: int, input_index: int) -> Sequence[Any] | None:
+        """Return the ops of a pair's path whose gradients the user wrote."""
+        return self.inner.written_ops(op.inner, output, input_index)
 
     def gradients_seen(self, op: CachedOperation) -> Mapping[str, int]:
         """Return how often each registered gradient function was called when the op's vjp was built."""

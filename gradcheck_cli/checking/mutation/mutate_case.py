@@ -283,6 +283,9 @@ class _CorruptingOpener:
         plain_op: Any = op.inner if isinstance(op, CorruptedOperation) else op
         return self._corrupted(self.inner.in_dtype(plain_op, dtype))
 
+    def written_ops(self, *_: object) -> None:
+        """Return nothing: the gradient is wrong, whoever wrote its parts."""
+
     def gradients_seen(self, op: Operation) -> Mapping[str, int]:
         del op  # seen when the gradient was taken for right
         return {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 from gradcheck_cli.checking.ops.operation import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.spec.case import Case
 
@@ -53,6 +53,13 @@ class Opener(Protocol[Op]):
 
     def vjp(self, op: Op) -> Opener[Op]:
         """Return an opener of an opened op's vjp as an op of its own, to be differentiated again."""
+
+    def written_ops(self, op: Op, output: int, input_index: int) -> Sequence[Operation] | None:
+        """Return the ops of a pair's path whose gradients the user wrote, each by itself, at its own point.
+
+        Returns:
+            `None` where they aren't known.
+        """
 
     def gradients_seen(self, op: Op) -> Mapping[str, int]:
         """Return how often each registered gradient function was called when an opened op's vjp was built.

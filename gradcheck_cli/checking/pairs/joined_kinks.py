@@ -1,4 +1,4 @@
-"""Leave undecided what TensorFlow's own gradients make of several kinks at one point.
+"""Leave undecided what right gradients make of several kinks at one point.
 
 The chain rule doesn't hold at kinks. `relu(x) - 2 relu(-x)` has the slopes 1 and 2 at zero. As relu'(0) is 0
 for TensorFlow, it gets the gradient 0, which is neither, nor between them (Kakade and Lee, "Provably Correct
@@ -6,8 +6,8 @@ Automatic Subdifferentiation", NeurIPS 2018; Bolte and Pauwels, "Conservative se
 of zeros before a layer with relu is such a point. Nobody wrote a wrong gradient there; but the gradient is no
 slope either, so it doesn't pass.
 
-A gradient that somebody wrote stays wrong there, and so does one of a function that has a derivative at the
-point: TensorFlow's `logaddexp` of two equal numbers, say.
+If the user wrote some of these gradients, each must be right by itself. A function that has a derivative at
+the point has no other right gradient: TensorFlow's `logaddexp` of two equal numbers is wrong.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ import numpy as np
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gradcheck_cli.checking.pairs.pair import Pair
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
 
-def leave_joined_kinks(pair: Pair, sample: PairSample) -> PairSample:
+def leave_joined_kinks(pair: Pair, sample: PairSample, are_right_alone: Callable[[], bool]) -> PairSample:
     """Return a pair's verdicts, undecided where several ops of TensorFlow's are at a kink.
 
     Args:
         pair: the pair; one that is expected to be wrong stays so.
         sample: the verdicts at a sample point.
+        are_right_alone: whether the user's own gradients on the path are right, each by itself.
     """
     wrong = sample.verdict == Verdict.MISMATCH
     at_kink = (sample.verdict == Verdict.KINK) | (wrong & (sample.reason == Reason.JOINED_KINKS))
@@ -39,7 +42,9 @@ def leave_joined_kinks(pair: Pair, sample: PairSample) -> PairSample:
     if not joined.any() or (wrong & ~joined).any() or pair.is_expected_wrong:
         return sample
     # With a reference, the gradient is meant to be that of another function, and has no part in its kinks.
-    if pair.case.reference is not None or not pair.operations.formula.is_plain_chain(*pair.key):
+    if pair.case.reference is not None:
+        return sample
+    if not pair.operations.formula.is_plain_chain(*pair.key) and not are_right_alone():
         return sample
     return replace(
         sample,

@@ -10,11 +10,13 @@ from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperatio
 from gradcheck_cli.tensorflow_backend.graph.second_order import case_of_vjp
 from gradcheck_cli.tensorflow_backend.opening.same_function import in_complex
 from gradcheck_cli.tensorflow_backend.registry.covered_types import require_seen
+from gradcheck_cli.tensorflow_backend.walk.op_path import WalkedPath
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.checking.ops.opener import Dtype, Opening
+    from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.spec.case import Case
 
 Op = TypeVar("Op")
@@ -76,6 +78,24 @@ class CaseOpener(Generic[Op]):
 
     def _reference_at(self, op: Any) -> Any:
         return self.mode.open(self.case, replace(op.opening, of="reference"), self.state)
+
+    def written_ops(self, op: Any, output: int, input_index: int) -> Sequence[Operation] | None:
+        """Return the ops of a pair's path whose gradients the user wrote, each by itself; see `Opener`."""
+        is_walked = isinstance(op, GraphOperation) and self.case.gradient is None and self.state.vjp is None
+        if not is_walked:
+            return None
+        sources, count = [input_index], op.traced.at.count
+        if (
+            input_index >= count
+        ):  # a variable, from which no path is walked: its gradients must be on the inputs'
+            sources = [place for place in range(count) if op.is_connected(output, place)]
+            sites: dict[int, set[object]] = {place: set() for place in range(len(op.inputs))}
+            for site, of_output, of_input in op.traced.vjp_trace.sites:
+                if of_output == output:
+                    sites[of_input].add(site)
+            if not sites[input_index] <= set().union(*(sites[place] for place in sources)):
+                return None
+        return WalkedPath.of(op, output, sources).written_ops()
 
     def gradients_seen(self, op: Any) -> Mapping[str, int]:
         """Return how often each registered gradient function was called when an op's vjp was built.

@@ -91,6 +91,16 @@ class WalkedPath:
         """Return an op as an op of its own, at its own operating point."""
         return LocalOperation(self.walk, self.steps[index])
 
+    def written_ops(self) -> list[Operation] | None:
+        """Return the ops whose gradients aren't TensorFlow's own, each by itself; `None` if one can't be."""
+        written = []
+        for index, op in enumerate(self.ops):
+            if op.place.inside or (op.place.file and not op.place.file.startswith("tensorflow/")):
+                if op.place.inside or op.obstacle or op.fault or self.closes_over(index):
+                    return None
+                written.append(self.isolate(index))
+        return written
+
     def closes_over(self, index: int) -> bool:
         """Whether a custom gradient's forward moves by more than its arguments: it closes over a tensor."""
         op = self.steps[index].op
