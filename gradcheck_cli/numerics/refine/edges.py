@@ -71,8 +71,6 @@ class Stairs:
     """Stairs, (e,) each, 0 where there are none: the slope they may hide, their height, their risers.
 
     Risers that return f to where it was climb nothing: a box's two edges hide no slope.
-
-    Risers that take f back to where it was climb nothing: a box's two edges hide no slope.
     """
 
     hidden: Float

@@ -1,12 +1,17 @@
 """Expands the short forms of a spec before anything is merged or validated.
 
-- An input that is a list of integers is a tensor of that shape: `x: [2, 3]`. The two numbers of a range or a
-distribution may be a list: `uniform: [-2, 2]`. - A list of a single word may be the word: `dtypes: float64`.
-`floating` and `complex` stand for the dtypes of that kind. - A pair rule that is a word is the expectation:
-`dy/dx: zero`. One whose key is a word has the reason there, `dy/dx: {zero: why}`, or the kind of a mismatch,
-`dy/dx: {mismatch: value}`. - `cases` may be a mapping of names to cases. It extends the mapping below it,
-where null removes a case; `cases_from` names sets of cases, `case_sets` of the defaults, that come first. -
-`.function` is one of the `module` of the op or its defaults. - A list of op types makes an op of each.
+Inputs: a list of integers is a tensor of that shape, `x: [2, 3]`. The two numbers of a range or a
+distribution may be a list, `uniform: [-2, 2]`.
+
+Words: a list of a single word may be the word, `dtypes: float64`. `floating` and `complex` stand for the
+dtypes of that kind. A list of op types makes an op of each. `.function` is one of the `module` of the op or
+its defaults.
+
+Pairs: a rule that is a word is the expectation, `dy/dx: zero`. If its key is a word, the value is the reason,
+`dy/dx: {zero: why}`, or the kind of a mismatch, `dy/dx: {mismatch: value}`.
+
+Cases: `cases` may be a mapping of names to cases. It extends the mapping below it, where null removes a case.
+`cases_from` names sets of cases, `case_sets` of the defaults, that come first.
 
 Nodes keep their lines and places, so that a fault names the original text.
 """
