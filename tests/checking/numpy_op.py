@@ -247,6 +247,9 @@ class Numpy:
     def again(self, op):
         return self.operation(op.opening)
 
+    def written_ops(self, *_):
+        """No graph shows them."""
+
     def gradients_seen(self, own):
         return self.facts.get("seen", {})
 
