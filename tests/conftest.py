@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
 
 from warm_process import WarmProcess
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # There is a process for each core already: TensorFlow's threads would only wait for each other.
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+    os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
 
 @pytest.fixture(scope="session")
