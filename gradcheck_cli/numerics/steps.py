@@ -20,6 +20,10 @@ FIRST_STEP = {"float64": 2.0**-15, "float32": 2.0**-6, "float16": 2.0**-3, "bflo
 # rounding noise: step to the wider side only. The second stage tries the narrow centre as well.
 NARROW = 2.0**-12
 
+# Inputs that are smaller than this part of their steps' scale have a scale of their own: steps of the inner
+# rungs, up to an eighth of a scale, cross 0. (empirical)
+FAR_BELOW = 1 / 16
+
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -61,6 +65,12 @@ def typical_size(point: Float, scale: float | None) -> float:
     magnitude = np.abs(point)
     nonzero = magnitude[(magnitude > 0) & (magnitude < np.inf)]
     return max(0.1 * float(np.median(nonzero, overwrite_input=True)), _TINY) if nonzero.size else 1.0
+
+
+def own_scale(point: Float, step_scale: Float) -> Float:
+    """Return |x| for inputs far below the scale of their steps, and that scale for all others."""
+    magnitude = np.abs(point)
+    return np.where((magnitude > 0) & (magnitude < FAR_BELOW * step_scale), magnitude, step_scale)
 
 
 def power_of_two(x: npt.ArrayLike) -> Float:

@@ -41,6 +41,16 @@ CLOSE = {
     "absolute": (lambda x: tf.abs(x - 2), lambda d: 2 - d),
     "tanh": (lambda x: tf.tanh((x - 1) * 1e6), lambda d: 1 + 0.1 * d),
 }
+# Functions with a pole or a kink at 0, which inputs far below the others are close to.
+AT_ZERO = {
+    "lgamma": tf.math.lgamma,
+    "log": lambda x: tf.math.log(tf.abs(x)),
+    "root": lambda x: tf.sqrt(tf.abs(x)),
+    "absolute": tf.abs,
+    "square": lambda x: 1 / (x * x),
+    "waves": lambda x: tf.cos(tf.math.log(tf.abs(x))),
+}
+TINY = ([1e-13, 3.5], [1.77e-14, 3.5e6, 3.5e-8, 202.1], [1e-25, 3.0, -2e-20])
 LARGE = {
     "sine": tf.sin,
     "softmax": tf.nn.softmax,
@@ -86,6 +96,20 @@ def _total(p):
     return tf.reduce_sum(p * p)
 
 
+def _dropped_where_tiny(forward):
+    """A function whose gradient is zero for inputs near 0."""
+
+    @tf.custom_gradient
+    def function(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = forward(x)
+        slope = tape.gradient(y, x)
+        return y, lambda u: tf.where(tf.abs(x) < 1e-6, tf.zeros_like(slope), slope) * u
+
+    return function
+
+
 def _remainder(slope):
     """A remainder, with a gradient by its divisor that is made of the quotient."""
 
@@ -123,6 +147,14 @@ def _attacks() -> Iterator[Attack]:
             yield Attack(f"{name} about {about} turned", "wrong", inputs, _scaled(forward, -1))
 
 
+def _tiny() -> Iterator[Attack]:
+    for name, forward in AT_ZERO.items():
+        for place, values in enumerate(TINY):
+            inputs = {"x": {"shape": [len(values)], "value": values}}
+            yield Attack(f"{name} of tiny {place}", "right", inputs, forward)
+            yield Attack(f"{name} of tiny {place} dropped", "wrong", inputs, _dropped_where_tiny(forward))
+
+
 def _others() -> Iterator[Attack]:
     for low in (0.0, 0.1, 0.19):
         inputs = {"p": {"shape": [6], "uniform": {"low": 0.2, "high": 1}, "domain": {"low": low}}}
@@ -144,5 +176,5 @@ def _others() -> Iterator[Attack]:
 # Names are without spaces and commas.
 ATTACKS = tuple(
     replace(attack, name=attack.name.replace(" ", "_").replace(",", ""))
-    for attack in (*_attacks(), *_others())
+    for attack in (*_attacks(), *_tiny(), *_others())
 )

@@ -21,7 +21,7 @@ from gradcheck_cli.numerics.joint.joint_slopes import Claims, Found, Place, judg
 from gradcheck_cli.numerics.joint.pieces import REACHES, Neighbourhood, is_bent
 from gradcheck_cli.numerics.precision import FLOAT64, coarsest
 from gradcheck_cli.numerics.random_vectors import draw_signed
-from gradcheck_cli.numerics.steps import Domain, scales
+from gradcheck_cli.numerics.steps import Domain, own_scale, scales
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,8 +114,12 @@ class _Tied:
         self.sizes = [packed_size(op.inputs[input_index]) for input_index in self.input_indices]
         self.starts = np.cumsum([0, *self.sizes])
         points = [packed_point(op, input_index) for input_index in self.input_indices]
+        # Joint steps must not pass over what an element's own don't reach: a kink at 0, seen from 1e-13.
         self.scale = np.concatenate(
-            [scales(point, pair.scale).step for point, pair in zip(points, group, strict=True)]
+            [
+                own_scale(point, scales(point, pair.scale).step)
+                for point, pair in zip(points, group, strict=True)
+            ]
         )
         domains = [Domain.around(point, *pair.domain) for point, pair in zip(points, group, strict=True)]
         self.point = np.concatenate(points)

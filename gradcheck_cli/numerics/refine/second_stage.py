@@ -13,6 +13,7 @@ from gradcheck_cli.numerics.refine.confirm import confirm
 from gradcheck_cli.numerics.refine.noise import BOUND_PER_SIGMA
 from gradcheck_cli.numerics.refine.series import REACHES, Elements, sample
 from gradcheck_cli.numerics.refine.slopes import Resolution, resolve
+from gradcheck_cli.numerics.steps import own_scale
 from gradcheck_cli.numerics.tolerance import allowed_error, row_scale
 from gradcheck_cli.numerics.verdict import PASS_REACH, decide
 
@@ -33,12 +34,15 @@ class Round:
         exponents: the rungs.
         is_for: which of the open elements it is for, given what is known about them and their columns.
         depth: the powers of two by which all points are nearer.
+        is_own: whether the steps are those of inputs far below the others. It is also for elements that
+            larger steps seem to have decided.
     """
 
     scale: Float
     exponents: tuple[int, ...]
     is_for: Callable[[Resolution, np.ndarray], np.ndarray]
     depth: int = 0
+    is_own: bool = False
 
 
 # A noisy forward's own gradient is noisy too: the best step for noise s has a relative error near s^(2/3). No
@@ -54,6 +58,9 @@ MOST_ROUNDED = 4e-5
 STRAIGHT = 0.1
 
 
+# Steps far beyond an input's own size may pass over a pole or a kink: lgamma at 1e-14 looks smooth there, and
+# what remains of the pole looks like this many roundings of noise, or more. (empirical)
+MUCH_NOISE = 200.0
 # Closer to the point, a function that is large relative to its movement is flat in its last bits, as 1e10 +
 # sin(x) is below a step of 1e-6. Such a slope counts only if its uncertainty is at most a tenth of the slope
 # that was seen further out.
@@ -88,11 +95,13 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
     resolution = Resolution.empty(rows.size)
     doubtful = _Doubtful(elements, sampled, analytic, first.trusted)
     open_now = np.ones(rows.size, dtype=bool)
+    doubted = is_small = _is_small(problem)[sampled.columns]
     seen = np.zeros(rows.size)  # the steepest slope that any round has found
     refined: Refined | None = None
     for one in (*_rounds(problem), None):
         if one is not None:
-            chosen = np.flatnonzero(open_now & one.is_for(resolution, sampled.columns))
+            is_open = open_now | doubted if one.is_own else open_now
+            chosen = np.flatnonzero(is_open & one.is_for(resolution, sampled.columns))
             if refined is not None and not chosen.size:
                 continue
             _sample_into(problem, sampled, chosen, one, resolution, seen)
@@ -109,9 +118,12 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
             open_now = ~(resolution.uncertainty <= PASS_REACH * refined.allowed)
         else:
             open_now = refined.verdict == Verdict.INCONCLUSIVE
+        is_small = is_small & (one is None or not one.is_own)
+        is_noisy = resolution.noise > MUCH_NOISE * problem.unit[rows]
+        doubted = is_small & ((refined.verdict == Verdict.MISMATCH) | is_noisy)
         # There may be a kink close to the point: closer still, one side's slope is the only one.
         open_now |= resolution.is_kink
-        if not open_now.any():
+        if not (open_now | doubted).any():
             break
     if refined is None:  # there is always a first round
         raise AssertionError
@@ -121,8 +133,7 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
 def _rounds(problem: Problem) -> Iterator[Round]:
     reach = REACHES[problem.working.name]
     fitted = problem.domain.fitted(problem.step_scale)
-    magnitude = np.abs(problem.sampler.point)
-    own = np.where(magnitude > 0, np.minimum(magnitude, problem.step_scale), problem.step_scale)
+    own, is_small = own_scale(problem.sampler.point, problem.step_scale), _is_small(problem)
 
     def anything(_resolution: Resolution, columns: np.ndarray) -> np.ndarray:
         return np.ones(columns.size, dtype=bool)
@@ -133,17 +144,21 @@ def _rounds(problem: Problem) -> Iterator[Round]:
     def looks_linear(resolution: Resolution, _columns: np.ndarray) -> np.ndarray:
         return np.asarray(np.isfinite(resolution.uncertainty) & ~resolution.is_kink)
 
-    def is_small(_resolution: Resolution, columns: np.ndarray) -> np.ndarray:
-        # An input far below the others: its effects have their own scale.
-        return np.asarray(own[columns] < problem.step_scale[columns] / 16)
+    def has_own_scale(_resolution: Resolution, columns: np.ndarray) -> np.ndarray:
+        return np.asarray(is_small[columns])
 
     yield Round(fitted, reach.inner, anything)
     yield Round(fitted, reach.inner + reach.outer, is_no_kink)
     yield Round(fitted, reach.inner + reach.outer + reach.far, looks_linear)
-    yield Round(own, reach.inner + reach.outer, is_small)
+    yield Round(own, reach.inner + reach.outer, has_own_scale, is_own=True)
     # Effects whose scale is far below x: a phase, a pole, an edge or a tie close by.
     for depth in reach.depths:
         yield Round(fitted, reach.inner + reach.outer, anything, depth)
+
+
+def _is_small(problem: Problem) -> np.ndarray:
+    """Say which inputs have a scale of their own."""
+    return np.asarray(own_scale(problem.sampler.point, problem.step_scale) < problem.step_scale)
 
 
 def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, and what is known about them)
@@ -167,6 +182,9 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
             # few digits made the stairs, nothing else shows more, either.
             tells = ~new.is_flat & (problem.working is FLOAT64)
             is_better &= tells | (old.reason != Reason.STAIRCASE)
+            if one.is_own:  # the derivative is what the smaller steps show, if they show it clearly
+                is_clear = ~new.is_flat & (new.uncertainty <= STRAIGHT * np.abs(new.slope))
+                is_better |= is_clear & (np.abs(new.slope - old.slope) > new.uncertainty + old.uncertainty)
             # A slope that changes from one step to the next, and is constant closer to the point, is no kink
             # at this point.
             is_straight = ~new.is_kink & (new.uncertainty <= STRAIGHT * (old.high - old.low))
