@@ -72,7 +72,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.LOW_PRECISION: Explanation(
         "this precision shows too few digits to tell",
-        "check in float64, or give the forward a float64 path",
+        "check in float64, or give the forward a float64 path; in float64, check elements of very different "
+        "sizes in separate cases, or state an atol",
     ),
     Reason.ROUNDED_POINT: Explanation(
         "the error is no larger than what rounding of weights, constants or a file's values could make",

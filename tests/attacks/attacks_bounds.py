@@ -117,4 +117,21 @@ def _of_tolerances():
     )
 
 
-ATTACKS = (*_of_defaults(), *_of_rights(), *_of_tolerances())
+def _beside_a_larger_value():
+    """A slope that is lost beside its own row's value, in an output with a far larger value elsewhere."""
+    for large, factor in itertools.product((1e12, 1e20), (-1.0, 2.0, 1.0)):
+
+        @tf.custom_gradient
+        def op(x, large=large, factor=factor):
+            value = tf.stack([large + 0 * x, 1e5 + 1e-9 * x])
+            return value, lambda u: factor * 1e-9 * u[1]
+
+        yield Attack(
+            f"beside_{large:g}_{factor:g}",
+            "unclear" if factor == 1.0 else "not green",
+            {"x": {"value": 0.7, "shape": []}},
+            op,
+        )
+
+
+ATTACKS = (*_of_defaults(), *_of_rights(), *_of_tolerances(), *_beside_a_larger_value())

@@ -286,4 +286,30 @@ def wrong():
         yield Attack(f"own_layer_norm_of_two_{size}", "wrong", inputs, own_layer_norm(change))
 
 
-ATTACKS = (*right(), *wrong())
+# Elementwise: a forward, its derivative, and a point whose first slope is sixteen or more orders the larger.
+_BESIDE_LARGE = {
+    "reciprocal": (lambda x: 1 / x, lambda x: -1 / x**2, [1e-20, 1.0]),
+    "reciprocal_square": (lambda x: 1 / x**2, lambda x: -2 / x**3, [1e-8, 2.0]),
+    "root": (tf.math.rsqrt, lambda x: -0.5 * x**-1.5, [1e-20, 10.0]),
+    "logarithm": (tf.math.log, lambda x: 1 / x, [1e-20, 3.0]),
+    "cube": (lambda x: x**3, lambda x: 3 * x * x, [1e9, 0.5]),
+    "exponential": (tf.exp, tf.exp, [80.0, 0.5]),
+}
+
+
+def beside_large():
+    """A wrong slope that is no remainder of the far larger one beside it."""
+    for name, (forward, derivative, value) in _BESIDE_LARGE.items():
+        for factor, truth in ((1.0, "right"), (1.01, "wrong"), (-1.0, "wrong"), (0.0, "not green")):
+
+            @tf.custom_gradient
+            def op(x, forward=forward, derivative=derivative, factor=factor):
+                return forward(x), lambda u: u * derivative(x) * like([1.0, factor], u)
+
+            for dtype in ("float64", "float32"):
+                inputs = {"x": {"shape": [2], "value": value, "dtype": dtype}}
+                if dtype == "float64" or value[0] > 1e-10:
+                    yield Attack(f"beside_large_{name}_{factor:g}_{dtype}", truth, inputs, op)
+
+
+ATTACKS = (*right(), *wrong(), *beside_large())

@@ -240,4 +240,36 @@ def right():
         yield Attack(f"square_{dtype}", "right", inputs, tf.square)
 
 
-ATTACKS = (*wrong(), *right())
+def exponential(by_size, change=None):
+    """A matrix exponential, whose adjoint is a block of one twice as large, with the upstream in it."""
+
+    @tf.custom_gradient
+    def call(x):
+        size = x.shape[0]
+
+        def gradient(u):
+            u = u if change is None else change(u)
+            scale = tf.reduce_max(tf.abs(u)) if by_size else scalar_like(1, u)
+            scale = tf.where(scale > 0, scale, tf.ones_like(scale))
+            turned = tf.transpose(x)
+            rows = [tf.concat(row, 1) for row in ([turned, u / scale], [tf.zeros_like(x), turned])]
+            return scale * tf.linalg.expm(tf.concat(rows, 0))[:size, size:]
+
+        return tf.linalg.expm(x), gradient
+
+    return call
+
+
+def faint():
+    """What shows for the largest upstream alone, and there a little: a loss of digits, or a fault."""
+    inputs = {"x": {"shape": [2, 2]}}
+    yield Attack("exponential_by_size", "right", inputs, exponential(by_size=True))
+    yield Attack("exponential", "unclear", inputs, exponential(by_size=False))
+    halves = exponential(by_size=True, change=lambda u: tf.where(u < 0, scalar_like(0.5, u) * u, u))
+    yield Attack("exponential_of_halves", "wrong", inputs, halves)
+    for share, truth in ((1e-16, "not green"), (1e-12, "wrong")):
+        use = lambda u, share=share: u + scalar_like(share, u) * u * u  # noqa: E731 (one for each share)
+        yield Attack(f"square_share_{share:g}", truth, {"x": {"shape": [3]}}, bent(tf.sin, use))
+
+
+ATTACKS = (*wrong(), *right(), *faint())

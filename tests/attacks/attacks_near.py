@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import tensorflow as tf
 from attacking import Attack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # Rounding far finer than the first pass steps, at which a slope is no derivative.
 FINE = {
@@ -25,6 +26,12 @@ SLOPING = {
     "fraction": lambda x: x - tf.floor(x),
     "interpolation": lambda x: (x - tf.floor(x)) * 3 + tf.floor(x) ** 2,
     "turns": lambda x: tf.sin(x - 6.25 * tf.round(x / 6.25)),
+}
+# Teeth with the slope 1, which climb nowhere: a gradient of zero may be meant, but no other.
+TEETH = {
+    "fraction": lambda x: x - tf.floor(x),
+    "remainder": lambda x: tf.math.floormod(x, 3.0),
+    "angle": lambda x: tf.math.floormod(x + math.pi, 2 * math.pi) - math.pi,
 }
 # Gradients of the remainder by its divisor, as people get them wrong; a jump is close to most points.
 REMAINDERS = {
@@ -155,6 +162,14 @@ def _tiny() -> Iterator[Attack]:
             yield Attack(f"{name} of tiny {place} dropped", "wrong", inputs, _dropped_where_tiny(forward))
 
 
+def _slope(forward: Callable[[tf.Tensor], tf.Tensor], factor: float) -> Callable[[tf.Tensor], tf.Tensor]:
+    @tf.custom_gradient
+    def op(x):
+        return forward(x), lambda u: factor * u
+
+    return op
+
+
 def _others() -> Iterator[Attack]:
     for low in (0.0, 0.1, 0.19):
         inputs = {"p": {"shape": [6], "uniform": {"low": 0.2, "high": 1}, "domain": {"low": low}}}
@@ -167,6 +182,12 @@ def _others() -> Iterator[Attack]:
     for name in ("relu", "relu6", "leaky_relu"):
         keys = {"second_order": True}
         yield Attack(f"{name} twice", "right", {"x": {"shape": [8]}}, f"tensorflow:nn.{name}", keys=keys)
+    for name, forward in TEETH.items():
+        for low in (20.0, 100.0):
+            inputs = {"x": {"shape": [5], "uniform": {"low": low, "high": 2 * low}}}
+            for factor in (-1.0, 0.0, 0.5, 0.98, 1.0, 1.1, 3.0):
+                truth = "right" if factor == 1.0 else "not green" if factor == 0.0 else "wrong"
+                yield Attack(f"{name} from {low} {factor:g}", truth, inputs, _slope(forward, factor))
     dead = {"x": {"shape": [2], "value": [-1.0, -2.0]}}
     yield Attack("dead twice", "unchecked", dead, tf.nn.relu, keys={"second_order": True})
     keys = {"value": [1, 2, 5], "dtype": "int64", "shape": [3]}

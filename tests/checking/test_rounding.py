@@ -48,3 +48,23 @@ def test_a_table(analytic, numeric, verdict, expected):
     assert found.verdict[1, 0] == expected
     assert found.reason[1, 0] == (Reason.LOW_PRECISION if expected == OPEN else Reason.NONE)
     assert found.verdict[0, 1] == RIGHT
+
+
+@pytest.mark.parametrize(
+    ("analytic", "numeric", "uncertainty", "moved", "expected"),
+    [
+        (-1.01, -1.0, 1e-13, 1e-16, WRONG),  # digits on both sides
+        (-1.01, -1.0, 1e-2, 1e-16, OPEN),  # none in the differences
+        (-1.01, -1.0, 1e-13, 1e-3, OPEN),  # none in the gradient
+        (0.0, -1.0, 1e-13, 0.0, OPEN),  # of a zero nothing can be measured
+    ],
+)
+def test_what_has_digits_isnt_rounding_however_large_the_others_are(
+    analytic, numeric, uncertainty, moved, expected
+):
+    beside = sample(
+        [[1e20, 0.0], [analytic, 0.0]], [[1e20, 0.0], [numeric, 0.0]], [[RIGHT] * 2, [WRONG, RIGHT]]
+    )
+    beside.uncertainty[1, 0] = uncertainty
+    found = without_rounding(beside, UNIT, lambda sample, rows: np.full((rows.size, 2), moved))
+    assert found.verdict[1, 0] == expected

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.expected_gradients import Sum, compare, find_fault
+from gradcheck_cli.checking.checks.expected_gradients import Fault, Sum, compare, find_fault
 from gradcheck_cli.checking.checks.upstreams import Flow
 from gradcheck_cli.checking.ops.packing import pack, unpack
 from gradcheck_cli.results import CheckResult, Status
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.packing import Float
 
 _QUESTION = "is the upstream clipped, squared, replaced or ignored?"
+_LOSS = (
+    "either the upstream isn't used linearly, or the gradient loses digits for upstreams as large (as an "
+    "adjoint by scaling and squaring does); divide the upstream by its size, and multiply the gradient by it."
+)
+# Beyond this, an upstream is larger than that of any loss with a loss scale. One that is clipped or replaced
+# is off by far more than this share.
+_LOSS_SCALE = 2.0**20
+_SMALL = 1e-3
 # The factors of the first random upstreams when all outputs are pulled back at once.
 _JOINT_SIZES = (1.0, 2.0**10, 2.0**-10)
 
@@ -29,19 +37,27 @@ def check_linearity(view: UpstreamView) -> list[CheckResult]:
 
 def _check_linearity(view: UpstreamView) -> CheckResult:
     where = " (in float64)" if view.is_formula else ""
+    lossy = ""
     for pulled in view.pulled:
         for flow, gradients in zip(pulled.upstreams.flows(), pulled.pulled_for("linearity"), strict=True):
             for input_index in pulled.input_indices:
                 fault = find_fault(pulled, input_index, flow, gradients[input_index])
                 if fault is not None:
                     element, source = fault
-                    return _mismatch(
-                        f"{pulled.label(input_index)} isn't linear in the upstream{where}: for {flow.words} "
-                        f"element {element.where} is {element.is_now:.6e}, but {source} "
-                        f"{element.must_be:.6e}; {_QUESTION}"
+                    label = pulled.label(input_index)
+                    found = (
+                        f"{where}: for {flow.words} element {element.where} is {element.is_now:.6e}, but "
+                        f"{source} {element.must_be:.6e}"
                     )
+                    if not _may_be_loss(flow, element):
+                        return _mismatch(f"{label} isn't linear in the upstream{found}; {_QUESTION}")
+                    lossy = lossy or f"{label}{found}; {_LOSS}"
     joint = _check_joint(view.op, [pulled for pulled in view.pulled if pulled.shift == 1.0])
-    if joint.status is not Status.PASSED or not view.is_last:
+    if joint.status is not Status.PASSED:
+        return joint
+    if lossy:
+        return CheckResult("linearity", Status.INCONCLUSIVE, lossy)
+    if not view.is_last:
         return joint
     undecided = [
         pulled.label(input_index)
@@ -57,6 +73,13 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
         Status.INCONCLUSIVE,
         f"{', '.join(undecided)}: so close to the smallest number of the dtype that underflow hides how "
         "the gradient depends on its upstream; scale the inputs, or check in float64.",
+    )
+
+
+def _may_be_loss(flow: Flow, fault: Fault) -> bool:
+    """Whether a fault may be a loss of digits: small, and for an upstream far above any loss scale."""
+    return (flow.factor or 0.0) > _LOSS_SCALE and abs(fault.is_now - fault.must_be) <= _SMALL * abs(
+        fault.must_be
     )
 
 

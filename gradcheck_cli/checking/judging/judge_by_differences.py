@@ -12,7 +12,7 @@ import numpy as np
 from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import packed_point, working_dtype
 from gradcheck_cli.checking.ops.method_choice import is_probed
-from gradcheck_cli.checking.ops.packing import packed_size
+from gradcheck_cli.checking.ops.packing import packed_magnitude, packed_size
 from gradcheck_cli.checking.pairs.cancellation import allow_rounding
 from gradcheck_cli.checking.pairs.pair import joint_problem
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
@@ -73,18 +73,19 @@ def judge_pairs(
     }
 
 
-def _rounding(pair: Pair) -> tuple[float, float]:
-    """Return what rounding of an output leaves of a zero slope, in a gradient and in differences.
+def _rounding(pair: Pair) -> tuple[Float, Float]:
+    """Return what rounding of an output leaves of a zero slope, in a gradient and in differences, (m,) each.
 
     Inputs count as of size 1 at least. Where they are tiny, values' last bits look like a slope; a gradient's
     own terms don't grow so.
     """
     op = pair.operations.differenced
-    size = np.abs(np.asarray(op.base_values[pair.output_index]))
-    largest = float(np.max(size, initial=0.0, where=np.isfinite(size)))
+    size = packed_magnitude(op.base_values[pair.output_index], pair.output)
     working = pair.precision_in(op)
     typical = typical_size(packed_point(op, pair.input_index), pair.scale)
-    left = _LEFT_BY_ROUNDING * working.unit_roundoff * largest / max(typical, 1.0)
+    left = np.where(np.isfinite(size), size, 0.0) * (
+        _LEFT_BY_ROUNDING * working.unit_roundoff / max(typical, 1.0)
+    )
     return left, left / FIRST_STEP[working.name]
 
 

@@ -6,8 +6,8 @@ some are far below rounding. But a pair needs at least one tested element, and s
 column whose slopes are of the pair's own order of magnitude. Otherwise the whole gradient of that output, or
 for that input, could be anything.
 
-A pair that is zero by nature (the sum of a softmax) leaves only rounding in its gradient and its differences.
-It counts as tested: its bound is as narrow as rounding.
+A row that is zero by nature (the sum of a softmax) leaves only rounding of its value in its gradient and its
+differences. It counts as tested: its bound is as narrow as rounding.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
 # Rows and columns whose largest slope is at least this part of the pair's largest are of its own order.
@@ -53,9 +54,10 @@ def explain_wide_bound(samples: Sequence[PairSample]) -> str:
         samples: the pair's verdicts at each sample point.
     """
     samples = [sample for sample in samples if sample.verdict.size and sample.rows is None]
-    if not samples or all(_is_zero(sample) for sample in samples):
+    lost = _find_lost(samples)
+    if all(rows.all() for rows in lost):
         return ""
-    views = [_look_at(sample) for sample in samples]
+    views = [_look_at(sample, rows) for sample, rows in zip(samples, lost, strict=True)]
     bound = max(view.bound for view in views)
     if not any(view.any_tested for view in views):
         return TOO_WIDE.format(bound=bound, what="slopes as large as this pair's")
@@ -73,20 +75,36 @@ def explain_wide_bound(samples: Sequence[PairSample]) -> str:
     return ""
 
 
-def _is_zero(sample: PairSample) -> bool:
-    """Whether there is no slope, or only rounding, on either side."""
-    gradient, difference = sample.rounding
-    return sample.numeric_is_zero or bool(
-        np.max(np.abs(sample.analytic)) <= gradient and np.max(np.abs(sample.numeric)) <= difference
+def _find_lost(samples: Sequence[PairSample]) -> list[npt.NDArray[np.bool_]]:
+    """Find the rows, (m,) per sample, with only rounding of their own values on both sides.
+
+    There are none where any slope is more than rounding of the output's largest value: beside such a slope, a
+    wide bound matters.
+    """
+    is_zero = all(
+        sample.numeric_is_zero or all(size.max() <= np.max(left) for size, left in _sizes(sample))
+        for sample in samples
     )
+    return [
+        np.logical_and.reduce(
+            [is_zero & (sample.numeric_is_zero | (size <= left)) for size, left in _sizes(sample)]
+        )
+        for sample in samples
+    ]
 
 
-def _look_at(sample: PairSample) -> _Coverage:
+def _sizes(sample: PairSample) -> list[tuple[Float, Float | float]]:
+    """Return each row's largest slope, (m,), and what rounding leaves, of the gradient and of differences."""
+    sides = (sample.analytic, sample.numeric)
+    return [(np.max(np.abs(side), axis=1), left) for side, left in zip(sides, sample.rounding, strict=True)]
+
+
+def _look_at(sample: PairSample, lost: npt.NDArray[np.bool_]) -> _Coverage:
     with np.errstate(invalid="ignore"):
         # Where the differences are lost in rounding, only the gradient says how large the slope is.
         numeric, analytic = np.abs(sample.numeric), np.abs(sample.analytic)
         slope = np.where(sample.uncertainty <= KNOWN * numeric, numeric, np.fmax(numeric, analytic))
-        slope = np.nan_to_num(slope, posinf=0.0)
+        slope = np.where(lost[:, np.newaxis], 0.0, np.nan_to_num(slope, posinf=0.0))
         # The relative tolerance grows with a gradient of twice the slope; the uncertainty is allowed as well.
         bound = sample.allowed + np.minimum(sample.uncertainty, sample.allowed) + sample.rtol * slope
         tested = slope > bound

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import packed_point, pull_back
 from gradcheck_cli.checking.ops.packing import packed_magnitude, packed_size
@@ -13,6 +15,8 @@ from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.numerics.steps import scales
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair import Pair
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
@@ -28,6 +32,9 @@ _MEASURED = 16.0
 # The most that may be attributed to rounding, in units of the dtype's rounding. It is relative to the pair's
 # largest element, or to the output's value over the input's scale: 1e-9 in float64, where 1e-6 is a mistake.
 _MOST = 2.0**23
+# What is known to this share of itself has digits. A remainder of terms that cancel has none: it changes by
+# its own size.
+_DIGITS = 1e-3
 # The most rows that are pulled back again.
 _MOST_ROWS = 256
 # Reasons for an undecided element that a larger bound may resolve.
@@ -46,7 +53,8 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
         sample: its verdicts.
     """
     unit_roundoff = pair.precision_in(pair.operations.formula).unit_roundoff
-    return without_rounding(_allow_measured(pair, sample, unit_roundoff), unit_roundoff)
+    allowed = _allow_measured(pair, sample, unit_roundoff)
+    return without_rounding(allowed, unit_roundoff, partial(_rounding, pair))
 
 
 def _allow_measured(pair: Pair, sample: PairSample, unit_roundoff: float) -> PairSample:
@@ -91,7 +99,7 @@ def _scale(pair: Pair, sample: PairSample) -> float:
     )
 
 
-def _rounding(pair: Pair, sample: PairSample, rows: np.ndarray) -> Float:
+def _rounding(pair: Pair, sample: PairSample, rows: npt.NDArray[np.intp]) -> Float:
     """Measure how much the elements of some rows change when they are rounded differently."""
     op, (output, input_index) = pair.operations.formula, pair.key
     size = packed_size(op.outputs[output])
@@ -112,15 +120,23 @@ def _rounding(pair: Pair, sample: PairSample, rows: np.ndarray) -> Float:
     return moved
 
 
-def without_rounding(sample: PairSample, unit_roundoff: float) -> PairSample:
+def without_rounding(
+    sample: PairSample,
+    unit_roundoff: float,
+    measure: Callable[[PairSample, npt.NDArray[np.intp]], Float] | None = None,
+) -> PairSample:
     """Return the verdicts, with mismatches as small as the other elements' rounding made inconclusive.
 
     Such an element may be a zero that the gradient computes by cancellation, in a row of nothing but such
-    zeros, where no scale says how small is small. It may also be wrong, so it doesn't pass.
+    zeros, where no scale says how small is small. It may also be wrong, so it doesn't pass. An element with
+    digits on both sides is no such zero, however large the others are (1/x at 1 beside 1e-20): the
+    differences stand out from their uncertainty, and the gradient hardly changes if it is rounded otherwise.
 
     Args:
         sample: the verdicts of one pair.
         unit_roundoff: of the gradient's precision.
+        measure: returns how much the elements of some rows change if they are rounded differently,
+            (rows, columns); without it, no digits of the gradient count.
     """
     wrong = sample.verdict == Verdict.MISMATCH
     right = sample.verdict == Verdict.PASS
@@ -130,6 +146,13 @@ def without_rounding(sample: PairSample, unit_roundoff: float) -> PairSample:
         size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
         largest = float(np.max(size[right], initial=0.0))
         tiny = wrong & (size <= ROUNDINGS * 2 * unit_roundoff * largest)
+        # A zero shows nothing of its rounding, on either side.
+        known = tiny & (sample.uncertainty < _DIGITS * np.abs(sample.numeric)) & (sample.analytic != 0)
+    rows = np.flatnonzero(known.any(axis=1))[:_MOST_ROWS]
+    if measure is not None and rows.size and sample.is_connected and sample.rows is None:
+        moved = np.full(sample.analytic.shape, np.inf)
+        moved[rows] = measure(sample, rows)
+        tiny &= ~(known & (_MEASURED * moved <= _DIGITS * np.abs(sample.analytic)))
     if not tiny.any():
         return sample
     return replace(

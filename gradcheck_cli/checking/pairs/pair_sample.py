@@ -83,7 +83,7 @@ class PairSample:
         is_held: whether it was judged with the stops of a reference held.
         rtol: the part of the tolerance that is relative to the element.
         rounding: how large a zero slope may appear, in the gradient and in differences, by rounding of the
-            output alone.
+            output alone, (m,) each.
         remark: the message for a mismatch; empty where the elements explain it.
         approximate: for probes, the error of an element that is right only approximately; 0 for none.
     """
@@ -113,7 +113,7 @@ class PairSample:
     stopped: Stopped | None = None
     is_held: bool = False
     rtol: float = 0.0
-    rounding: tuple[float, float] = (0.0, 0.0)
+    rounding: tuple[Float | float, Float | float] = (0.0, 0.0)
     remark: str = ""
     approximate: float = 0.0
 

@@ -10,6 +10,7 @@ import numpy as np
 from gradcheck_cli.numerics.reasons import Verdict
 from gradcheck_cli.numerics.refine.edges import (
     BEYOND,
+    EVEN_BEYOND,
     FAR_BEYOND,
     Edge,
     Stairs,
@@ -92,6 +93,11 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
                 resolution.edge_high[which],
             )
             stairs = find_stairs(problem, sampled.take(which), tread, beyond)
+            for further in EVEN_BEYOND:
+                uneven = np.flatnonzero(fails[which] & (stairs.hidden > 0) & ~stairs.is_even)
+                if uneven.size:
+                    there = find_stairs(problem, sampled.take(which[uneven]), tread.take(uneven), further)
+                    stairs.refine(uneven, there)
             is_hidden[which] |= _is_undone(problem, resolution, which, stairs, claims)
     return is_hidden
 
@@ -103,7 +109,8 @@ def _is_undone(
     sampled, fails, allowed, analytic = claims.sampled, claims.fails, claims.allowed, claims.analytic
     slope = resolution.slope[which]
     with np.errstate(all="ignore"):  # a value that isn't finite is wrong on any stairs
-        explains = np.abs(analytic[which] - slope) <= stairs.hidden
+        more = analytic[which] - slope
+        explains = (more >= stairs.least) & (more <= stairs.most)
         # A single riser as far away as x itself is a jump of another kind: sign's at 0.
         is_far = resolution.edge_high[which] > FAR * problem.step_scale[sampled.columns[which]]
         explains &= ~is_far | (stairs.risers > 1)

@@ -19,6 +19,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from gradcheck_cli.numerics.steps import power_of_two
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gradcheck_cli.numerics.precision import Float
     from gradcheck_cli.numerics.problem import Problem
     from gradcheck_cli.numerics.refine.series import Elements, Series
@@ -44,6 +46,12 @@ NEARBY = 8
 TREADS = 0.35
 # An increment of more than half of the tallest one is a riser.
 RISER = 0.5
+# Even risers on both sides, this many on each, tell the slope of their climb: a riser's height over the
+# distance to the next, to within half of it, and a cell of the grid. What climbs as evenly as that has a
+# slope that doesn't change more.
+FEWEST_EVEN = 3
+EVEN_BEYOND = (16.0, 64.0)  # how far to look for that many
+EVEN = 1.5
 # Stairs of height J that start at distance d hide slopes up to J / d; four times that, as both are rough.
 HIDDEN = 4.0
 
@@ -68,14 +76,31 @@ class Edge(IntEnum):
 
 @dataclass(frozen=True)
 class Stairs:
-    """Stairs, (e,) each, 0 where there are none: the slope they may hide, their height, their risers.
+    """Stairs, (e,) each, 0 where there are none.
 
-    Risers that return f to where it was climb nothing: a box's two edges hide no slope.
+    Risers that return f to where it was climb nothing: a box's two edges hide no slope. Even stairs hide the
+    slope of their climb, and no other.
+
+    Attributes:
+        hidden: how large a slope they may hide.
+        height: of the tallest riser.
+        risers: how many climb.
+        is_even: whether risers are alike, and as far from each other on both sides.
+        least: the least that they may add to the slope of a tread.
+        most: the most.
     """
 
     hidden: Float
     height: Float
     risers: np.ndarray
+    is_even: np.ndarray
+    least: Float
+    most: Float
+
+    def refine(self, which: np.ndarray, other: Stairs) -> None:
+        """Take what even stairs add from another look at some elements, in place."""
+        for mine, its in ((self.is_even, other.is_even), (self.least, other.least), (self.most, other.most)):
+            mine[which[other.is_even]] = its[other.is_even]
 
 
 def find_edges(
@@ -131,6 +156,10 @@ class Tread:
     low: Float
     high: Float
 
+    def take(self, which: np.ndarray) -> Tread:
+        """Return some elements."""
+        return Tread(self.slope[which], self.noise[which], self.low[which], self.high[which])
+
 
 def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: float) -> Stairs:
     """Examine what lies beyond the steps that agree with a slope.
@@ -148,6 +177,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     slope, noise, low, high = tread.slope, tread.noise, tread.low, tread.high
     hidden, heights = np.zeros(slope.shape), np.zeros(slope.shape)
     top, bottom = np.zeros(slope.shape), np.zeros(slope.shape)  # of the sum of the risers
+    climbs = [_Climb.empty(slope.size), _Climb.empty(slope.size)]
     # Rows of one column with the same edge share their samples.
     level = power_of_two(np.maximum(high, np.finfo(np.float64).tiny))
     groups, owner = np.unique(
@@ -159,7 +189,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     start[owner], stop[owner] = low, high
     distance = start[:, None] + (beyond * stop - start)[:, None] * np.linspace(0, 1, GRID)
     x, room = sampler.point[columns], domain.take(columns)
-    for sign, limit in ((1.0, room.above), (-1.0, room.below)):
+    for climb, sign, limit in zip(climbs, (1.0, -1.0), (room.above, room.below), strict=True):
         # A grid that the domain cuts short is finer; points that coincide would look like a tread.
         share = np.clip((limit - start) / np.maximum(distance[:, -1] - start, _TINY), 0.0, 1.0)
         far = start[:, None] + share[:, None] * (distance - start[:, None])
@@ -185,7 +215,9 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                     slope[which[is_stair]],
                 )
                 is_stair |= ~np.isfinite(height)
-                climbed = np.cumsum(np.where(is_stair & (moved > RISER * height), change, 0.0), axis=0)
+                riser = np.where(is_stair & (moved > RISER * height), change, 0.0)
+                climbed = np.cumsum(riser, axis=0)
+                climb.put(which, sign * riser, step)
                 width = np.maximum(step[0], step[1] - step[0])
                 found = np.where(is_stair, HIDDEN * height / width, 0.0)
             hidden[which] = np.fmax(hidden[which], np.where(np.isfinite(found), found, np.inf))
@@ -195,7 +227,60 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
             bottom[which] = np.fmin(bottom[which], climbed.min(axis=0))
     with np.errstate(all="ignore"):
         risers = np.ceil((top - bottom) / heights - RISER)
-    return Stairs(hidden, heights, np.nan_to_num(risers, nan=0.0, posinf=0.0))
+    risers = np.nan_to_num(risers, nan=0.0, posinf=0.0)
+    return Stairs(hidden, heights, risers, *_climb_of(climbs, hidden))
+
+
+@dataclass(frozen=True)
+class _Climb:
+    """The risers of one side, (e,) each: how many, their heights, the first one's place, the gaps between."""
+
+    count: np.ndarray
+    lowest: Float
+    highest: Float
+    first: Float
+    narrowest: Float
+    widest: Float
+
+    @staticmethod
+    def empty(size: int) -> _Climb:
+        """Return a side without risers, to be filled by `put`."""
+        return _Climb(np.zeros(size), *(np.full(size, np.nan) for _ in range(5)))
+
+    def put(self, which: np.ndarray, riser: Float, step: Float) -> None:
+        """Fill in some elements: the risers, (points - 1, e), with 0 elsewhere, and the points' distances."""
+        is_riser, cell = riser != 0, np.diff(step, axis=0)
+        place = np.where(is_riser, step[:-1] + 0.5 * cell, -np.inf)
+        before = np.maximum.accumulate(place, axis=0)[:-1]
+        gap = place[1:] - before
+        is_gap = is_riser[1:] & np.isfinite(before)
+        self.count[which] = is_riser.sum(axis=0)
+        self.lowest[which] = np.where(is_riser, riser, np.inf).min(axis=0)
+        self.highest[which] = np.where(is_riser, riser, -np.inf).max(axis=0)
+        self.first[which] = np.where(is_riser, place, np.inf).min(axis=0)
+        self.narrowest[which] = np.where(is_gap, gap - cell[1:], np.inf).min(axis=0)
+        self.widest[which] = np.where(is_gap, gap + cell[1:], 0.0).max(axis=0)
+
+
+def _climb_of(climbs: Sequence[_Climb], hidden: Float) -> tuple[np.ndarray, Float, Float]:
+    """Return where stairs are even, and the least and the most they may add to a tread's slope, (e,) each."""
+    one, other = climbs
+    with np.errstate(all="ignore"):
+        across = one.first + other.first  # the tread that the point is on
+        widest = np.maximum(np.maximum(one.widest, other.widest), across)
+        narrowest = np.minimum(one.narrowest, other.narrowest)
+        lowest, highest = np.minimum(one.lowest, other.lowest), np.maximum(one.highest, other.highest)
+        is_even = (np.minimum(one.count, other.count) >= FEWEST_EVEN) & (lowest * highest > 0)
+        is_even &= (narrowest > 0) & (widest <= EVEN**2 * narrowest) & np.isfinite(hidden)
+        small, large = (
+            np.minimum(np.abs(lowest), np.abs(highest)),
+            np.maximum(np.abs(lowest), np.abs(highest)),
+        )
+        near, far = small / widest / EVEN, large / narrowest * EVEN
+        is_up = lowest > 0
+        least = np.where(is_even, np.where(is_up, near, -far), -hidden)
+        most = np.where(is_even, np.where(is_up, far, -near), hidden)
+    return is_even, least, most
 
 
 def _has_treads(moved: Float, height: Float) -> np.ndarray:
