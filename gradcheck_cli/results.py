@@ -19,7 +19,7 @@ from gradcheck_cli.gate import (  # noqa: TC001 (reports are read by these types
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
 
 class Status(str, Enum):
@@ -369,26 +369,24 @@ class Policy:
         statuses = {case.status for case in cases}
         if statuses & FAILING or (self.strict_precision and any(case.warnings for case in cases)):
             return 1
-        if statuses & UNDECIDED or _leave_one_unchecked(cases):
+        if statuses & UNDECIDED or left_unchecked(cases):
             return 3
         return 3 if self.strict and any(case.skipped for case in cases) else 0
 
 
-def _leave_one_unchecked(cases: Iterable[CaseResult]) -> bool:
-    """Whether some case was skipped in every mode: nothing unchecked is green.
+def left_unchecked(cases: Collection[CaseResult]) -> list[CaseResult]:
+    """Return the cases that are skipped in every mode that was requested; those for other versions aside."""
+    skipped = [case for case in cases if case.status is Status.SKIPPED and not case.is_for_another_version]
+    checked = {_key(case) for case in cases if case.status is not Status.SKIPPED}
+    return [
+        one
+        for one in skipped
+        if all(other[:-1] != _key(one)[:-1] or other[-1] == one.mode for other in checked)
+    ]
 
-    A case that is for other versions of TensorFlow needn't be checked.
-    """
-    skipped, checked = set(), set()
-    for case in cases:
-        if case.is_for_another_version:
-            continue
-        key = (case.spec, case.op, case.case, case.dtype)
-        if case.status is Status.SKIPPED:
-            skipped.add((*key, case.mode))
-        else:
-            checked.add((*key, case.mode))
-    return any(all(other[:-1] != one[:-1] or other[-1] == one[-1] for other in checked) for one in skipped)
+
+def _key(case: CaseResult) -> tuple[str, ...]:
+    return (case.spec, case.op, case.case, case.dtype, case.mode)
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def read_package(name: str, folders: Sequence[str]) -> Package:
     spec = find(name, folders)
     if spec is None:
         raise UsageError(
-            f"--cov {name}: there is no such package or module; looked in {', '.join(folders)} and on "
+            f"{name}: there is no such package or module; looked in {', '.join(folders)} and on "
             "Python's path. Give its dotted name, as an import statement has it."
         )
     paths = {}

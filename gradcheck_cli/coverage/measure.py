@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.coverage.gradients_in_text import CUSTOM, MODULE, Find
@@ -35,6 +35,44 @@ class _Evidence:
     is_made: bool = False
 
 
+class _Known:
+    """The gradients of some packages: those in the text, and those that a run made; with their evidence.
+
+    Attributes:
+        modules: the packages' modules, by file.
+    """
+
+    def __init__(self, packages: Sequence[Package]) -> None:
+        self.modules = {file: name for package in packages for name, file in package.modules.items()}
+        self._finds = {find: _Evidence() for package in packages for find in package.finds}
+        self._by_place: defaultdict[str, list[Find]] = defaultdict(list)
+        for find in self._finds:
+            for line in find.lines:
+                self._by_place[f"{find.file}:{line}"].append(find)
+        # Gradients of one text that close over different functions, such as those of a factory.
+        self._variants: defaultdict[Find, dict[Find, _Evidence]] = defaultdict(dict)
+
+    def evidence(self, run: GradientRun) -> list[_Evidence]:
+        """Return where to note what a record says: at each gradient that it belongs to."""
+        found = dict.fromkeys(find for place in run.places for find in self._by_place.get(place, ()))
+        if not found:
+            # A helper's call makes the gradients of the functions that it is given: each counts.
+            makers = next((self._by_place[place] for place in run.makers if place in self._by_place), [])
+            found = dict.fromkeys([*_find_unlisted(run, self.modules), *makers])
+            return [self._finds.setdefault(one, _Evidence()) for one in found]
+        evidence = [self._finds[one] for one in found]
+        if len(found) == 1:
+            (find,) = found
+            variant = _variant_of(find, run, self.modules)
+            evidence.append(self._variants[find].setdefault(variant, _Evidence()))
+        return evidence
+
+    def all(self) -> dict[Find, _Evidence]:
+        """Return all gradients; several variants of one text count one by one."""
+        several = (variants for variants in self._variants.values() if len(variants) > 1)
+        return self._finds | {find: one for variants in several for find, one in variants.items()}
+
+
 def measure(
     packages: Sequence[Package],
     cases: Iterable[CaseResult],
@@ -50,40 +88,36 @@ def measure(
         excuses: reasons why gradients needn't be covered, by the name as `module:qualname`, by the name that
             it is registered under, or by the module or a package that it is in.
     """
-    finds = {find: _Evidence() for package in packages for find in package.finds}
-    by_place: defaultdict[str, list[Find]] = defaultdict(list)
-    for find in finds:
-        for line in find.lines:
-            by_place[f"{find.file}:{line}"].append(find)
-    modules = {file: name for package in packages for name, file in package.modules.items()}
-
-    def evidence(run: GradientRun) -> list[_Evidence]:
-        known = _find_matching(run, by_place) or list(_find_unlisted(run, modules))
-        return [finds.setdefault(one, _Evidence()) for one in known]
-
+    known = _Known(packages)
     for run in imported.made:
-        evidence(run)
+        known.evidence(run)
     for case in cases:
         for run in case.custom_gradients:
-            for one in evidence(run):
+            for one in known.evidence(run):
                 _weigh(case, run, one)
     unknown = {name: "isn't Python" for package in packages for name in package.unreadable}
     unknown |= imported.failures
-    places = {name: file for file, name in modules.items()}
+    places = {name: file for file, name in known.modules.items()}
     found = [
-        *(_judged(find, one, excuses) for find, one in finds.items()),
+        *(_judged(find, one, excuses) for find, one in known.all().items()),
         *(_of_module(name, places.get(name, ""), why, excuses) for name, why in unknown.items()),
     ]
     ordered = sorted(found, key=lambda one: (one.file, one.line, one.name))
     return GradientCoverage(tuple(package.name for package in packages), tuple(ordered))
 
 
-def _find_matching(run: GradientRun, by_place: Mapping[str, list[Find]]) -> list[Find]:
-    """Return the gradients in the text that a record belongs to, by its own lines or by its callers."""
-    found = [find for place in run.places for find in by_place.get(place, ())]
-    if found:
-        return list(dict.fromkeys(found))
-    return next((by_place[place] for place in run.makers if place in by_place), [])
+def _variant_of(find: Find, run: GradientRun, modules: Mapping[str, str]) -> Find:
+    """Return a gradient as one of several with the same text: they close over different functions."""
+    places = [place.rpartition(":") for place in run.places]
+    lines = sorted(
+        int(line)
+        for file, _, line in places
+        if file in modules and not (file == find.file and int(line) in find.lines)
+    )
+    if not lines:
+        return find
+    told = f" with {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
+    return replace(find, name=find.name + told, line=lines[0])
 
 
 def _find_unlisted(run: GradientRun, modules: Mapping[str, str]) -> Iterator[Find]:

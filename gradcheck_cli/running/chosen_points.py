@@ -1,7 +1,7 @@
 """Checks points beside a case's sample points: more draws, and points that take other sides of branches.
 
 Such a point can show that a gradient is wrong. If it leaves a pair undecided, that changes nothing, because
-the spec didn't ask for this point. Its sides count as seen only if all pairs are right there.
+the spec didn't ask for this point. Its sides count as seen if all pairs are right there, or one is wrong.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _LOOKED = 2_500  # points at which the conditions are looked at, of all sides to
 _PYTHON = 10  # times as much as a point costs where Python code is looked at line by line
 _BESIDE = 1e-3  # spreads by which values move off a point where a gradient isn't finite
 _ROUNDS = 12  # of steering, a side
+_NAMED = 2  # sides, in the message of a mismatch
 _NOTHING = 1e-6  # of what is allowed at the sample points
 _SLOW = 20.0  # seconds; a case that took longer isn't made longer still
 # More sample points if a pair is undecided. A wrong slope of `a % b` is clear at one of three.
@@ -162,8 +163,11 @@ def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None
             wrong = wrong_pairs(found, findings)
             if wrong and _is_singular(opener, chooser, find.point, found, judged):
                 continue
-            findings.pairs = tuple(_with(pair, wrong.get(pair.label)) for pair in findings.pairs)
             if wrong:
+                told = sides.names(find.taken & unseen)
+                findings.pairs = tuple(_with(pair, wrong.get(pair.label), told) for pair in findings.pairs)
+                if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
+                    sides.seen |= find.taken
                 return
             if found.pairs and all(pair.status in RIGHT for pair in found.pairs):
                 sides.seen |= find.taken
@@ -254,9 +258,10 @@ def check_at(opener: GraphOpener, point: Mapping[int, Any], sample: int) -> Find
     return check_case(case, opener, [sample])
 
 
-def _with(pair: PairResult, wrong: PairResult | None) -> PairResult:
+def _with(pair: PairResult, wrong: PairResult | None, sides: Sequence[str]) -> PairResult:
     """Return the result at a chosen point if it is wrong there and was right at the samples."""
     if wrong is None or pair.order != 1 or pair.status is not Status.PASSED:
         return pair
-    told = "at a point that was chosen since it takes another side of a branch; right at the sample points"
-    return _told(pair, wrong, told)
+    more = f" and {len(sides) - _NAMED} more" if len(sides) > _NAMED else ""
+    taken = ", ".join(sides[:_NAMED]) + more
+    return _told(pair, wrong, f"at a point that was chosen to see {taken}; right at the sample points")

@@ -122,7 +122,9 @@ class FaultLog:
             self.add(root, "must have a value, but got null. Write one, or leave the key out", *location)
         else:
             form = {"list_type": "a list", "string_type": "text"}.get(str(kind), "a mapping")
-            self.add(root, f"must be {form}, but got {show(value)}", *location)
+            example = _example(model, location)
+            such = f", such as {_written(example)}," if isinstance(example, dict | list) else ","
+            self.add(root, f"must be {form}{such} but got {show(value)}", *location)
 
 
 def expectation_text(words: Mapping[str, Any], value: object) -> str:
@@ -172,6 +174,29 @@ def _location(loc: tuple[int | str, ...]) -> list[str | int]:
     return [
         part for part in loc if not (isinstance(part, str) and part.startswith("<") and part.endswith(">"))
     ]
+
+
+def _example(annotation: object, location: list[str | int]) -> object:
+    """Return the first example of the field at `location` inside a type; `None` if there is none."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and location:
+        fields = {field.alias or name: field for name, field in annotation.model_fields.items()}
+        field = fields.get(str(location[0]))
+        if field is None or len(location) == 1:
+            return next(iter(field.examples or ()), None) if field else None
+        return _example(field.annotation, location[1:])
+    if get_origin(annotation) in {dict, list}:
+        return _example(get_args(annotation)[-1], location[1:]) if location else None
+    examples = (_example(part, location) for part in get_args(annotation))
+    return next((one for one in examples if one is not None), None)
+
+
+def _written(value: object) -> str:
+    """Write an example as a spec would, on one line."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_written(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    return str(value) if isinstance(value, str) else show(value)
 
 
 def _known_keys(annotation: object, location: list[str | int]) -> list[str]:

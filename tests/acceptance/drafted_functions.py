@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from typing import NamedTuple
 
 import keras
@@ -114,3 +115,116 @@ def factor(x):
     memory that that leaves unwritten.
     """
     return tf.linalg.band_part(tf.linalg.cholesky(x), -1, 0)
+
+
+@dataclasses.dataclass
+class Weights:
+    """Tensors of unequal ranks."""
+
+    w: tf.Tensor
+    b: tf.Tensor
+
+
+class Reduction(enum.Enum):
+    """What no spec can hold."""
+
+    SUM = 1
+    MEAN = 2
+
+
+class Methods:
+    """Objects of it can't be called."""
+
+    def scale(self, x):
+        """Double it."""
+        return 2 * x
+
+
+class Model(keras.Model):
+    """A model whose constructor takes no dtype."""
+
+    def __init__(self):
+        """Make its layer."""
+        super().__init__()
+        self.dense = keras.layers.Dense(2)
+
+    def call(self, x):
+        """Call its layer."""
+        return self.dense(x)
+
+
+def affine(weights: Weights, x):
+    """A matrix and a bias, in a structure."""
+    return tf.matmul(x, weights.w) + weights.b
+
+
+def by_key(features):
+    """A dict, which only the code shows."""
+    return features["left"] * tf.sin(features["right"])
+
+
+def summed(tensors: list[tf.Tensor]):
+    """A list."""
+    return tf.add_n([tf.square(tensor) for tensor in tensors])
+
+
+def variadic(*tensors):
+    """Any number of tensors."""
+    return tf.stack([tf.sin(tensor) for tensor in tensors])
+
+
+def counted(x, how_often: int, name: str):
+    """Numbers and texts of Python's."""
+    assert name == "name"
+    return x**how_often
+
+
+def reduced(x, reduction=Reduction.SUM):
+    """A default that is no tensor, and no function."""
+    return tf.reduce_sum(x * x) if reduction is Reduction.SUM else tf.reduce_mean(x)
+
+
+def attention(q, k, v):
+    """A `k` that isn't a number."""
+    return tf.matmul(tf.nn.softmax(tf.matmul(q, k, transpose_b=True)), v)
+
+
+@tf.custom_gradient
+def log_determinant(a):
+    """A function of positive definite matrices; of others, some are so by chance."""
+    factor = tf.linalg.cholesky(a)
+    result = 2 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)), -1)
+    return result, lambda upstream: upstream[..., None, None] * tf.linalg.inv(a)
+
+
+@tf.custom_gradient
+def power(z):
+    """A function of complex numbers that takes real ones, too."""
+    return tf.math.real(z * tf.math.conj(z)), lambda upstream: 2 * tf.cast(upstream, z.dtype) * z
+
+
+@tf.custom_gradient
+def cross_entropy(logits, labels):
+    """Whole numbers, one for each row."""
+    log_probabilities = tf.nn.log_softmax(logits)
+    labels = tf.one_hot(labels, tf.shape(logits)[-1], dtype=logits.dtype)
+
+    def grad(upstream):
+        return upstream[..., None] * (tf.exp(log_probabilities) - labels), None
+
+    return -tf.reduce_sum(labels * log_probabilities, -1), grad
+
+
+def quaternions(a, b):
+    """An axis of four."""
+    return tf.stack(tf.unstack(a, 4, -1), -1) * b
+
+
+def gathered(table, indices):
+    """Indices: one of them comes twice, and they are unequal."""
+    return tf.gather(table, indices)
+
+
+def lonely_grad(op, upstream):
+    """A gradient function without the function that it belongs to."""
+    return upstream * op.inputs[0]

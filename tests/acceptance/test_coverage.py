@@ -160,4 +160,4 @@ def test_a_new_gradient_in_a_changed_file_fails(project, command):
 
 def test_no_such_package(project, command):
     done = command("run", "--cov", "nowhere")
-    assert (done.code, "--cov nowhere: there is no such package" in done.err) == (2, True)
+    assert (done.code, "nowhere: there is no such package" in done.err) == (2, True)

@@ -130,6 +130,19 @@ WRITTEN = {
     "Module": {"variables": True},
     "Plain": {"variables": None},
     "Dense": {"build": {"units": 2, "dtype": "float64"}, "variables": True},
+    "Model": {"build": {}, "variables": True},
+    "affine": {},
+    "by_key": {"inputs": {"features": {"dict": {"left": {"shape": [3]}, "right": {"shape": [3]}}}}},
+    "summed": {"inputs": {"tensors": [{"shape": [3]}, {"shape": [3]}]}},
+    "variadic": {"inputs": {"tensors0": {"shape": [3]}, "tensors1": {"shape": [3]}}},
+    "counted": {"attrs": {"how_often": 2, "name": "name"}},
+    "reduced": {"attrs": None, "inputs": {"x": {"shape": [3]}}},
+    "attention": {"attrs": None},
+    "log_determinant": {"inputs": {"a": {"shape": [3, 3], "spd": True, "symmetric": True}}},
+    "power": {"inputs": {"z": {"shape": [3], "dtype": "complex128"}}},
+    "cross_entropy": {"inputs": {"logits": {"shape": [2, 3]}, "labels": {"value": [1, 2], "dtype": "int32"}}},
+    "quaternions": {"inputs": {"a": {"shape": [2, 4]}, "b": {"shape": [2, 4]}}},
+    "gathered": {"inputs": {"table": {"shape": [3]}, "indices": {"value": [1, 1, 2], "dtype": "int32"}}},
 }
 
 
@@ -175,9 +188,21 @@ def test_one_triangle_is_told_though_the_function_has_no_value_at_one_sample_poi
     assert pair.diagnosis[0].startswith("the differences are zero above the diagonal of x")
 
 
-def test_a_method_is_refused_with_what_to_name_instead():
-    with pytest.raises(CaseFailedError, match="self is no tensor: name the class, drafted_functions:Plain"):
-        draft_function("drafted_functions:Plain.method")
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("Plain.method", "self is no tensor: name the class, drafted_functions:Plain"),
+        ("Methods.scale", "self is no tensor: name a function that makes an object"),
+        ("Methods", "has neither call nor __call__"),
+        (
+            "lonely_grad",
+            "is a gradient function.* Write a spec with 'gradient: drafted_functions:lonely_grad'",
+        ),
+    ],
+)
+def test_what_is_no_forward_is_refused_with_what_to_name_instead(target, why):
+    with pytest.raises(CaseFailedError, match=why):
+        draft_function(f"drafted_functions:{target}")
 
 
 def test_a_draft_of_which_a_run_fails_is_never_silent(project):

@@ -103,6 +103,31 @@ def test_what_the_text_does_not_show_is_found_as_it_is_made():
     assert status(case(wrapper, PASSED), finds=()) == {}
 
 
+def test_each_function_that_a_helper_is_given_counts():
+    """`tf.custom_gradient(f)` in a helper: one function that was checked says nothing of the others."""
+    good = ran("dy/dx", places=("m.py:20",), makers=("m.py:4", "m.py:20"), function="m:good")
+    bad = ran(places=("m.py:30",), makers=("m.py:4", "m.py:30"), function="m:bad")
+    assert status(case(good, PASSED), imported=Imported(made=[good, bad])) == {
+        "m:f": ("covered", "op"),
+        "m:good": ("covered", "op"),
+        "m:bad": ("missing", "no case reaches it"),
+    }
+
+
+def test_each_pair_of_functions_that_a_factory_is_given_counts():
+    good = ran("dy/dx", places=("m.py:3", "m.py:20", "lib.py:8"))
+    bad = ran(places=("m.py:3", "m.py:31", "m.py:30"))
+    assert status(case(good, PASSED), imported=Imported(made=[good, bad])) == {
+        "m:f": ("covered", "op"),
+        "m:f with line 20": ("covered", "op"),
+        "m:f with lines 30, 31": ("missing", "no case reaches it"),
+    }
+    # One alone is the text itself; so is one that is given none of the package's functions.
+    assert status(case(good, PASSED)) == {"m:f": ("covered", "op")}
+    plain = Imported(made=[ran(places=("m.py:3", "lib.py:9"))])
+    assert status(case(good, PASSED), imported=plain)["m:f"] == ("missing", "no case reaches it")
+
+
 def test_a_module_that_can_not_be_imported_counts():
     imported = Imported(failures={"m.gpu": "ImportError: no cuda"})
     found = measure([package(F)], [case(ran("dy/dx"), PASSED)], imported, {})

@@ -207,5 +207,5 @@ def test_a_package_with_modules_that_are_not_python(tmp_path):
 
 
 def test_no_such_package(tmp_path):
-    with pytest.raises(UsageError, match="--cov nowhere: there is no such package or module; looked in"):
+    with pytest.raises(UsageError, match="nowhere: there is no such package or module; looked in"):
         read_package("nowhere", [str(tmp_path)])

@@ -15,11 +15,12 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gradcheck_cli.gate import BaselineFinding, Change
+from gradcheck_cli.reporting.exchange.findings import Outcome, findings_of
 from gradcheck_cli.reporting.exchange.github import to_github
 from gradcheck_cli.reporting.exchange.junit import to_junit
 from gradcheck_cli.reporting.exchange.markdown import MAX_ROWS, escape, to_markdown
 from gradcheck_cli.reporting.exchange.sarif import to_sarif
-from gradcheck_cli.results import PairResult, Report, Status
+from gradcheck_cli.results import CheckResult, PairResult, Report, Status
 
 NASTY = [
     "a|b",
@@ -358,6 +359,22 @@ def test_paths_start_at_the_repositorys_root(report, tmp_path, monkeypatch):
 
 def test_nothing_wrong_is_no_annotation(report, passed):
     assert to_github(replace(report, cases=(passed,)), ROOT) == ""
+
+
+def test_what_is_for_another_version_fails_nothing(report):
+    check = CheckResult("tensorflow", Status.SKIPPED, "it needs jax, which isn't installed.")
+    skipped = replace(
+        report.cases[0], status=Status.SKIPPED, pairs=(), checks=(check,), error=None, warnings=()
+    )
+    lenient = Report("0", "2", "3", 0, (skipped,))
+    assert (lenient.exit_code, [one.outcome for one in findings_of(lenient)]) == (0, [Outcome.SKIPPED])
+    other = replace(skipped, checks=(replace(check, name="device"),))
+    unchecked = Report("0", "2", "3", 0, (other,))
+    assert (unchecked.exit_code, [one.outcome for one in findings_of(unchecked)]) == (3, [Outcome.UNDECIDED])
+    # Another mode of it was checked.
+    in_graph = replace(report.cases[0], checks=(), warnings=(), error=None, status=Status.PASSED, pairs=())
+    both = Report("0", "2", "3", 0, (replace(other, mode="xla"), in_graph))
+    assert (both.exit_code, [one.outcome for one in findings_of(both)]) == (0, [Outcome.SKIPPED])
 
 
 def test_what_was_skipped_is_an_error_where_the_run_counts_it_as_one(report, with_pair):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,11 @@ def test_a_fault_behind_a_condition_is_found():
     assert result.status is Status.MISMATCHED
     (pair,) = result.pairs
     assert pair.worst.analytic == pytest.approx(1.5 * pair.worst.numeric)
-    assert "at a point that was chosen since it takes another side of a branch" in pair.diagnosis[-1]
+    assert re.match(
+        r"at a point that was chosen to see x > \S+ true \(.*chosen_functions.py:\d+\)", pair.diagnosis[-1]
+    )
+    # What the mismatch shows has been seen.
+    assert [branch.unseen for branch in result.branches] == [(), ()]
 
 
 def test_its_right_twin_passes_and_has_seen_all():

@@ -164,7 +164,8 @@ OPS = [
     (ONE + "tags: [1]", 4, "tags[0]: must be text, but got 1. Put numbers and the like in quotes"),
     (ONE + "reason:", 4, "reason: must have a value, but got null. Write one, or leave the key out"),
     (ONE + "expect: zero", 4, "expect: must be one of pass, mismatch, but got 'zero'"),
-    (ONE + "attrs: [1]", 4, "attrs: must be a mapping, but got [1]"),
+    (ONE + "tolerance: 1e-3", 4, "tolerance: must be a mapping, such as {rtol: 0.0001}, but got 0.001"),
+    (ONE + "attrs: [1]", 4, "attrs: must be a mapping, such as {transpose_a: true}, but got [1]"),
     (
         ONE + "reference_forward: true",
         4,

@@ -196,7 +196,10 @@ def test_cases_extend_those_of_the_defaults_and_null_removes_one(cases_of):
         ("implicit: true", "implicit: must go with reference, but got none."),
         ("reference: .r", "reference: must be module:attribute, or {numpy: module:function}, but got '.r'"),
         ("dtypes: [floating, float64]", "dtypes[1]: must be unique, but got 'float64' twice."),
-        ("inputs: {x: {uniform: [1]}}", "inputs.x.uniform: must be a mapping, but got"),
+        (
+            "inputs: {x: {uniform: [1]}}",
+            "inputs.x.uniform: must be a mapping, such as {low: -2, high: 2}, but got",
+        ),
         ("inputs: {x: {uniform: [2, 1]}}", "inputs.x.uniform"),
         ("inputs: {x: {uniform: [1, a]}}", "inputs.x.uniform[1]: must be a finite number, but got 'a'"),
         ("module: a b", "module: must be the name of a module, but got 'a b'"),

@@ -103,3 +103,15 @@ def cube_of_arrays(x):
 
 def through_py_func(x):
     return gradcheck_cli.py_func(cube_of_arrays, [x], tf.float64, cube_grad)
+
+
+def product(x):
+    return tf.matmul(x, x)
+
+
+def over_batch(x):
+    return tf.reduce_sum(x * x) / tf.cast(tf.shape(x)[0], x.dtype)
+
+
+def halved(x):
+    return x / 2

@@ -188,7 +188,7 @@ def test_what_can_not_be_called():
     error = failure("math:pi", "reference")
     assert (error.kind, error.message) == (
         "attribute",
-        "reference: 'math:pi' must be callable, but is a float.",
+        "reference: 'math:pi' must be callable, but is of type float.",
     )
 
 

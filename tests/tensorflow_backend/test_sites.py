@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gradcheck_cli.checking.ops.opener import Opening
@@ -11,6 +13,11 @@ from gradcheck_cli.running.session import start_tensorflow, user_code
 from gradcheck_cli.spec.load import load_mapping
 
 start_tensorflow()
+
+
+@pytest.fixture(autouse=True)
+def _functions_at_hand(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
 
 
 def sites(spec, sample=0):
@@ -27,7 +34,7 @@ def sites(spec, sample=0):
 
 def test_a_batch_of_one_hides_only_what_is_summed_over_it():
     spec = {"forward": "tensorflow:matmul", "inputs": {"a": {"shape": [1, 3]}, "b": {"shape": [3, 2]}}}
-    ((corruption, pairs, unseen),) = sites(spec)
+    ((corruption, pairs, unseen),) = [one for one in sites(spec) if one[2]]
     assert (corruption, pairs) == ("mean", {"dy/db"})
     assert "the batch has size 1" in unseen[0]
 
@@ -51,6 +58,35 @@ def test_a_factor_of_ones_hides_itself_from_the_other_operand(value, count):
 def test_both_sides_of_a_kink_are_wanted(values, unseen):
     ((corruption, _, found),) = sites({"forward": "tensorflow.nn:relu", "inputs": {"x": {"value": values}}})
     assert (corruption, found) == ("branch", unseen)
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "corruption", "words"),
+    [
+        (
+            "tensorflow:square",
+            {"x": {"value": [1.0, 2.0], "dtype": "complex128"}},
+            "conjugate",
+            "no imaginary",
+        ),
+        ("tensorflow:square", {"x": {"value": ["1+1j"], "dtype": "complex128"}}, "conjugate", ""),
+        ("sites_functions:product", {"x": {"value": [[2.0, 1.0], [1.0, 3.0]]}}, "transpose", "symmetric"),
+        ("sites_functions:product", {"x": {"value": [[2.0, 1.0], [0.0, 3.0]]}}, "transpose", ""),
+        ("sites_functions:over_batch", {"x": {"shape": [1, 3]}}, "size", "divides by 1 in every case"),
+        ("sites_functions:over_batch", {"x": {"shape": [4, 3]}}, "size", "divides by 4 in every case"),
+    ],
+)
+def test_values_and_sizes_that_hide_an_error(forward, inputs, corruption, words):
+    found = [
+        unseen for kind, _, unseen in sites({"forward": forward, "inputs": inputs}) if kind == corruption
+    ]
+    assert found
+    assert all(words in " ".join(unseen) if words else not unseen for unseen in found)
+
+
+def test_a_constant_that_is_no_size_is_no_site():
+    found = sites({"forward": "sites_functions:halved", "inputs": {"x": {"shape": [3, 4]}}})
+    assert [unseen for kind, _, unseen in found if kind == "size"] == [()]
 
 
 def site(*unseen, place="Relu"):

@@ -23,7 +23,7 @@ NONE, TRANSPOSE, SWAP, CONJUGATE = "none", "transpose", "swap", "conjugate"
 SMALL, MEAN, AXIS, ROW, ZERO, BRANCH = "small", "mean", "axis", "row", "zero", "branch"
 ONES, REPEATS, SIZE = "ones", "repeats", "size"
 # Corruptions that a spec's points may be unable to show.
-HIDDEN = frozenset({MEAN, AXIS, BRANCH, ONES, REPEATS, SIZE})
+HIDDEN = frozenset({MEAN, AXIS, BRANCH, ONES, REPEATS, SIZE, TRANSPOSE, CONJUGATE})
 _FACTOR = 1.01
 
 

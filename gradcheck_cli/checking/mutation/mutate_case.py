@@ -22,6 +22,7 @@ from gradcheck_cli.checking.mutation.corruptions import (
     ROW,
     SIZE,
     SMALL,
+    TRANSPOSE,
     UPSTREAM,
     CorruptedOperation,
     Shift,
@@ -182,10 +183,18 @@ class _Subject:
         if not HIDDEN & set(corruptions):
             return
         labels = {pair: label for label, pair in pairs.items()}
+        stay_symmetric = {
+            f"/d{tensor.name}"
+            for argument in self.case.arguments
+            for tensor in argument.tensors
+            if tensor.symmetric
+        }
         points = [self.opener.open(Opening(sample)).sites(tuple(labels)) for sample in self.samples]
         for site in unseen_sites(points):
             if site.corruption in corruptions:
                 for pair in sorted(site.pairs):
+                    if site.corruption == TRANSPOSE and labels[pair].endswith(tuple(stay_symmetric)):
+                        continue  # of such a matrix, no transpose is an error
                     yield Mutant(labels[pair], site.corruption, HIDES, self.order, message=site.message)
 
     def _tried(self, wrong: _Wrong, pairs: Mapping[str, PairKey]) -> Iterable[Mutant]:

@@ -53,7 +53,7 @@ def _unknown(text: str) -> str:
 
     from gradcheck_cli.reporting.codes import CODES
 
-    words = [word for code in CODES for word in (code.number.lower(), code.name)]
+    words = {word.lower(): word for code in CODES for word in (code.number, code.name)}
     close = difflib.get_close_matches(text.lower(), words, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else "`gradcheck explain` lists them all."
+    hint = f"did you mean '{words[close[0]]}'?" if close else "`gradcheck explain` lists them all."
     return f"no finding has the code '{text}'; {hint}"

@@ -22,7 +22,7 @@ from gradcheck_cli.reporting.codes import (
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers
 from gradcheck_cli.reporting.terminal.report_text import inputs_of, search_summary
-from gradcheck_cli.results import FAILING, UNDECIDED, Status
+from gradcheck_cli.results import FAILING, UNDECIDED, Status, left_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,22 +91,22 @@ class Finding:
 def findings_of(report: Report) -> tuple[Finding, ...]:
     """Return everything that a report found, case by case, then the findings about the whole run."""
     findings: list[Finding] = []
+    unchecked = {id(case) for case in left_unchecked(report.cases)}
     for case in report.cases:
-        findings += _of_case(case, report)
+        findings += _of_case(case, report, strict=report.strict or id(case) in unchecked)
     cases = {(case.op, case.case, case.dtype, case.mode): case for case in report.cases}
     findings += [
         _of_baseline(finding, cases.get((finding.op, finding.case, finding.dtype, finding.mode)))
         for finding in report.baseline
     ]
-    unchecked = code_of("unchecked")
+    code = code_of("unchecked")
     findings += _of_coverage(report)
     findings += [
-        Finding("unchecked", Outcome.UNDECIDED, "run", text, text, code=unchecked)
-        for text in report.unchecked
+        Finding("unchecked", Outcome.UNDECIDED, "run", text, text, code=code) for text in report.unchecked
     ]
     if report.interrupted:
         text = "interrupted: cases that hadn't ended weren't checked"
-        findings.append(Finding("unchecked", Outcome.UNDECIDED, "run", text, text, code=unchecked))
+        findings.append(Finding("unchecked", Outcome.UNDECIDED, "run", text, text, code=code))
     return tuple(findings)
 
 
@@ -136,13 +136,12 @@ def relative(file: str, root: Path) -> str:
         return path.as_posix()
 
 
-def _of_case(case: CaseResult, report: Report) -> Iterator[Finding]:
-    whole = case.status is Status.SKIPPED  # nothing in it was checked
+def _of_case(case: CaseResult, report: Report, *, strict: bool) -> Iterator[Finding]:
     for pair in case.pairs:
-        yield _of_pair(case, pair, strict=report.strict or whole)
+        yield _of_pair(case, pair, strict=strict)
     for check in case.checks:
         if check.status not in (Status.PASSED, Status.EXPECTED_MISMATCH):
-            yield _of_check(case, check, strict=report.strict or whole)
+            yield _of_check(case, check, strict=strict)
     if case.error is not None:
         text = "\n".join([case.error.message, *case.error.traceback, *_reproduce(case)])
         title = f"{case.error.kind}: {first_line(case.error.message)}"

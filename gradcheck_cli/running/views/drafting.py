@@ -17,7 +17,7 @@ from gradcheck_cli.spec.dtype_names import VARYING_DTYPES
 from gradcheck_cli.spec.load import load_mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from gradcheck_cli.results import CaseResult, PairResult
     from gradcheck_cli.spec.case import Case
@@ -230,18 +230,28 @@ def _tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
 
 
 def _by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
-    shapes, names = list(guesses.SHAPES), [one.name for one in draft.inputs]
+    shapes = list(guesses.SHAPES)
+    names = [name for one in draft.inputs for name in (one.parts or [one.name])]
     if _takes_an_axis(draft):
         shapes.sort(key=lambda shape: len(shape) <= 1)  # matrices first
-    kinds = ["", "float32"] if mixed else list(guesses.KINDS)
+    tensors = [part for one in draft.inputs for part in (one.parts.values() or [one])]
+    kinds = ["", "float32"] if mixed else guesses.kinds_for(draft.called)
     for kind in kinds:
         choices = [
             [_guessed(one, kind, shape, names) for shape in shapes if guesses.fits(kind, shape)]
-            for one in draft.inputs
+            for one in tensors
         ]
         together: Iterator[tuple[DraftInput, ...]] = zip(*choices, strict=True) if choices else iter([()])
         each = itertools.islice(itertools.product(*choices), _MOST_OPENED // 3)
-        yield from ((kind, inputs) for inputs in (each if mixed else together))
+        yield from ((kind, _regrouped(draft.inputs, chosen)) for chosen in (each if mixed else together))
+
+
+def _regrouped(inputs: Sequence[DraftInput], chosen: Sequence[DraftInput]) -> tuple[DraftInput, ...]:
+    """Return the inputs with chosen tensors, of which a structure takes several."""
+    left = iter(chosen)
+    return tuple(
+        one.with_parts(itertools.islice(left, len(one.parts))) if one.parts else next(left) for one in inputs
+    )
 
 
 def _takes_an_axis(draft: Draft) -> bool:
@@ -254,13 +264,15 @@ def _takes_an_axis(draft: Draft) -> bool:
 def _guessed(one: DraftInput, kind: str, shape: list[int], names: Collection[str] = ()) -> DraftInput:
     """Return an input with a guess for what isn't known about it."""
     if isinstance(one.says, list):  # a list input: its elements are alike
-        return replace(one, says=[{**guesses.KINDS[kind](shape), **part} for part in one.says])
+        elements = [{**guesses.KINDS[kind](shape), **part} for part in one.says]
+        return replace(one, says=elements, is_guess=True)
+    if one.parts:
+        return one.with_parts(_guessed(part, kind, shape, names) for part in one.parts.values())
     says = one.says or {}
     if "shape" in says or "value" in says or "object" in says:
         return one
-    number = guesses.SHAPES.index(shape)
     if says.get("dtype", "").startswith(("int", "uint")) or guesses.kind_of(one.name, names) == "integers":
-        value = guesses.INTEGERS[number % len(guesses.INTEGERS)]
+        value = guesses.INTEGERS[guesses.SHAPES.index(shape)]
         return replace(one, says={"dtype": "int32", **says, "value": value}, is_guess=True)
     if "dtype" in says:
         made = guesses.KINDS[kind](shape)
@@ -280,7 +292,8 @@ def _with_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]]
     for chosen in reversed(subsets):
         if len(chosen) == len(draft.inputs):
             continue
-        for shape, value in itertools.product(guesses.SHAPES[:4], guesses.INTEGERS[:6]):
+        shapes, values = guesses.SHAPES[:4], guesses.INTEGERS[:6]
+        for shape, value in (*zip(shapes, values, strict=False), *itertools.product(shapes, values)):
             yield (
                 "integers",
                 tuple(

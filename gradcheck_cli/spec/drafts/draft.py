@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _WIDE = 10_000  # columns: a value stays on one line
 
@@ -21,6 +21,19 @@ class DraftInput:
     says: Any
     is_guess: bool = False
 
+    @property
+    def parts(self) -> dict[str, DraftInput]:
+        """The tensors of a structure, by name; those of a list are alike, and count as one."""
+        for key in ("fields", "dict"):
+            if isinstance(self.says, dict) and key in self.says:
+                return {name: replace(self, name=name, says=says) for name, says in self.says[key].items()}
+        return {}
+
+    def with_parts(self, parts: Iterable[DraftInput]) -> DraftInput:
+        """Return the structure with other tensors."""
+        key = "fields" if "fields" in self.says else "dict"
+        return replace(self, says={**self.says, key: {one.name: one.says for one in parts}}, is_guess=True)
+
 
 @dataclass(frozen=True)
 class Draft:
@@ -32,6 +45,7 @@ class Draft:
         inputs: in forward's order.
         remarks: comments, by key.
         notes: lines for the end, such as keys that may be of use.
+        called: names of the functions that the code calls, which hint at the values that it takes.
     """
 
     op: str
@@ -39,6 +53,7 @@ class Draft:
     inputs: tuple[DraftInput, ...]
     remarks: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    called: frozenset[str] = frozenset()
 
     def mapping(self) -> dict[str, Any]:
         """Return the spec as a mapping, for `load_mapping`."""
@@ -59,7 +74,7 @@ class Draft:
         for key, value in self.keys.items():
             remark = self.remarks.get(key, "")
             lines.append(f"{key}: {as_flow(value)}" + (f"  # {remark}" if remark else ""))
-        lines.append("inputs:")
+        lines.append("inputs:" if self.inputs else "inputs: {}")
         for one in self.inputs:
             guess = "  # values that it accepts: replace them with yours" if one.is_guess else ""
             lines.append(f"  {as_flow(one.name)}: {as_flow(one.says)}{guess}")

@@ -19,9 +19,23 @@ SHAPES: tuple[list[int], ...] = (
     [1, 3, 3, 3, 1],
     [8],
     [2, 3, 3],
+    [2, 4],  # quaternions, boxes
 )
-# Inputs that select or count, for each of the shapes above: as many as the first axis has, one of them twice.
-INTEGERS: tuple[Any, ...] = (0, [0], [0, 1], [0, 0, 1], [1, 1], [2, 3], [[0, 0]], [[0, 1], [1, 1]])
+# Inputs that select or count, one for each of the shapes above. Several, unequal and one of them twice, where
+# that is possible: a single index tests no gradient that adds up.
+INTEGERS: tuple[Any, ...] = (
+    [1, 1, 2],
+    [1, 2],
+    0,
+    [1, 1, 2],
+    [1, 1],
+    [2, 3],
+    [[1], [2], [2]],
+    [[0, 1], [1, 1]],
+    [[0, 0]],
+    [0],
+    [0, 1],
+)
 
 Guess = dict[str, Any]
 
@@ -113,8 +127,8 @@ def _positive(shape: list[int]) -> Guess:
 KINDS: dict[str, Callable[[list[int]], Guess]] = {
     "": lambda shape: {"shape": shape},
     "positive": _positive,
-    "between 0 and 1": lambda shape: {"shape": shape, "uniform": {"low": 0.1, "high": 0.9}},
     "between -1 and 1": lambda shape: {"shape": shape, "uniform": {"low": -0.9, "high": 0.9}},
+    "between 0 and 1": lambda shape: {"shape": shape, "uniform": {"low": 0.1, "high": 0.9}},
     "positive definite": lambda shape: {"shape": shape, "spd": True, "symmetric": True},
     "probabilities": lambda shape: {"shape": shape or [3], "probabilities": True},
     "above 1": lambda shape: {"shape": shape, "uniform": {"low": 1.5, "high": 3}},
@@ -123,6 +137,24 @@ KINDS: dict[str, Callable[[list[int]], Guess]] = {
     "float32": lambda shape: {"shape": shape, "dtype": "float32"},
     "complex64": lambda shape: {"shape": shape, "dtype": "complex64"},
 }
+
+
+# Functions that say what kind of values the code that calls them is for.
+_CALLED = {
+    **dict.fromkeys(("cholesky", "cholesky_solve", "self_adjoint_eig", "eigh"), "positive definite"),
+    **dict.fromkeys(("conj", "imag", "angle"), "complex"),
+}
+
+
+def kinds_for(called: Collection[str]) -> list[str]:
+    """Return the kinds of values in the order to try them, given the names of called functions."""
+    first = dict.fromkeys(_CALLED[name] for name in sorted(called) if name in _CALLED)
+    return list(dict.fromkeys([*first, *KINDS]))
+
+
+def is_setting(name: str, others: Collection[str]) -> bool:
+    """Whether an argument is a setting by its name; beside a query and a value, k is a key."""
+    return name in SETTINGS and not (name == "k" and {"q", "v"} & set(others))
 
 
 def fits(kind: str, shape: list[int]) -> bool:

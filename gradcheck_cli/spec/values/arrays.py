@@ -73,6 +73,8 @@ def load(place: ArrayPlace) -> NDArray[np.generic]:
     except Exception as error:  # numpy, zipfile and zlib may raise anything for broken bytes
         # numpy's own text may have several lines.
         detail = " ".join(str(error).split()) or type(error).__name__
+        if "unsafely" in detail:  # its advice for all bytes that it doesn't know
+            detail = "neither numpy.save nor numpy.savez wrote it"
         raise ArrayError(f"must be an array without pickled objects, but {path!r} gave: {detail}") from error
     near = suggest(key, names) or f"It holds: {', '.join(names) or 'nothing'}"
     raise ArrayError(f"must name an array in {path!r}, but got {key!r}. {near}")

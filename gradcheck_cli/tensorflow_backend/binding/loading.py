@@ -114,7 +114,7 @@ def load(target: str, role: str) -> Any:
             ) from None
     if not callable(value):
         raise CaseFailedError(
-            "attribute", f"{role}: {target!r} must be callable, but is a {type(value).__name__}."
+            "attribute", f"{role}: {target!r} must be callable, but is of type {type(value).__name__}."
         )
     return value
 

@@ -75,6 +75,11 @@ class Sides:
         }
         return tuple(branch for branch in self._branches(excuses, counts) if len(branch.sides) > 1)
 
+    def names(self, which: Array) -> list[str]:
+        """Return the names of some sides, as `Branch.label` gives them."""
+        picked = [side for side, is_picked in zip(self.field.sides, which, strict=True) if is_picked]
+        return [Branch(*key, (side,), ()).label(side) for key, side in picked]
+
     def wanted(self, excuses: Sequence[tuple[str, str]]) -> Array:
         """Return which sides no point has taken and no spec excuses, (sides,)."""
         every = self._branches(excuses, self.field.sides)

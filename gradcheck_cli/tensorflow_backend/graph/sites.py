@@ -80,6 +80,7 @@ _INDICES = {
     **dict.fromkeys(("UnsortedSegmentProd", "ResourceGather"), 1),
     **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean"), 2),
 }
+_PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
 _BY_BATCH = frozenset({"MatMul", "Conv2D", "Conv1D", "Conv3D", "DepthwiseConv2dNative"})
 
 
@@ -115,9 +116,10 @@ def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]
     moved = {id(output) for op in graph_path.ops_after(fed) for output in op.outputs} | {
         id(tensor) for tensor in fed
     }
+    sizes = {size for tensor in fed for size in _sizes_of(tensor)}
     looks = []
     for op in dict.fromkeys(op for way in ways.values() for op in way):
-        looks += [*_by_values(op, moved), *_by_shapes(op)]
+        looks += [*_by_values(op, moved), *_by_shapes(op), *_by_inputs(op, fed), *_by_sizes(op, sizes, moved)]
     tensors = list({id(tensor): tensor for look in looks for tensor in look.tensors}.values())
     fetched = traced.values_at_point(tensors)
     values = {id(tensor): value for tensor, value in zip(tensors, fetched, strict=True)}
@@ -171,6 +173,48 @@ def _by_values(op: Any, moved: set[int]) -> list[_Look]:
 def _is_one(values: Sequence[Array]) -> tuple[str, ...]:
     is_one = bool(values[0].size) and bool((values[0] == 1).all())
     return ("a factor of it is 1 throughout: leaving that out looks the same",) if is_one else ()
+
+
+def _by_inputs(op: Any, fed: Sequence[Any]) -> list[_Look]:
+    """Return the sites where an input's values may hide that it is transposed or conjugated."""
+    own = [tensor for tensor in op.inputs if any(tensor is start for start in fed)]
+    looks = [_Look(op, "conjugate", _is_real, (tensor,)) for tensor in own if tensor.dtype.is_complex]
+    if op.type in _PRODUCTS:
+        looks += [_Look(op, "transpose", _is_symmetric, (tensor,)) for tensor in own]
+    return looks
+
+
+def _is_real(values: Sequence[Array]) -> tuple[str, ...]:
+    is_real = bool(values[0].size) and not values[0].imag.any()
+    return ("an operand has no imaginary parts: conjugated it looks the same",) if is_real else ()
+
+
+def _is_symmetric(values: Sequence[Array]) -> tuple[str, ...]:
+    matrix = values[0]
+    is_square = matrix.ndim >= _SMALL and matrix.shape[-1] == matrix.shape[-2] > 1
+    if not is_square or not np.array_equal(matrix, np.swapaxes(matrix, -1, -2)):
+        return ()
+    return ("an operand is a symmetric matrix: transposed it looks the same",)
+
+
+def _sizes_of(tensor: Any) -> list[int]:
+    """Return a tensor's sizes along its axes, and how many elements it has."""
+    shape = tensor.shape.as_list() if tensor.shape.rank else []
+    return [] if None in shape or not shape else [*shape, int(np.prod(shape))]
+
+
+def _by_sizes(op: Any, sizes: set[int], moved: set[int]) -> list[_Look]:
+    """Return the site where an op divides by a constant that may be a size, or stand for one."""
+    if op.type not in {"RealDiv", "DivNoNan"} or id(op.inputs[1]) in moved:
+        return []
+    return [_Look(op, "size", lambda values: _is_a_size(values[0], sizes), (op.inputs[1],), 0)]
+
+
+def _is_a_size(number: Array, sizes: set[int]) -> tuple[str, ...]:
+    if np.ndim(number) or float(np.real(number)) not in sizes:
+        return ()
+    message = f"it divides by {float(np.real(number)):g} in every case, which is also a size of an input"
+    return (f"{message}: one for the other looks the same",)
 
 
 def _by_shapes(op: Any) -> list[_Look]:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.drafts.draft import Draft, DraftInput
-from gradcheck_cli.spec.drafts.guesses import MADE_WITH, SETTINGS
+from gradcheck_cli.spec.drafts.guesses import MADE_WITH, SETTINGS, is_setting
 from gradcheck_cli.spec.dtype_names import DTYPES
 from gradcheck_cli.tensorflow_backend.binding import loading
 from gradcheck_cli.tensorflow_backend.private import private_variables
+from gradcheck_cli.tensorflow_backend.registry import argument_structures, refusals
 from gradcheck_cli.tensorflow_backend.registry.gradient_registry import has_custom_gradient
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _BESIDE = ("{}_grad", "{}_gradient", "grad_{}", "d{}", "d_{}", "{}_backward", "{}_vjp", "_{}_grad")
 _MOST = 32  # elements of a default value that a spec copies
 _PLAIN = (bool, int, float, str)
+_VARIADIC = 2  # tensors for `*args`
 
 
 def describe(target: str) -> Draft:
@@ -38,11 +39,11 @@ def describe(target: str) -> Draft:
         A draft whose inputs may have `None` as their shape, which is then found by trying.
 
     Raises:
-        CaseFailedError: it can't be imported, or isn't callable.
+        CaseFailedError: it can't be imported, isn't callable, or has arguments that are no inputs.
     """
     value = loading.load(target, "forward")
     name = target.rpartition(":")[2].rpartition(".")[2]
-    _refuse_method(target, value)
+    refusals.refuse(target, value, list(_parameters(value)))
     keys: dict[str, Any] = {"forward": target}
     remarks: dict[str, str] = {}
     notes: list[str] = []
@@ -55,7 +56,7 @@ def describe(target: str) -> Draft:
     if made is not None:
         value = called = made
     if inspect.isclass(value):
-        called = getattr(value, "call", None) or value.__call__
+        called = refusals.call_of(value)
         keys["variables"] = True
     elif isinstance(value, tf.Module) or private_variables.is_layer(value):
         called = getattr(value, "call", None) or value
@@ -63,6 +64,8 @@ def describe(target: str) -> Draft:
     elif made is None and not has_custom_gradient(value):
         _add_gradient(target, name, value, keys, remarks)
     inputs, attrs = _arguments(called, is_method=inspect.isclass(value))
+    hints = _hints(called)
+    inputs = [argument_structures.with_structure(called, one, hints.get(one.name)) for one in inputs]
     if attrs:
         keys["attrs"] = attrs
         remarks["attrs"] = "its defaults, and settings that it needs; never differentiated"
@@ -71,29 +74,23 @@ def describe(target: str) -> Draft:
         notes += ["modes: [graph, eager, dynamic, xla]"]
     if not keys.get("gradient") and "variables" not in keys:
         notes += ["reference: module:function   # of a deliberate surrogate: whose derivative is meant?"]
-    return Draft(name.lower(), keys, tuple(inputs), remarks, tuple(notes))
-
-
-def _refuse_method(target: str, value: Any) -> None:
-    """Refuse a method that was named through its class: `self` is no tensor.
-
-    Raises:
-        CaseFailedError: of kind "forward".
-    """
-    parts = target.partition(":")[2].split(".")
-    if len(parts) > 1 and next(iter(_parameters(value)), "") == "self":
-        owner = f"{target.partition(':')[0]}:{'.'.join(parts[:-1])}"
-        raise CaseFailedError(
-            "forward",
-            f"{target} is a method, and self is no tensor: name the class, {owner}, whose call is checked, "
-            "or a function that makes an object and calls it.",
-        )
+    return Draft(
+        name.lower(), keys, tuple(inputs), remarks, tuple(notes), argument_structures.names_in(called)
+    )
 
 
 def _built_with(value: Any) -> dict[str, Any]:
     """Return the arguments that a factory or a class is called with; a layer computes in float64."""
-    is_layer = inspect.isclass(value) and issubclass(value, _layers())
+    is_layer = inspect.isclass(value) and issubclass(value, _layers()) and _takes_dtype(value)
     return {**_required(value), **({"dtype": "float64"} if is_layer else {})}
+
+
+def _takes_dtype(kind: type) -> bool:
+    try:
+        parameters = inspect.signature(kind).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(one.name == "dtype" or one.kind is one.VAR_KEYWORD for one in parameters)
 
 
 def _layers() -> tuple[type, ...]:
@@ -186,18 +183,40 @@ def _arguments(function: Any, *, is_method: bool) -> tuple[list[DraftInput], dic
     known = list(getattr(function, "input_signature", None) or ())
     inputs: list[DraftInput] = []
     attrs: dict[str, Any] = {}
+    names = [one.name for one in parameters]
     for place, one in enumerate(parameters):
+        if one.kind is one.VAR_POSITIONAL:
+            inputs += [DraftInput(f"{one.name}{number}", None) for number in range(_VARIADIC)]
         if not _is_named(one):
             continue
         spec = known[place] if place < len(known) else hints.get(one.name)
         is_default = one.default is not one.empty
         if is_default and isinstance(one.default, _PLAIN):
             attrs[one.name] = one.default
-        elif not is_default and one.name in SETTINGS and _said(spec, None) is None:
+        elif is_default:
+            # None, a function, a member of an enumeration: only an array is a tensor.
+            says = None if callable(one.default) else _said_by_value(one.default)
+            if says is not None:
+                inputs.append(DraftInput(one.name, _said(spec, one.default)))
+        elif (plain := _plain_value(one.name, spec)) is not None:
+            attrs[one.name] = plain
+        elif is_setting(one.name, names) and _said(spec, None) is None:
             attrs[one.name] = SETTINGS[one.name]
-        elif not is_default or not (one.default is None or callable(one.default)):
-            inputs.append(DraftInput(one.name, _said(spec, one.default if is_default else None)))
+        else:
+            inputs.append(DraftInput(one.name, _said(spec, None)))
     return inputs, attrs
+
+
+def _plain_value(name: str, annotation: Any) -> bool | int | float | str | None:
+    """Return a value for an argument that is annotated as a number or text of Python's; `None` for others."""
+    if typing.get_origin(annotation) is typing.Literal:
+        first = typing.get_args(annotation)[0]
+        return first if isinstance(first, _PLAIN) else None
+    if annotation is int:
+        return int(SETTINGS.get(name, 2))
+    if annotation is bool:
+        return False
+    return name if annotation is str else None
 
 
 def _hints(function: Any) -> dict[str, Any]:
@@ -221,10 +240,10 @@ def _said(annotation: Any, default: Any) -> dict[str, Any] | None:
         place = f"{annotation.__module__}:{annotation.__qualname__}"
         return {
             "object": place,
-            "fields": {name: _said(kind, None) or {"shape": [3]} for name, kind in fields.items()},
+            "fields": {name: _said(kind, None) or {} for name, kind in fields.items()},
         }
-    if annotation in (int, float):
-        return {"shape": []} if annotation is float else {"shape": [], "dtype": "int32"}
+    if annotation is float:
+        return {"shape": []}
     return None if default is None else _said_by_value(default)
 
 
