@@ -140,4 +140,28 @@ def _steep() -> Iterator[Attack]:
         yield Attack(f"steep_{value}", "unclear", {"x": {"shape": [1, 4], "value": value}}, steep)
 
 
-ATTACKS = (*_without_build(), *_mixed(), *_steep())
+# A key's bias in attention adds the same number to all scores of a query, and softmax ignores it.
+
+
+def shifted(leak: float) -> Any:
+    """Return the loss of a softmax whose scores are all shifted, with a gradient that leaks to the shift."""
+
+    @tf.custom_gradient
+    def shift(scores: Any, by: Any) -> Any:
+        def gradient(upstream: Any) -> Any:
+            return upstream, tf.reduce_sum(upstream, -1) + leak * upstream[:, 0]
+
+        return scores + by[:, None], gradient
+
+    return lambda scores, by: tf.reduce_sum(tf.nn.softmax(shift(scores, by)) ** 2)
+
+
+def _shifted() -> Iterator[Attack]:
+    for method, size in (("full", 6), ("probe", 4200)):  # fewer aren't probed
+        inputs = {"scores": {"shape": [size, 3]}, "by": {"shape": [size]}}
+        for truth, leak in (("right", 0.0), ("wrong", 1.0), ("wrong", 1e-4)):
+            keys = {"build": {"leak": leak}, "method": method, "pairs": {"dy/dby": "zero"}}
+            yield Attack(f"shifted_{method}_{leak}", truth, inputs, shifted, keys=keys)
+
+
+ATTACKS = (*_without_build(), *_mixed(), *_steep(), *_shifted())

@@ -53,7 +53,7 @@ def explain_wide_bound(samples: Sequence[PairSample]) -> str:
         samples: the pair's verdicts at each sample point.
     """
     samples = [sample for sample in samples if sample.verdict.size and sample.rows is None]
-    if not samples or all(_is_zero(sample) for sample in samples):
+    if not samples or all(is_zero_but_for_rounding(sample) for sample in samples):
         return ""
     views = [_look_at(sample) for sample in samples]
     bound = max(view.bound for view in views)
@@ -73,9 +73,11 @@ def explain_wide_bound(samples: Sequence[PairSample]) -> str:
     return ""
 
 
-def _is_zero(sample: PairSample) -> bool:
+def is_zero_but_for_rounding(sample: PairSample) -> bool:
     """Whether there is no slope, or only rounding, on either side."""
     gradient, difference = sample.rounding
+    if sample.is_zero is not None:  # probed
+        return sample.numeric_is_zero or sample.is_faint
     return sample.numeric_is_zero or bool(
         np.max(np.abs(sample.analytic)) <= gradient and np.max(np.abs(sample.numeric)) <= difference
     )
