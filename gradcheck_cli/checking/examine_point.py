@@ -198,9 +198,14 @@ class Examination:
             key: settle_by_forward_mode(pairs[key], found)
             for key, found in judge_pairs(pairs, formula).items()
         }
-        if not judged or not next(iter(pairs.values())).operations.has_reference_precision:
+        if not judged:
             return judged, []
-        judged, warnings = look_again(pairs, judged, declared, sparsities)
+        operations = next(iter(pairs.values())).operations
+        if not operations.has_reference_precision:
+            return judged, []
+        judged, warnings = look_again(
+            pairs, judged, declared, sparsities, partial(self._are_right_alone, operations)
+        )
         # A declared dtype that is outright wrong is a fault, even where its loss of digits is of no interest.
         wrong, lossy = judge_declared(pairs, declared, judged)
         return judged | wrong, [*warnings, *lossy]

@@ -133,6 +133,9 @@ class NumpyOperation:
     def leads_to(self, output, input_index):
         return (output, input_index) in self.linked
 
+    def low_precision_between(self, output, input_index):
+        return self.low_precision
+
     def stops_between(self, output, input_index):
         return self.stops.get((output, input_index), {})
 

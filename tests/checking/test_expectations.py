@@ -93,6 +93,7 @@ def test_what_comes_instead_is_said(op, label, expect, message):
         (product(wrong), "dy/da", "mismatch", "as expected: a known fault"),
         (first_alone(lambda _: None), "dy/db", "disconnected", "as expected"),
         (first_alone(lambda u: 0 * u), "dy/db", "zero", "zero, as expected"),
+        (first_alone(lambda u: 1e-17 * u), "dy/db", "zero", "zero up to rounding, as expected"),
         (product(connected), "dy/da", "skip", "a known fault"),
     ],
 )

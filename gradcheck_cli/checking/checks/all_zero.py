@@ -19,7 +19,7 @@ UNTESTED = (
 )
 UNMOVED = (
     "the output doesn't move at all, at any sample, and the gradient is too small to be told from zero: "
-    "nothing was tested; choose inputs where the op has a slope."
+    "nothing was tested; choose inputs where the op has a slope, or say 'expect: zero'."
 )
 
 NOTHING_CONNECTED = (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.ops.jacobian import working_precision
+from gradcheck_cli.checking.ops.jacobian import working_dtype, working_precision
 from gradcheck_cli.numerics.agreement import FORWARD_ROUNDINGS, agree, largest_finite
 from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.results import CheckResult, Status
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gradcheck_cli.checking.checks.check import OpenedView, PointView
-    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
+    from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.spec.case import Case
 
 # Prefixes of op types that consume what they read. Variables and tables, by contrast, are restored.
@@ -93,7 +93,12 @@ def find_other_function(op: Operation, traces: Sequence[Operation]) -> CheckResu
     largest = max([1.0, *[_largest(value) for value in op.point]])
     for trace in traces:
         for info, first, second in zip(op.outputs, op.base_values, trace.values_beside_gradient, strict=True):
-            if first.shape != second.shape or not _are_close(info, first, second, largest):
+            if not info.is_differentiable:
+                is_same = np.array_equal(first, second)
+            else:  # a model that returns float32 may compute in bfloat16
+                dtype = working_dtype(op, info.dtype)
+                is_same = first.shape == second.shape and _are_close(dtype, first, second, largest)
+            if not is_same:
                 return CheckResult(
                     "deterministic",
                     Status.INCONCLUSIVE,
@@ -103,12 +108,10 @@ def find_other_function(op: Operation, traces: Sequence[Operation]) -> CheckResu
     return None
 
 
-def _are_close(info: TensorInfo, first: Any, second: Any, largest: float) -> bool:  # noqa: ANN401 (any dtype)
-    if not info.is_differentiable:
-        return bool(np.array_equal(first, second))
+def _are_close(dtype: str, first: Any, second: Any, largest: float) -> bool:  # noqa: ANN401 (any dtype)
     finite = np.isfinite(first)
-    floor = FORWARD_ROUNDINGS * precision_of(info.dtype).unit_roundoff * largest
-    allowed = _AGREEMENT.get(info.dtype, 1e-6) * _largest(first) + floor
+    floor = FORWARD_ROUNDINGS * precision_of(dtype).unit_roundoff * largest
+    allowed = _AGREEMENT.get(dtype, 1e-6) * _largest(first) + floor
     with np.errstate(invalid="ignore"):
         close = np.abs(first[finite] - second[finite]) <= allowed
     return bool(np.array_equal(finite, np.isfinite(second)) and close.all())

@@ -146,6 +146,7 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
             miss_probability=None if is_wrong else search.all_missed(pair),
             miss_size=None if is_wrong else group.case.power.size,
             is_zero=(search.gradient_is_zero, search.change_is_zero),
+            is_faint=search.is_faint,
             probe_error=search.error,
             probe_bound=search.bound,
             doubt=doubt,

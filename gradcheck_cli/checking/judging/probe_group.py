@@ -112,7 +112,7 @@ class Group:
         """Return the unit roundoff of a formula's constants; 0 where it is the declared op's own."""
         if not self.operations.has_reference_precision:
             return 0.0
-        return self.members[key].declared_precision.unit_roundoff
+        return self.members[key].formula_precision.unit_roundoff
 
     @cached_property
     def point(self) -> Float:

@@ -86,6 +86,7 @@ class Search:
         still: by input, the share of elements that have no room to move.
         part: by how much of its step a smooth piece is moved.
         least: how many probes are made whatever they take.
+        is_faint: whether no element of the gradient has a size that an error could be relative to.
         on_kinks: the inputs that are on a kink, and stay still while the others' smooth piece is probed.
     """
 
@@ -102,6 +103,7 @@ class Search:
     gradient_is_zero: bool = True
     change_is_zero: bool = True
     is_noise: bool = True
+    is_faint: bool = False
     doubt: str = ""
     part: float = 1.0
     least: int = 1
@@ -342,8 +344,9 @@ class Search:
             for number, share in zip(self.group.inputs, found.shares(), strict=True):
                 known = self.missed.get((output, number), 1.0)
                 self.missed[output, number] = known if np.isnan(share) else min(known, float(share))
-        is_faint = not any(found.seen.any() for found in unseen.values()) and (self.is_noise or bool(unseen))
-        if self.gradient_is_zero or is_faint:  # no element has a size that an error could be relative to
+        is_seen = any(found.seen.any() for found in unseen.values())
+        self.is_faint = not is_seen and (self.is_noise or bool(unseen))
+        if self.gradient_is_zero or self.is_faint:  # no element has a size that an error could be relative to
             self.missed = dict.fromkeys(self.group.pairs, 0.0)
 
     def _note(self, probe: Probe) -> float:
@@ -376,9 +379,8 @@ class Search:
                 element = self._judge(row, column, _FOR_A_LEAD)
             except OverBudgetError:
                 self.doubt = (
-                    f"random probes disagree with the gradient by {probe.error:.1e}, of {probe.size:.1e}, "
-                    "and to judge the element that they led to takes too long; give it more time "
-                    "(--budget)."
+                    f"{self._disagree(probe)}, and to judge the element that they led to takes too long; "
+                    "give it more time (--budget)."
                 )
                 return probe
             if element.verdict == Verdict.MISMATCH:
@@ -402,11 +404,19 @@ class Search:
         if probe.error <= probe.tolerated:
             return probe
         self.doubt = (
-            f"random probes disagree with the gradient by {probe.error:.1e}, of {probe.size:.1e}, but "
-            f"none of the {_MOST_LEADS} elements that they led to is wrong; use 'method: full' on a smaller "
-            "input."
+            f"{self._disagree(probe)}, but none of the {_MOST_LEADS} elements that they led to is wrong; use "
+            "'method: full' on a smaller input."
         )
         return probe
+
+    def _disagree(self, probe: Probe) -> str:
+        """Say by how much probes disagree, and of how many pairs: any of them may be the wrong one."""
+        others = len(self.group.pairs) - 1
+        together = f" of this pair and {others} others together" if others else ""
+        gradients = "gradients" if others else "gradient"
+        return (
+            f"random probes{together} disagree with the {gradients} by {probe.error:.1e}, of {probe.size:.1e}"
+        )
 
     def _judge(self, row: int, column: int, least: int = 0) -> Element:
         """Judge one element, and record it."""

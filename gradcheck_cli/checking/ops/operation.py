@@ -147,6 +147,9 @@ class Operation(Protocol):
     def low_precision(self) -> Sequence[str]:
         """Dtypes below float64 between differentiable inputs and outputs; empty where all are float64."""
 
+    def low_precision_between(self, output: int, input_index: int) -> Sequence[str]:
+        """Return the dtypes below float64 between an input and an output; see `low_precision`."""
+
     @property
     def quantisers(self) -> Sequence[str]:
         """Types of ops between differentiable inputs and outputs that round to steps of some size."""

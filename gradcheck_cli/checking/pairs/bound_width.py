@@ -75,6 +75,13 @@ def explain_wide_bound(samples: Sequence[PairSample]) -> str:
     return ""
 
 
+def is_zero_but_for_rounding(sample: PairSample) -> bool:
+    """Whether there is no slope, or only rounding of each row's own value, on either side."""
+    if sample.is_zero is not None:  # probed
+        return sample.numeric_is_zero or sample.is_faint
+    return sample.numeric_is_zero or all(bool((size <= left).all()) for size, left in _sizes(sample))
+
+
 def _find_lost(samples: Sequence[PairSample]) -> list[npt.NDArray[np.bool_]]:
     """Find the rows, (m,) per sample, with only rounding of their own values on both sides.
 

@@ -17,7 +17,7 @@ from gradcheck_cli.checking.ops.jacobian import (
     working_precision,
 )
 from gradcheck_cli.checking.ops.packing import index_of, packed_magnitude, packed_size
-from gradcheck_cli.numerics import Precision, Problem, ToleranceRule, precision_of, rule_for
+from gradcheck_cli.numerics import FLOAT64, Precision, Problem, ToleranceRule, precision_of, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 
 if TYPE_CHECKING:
@@ -98,6 +98,18 @@ class Pair:
     def declared_precision(self) -> Precision:
         """The precision that the pair's tensors are declared in."""
         return coarsest(precision_of(self.output.dtype), precision_of(self.input.dtype))
+
+    @cached_property
+    def formula_precision(self) -> Precision:
+        """The precision that the formula may have been written for.
+
+        A model of mixed precision takes and returns float32, but computes in a half precision between, and
+        its constants are rounded to that. A pair that is declared in float64 is judged as float64.
+        """
+        declared, op = self.declared_precision, self.operations.declared
+        if declared == FLOAT64 or coarsest(declared, *map(precision_of, op.low_precision)) == declared:
+            return declared
+        return coarsest(declared, *map(precision_of, op.low_precision_between(*self.key)))
 
     @property
     def is_expected_wrong(self) -> bool:

@@ -75,6 +75,7 @@ class PairSample:
         miss_probability: for probes, the probability of missing an error of `miss_size` in one element.
         miss_size: that size, relative.
         is_zero: for probes, whether the gradient, and the output's movement, were zero in every probe.
+        is_faint: for probes, whether the gradient was too small to be told from zero.
         probe_error: the largest of the probes' errors, relative to the terms of that probe.
         probe_bound: the error that was allowed there.
         doubt: why probes couldn't decide, or why a stop leaves the pair open; empty otherwise.
@@ -106,6 +107,7 @@ class PairSample:
     miss_probability: float | None = None
     miss_size: float | None = None
     is_zero: tuple[bool, bool] | None = None
+    is_faint: bool = False
     probe_error: float = 0.0
     probe_bound: float = 0.0
     doubt: str = ""

@@ -61,7 +61,8 @@ class Resolution:
         edge_low: the largest step that still agrees with the slope.
         edge_high: the smallest that doesn't.
         beyond: by how much the slope differs there.
-        noise: relative noise of the forward's values, a bound over |f|.
+        noise: relative noise of the forward's values, a bound over |f|; where f is 0, over the largest of
+            its terms and of |f| near the point.
         bias: likewise, including rounding that shows only at larger steps. This may be shape rather than
             noise: it can prevent a mismatch, but never justify a pass.
         value: the largest |f| near the point: f itself may be 0 there.
@@ -151,10 +152,12 @@ def resolve(series: Series) -> Resolution:
     noise = np.where(is_smooth, noise, series.unit * np.abs(series.base))
     reason = np.where(is_known, Reason.NONE, _why_not(series))
     reason = np.where(is_jump, Reason.JUMP, reason)
+    value = _value_nearby(series)
     with np.errstate(all="ignore"):
-        relative = noise / np.abs(series.base)
+        size = np.where(series.base == 0, np.maximum(value, series.size), np.abs(series.base))
+        relative = noise / size
         relative = np.where(np.isfinite(relative), relative, 0.0)
-        bias = np.where(is_smooth, np.maximum(noise, middle), noise) / np.abs(series.base)
+        bias = np.where(is_smooth, np.maximum(noise, middle), noise) / size
         bias = np.where(np.isfinite(bias), bias, 0.0)
     slope, uncertainty = np.where(is_known, slope, np.nan), np.where(is_known, uncertainty, np.inf)
     local = _local(series, slope)
@@ -178,7 +181,7 @@ def resolve(series: Series) -> Resolution:
         ),
         noise=relative,
         bias=bias,
-        value=_value_nearby(series),
+        value=value,
         depth=np.zeros(series.base.shape, dtype=np.int64),
     )
 

@@ -167,6 +167,11 @@ class EagerOperation:
         """Dtypes below float64 between the differentiable inputs and the outputs."""
         return self.called.call.record.low_precision(self.called.moving, self.called.base)
 
+    def low_precision_between(self, output: int, input_index: int) -> tuple[str, ...]:
+        """Return the dtypes below float64 between an input and an output."""
+        called = self.called
+        return called.call.record.low_precision([called.places[input_index]], [called.base[output]])
+
     @property
     def vjp_low_precision(self) -> tuple[str, ...]:
         """Nothing: for calls with float64 inputs, the ops between inputs and outputs show it."""

@@ -16,7 +16,7 @@ from gradcheck_cli.tensorflow_backend.graph import held_stops
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
 from gradcheck_cli.tensorflow_backend.graph.sites import sites_of
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.paths import graph_path, terms
+from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision, terms
 from gradcheck_cli.tensorflow_backend.private import private_gradients
 from gradcheck_cli.tensorflow_backend.traces.state import written_before_read
 from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, TraceMode
@@ -235,6 +235,12 @@ class GraphOperation:
     def low_precision(self) -> tuple[str, ...]:
         """Dtypes below float64 between the differentiable inputs and the outputs."""
         return self.traced.forward.low_precision if self.traced.narrow is None else _dtypes_of(self._kept)
+
+    def low_precision_between(self, output: int, input_index: int) -> list[str]:
+        """Return the dtypes below float64 between an input and an output of the traced forward."""
+        trace = self.traced.forward
+        starts = self.traced.starts(input_index)
+        return low_precision.dtypes_on_path(trace.function.graph, starts, [trace.outputs[output]])
 
     @property
     def vjp_low_precision(self) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> An
     try:
         work_counts.add(traces=1)
         with behaviour.tracing():
-            return tf.compat.v1.wrap_function(function, list(signature))
+            return tf.compat.v1.wrap_function(_with_own_names(function), list(signature))
     except (CaseFailedError, GradientFormError):
         raise
     except KeyboardInterrupt:
@@ -43,6 +43,32 @@ def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> An
         raise CaseFailedError(
             "forward", f"the forward raised {_describe(error)}", frames.user_frames(error)
         ) from error
+
+
+def _with_own_names(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let each variable that a function makes have a name of its own.
+
+    `wrap_function` refuses a second variable of the same name, and the layers of a model that has no `build`
+    call all their weights `kernel`, in the model's name scope.
+    """
+    taken: set[str] = set()
+
+    def create(next_creator: Callable[..., Any], **arguments: Any) -> Any:
+        if tf.executing_eagerly():  # a graph numbers its names itself
+            name = plain = arguments.get("name") or "Variable"
+            number = 0
+            while name in taken:
+                number += 1
+                name = f"{plain}_{number}"
+            taken.add(name)
+            arguments["name"] = name
+        return next_creator(**arguments)
+
+    def call(*tensors: Any) -> Any:
+        with tf.variable_creator_scope(create):
+            return function(*tensors)
+
+    return call
 
 
 def _describe(error: BaseException) -> str:

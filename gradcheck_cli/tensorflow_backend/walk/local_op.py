@@ -102,6 +102,11 @@ class LocalOperation:
         """Dtypes below float64 between the tensors that move and the outputs."""
         return tuple(self.walk.low_precision(self._fed, self._fetched))
 
+    def low_precision_between(self, output: int, input_index: int) -> tuple[str, ...]:
+        """Return those of the whole op."""
+        del output, input_index
+        return self.low_precision
+
     @cached_property
     def dtype_faults(self) -> dict[int, str]:
         """Per input, what is wrong with its gradient's dtype."""
