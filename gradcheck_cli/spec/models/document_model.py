@@ -187,7 +187,7 @@ class CaseKeys(Strict):
         default="auto",
         description="How a pair is judged. auto: central differences, with a ladder of steps where in doubt, "
         "and random probes where a Jacobian has more than half a million elements, structural zeros aside. "
-        "full: every element, whatever the size. probe: random probes, whatever the size. central, ladder: "
+        "full: every element, whatever the size. probe: random probes above 4,096 elements. central, ladder: "
         "only this way of differencing. complex_step: for an analytic forward.",
     )
     checks: ChecksModel | None = described("Structural checks to turn off.", {"linearity": False})
