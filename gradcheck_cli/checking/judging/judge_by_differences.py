@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 # Roundings of the output's last operations, which a sum that cancels leaves.
 _LEFT_BY_ROUNDING = 4.0
+# How much larger than a row's value its terms may be. What cancels, as a normalised value near the mean does,
+# is a millionth of its terms in one row of a million.
+_TERMS = 2.0**20
 
 
 def judge_pairs(
@@ -76,16 +79,18 @@ def judge_pairs(
 def _rounding(pair: Pair) -> tuple[Float, Float]:
     """Return what rounding of an output leaves of a zero slope, in a gradient and in differences, (m,) each.
 
-    Inputs count as of size 1 at least. Where they are tiny, values' last bits look like a slope; a gradient's
-    own terms don't grow so.
+    A value counts as the output's largest unless it is far smaller: its terms may be as large, as in a
+    softmax or a normalisation. Inputs count as of size 1 at least. Where they are tiny, values' last bits
+    look like a slope; a gradient's own terms don't grow so.
     """
     op = pair.operations.differenced
     size = packed_magnitude(op.base_values[pair.output_index], pair.output)
     working = pair.precision_in(op)
     typical = typical_size(packed_point(op, pair.input_index), pair.scale)
-    left = np.where(np.isfinite(size), size, 0.0) * (
-        _LEFT_BY_ROUNDING * working.unit_roundoff / max(typical, 1.0)
-    )
+    size = np.where(np.isfinite(size), size, 0.0)
+    largest = float(np.max(size, initial=0.0))
+    size = np.where(_TERMS * size >= largest, largest, size)
+    left = size * (_LEFT_BY_ROUNDING * working.unit_roundoff / max(typical, 1.0))
     return left, left / FIRST_STEP[working.name]
 
 

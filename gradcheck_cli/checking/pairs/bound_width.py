@@ -7,7 +7,8 @@ column whose slopes are of the pair's own order of magnitude. Otherwise the whol
 for that input, could be anything.
 
 A row that is zero by nature (the sum of a softmax) leaves only rounding of its value in its gradient and its
-differences. It counts as tested: its bound is as narrow as rounding.
+differences; a value far below the output's largest is rounded by itself. It counts as tested: its bound is as
+narrow as rounding.
 """
 
 from __future__ import annotations
