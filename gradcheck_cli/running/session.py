@@ -121,7 +121,7 @@ def _is_empty(findings: Findings) -> bool:
 
 def _source(case: Case) -> str:
     """Return where the case's gradient is written; empty if that isn't known."""
-    from gradcheck_cli.tensorflow_backend.registry.case_source import source_of
+    from gradcheck_cli.tensorflow_backend.registry.gradient_place import source_of
 
     with contextlib.suppress(Exception):  # the user's modules may raise any exception for an attribute
         return source_of(case)
