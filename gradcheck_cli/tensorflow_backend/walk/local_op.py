@@ -89,7 +89,7 @@ class LocalOperation:
 
     def rounded_sizes(self, input_index: int) -> list[Array]:
         """Return the outputs' own size: it is a single op."""
-        del input_index  # each input moves them
+        del input_index  # the same for each input
         return [np.abs(value) for value in self.base_values]
 
     @cached_property
@@ -147,8 +147,8 @@ class LocalOperation:
             if count == 1:
                 return [np.full((1, *info.shape), np.nan) for info in self.outputs]
             halves = [
-                self.evaluate({input_index: part_of(rows, part) for input_index, rows in batch.items()})
-                for part in (slice(0, count // 2), slice(count // 2, count))
+                self.evaluate({input_index: part_of(rows, half) for input_index, rows in batch.items()})
+                for half in (slice(0, count // 2), slice(count // 2, count))
             ]
             return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
 
@@ -239,7 +239,7 @@ class LocalOperation:
     @cached_property
     def _places(self) -> list[int]:
         """Where each moving tensor is in `_always`."""
-        places = {id(tensor): place for place, tensor in enumerate(self._always)}
+        places = {id(tensor): index for index, tensor in enumerate(self._always)}
         return [places[id(tensor)] for tensor in self._fed]
 
     @cached_property
@@ -253,7 +253,7 @@ class LocalOperation:
         )
 
     def _batched(self, upstreams: Sequence[Any], results: Sequence[Any]) -> Batched:
-        """Batch a part of the graph as a function of what is always fed, of upstreams, and of held stops."""
+        """Batch a part of the graph as a function of what is always fed, upstreams, and held stops."""
         walk, source = self.walk, self.walk.source
         known_ids = {id(tensor) for tensor in self._always}
         stops = [tensor for tensor in walk.held.stops if id(tensor) not in known_ids]
@@ -270,7 +270,7 @@ class LocalOperation:
         kinds = [dtype for dtype, _ in source.at.arguments]
         kinds += [walk.dtype_of(tensor).name for tensor in (*walk.held.draws, *extra)]
         return Batched(
-            walk.part(extra, results),
+            walk.extract(extra, results),
             [(kind, np.shape(value)) for kind, value in zip(kinds, point, strict=True)],
             point,
             [walk.dtype_of(tensor) for tensor in results],
