@@ -278,8 +278,8 @@ def _places(function: Any) -> Iterator[str]:
     while waiting:
         candidate, depth = waiting.pop(0)
         if isinstance(candidate, functools.partial):
-            held = (candidate.func, *candidate.args, *candidate.keywords.values())
-            waiting += [(inner, depth + 1) for inner in held]
+            contents = (candidate.func, *candidate.args, *candidate.keywords.values())
+            waiting += [(inner, depth + 1) for inner in contents]
             continue
         candidate = getattr(candidate, "__func__", candidate)
         if not isinstance(candidate, FunctionType) or candidate.__code__ in codes or depth > _DEEPEST:

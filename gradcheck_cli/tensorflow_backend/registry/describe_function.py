@@ -120,8 +120,8 @@ def _refuse(target: str, value: Any, parameters: Sequence[str]) -> None:
 
 def _call_of(kind: Any) -> Any:
     """Return the method that runs when an object of a class is called; `None` if there is none."""
-    known = {name for owner in inspect.getmro(kind) for name in vars(owner)}
-    return next((getattr(kind, name) for name in ("call", "__call__") if name in known), None)
+    names = {name for owner in inspect.getmro(kind) for name in vars(owner)}
+    return next((getattr(kind, name) for name in ("call", "__call__") if name in names), None)
 
 
 def _build_arguments(value: Any) -> dict[str, Any]:
