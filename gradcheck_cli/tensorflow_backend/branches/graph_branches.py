@@ -181,7 +181,7 @@ class Watched:
             return math.abs(own[0]) - 0.5 if side == 0 else 0.5 - math.abs(own[0])
         return self.kind.margins(own, math)[side]
 
-    def taken(self, values: Mapping[int, Array]) -> list[Array]:
+    def sides_taken(self, values: Mapping[int, Array]) -> list[Array]:
         """Return for each side the points at which some element takes it, (B,) of booleans each.
 
         Args:
@@ -195,7 +195,7 @@ class Watched:
         """Return how far points are on one side, by their furthest element, (B,); -inf for NaN.
 
         Args:
-            values: as for `taken`.
+            values: as for `sides_taken`.
             side: its index.
         """
         with np.errstate(invalid="ignore"):

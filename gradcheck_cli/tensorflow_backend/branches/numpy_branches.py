@@ -83,11 +83,13 @@ def _trace_frame(frame: Any, arcs: Arcs, margins: Margins | None) -> Any:
         if event == "line":
             arcs.add((file, last, frame.f_lineno))
             last = frame.f_lineno
-            for told in conditions.get(last, ()):
-                if told.is_value:
-                    _note_truths(arcs, (file, last, told.column), told.condition, frame)
+            for line_condition in conditions.get(last, ()):
+                if line_condition.is_value:
+                    _note_truths(arcs, (file, last, line_condition.column), line_condition.condition, frame)
                 if margins is not None:
-                    _note_margins(margins, (file, last, told.column), told.condition, frame)
+                    _note_margins(
+                        margins, (file, last, line_condition.column), line_condition.condition, frame
+                    )
         elif event == "return":
             arcs.add((file, last, 0))
         return note
@@ -192,7 +194,7 @@ def python_branches(arcs: Arcs) -> list[PythonBranch]:
         except (OSError, SyntaxError, ValueError):
             continue
         of_file = [_branch_at(node, test, file) for node, test in _conditions_that_ran(tree, lines)]
-        branches += [branch for branch in of_file if branch.body or any(branch.taken(arcs))]
+        branches += [branch for branch in of_file if branch.body or any(branch.sides_taken(arcs))]
     return branches
 
 
@@ -221,7 +223,7 @@ class PythonBranch:
         """Its file, first line and column."""
         return self.file, self.first, self.column
 
-    def taken(self, arcs: Arcs) -> tuple[bool, bool]:
+    def sides_taken(self, arcs: Arcs) -> tuple[bool, bool]:
         """Return whether it was true, and whether it was false, by what came after it."""
         if not self.body:
             true, false = ((self.file, self.first, _side_of_value(self.column, side)) for side in range(2))

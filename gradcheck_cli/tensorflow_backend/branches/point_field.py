@@ -175,12 +175,12 @@ class PointField:
         values = dict(zip(map(id, fetches), fetched, strict=True))
         taken = np.zeros((len(seeds), len(self.sides)), bool)
         for watched in self.watched:
-            for side, is_taken in zip(watched.branch.sides, watched.taken(values), strict=True):
+            for side, is_taken in zip(watched.branch.sides, watched.sides_taken(values), strict=True):
                 taken[:, self._side_index[watched.key, side]] |= is_taken
         for row, (arcs, _) in enumerate(python):
             for python_branch in self.python:
                 branch = python_branch.branch
-                for side, is_true in zip(branch.sides, python_branch.taken(arcs), strict=True):
+                for side, is_true in zip(branch.sides, python_branch.sides_taken(arcs), strict=True):
                     taken[row, self._side_index[branch.key, side]] |= is_true
         count = len(self._op.outputs)
         outputs = [values[id(tensor)] for tensor in trace.results[:count]]

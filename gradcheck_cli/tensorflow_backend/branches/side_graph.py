@@ -73,8 +73,8 @@ class InBody:
         """The tensors that show its sides."""
         return (self.tensor,)
 
-    def taken(self, values: Mapping[int, Array]) -> list[Array]:
-        """Return for each side the points at which an element takes it in some round; see `Watched.taken`."""
+    def sides_taken(self, values: Mapping[int, Array]) -> list[Array]:
+        """Return for each side the points at which an element takes it in some round; see `Watched`."""
         return [values[id(self.tensor)][:, self._position(side)] > 0 for side in range(self._count)]
 
     def margin(self, values: Mapping[int, Array], side: int) -> Array:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Limits of calls: of a shape function, which takes a millisecond, and of a kernel, which takes a few.
 _MOST_BUILT = 600
 _MOST_RUN = 60
-_MOST_FOUND = 3
+_MOST_ANSWERS = 3
 _MOST_COST = 12
 _NO_KERNEL = ("No OpKernel was registered", "Could not find device")
 
@@ -68,29 +68,29 @@ class Question:
         """
         answer_count = 0
         for cost in range(_MOST_COST):
-            for choice_indices in self._within((), cost):
+            for choice_indices in self._continue((), cost):
                 if self._runs(choice_indices):
                     answer_count += 1
-                    yield tuple(self._says(choice_indices))
-                if answer_count == _MOST_FOUND or self._is_spent():
+                    yield tuple(self._choices_at(choice_indices))
+                if answer_count == _MOST_ANSWERS or self._is_spent():
                     return
 
     def _is_spent(self) -> bool:
         return not self.has_kernel or self.built >= _MOST_BUILT or self.run >= _MOST_RUN
 
-    def _within(self, chosen: tuple[int, ...], cost: int) -> Iterator[tuple[int, ...]]:
+    def _continue(self, chosen: tuple[int, ...], cost: int) -> Iterator[tuple[int, ...]]:
         """Yield the continuations of these choices that pass over `cost` likelier choices that fit, too."""
         if len(chosen) == len(self.choices):
             if cost == 0 and (chosen or self._fits(chosen)):
                 yield chosen
             return
         for passed in range(cost + 1):
-            choice_index = self._fitting(chosen, passed)
+            choice_index = self._find_fitting(chosen, passed)
             if choice_index is None:
                 return
-            yield from self._within((*chosen, choice_index), cost - passed)
+            yield from self._continue((*chosen, choice_index), cost - passed)
 
-    def _fitting(self, chosen: tuple[int, ...], rank: int) -> int | None:
+    def _find_fitting(self, chosen: tuple[int, ...], rank: int) -> int | None:
         """Return the choice of this rank, from 0, among those that fit after these; `None` if none."""
         fitting_indices = self.fitting.setdefault(chosen, [])
         next_index = self.asked.get(chosen, 0)
@@ -105,7 +105,7 @@ class Question:
         self.asked[chosen] = next_index
         return fitting_indices[rank] if rank < len(fitting_indices) else None
 
-    def _says(self, choice_indices: Sequence[int]) -> list[Says]:
+    def _choices_at(self, choice_indices: Sequence[int]) -> list[Says]:
         return [choices[index] for choices, index in zip(self.choices, choice_indices, strict=False)]
 
     def _fits(self, choice_indices: Sequence[int]) -> bool:
@@ -130,7 +130,7 @@ class Question:
     def _runs(self, choice_indices: Sequence[int]) -> bool:
         """Whether the kernel accepts these inputs and returns something."""
         self.run += 1
-        if not self.may_try(f"{self.op_type} {dict(self.attrs)} {self._says(choice_indices)}"):
+        if not self.may_try(f"{self.op_type} {dict(self.attrs)} {self._choices_at(choice_indices)}"):
             self.why_not = "its kernel ends the process on some inputs"
             return False
         random = np.random.default_rng(0)
@@ -138,7 +138,7 @@ class Question:
         self.graph, self.tensors = tf.Graph(), {}  # without the ops of earlier questions
         try:
             placeholders, results = self._create(choice_indices)
-            feed = {tensor: self._drawn(says, random) for tensor, says in placeholders}
+            feed = {tensor: self._draw(says, random) for tensor, says in placeholders}
             fetched = [tensor if _is_readable(tensor) else tensor.op for tensor in results]
             with tf.compat.v1.Session(graph=self.graph) as session:
                 values = session.run(fetched, feed)
@@ -192,7 +192,7 @@ class Question:
                 self.tensors[key] = tf.compat.v1.placeholder(dtype, says["shape"] if is_known else None)
         return self.tensors[key]
 
-    def _drawn(self, says: Mapping[str, Any], random: np.random.Generator) -> Any:
+    def _draw(self, says: Mapping[str, Any], random: np.random.Generator) -> Any:
         shape, dtype = says["shape"], np.dtype(tf.as_dtype(says.get("dtype", "float64")).as_numpy_dtype)
         if "uniform" in says:
             return random.uniform(says["uniform"]["low"], says["uniform"]["high"], shape).astype(dtype)

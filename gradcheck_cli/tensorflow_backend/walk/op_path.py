@@ -149,18 +149,14 @@ class WalkedPath:
         )
         terms = [
             (
+                [(step.op.outputs[index], flow) for index, flow in op_pass.upstreams if flow is not None],
                 [
-                    (self.steps[op_index].op.outputs[index], flow)
-                    for index, flow in op_pass.upstreams
-                    if flow is not None
-                ],
-                [
-                    (self.steps[op_index].op.inputs[index + self.steps[op_index].results], flow)
+                    (step.op.inputs[index + step.results], flow)
                     for index, flow in op_pass.gradients
                     if flow is not None
                 ],
             )
-            for op_index, op_pass in enumerate(op_passes)
+            for step, op_pass in zip(self.steps, op_passes, strict=True)
         ]
         return WalkedProbe(self.walk, upstream, directions, float(slope), terms)
 
