@@ -228,7 +228,7 @@ def _chooser(opener: GraphOpener, sides: Sides, findings: Findings) -> PointChoo
     chooser = PointChooser(sides.field, opener.case, wanted, as_stated=stated, most=most)
     samples = candidates.numbers(as_stated=stated)[:_DRAWN]
     if wanted.any() and most > len(samples):
-        chooser.among(
+        chooser.look_around(
             first.traced.at.stacked(samples),
             min(_CANDIDATES if most > _CANDIDATES * 4 else _CANDIDATES // 2, most),
         )

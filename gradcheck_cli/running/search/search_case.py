@@ -236,7 +236,7 @@ class CaseSearch:
         most = max(1, self.pace.batch(most))
         chooser = PointChooser(self.sides.field, self.opener.case, wanted, as_stated=self.stated, most=most)
         chooser.generator = self.generator
-        chooser.among(self._drawn(number), min(_PYTHON if self.sides.field.python else _BATCH, most))
+        chooser.look_around(self._drawn(number), min(_PYTHON if self.sides.field.python else _BATCH, most))
         self.points += most - chooser.left
         return chooser
 

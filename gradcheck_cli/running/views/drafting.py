@@ -136,7 +136,7 @@ def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted
     from gradcheck_cli.tensorflow_backend.registry.describe_op_type import describe_op_type
 
     drafts = describe_op_type(op_type, may_try)
-    found = _first_decided(_kinds_of(drafts.found), may_try)
+    found = _first_decided(_kinds_of(drafts.accepted), may_try)
     return _explain_in_draft(found or Drafted(drafts.first, None, drafts.why_not))
 
 

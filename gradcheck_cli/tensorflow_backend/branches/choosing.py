@@ -72,7 +72,7 @@ class PointChooser:
         self._typical = np.ones(len(wanted))
         self._starts: tuple[Points, Looked] | None = None
 
-    def among(self, drawn: Points, count: int) -> None:
+    def look_around(self, drawn: Points, count: int) -> None:
         """Look at drawn points, and at others that are made from them.
 
         Args:

@@ -32,12 +32,12 @@ class OpDrafts:
 
     Attributes:
         first: the draft to write if there are no others.
-        found: drafts that its kernel accepts, the likeliest first; each is searched for when it is requested.
+        accepted: drafts that its kernel accepts, the likeliest first; each is searched for on request.
         why_not: why there are none, once that is known.
     """
 
     first: Draft
-    found: Iterator[Draft] = field(default_factory=lambda: iter(()))
+    accepted: Iterator[Draft] = field(default_factory=lambda: iter(()))
     why_not: str = ""
 
 
@@ -57,7 +57,7 @@ def describe_op_type(op_type: str, may_try: Callable[[str], bool] = lambda _call
     first = _draft(definition, _settings(definition)[0])
     drafts = OpDrafts(first, why_not=_reason_unguessable(definition))
     if not drafts.why_not:
-        drafts.found = _accepted_drafts(definition, drafts, may_try)
+        drafts.accepted = _accepted_drafts(definition, drafts, may_try)
     return drafts
 
 
