@@ -281,15 +281,15 @@ class _Finder:
                 continue
             if not body.name:
                 self.part = "forward" if op in self.forward_ops else "gradient"
-            watched = self._watched(op, moved)
+            watched = self._watch(op, moved)
             if watched is not None:
                 body.watched.append(watched)
                 self.count += 1
-            bodies = [self._body(op, index, moved) for index in range(len(bodies_of(op)))]
+            bodies = [self._make_body(op, index, moved) for index in range(len(bodies_of(op)))]
             if any(inner.inside for inner in bodies):
                 body.calls[op.name] = bodies
 
-    def _body(self, op: Any, index: int, moved: Collection[int]) -> Body:
+    def _make_body(self, op: Any, index: int, moved: Collection[int]) -> Body:
         name, graph = bodies_of(op)[index]
         arguments = body_arguments(op)
         is_loop = op.type in LOOPS
@@ -305,8 +305,8 @@ class _Finder:
         self.fill(body, starts, graph.outputs)
         return body
 
-    def _watched(self, op: Any, moved: Collection[int]) -> Watched | None:
-        kind = self._saturating(op) or _lookup_kind(op, moved) or _kind_of(op)
+    def _watch(self, op: Any, moved: Collection[int]) -> Watched | None:
+        kind = self._saturating_kind(op) or _lookup_kind(op, moved) or _kind_of(op)
         place = "" if kind is None else place_of_branch(op)
         if kind is None or not place:
             return None
@@ -324,7 +324,7 @@ class _Finder:
             return None  # `reduce_logsumexp` has it: no finite values take its other side
         return Watched(branch, kind, tensors, condition, Outer.all_of(op))
 
-    def _saturating(self, op: Any) -> Kind | None:
+    def _saturating_kind(self, op: Any) -> Kind | None:
         """Return how a function saturates, if a hand-written gradient calls it or reads its values.
 
         Those that TensorFlow's own kernel differentiates don't count: a gradient may run the forward again.

@@ -94,7 +94,7 @@ def _reason_unguessable(definition: Any) -> str:
     if handles:
         return (
             f"input {handles[0]} takes a handle to an object, which no input of a spec can be: "
-            f"{_write_a_function(definition)}"
+            f"{_advise_function(definition)}"
         )
     functions = [
         attr.name for attr in definition.attr if "func" in attr.type and not attr.HasField("default_value")
@@ -102,12 +102,12 @@ def _reason_unguessable(definition: Any) -> str:
     if functions:
         return (
             f"attr {functions[0]} takes a function, which no attr of a spec can be: "
-            f"{_write_a_function(definition)}"
+            f"{_advise_function(definition)}"
         )
     if definition.output_arg and all(_is_handle(argument) for argument in definition.output_arg):
         return (
             f"output {definition.output_arg[0].name} is a handle to an object, not numbers: "
-            f"{_write_a_function(definition)}"
+            f"{_advise_function(definition)}"
         )
     return ""
 
@@ -117,7 +117,7 @@ def _is_handle(argument: Any) -> bool:
     return argument.is_ref or argument.type in kinds or argument.name == "handle"
 
 
-def _write_a_function(definition: Any) -> str:
+def _advise_function(definition: Any) -> str:
     return (
         f"write a function of tensors that makes it, calls tf.raw_ops.{definition.name} and returns tensors, "
         f"and name that: 'forward: MODULE:FUNCTION' in place of op_type, with 'covers: [{definition.name}]'."
@@ -126,7 +126,7 @@ def _write_a_function(definition: Any) -> str:
 
 def _settings(definition: Any) -> list[dict[str, Any]]:
     """Return combinations of attrs, including dtypes of inputs, under the names of their attrs."""
-    inferred = _inferred(definition)
+    inferred = _inferred_attrs(definition)
     names, choices = [], []
     for attr in definition.attr:
         has_default = attr.HasField("default_value")
@@ -154,7 +154,7 @@ def _settings(definition: Any) -> list[dict[str, Any]]:
     return combinations[:_MOST_SETTINGS]
 
 
-def _inferred(definition: Any) -> set[str]:
+def _inferred_attrs(definition: Any) -> set[str]:
     """Return the attrs that follow from the inputs."""
     return {
         name
@@ -165,7 +165,7 @@ def _inferred(definition: Any) -> set[str]:
 
 def _draft(definition: Any, settings: dict[str, Any]) -> Draft:
     """Return the draft with these attrs; its inputs have no shapes yet."""
-    inferred = _inferred(definition)
+    inferred = _inferred_attrs(definition)
     kinds = {attr.name: attr for attr in definition.attr}
     defaults = {
         attr.name: _plain_default(attr.default_value)
