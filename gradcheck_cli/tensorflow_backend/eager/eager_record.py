@@ -88,10 +88,10 @@ class Record:
                 steps.append(step)
         return steps
 
-    def leads_to(self, tensor: Any, output: Any, held: Iterable[int], *, stops: bool = False) -> bool:
+    def leads_to(self, tensor: Any, output: Any, held_ids: Iterable[int], *, stops: bool = False) -> bool:
         """Whether a tensor moves an output through floating tensors; see `path.leads_to`."""
         flat = graph_path.FLAT - {STOP} if stops else graph_path.FLAT
-        reached, closed = {identity(tensor)}, set(held)
+        reached, closed = {identity(tensor)}, set(held_ids)
         for step in self.steps:
             if step.op_type not in flat and reached.intersection(step.inputs):
                 reached |= {

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 
-# They concern the forward, or each trace, which the first order has already checked.
+# These checks concern the forward, or each trace: the first order has already run them.
 _CHECKS_OFF = frozenset(name for name, check in CHECKS.items() if not check.is_of_vjp)
 
 
@@ -63,8 +63,8 @@ class Vjp:
             names=[],  # the names of the forward's outputs are known
         )
         forward = forward_binder.reference() if surrogate else forward_binder.forward()
-        # Which stops the forward holds is decided by its own backward pass, from which the gradients come.
-        met: list[Any] = []
+        # The forward's own backward pass, which makes the gradients, decides which stops can be held.
+        forward_outputs: list[Any] = []
 
         def call(*tensors: Any) -> list[Any]:
             arguments, upstreams = tensors[: self.count], tensors[self.count :]
@@ -74,7 +74,7 @@ class Vjp:
             ]
             chosen_sources = [sources[input_index] for input_index in input_indices]
             pull = _pull_eagerly if tf.executing_eagerly() else _pull
-            gradients_found = []
+            all_gradients = []
             flows = dict(zip(self.connected, upstreams, strict=True))
             outputs, rows = pull(forward, arguments, chosen_sources, flows)
             for (output, connected), row in zip(self.connected.items(), rows, strict=True):
@@ -84,7 +84,7 @@ class Vjp:
                         for source, gradient in zip(chosen_sources, row, strict=True)
                     ]
                     by_input = dict(zip(input_indices, filled, strict=True))
-                    gradients_found += [
+                    all_gradients += [
                         dense(by_input[input_index], sources[input_index]) for input_index in connected
                     ]
                     continue
@@ -99,11 +99,11 @@ class Vjp:
                         f"the gradient of {self.outputs[output].name} is None for other inputs each time: "
                         "its second order can't be taken.",
                     )
-                gradients_found += list(gradients.values())
-            met[:] = outputs
-            return gradients_found
+                all_gradients += list(gradients.values())
+            forward_outputs[:] = outputs
+            return all_gradients
 
-        return Bound(call, met=lambda: met)
+        return Bound(call, backprop_starts=lambda: forward_outputs)
 
 
 def bind(binder: Binder, vjp: Vjp | None, variables: Sequence[Any], *, surrogate: bool = False) -> Bound:
@@ -154,8 +154,8 @@ def case_of_vjp(case: Case, op: Operation, reference: Any = None) -> tuple[Case,
 
     Args:
         case: the case to differentiate.
-        op: the op that was opened for it; shows which gradients there are.
-        reference: the case's reference, opened; `None` where it has none.
+        op: the opened op, which shows which gradients there are.
+        reference: the case's opened reference; `None` where it has none.
     """
     differentiable = [input_index for input_index, info in enumerate(op.inputs) if info.is_differentiable]
     connected = {
@@ -167,8 +167,8 @@ def case_of_vjp(case: Case, op: Operation, reference: Any = None) -> tuple[Case,
     count = sum(not tensor.is_variable for tensor in case.tensors)
     vjp = Vjp(case, tuple(op.outputs), connected, count)
     if reference is not None and _calls_numpy(reference):
-        # TensorFlow has no gradient for it. The gradient is then compared with its own differences: the first
-        # order has shown that it is the reference's.
+        # TensorFlow has no gradient for it. The vjp is then compared with differences of the gradient itself:
+        # the first order has shown that this is the reference's.
         case = replace(case, reference=None)
     return second_order_case(case, op.outputs, connected), vjp
 

@@ -109,7 +109,7 @@ class Walk:
         if self.source.narrow is None:
             return low_precision.dtypes_on_path(self.function.graph, inputs, outputs)
         twin = self._twin()
-        kept = twin.kept_between(twin.tensors(inputs), twin.tensors(outputs))
+        kept = twin.narrow_ops_between(twin.tensors(inputs), twin.tensors(outputs))
         return sorted({dtype for op in kept for dtype in op.dtypes})
 
     @property
