@@ -352,7 +352,7 @@ class CalledCase:
     @cached_property
     def base(self) -> list[Any]:
         """The outputs of the call at the base point, as tensors."""
-        with self.state.seeded_at_first_use(self.case.seed):
+        with self.state.seed_at_first_use(self.case.seed):
             outputs = self._call_forward(lambda *tensors: self.call.call_at_base(tensors))
         output_dtypes = [value.dtype for value in outputs]
         names = declared_outputs.names(self.case, len(output_dtypes), self._names)

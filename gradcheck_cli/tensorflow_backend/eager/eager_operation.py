@@ -275,7 +275,7 @@ class EagerOperation:
         """Whether the gradient consists only of TensorFlow's own gradients, of several ops."""
         call, start = self.called.call, self.called.input_tensors[input_index]
         has_own = not call.is_plain or self.called.case.gradient is not None
-        return not has_own and len(call.record.between([start], [self.called.base[output]])) > 1
+        return not has_own and len(call.record.steps_between([start], [self.called.base[output]])) > 1
 
     def leads_to(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through floating tensors, by what ran at the base point."""

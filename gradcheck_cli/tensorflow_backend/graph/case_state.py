@@ -61,6 +61,6 @@ class CaseState:
         """Return the batched traces of a function, which serve every sample point."""
         return self.batches.setdefault(id(function), (function, Batches()))[1]
 
-    def seeded_at_first_use(self, seed: int) -> contextlib.AbstractContextManager[None]:
+    def seed_at_first_use(self, seed: int) -> contextlib.AbstractContextManager[None]:
         """Seed the global generators when the forward is called for the first time: it may build layers."""
         return contextlib.nullcontext() if self.draws else seed_globals(seed)

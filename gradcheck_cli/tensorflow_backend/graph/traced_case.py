@@ -266,7 +266,7 @@ class TracedCase:
             # Values that are held in bodies belong to one point.
             if trace.held.body_holds is None or self.graphs.sample == self.sample:
                 return trace
-        with self.state.seeded_at_first_use(self.case.seed):
+        with self.state.seed_at_first_use(self.case.seed):
             return self._trace_forward()
 
     def _trace_forward(self) -> ForwardTrace:

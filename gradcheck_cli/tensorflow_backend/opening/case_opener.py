@@ -85,9 +85,8 @@ class CaseOpener(Generic[Op]):
         if not is_walked:
             return None
         sources, count = [input_index], op.traced.at.count
-        if (
-            input_index >= count
-        ):  # a variable: no path starts there, so its gradients must be on those of inputs
+        if input_index >= count:
+            # A path isn't walked from a variable: its gradients must be on the paths from the other inputs.
             sources = [index for index in range(count) if op.is_connected(output, index)]
             sites: dict[int, set[object]] = {index: set() for index in range(len(op.inputs))}
             for site, of_output, of_input in op.traced.vjp_trace.sites:

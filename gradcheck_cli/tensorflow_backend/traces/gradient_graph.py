@@ -97,7 +97,7 @@ class GradientGraph:
             return self._body_holds.trace_with_holds()
         return private_graphs.inline_functions() if self.inlined else contextlib.nullcontext()
 
-    def held(self, stops: Sequence[Any] = ()) -> frozen.Held:
+    def find_held(self, stops: Sequence[Any] = ()) -> frozen.Held:
         """Return what the trace holds; a `stop_gradient` needn't be held where the inputs don't move."""
         body_holds = self._body_holds if self._body_holds is not None and self._body_holds.ops else None
         return frozen.Held(stops=tuple(stops), draws=tuple(self.draws), body_holds=body_holds)

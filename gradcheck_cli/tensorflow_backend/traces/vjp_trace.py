@@ -199,7 +199,7 @@ class _BackwardPasses:
             joint_outputs=tuple(self.sources),
             dtype_faults=self._form_faults(by_input),
             random_types=tuple(graph_path.stateful_types(whole.graph, everything, graph.draws)),
-            held=graph.held(),
+            held=graph.find_held(),
             gradients_seen=dict(self.seen),
             sites=frozenset(sites),
             unrestored=tuple(

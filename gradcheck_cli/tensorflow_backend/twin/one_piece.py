@@ -30,17 +30,17 @@ class _Nodes:
         self.node = node
         self.inputs = [name for name in node.input if not name.startswith("^")]
         self.control_inputs = [name for name in node.input if name.startswith("^")]
-        self.made: list[Any] = []
+        self.new_nodes: list[Any] = []
         self.sides: list[tuple[str, str]] = []
 
     def add(self, op: str, *inputs: str, name: str = "", **attrs: Any) -> str:
         """Add a node, and return the name of its output."""
-        new_node = node_def_pb2.NodeDef(name=name or f"{self.node.name}_piece{len(self.made)}", op=op)
+        new_node = node_def_pb2.NodeDef(name=name or f"{self.node.name}_piece{len(self.new_nodes)}", op=op)
         new_node.device = self.node.device
         new_node.input.extend([*inputs, *self.control_inputs])
         for key, value in attrs.items():
             new_node.attr[key].CopyFrom(value)
-        self.made.append(new_node)
+        self.new_nodes.append(new_node)
         return str(new_node.name)
 
     def finish(self, op: str, *inputs: str, **attrs: Any) -> None:
@@ -168,7 +168,7 @@ def hold_sides(graph_def: Any) -> list[tuple[str, str]]:
             continue
         replacement = _Nodes(node)
         rewrite(replacement)
-        nodes += replacement.made
+        nodes += replacement.new_nodes
         sides += [(_tensor_name(side), _tensor_name(to_hold)) for side, to_hold in replacement.sides]
     copies = [node_def_pb2.NodeDef.FromString(node.SerializeToString()) for node in nodes]
     del graph_def.node[:]

@@ -284,7 +284,7 @@ def walk(op: GraphOperation, output: int, input_indices: Sequence[int]) -> Walk:
         graph.outputs[output],
         tuple(backward_pass.gradients),
         tuple(backward_pass.steps),
-        graph.held(backward_pass.stops),
+        graph.find_held(backward_pass.stops),
     )
 
 
