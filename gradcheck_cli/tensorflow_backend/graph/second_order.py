@@ -33,16 +33,16 @@ _CHECKS_OFF = frozenset(name for name, check in CHECKS.items() if not check.is_o
 
 @dataclass(frozen=True)
 class Vjp:
-    """The vjp that a case stands for.
+    """The vjp that a case stands for, of another case's forward.
 
     Attributes:
-        of: the case that is differentiated, variables among its arguments.
-        outputs: its outputs.
+        forward_case: the case that is differentiated, with its variables among the arguments.
+        outputs: that case's outputs.
         connected: for each differentiable output, the indices of the inputs that it has a gradient for.
-        count: how many of its inputs are arguments of the forward; the rest are variables.
+        count: how many of that case's inputs are arguments of the forward; the rest are variables.
     """
 
-    of: Case
+    forward_case: Case
     outputs: tuple[TensorInfo, ...]
     connected: Mapping[int, tuple[int, ...]]
     count: int
@@ -57,7 +57,7 @@ class Vjp:
         """
         forward_binder = replace(
             binder,
-            case=self.of,
+            case=self.forward_case,
             point=[*binder.point[: self.count], *binder.point[self.count + len(self.connected) :]],
             output_shapes=[output.shape for output in self.outputs],
             names=[],  # the names of the forward's outputs are known
@@ -70,7 +70,9 @@ class Vjp:
             arguments, upstreams = tensors[: self.count], tensors[self.count :]
             sources = [*arguments, *variables]
             input_indices = [
-                input_index for input_index, tensor in enumerate(self.of.tensors) if tensor.is_differentiable
+                input_index
+                for input_index, tensor in enumerate(self.forward_case.tensors)
+                if tensor.is_differentiable
             ]
             chosen_sources = [sources[input_index] for input_index in input_indices]
             pull = _pull_eagerly if tf.executing_eagerly() else _pull

@@ -108,7 +108,7 @@ class TracedCase:
 
     @cached_property
     def with_open_stops(self) -> TracedCase:
-        """The same case, traced so that every `stop_gradient` that can be held can be."""
+        """The same case, traced so that as many `stop_gradient`s as possible can be held."""
         if not self.forward.held.can_be_opened:
             return self
         # Any key makes the trace open them: none is held yet.
@@ -186,9 +186,10 @@ class TracedCase:
 
     @property
     def holds_every_stop(self) -> bool:
-        """Whether the spec says so. In a reference every `stop_gradient` is held: its author means it.
+        """Whether the spec holds every `stop_gradient`. A reference does by default: its author means it.
 
-        This decides what the gradient is. For the gradient's own gradient, `checking.stops` decides.
+        This holds for the gradient itself. For the gradient's own gradient, `checking.judging.stop_gradients`
+        decides.
         """
         is_meant = self.case.freeze is True
         if self.opening.is_reference and self.state.vjp is None:
@@ -281,7 +282,7 @@ class TracedCase:
         )
         is_reference = self.opening.is_reference
         bound = bind(binder, self.state.vjp, self.state.variables, surrogate=is_reference)
-        # Never 0, which stands for none. An independent trace must make its own draws.
+        # Never 0, which means no seed. A separate trace at another point must make draws of its own.
         sample = 0 if self.graphs is None else self.sample
         seed = 1 + (self.case.seed * 1_000_003 + sample) % (2**31 - 1)
         stops = self.holds_every_stop or bool(self.stops)

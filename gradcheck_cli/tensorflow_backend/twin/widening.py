@@ -23,8 +23,8 @@ _WIDE: dict[int, int] = {
 }
 # The same for TensorFlow 1's variables: a reference's dtype number is its dtype's plus a hundred.
 _WIDE |= {100 + narrow: 100 + wide for narrow, wide in _WIDE.items()}
-# Ops that depend on a number's bits; ops that read numbers stored elsewhere with their own dtype (text,
-# files, tables, queues); and stateless draws, which would differ.
+# These keep their dtypes: ops that depend on a number's bits; ops that read numbers stored elsewhere with
+# their own dtype (text, files, tables, queues); and stateless draws, which would differ.
 _KEEP = re.compile(
     r"Bitcast|NextAfter|Decode\w+|Parse\w+|StringToNumber|Restore\w*|EagerPyFunc|(Quantiz|Dequantiz)\w*"
     r"|Stateless(Multinomial|Parameterized|Random|Truncated)\w*|Lookup\w+|Mutable\w+|\w*HashTable\w*"
@@ -132,7 +132,7 @@ class Widening:
     replaced: Mapping[str, Callable[..., Any]]
     narrow_ops: list[NarrowOp] = field(default_factory=list)
     has_rounded_arrays: bool = False
-    _moved: dict[str, str] = field(default_factory=dict)
+    _cast_names: dict[str, str] = field(default_factory=dict)
     _calls: dict[str, tuple[str, Any]] = field(default_factory=dict)  # by token: the new one, its function
     _suffix: str = field(default_factory=lambda: f"_float64_{next(_NUMBERS)}")
 
@@ -142,7 +142,7 @@ class Widening:
         names = [function.signature.name for function in library.function]
         self._names = {name: name + self._suffix for name in names}
         nodes = [node for node in self.graph_def.node if node.name not in self.left_out]
-        made, self._moved = self._widen(nodes, "")
+        made, self._cast_names = self._widen(nodes, "")
         del self.graph_def.node[:]
         self.graph_def.node.extend([*nodes, *made])
         for function in library.function:
@@ -158,7 +158,7 @@ class Widening:
 
     def replacement_of(self, tensor: str) -> str:
         """Return the name of the tensor that replaces a traced one: its own, or that of the cast after it."""
-        return self._moved.get(tensor, tensor)
+        return self._cast_names.get(tensor, tensor)
 
     def _widen_function(self, function: Any) -> None:
         signature = function.signature
@@ -172,16 +172,16 @@ class Widening:
             for attr in attrs.values():
                 self._widen_attr(attr)
         nodes = list(function.node_def)
-        made, moved = self._widen(nodes, signature.name)
+        made, cast_names = self._widen(nodes, signature.name)
         function.node_def.extend(made)
         for name, tensor in function.ret.items():
-            function.ret[name] = moved.get(tensor, tensor)
+            function.ret[name] = cast_names.get(tensor, tensor)
 
     def _widen(self, nodes: Sequence[Any], function: str) -> tuple[list[Any], dict[str, str]]:
         """Widen nodes; return the casts to add, and the names of the tensors that these replace."""
         before: list[Any] = []
         after: list[Any] = []
-        moved: dict[str, str] = {}
+        cast_names: dict[str, str] = {}
         for node in nodes:
             casts = self._widen_node(node, function)
             for index, (name, inside, outside) in casts.inputs.items():
@@ -190,15 +190,15 @@ class Widening:
                 before.append(cast)
             for index, (name, inside, outside) in casts.outputs.items():
                 cast = _cast(f"{node.name}_out{index}{self._suffix}", name, inside, outside)
-                moved[name] = _cast_output(cast.name, function)
+                cast_names[name] = _cast_output(cast.name, function)
                 if name.endswith(":0") and not function:
-                    moved[name.removesuffix(":0")] = moved[name]
+                    cast_names[name.removesuffix(":0")] = cast_names[name]
                 after.append(cast)
         for node in (*nodes, *before):
             for index, name in enumerate(node.input):
-                if name in moved:
-                    node.input[index] = moved[name]
-        return [*before, *after], moved
+                if name in cast_names:
+                    node.input[index] = cast_names[name]
+        return [*before, *after], cast_names
 
     def _widen_node(self, node: Any, function: str) -> _Casts:
         node.ClearField("experimental_type")
