@@ -135,8 +135,8 @@ class EagerCall:
             return list(self.function(*inputs))
 
         # In a function that is already traced, the order of variables is fixed.
-        opened = private_eager.run_functions_eagerly() if self.reverse else contextlib.nullcontext()
-        with self._restore_at_end(), self._order_variables(), opened:
+        op_by_op = private_eager.run_functions_eagerly() if self.reverse else contextlib.nullcontext()
+        with self._restore_at_end(), self._order_variables(), op_by_op:
             yield call
 
     def restore(self) -> None:

@@ -29,8 +29,8 @@ _AGREEMENT = {"float32": 1e-3, "complex64": 1e-3, "float16": 0.1, "bfloat16": 0.
 def float64_twin(op: GraphOperation) -> GraphOperation | None:
     """Return the float64 twin of an opened op; `None` where all is float64 already, or there is no twin.
 
-    There is none if its values differ from those of the declared dtype, which overflows, say. The op's
-    `no_twin` says why.
+    There is none if its values differ from those of the declared dtype, for example where that overflows. The
+    op's `no_twin` says why.
     """
     if not op.low_precision:
         return None
