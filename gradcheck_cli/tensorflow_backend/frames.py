@@ -65,9 +65,8 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
     for frame in traceback.extract_tb(error.__traceback__):
         if is_users(frame.filename):
             lines += _frame_lines(frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip())
-        elif (
-            not autograph_frames and _GENERATED in frame.filename
-        ):  # AutoGraph keeps no map for other exceptions
+        elif not autograph_frames and _GENERATED in frame.filename:
+            # For some exceptions AutoGraph keeps no map.
             place = private_gradients.source_place(frame.filename, frame.lineno or 0)
             if place is not None and is_users(place[0]):
                 code = linecache.getline(*place).strip()

@@ -99,9 +99,8 @@ def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameter_names = [name for name, parameter in parameters.items() if parameter.kind is either]
     argument_names = [argument.name for argument in case.arguments if not _is_variable(argument)]
-    names = [
-        name for name in argument_names if name not in _keyword_names(function, argument_names, case.attrs)
-    ]
+    keyword_names = _keyword_names(function, argument_names, case.attrs)
+    names = [name for name in argument_names if name not in keyword_names]
     if set(names) <= set(parameter_names) and names != [name for name in parameter_names if name in names]:
         order = ", ".join(name for name in parameter_names if name in names)
         raise CaseFailedError(
@@ -131,13 +130,8 @@ def takes_build_alone(function: Callable[..., Any], case: Case) -> bool:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return False
-    required = [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is parameter.empty and parameter.kind in _POSITIONAL
-    ]
-    remaining = [parameter for parameter in parameters if parameter.name not in (case.build or {})]
-    return case.build is not None and set(required) <= set(case.build) and not remaining
+    build = case.build
+    return build is not None and all(parameter.name in build for parameter in parameters)
 
 
 def _is_variable(argument: Argument) -> bool:

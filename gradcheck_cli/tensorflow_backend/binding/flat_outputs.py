@@ -1,4 +1,4 @@
-"""Splits what a forward returns into flat tensors, each spec_names by its path in the structure.
+"""Splits what a forward returns into flat tensors, each named by its path in the structure.
 
 The order is TensorFlow's own (tf.nest): a dict's keys are sorted, everything else stays in order. If a spec
 names the keys or fields of what is returned, the spec's order and names are used.
@@ -137,9 +137,8 @@ def _field_names(value: Any) -> list[str] | None:
     elif isinstance(value, tuple):  # a named tuple
         fields = list(value._fields)  # type: ignore[attr-defined]
     elif isinstance(value, tf.experimental.ExtensionType):
-        fields = [
-            name for name in vars(value) if not name.startswith("_tf_")
-        ]  # the prefix of TensorFlow's own attributes
+        # TensorFlow's own attributes have this prefix.
+        fields = [name for name in vars(value) if not name.startswith("_tf_")]
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [field.name for field in dataclasses.fields(value)]
     elif hasattr(type(value), "__attrs_attrs__"):
@@ -161,7 +160,7 @@ def _keyed_part(key: Any, value: Any) -> _Part:
     return _Part(name, f".{name}", value)
 
 
-# How leaves are spec_names.
+# How leaves are named.
 
 
 def _name_leaves(case: Case, result: Any, role: str) -> list[Leaf]:

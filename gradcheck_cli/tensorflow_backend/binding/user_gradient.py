@@ -155,13 +155,13 @@ def from_numpy(
             for value, tensor in zip(point, op.inputs, strict=True)
         ]
         # An integer output has no upstream; the function still expects an array in its place.
-        upstreams = [
+        all_upstreams = [
             tf.zeros_like(output) if flow is None else flow
             for flow, output in zip(upstream, op.outputs, strict=True)
         ]
         ones = [
             np.ones(shape, tensor.dtype.as_numpy_dtype)
-            for shape, tensor in zip(output_shapes, upstreams, strict=True)
+            for shape, tensor in zip(output_shapes, all_upstreams, strict=True)
         ]
         first_gradients = _as_list(function(*ones, *inputs))
         if len(first_gradients) != len(names):
@@ -181,7 +181,7 @@ def from_numpy(
 
         tensors = tf.compat.v1.py_func(
             body,
-            [*upstreams, *op.inputs],
+            [*all_upstreams, *op.inputs],
             [op.inputs[input_index].dtype for input_index in indices],
             stateful=True,
         )

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 class WideVariables:
     """The double variables that replace a case's narrower ones: one for each, in all of its twins."""
 
-    _by_handle: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # by id; the handle, to keep the id
+    # By id of the handle. The handle itself is here too, so that its id stays in use.
+    _by_handle: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def handle(self, handle: Any, dtype: Any) -> Any:
         """Return the handle of a variable's wide form; a wide variable keeps its own."""
