@@ -25,7 +25,7 @@ from gradcheck_cli.tensorflow_backend.branches.python_conditions import (
     condition_of,
     is_elementwise,
 )
-from gradcheck_cli.tensorflow_backend.frames import is_users, shown
+from gradcheck_cli.tensorflow_backend.frames import display_path, is_users
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -278,5 +278,5 @@ def _branch_at(node: ast.AST, test: ast.expr, file: str) -> PythonBranch:
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
     first, last = test.lineno, test.end_lineno or test.lineno
     body = node.body[0].lineno if isinstance(node, ast.If | ast.While) else 0
-    branch = Branch(text, f"{shown(file)}:{first}", "python", ("true", "false"), ())
+    branch = Branch(text, f"{display_path(file)}:{first}", "python", ("true", "false"), ())
     return PythonBranch(branch, file, first, last, test.col_offset, body)

@@ -109,7 +109,7 @@ class Walk:
         if self.source.narrow is None:
             return low_precision.dtypes_on_path(self.function.graph, inputs, outputs)
         twin = self._make_twin()
-        kept_ops = twin.kept_between(twin.tensors(inputs), twin.tensors(outputs))
+        kept_ops = twin.narrow_ops_between(twin.tensors(inputs), twin.tensors(outputs))
         return sorted({dtype for op in kept_ops for dtype in op.dtypes})
 
     @property
@@ -284,7 +284,7 @@ def walk(op: GraphOperation, output: int, input_indices: Sequence[int]) -> Walk:
         graph.outputs[output],
         tuple(backward_pass.gradients),
         tuple(backward_pass.steps),
-        graph.held(backward_pass.stops),
+        graph.find_held(backward_pass.stops),
     )
 
 

@@ -13,7 +13,7 @@ from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.graph.batching import Batched
 from gradcheck_cli.tensorflow_backend.paths import graph_path
-from gradcheck_cli.tensorflow_backend.stacks import part_of
+from gradcheck_cli.tensorflow_backend.stacks import take_points
 from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 
@@ -147,7 +147,7 @@ class LocalOperation:
             if count == 1:
                 return [np.full((1, *info.shape), np.nan) for info in self.outputs]
             halves = [
-                self.evaluate({input_index: part_of(rows, half) for input_index, rows in batch.items()})
+                self.evaluate({input_index: take_points(rows, half) for input_index, rows in batch.items()})
                 for half in (slice(0, count // 2), slice(count // 2, count))
             ]
             return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
