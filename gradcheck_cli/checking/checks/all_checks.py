@@ -107,8 +107,8 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
 
 def keep_one_each(results: list[CheckResult]) -> list[CheckResult]:
     """Keep one result under each name: the first that didn't pass, else the first."""
-    kept: dict[str, CheckResult] = {}
+    by_name: dict[str, CheckResult] = {}
     for result in results:
-        if result.name not in kept or kept[result.name].status is Status.PASSED:
-            kept[result.name] = result
-    return list(kept.values())
+        if result.name not in by_name or by_name[result.name].status is Status.PASSED:
+            by_name[result.name] = result
+    return list(by_name.values())

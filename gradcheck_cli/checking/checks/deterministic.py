@@ -165,5 +165,5 @@ def check_frozen(view: OpenedView) -> list[CheckResult]:
         return [CheckResult("frozen", Status.INCONCLUSIVE, message)]
     if not op.frozen:
         return []
-    held = ", ".join(f"{count} {name}" for name, count in sorted(op.frozen.items()))
-    return [CheckResult("frozen", Status.PASSED, f"held at the base point's values: {held}.")]
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(op.frozen.items()))
+    return [CheckResult("frozen", Status.PASSED, f"held at the base point's values: {counts}.")]

@@ -28,9 +28,9 @@ _LOSS = (
     "either the upstream isn't used linearly, or the gradient loses digits for upstreams as large (as an "
     "adjoint by scaling and squaring does); divide the upstream by its size, and multiply the gradient by it."
 )
-# Beyond this, an upstream is larger than that of any loss with a loss scale. One that is clipped or replaced
-# is off by far more than this share.
+# No loss sends a larger upstream, even with a loss scale.
 _LOSS_SCALE = 2.0**20
+# A gradient that clips or replaces its upstream is off by far more than this share.
 _SMALL = 1e-3
 # The factors of the first random upstreams when all outputs are pulled back at once.
 _JOINT_SIZES = (1.0, 2.0**10, 2.0**-10)
@@ -42,22 +42,22 @@ def check_linearity(view: UpstreamView) -> list[CheckResult]:
 
 
 def _check_linearity(view: UpstreamView) -> CheckResult:
-    where = " (in float64)" if view.is_formula else ""
+    precision = " (in float64)" if view.is_formula else ""
     lossy = ""
     for pulled in view.pulled:
-        for flow, gradients in zip(pulled.upstreams.flows(), pulled.pulled_for("linearity"), strict=True):
+        for flow, gradients in zip(pulled.upstreams.flows(), pulled.gradients_for("linearity"), strict=True):
             for input_index in pulled.input_indices:
-                fault = find_fault(pulled, input_index, flow, gradients[input_index])
-                if fault is not None:
-                    element, source = fault
+                match = find_fault(pulled, input_index, flow, gradients[input_index])
+                if match is not None:
+                    fault, source = match
                     label = pulled.label(input_index)
-                    found = (
-                        f"{where}: for {flow.words} element {element.where} is {element.is_now:.6e}, but "
-                        f"{source} {element.must_be:.6e}"
+                    detail = (
+                        f"{precision}: for {flow.words} element {fault.element} is {fault.actual:.6e}, but "
+                        f"{source} {fault.expected:.6e}"
                     )
-                    if not _may_be_loss(flow, element):
-                        return _mismatch(f"{label} isn't linear in the upstream{found}; {_QUESTION}")
-                    lossy = lossy or f"{label}{found}; {_LOSS}"
+                    if not _may_be_loss(flow, fault):
+                        return _mismatch(f"{label} isn't linear in the upstream{detail}; {_QUESTION}")
+                    lossy = lossy or f"{label}{detail}; {_LOSS}"
     joint = _check_joint(view.op, [pulled for pulled in view.pulled if pulled.shift == 1.0])
     if joint.status is not Status.PASSED:
         return joint
@@ -84,9 +84,8 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
 
 def _may_be_loss(flow: Flow, fault: Fault) -> bool:
     """Whether a fault may be a loss of digits: small, and for an upstream far above any loss scale."""
-    return (flow.factor or 0.0) > _LOSS_SCALE and abs(fault.is_now - fault.must_be) <= _SMALL * abs(
-        fault.must_be
-    )
+    error = abs(fault.actual - fault.expected)
+    return (flow.factor or 0.0) > _LOSS_SCALE and error <= _SMALL * abs(fault.expected)
 
 
 def _mismatch(message: str) -> CheckResult:
@@ -109,17 +108,17 @@ def _check_joint(op: Operation, all_pulled: list[Pulled]) -> CheckResult:
             if joint is None or not any(input_index in pulled.input_indices for pulled in all_pulled):
                 continue
             for size, gradient in zip(_JOINT_SIZES, pack(joint, op.inputs[input_index]), strict=True):
-                message = _joint_fault(op, all_pulled, input_index, gradient, size)
+                message = _find_joint_fault(op, all_pulled, input_index, gradient, size)
                 if message:
                     return _mismatch(message)
     return CheckResult("linearity", Status.PASSED)
 
 
-def _joint_fault(
+def _find_joint_fault(
     op: Operation, all_pulled: list[Pulled], input_index: int, gradient: Float, size: float
 ) -> str:
-    parts = [(size, pulled.first[input_index]) for pulled in all_pulled if input_index in pulled.first]
-    if not parts:
+    terms = [(size, pulled.first[input_index]) for pulled in all_pulled if input_index in pulled.first]
+    if not terms:
         return ""
     # The coarsest of the outputs' precisions decides how much rounding is allowed.
     coarsest = max(
@@ -128,13 +127,13 @@ def _joint_fault(
     )
     flow = Flow("", size * np.concatenate([pulled.base for pulled in all_pulled]))
     other_vjps = [pulled for pulled in all_pulled if input_index in pulled.first and pulled is not coarsest]
-    fault = compare(coarsest, input_index, gradient, Sum(parts, others=other_vjps), flow)
+    fault = compare(coarsest, input_index, gradient, Sum(terms, others=other_vjps), flow)
     if fault is None:
         return ""
     return (
         f"the gradient for {op.inputs[input_index].name} isn't the sum of what each output's upstream gives "
-        f"alone: element {fault.where} is {fault.is_now:.6e} with all of them, their sum is "
-        f"{fault.must_be:.6e}; does the gradient mix the outputs' upstreams?"
+        f"alone: element {fault.element} is {fault.actual:.6e} with all of them, their sum is "
+        f"{fault.expected:.6e}; does the gradient mix the outputs' upstreams?"
     )
 
 
@@ -148,10 +147,10 @@ def check_zero_upstream(view: UpstreamView) -> list[CheckResult]:
 def _check_zero(all_pulled: list[Pulled]) -> CheckResult:
     """Require exact zeros wherever the Jacobian is finite."""
     for pulled in all_pulled:
-        gradients = next(pulled.pulled_for("zero_upstream"))
+        gradients = next(pulled.gradients_for("zero_upstream"))
         for input_index in pulled.input_indices:
             matrix = pulled.matrices.get(input_index)
-            is_finite = np.isfinite(pulled.first[input_index]) if matrix is None else matrix.is_finite()
+            is_finite = np.isfinite(pulled.first[input_index]) if matrix is None else matrix.finite_columns()
             wrong = (gradients[input_index] != 0) & is_finite
             if wrong.any():
                 where = int(np.argmax(wrong))

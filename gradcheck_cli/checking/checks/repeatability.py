@@ -110,8 +110,8 @@ def check_same(
                 return CheckResult(
                     name,
                     Status.MISMATCHED,
-                    f"{label} differs {what}: element {fault.where} was {fault.must_be:.6e}, then "
-                    f"{fault.is_now:.6e}; {question}",
+                    f"{label} differs {what}: element {fault.element} was {fault.expected:.6e}, then "
+                    f"{fault.actual:.6e}; {question}",
                 )
     return CheckResult(name, Status.PASSED)
 
@@ -120,9 +120,9 @@ def _pull_again(pulled: Pulled, other_op: Operation) -> dict[int, Float]:
     """Pull the first upstream back once more; for the op itself, the common batch may have it already."""
     if other_op is pulled.op:
         _ = pulled.first  # the first pull comes before the repeated one
-        return next(pulled.pulled_for("repeat"))
+        return next(pulled.gradients_for("repeat"))
     gradients = pull_back(other_op, pulled.output, pulled.base[None])
-    return {number: gradient[0] for number, gradient in gradients.items() if gradient is not None}
+    return {input_index: gradient[0] for input_index, gradient in gradients.items() if gradient is not None}
 
 
 def _hides_all(label: str, what: str, atol: float, largest: float) -> str:

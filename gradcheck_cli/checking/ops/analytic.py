@@ -84,12 +84,12 @@ def take_jacobians(
     declared = analytic_jacobians(case, operations.declared, small, sparsities)
     if not operations.has_reference_precision:
         return declared, declared
-    kept = {
+    confirmed = {
         pair: sparsity
         for pair, sparsity in sparsities.items()
         if (matrix := declared.get(pair)) is not None and matrix.sparsity is not None
     }
-    of_formula = analytic_jacobians(case, formula, declared, kept)
+    of_formula = analytic_jacobians(case, formula, declared, confirmed)
     for pair, matrix in of_formula.items():
         of_declared = declared[pair]
         if matrix is not None and of_declared is not None and matrix.sparsity is None:
@@ -250,4 +250,6 @@ def _is_confirmed(op: Operation, output: int, input_index: int, jacobian: Jacobi
         return False
     with np.errstate(invalid="ignore", over="ignore"):
         slack = rounding_slack(op, (output, input_index), upstream, jacobian)
-        return bool(np.all((np.abs(gradient - jacobian.pulled(upstream)) <= slack) | ~jacobian.is_finite()))
+        return bool(
+            np.all((np.abs(gradient - jacobian.pull(upstream)) <= slack) | ~jacobian.finite_columns())
+        )
