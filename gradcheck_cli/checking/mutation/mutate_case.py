@@ -194,7 +194,7 @@ class _Subject:
             if site.corruption in corruptions:
                 for pair in sorted(site.pairs):
                     if site.corruption == TRANSPOSE and labels[pair].endswith(tuple(stay_symmetric)):
-                        continue  # a matrix that stays symmetric is its own transpose
+                        continue  # for a matrix that stays symmetric, a transposed gradient is right
                     yield Mutant(labels[pair], site.corruption, HIDES, self.order, message=site.message)
 
     def _try(self, wrong: _Corruption, pairs: Mapping[str, PairKey]) -> Iterable[Mutant]:
