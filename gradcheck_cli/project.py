@@ -40,8 +40,8 @@ class Settings:
         where = f"{self.file}:{line}" if line else f"{self.file}"
         return f"{where}: tool.gradcheck.{key}"
 
-    def below(self, path: str) -> str:
-        """Return a path that the file names, from the working directory: the file means its own folder."""
+    def resolve_path(self, path: str) -> str:
+        """Return a path that the file gives relative to its own folder, relative to the working directory."""
         return path if self.file is None else os.path.relpath(self.file.parent / path)
 
 

@@ -110,7 +110,7 @@ def examine(
     examination = Examination(case, opener, rules, second, budget, stops, are_right_alone, checks=passed)
     try:
         for done, sample in enumerate(samples):
-            with budget.uncounted():
+            with budget.pause():
                 op = first if sample == samples[0] else opener.open(Opening(sample))
             examination.examine_point(sample, op, (done / len(samples), (done + 1) / len(samples)))
     except GradientFormError as error:

@@ -103,7 +103,7 @@ class Examination:
         if case.method == "auto" and not case.full_only:
             whole_budget = self.budget.share(share[0] + _FOR_WHOLE * (share[1] - share[0]))
         keys = [key for key in pair_keys(op) if not is_skipped(self.rules[key])]
-        with self.budget.uncounted():
+        with self.budget.pause():
             # The gradients that the spec covers must be called at each point: another branch runs other ops.
             seen = self.opener.gradients_seen(op) if keys else {}
             operations = replace(open_operations(case, self.opener, sample, op), budget=whole_budget)
@@ -134,7 +134,7 @@ class Examination:
         for key, result in judged.items():
             decided = _leave_undecided(operations.differenced, key, result)
             self.samples.setdefault(key, []).append(decided)
-        with self.budget.uncounted():
+        with self.budget.pause():
             self._run_point_checks(operations, pairs, jacobians, judged, sample)
 
     def _are_right_alone(self, operations: Operations, key: PairKey) -> bool:

@@ -162,7 +162,7 @@ def test_a_budget_ends_and_its_shares_end_before():
 def test_tracing_and_structural_checks_are_not_counted():
     budget = Budget(10.0)
     part = budget.share(0.5)
-    with budget.uncounted():
+    with budget.pause():
         Clock.seconds += 100.0
         assert budget.spent == 0.0
     Clock.seconds += 4.0

@@ -67,7 +67,7 @@ def compare_traces(view: PointView, op: OpenedOperation) -> list[CheckResult]:
     """
     if not any(op.outputs[output].size for output, _ in view.sound):
         return []
-    retraced = view.opener.again(op)
+    retraced = view.opener.retrace(op)
     jacobians = {key: matrix for key, matrix in view.jacobians[0].items() if matrix is not None}
     what = "when it is traced again"
     for key in jacobians:

@@ -101,9 +101,9 @@ class CachingOpener:
         """Open an opened op in another dtype; see `Opener`."""
         return self._look_up(replace(op.opening, dtype=dtype), lambda: self.inner.in_dtype(op.inner, dtype))
 
-    def again(self, op: CachedOperation) -> Any:  # noqa: ANN401 (an op)
+    def retrace(self, op: CachedOperation) -> Any:  # noqa: ANN401 (an op)
         """Trace an opened op's gradient once more."""
-        return self.inner.again(op.inner)
+        return self.inner.retrace(op.inner)
 
     def vjp(self, op: CachedOperation) -> CachingOpener:
         """Return the opener of an opened op's vjp."""

@@ -130,7 +130,7 @@ class Budget:
         return Budget(self.seconds * fraction, self._watch)
 
     @contextmanager
-    def uncounted(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """Don't count the time of the block, here and in every share: it is needed in any case."""
         self._watch.stop()
         try:
