@@ -12,7 +12,7 @@ from gradcheck_cli.checking.blame.single_op import are_right_alone
 from gradcheck_cli.checking.checks.all_checks import keep_one_each, run_checks
 from gradcheck_cli.checking.checks.check import CaseView, ModesView, OpenedView
 from gradcheck_cli.checking.checks.gradient_form import report_form
-from gradcheck_cli.checking.diagnosis.diagnose import cause_first, with_causes
+from gradcheck_cli.checking.diagnosis.diagnose import add_causes, put_cause_first
 from gradcheck_cli.checking.examine_point import Examination
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.budget import Budget
@@ -145,8 +145,8 @@ def _conclude(
         own_rules = {key: rules[key] for key in sound}
         sparsities = examination.sparsities or {}
         checks += run_checks(ModesView(case, operations, own_rules, sparsities, sample, others))
-    checks = cause_first(keep_one_each([*run_checks(CaseView(case, first, sound, pairs)), *checks]))
-    pairs = with_causes(case, operations, pairs, checks)
+    checks = put_cause_first(keep_one_each([*run_checks(CaseView(case, first, sound, pairs)), *checks]))
+    pairs = add_causes(case, operations, pairs, checks)
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
     return Findings(
         examination.facts.add_to(first, pairs),

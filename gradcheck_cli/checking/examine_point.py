@@ -20,7 +20,7 @@ from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs, refuse
 from gradcheck_cli.checking.ops.analytic import guess_sparsities, take_jacobians
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.method_choice import costly_pairs, is_probed
+from gradcheck_cli.checking.ops.method_choice import find_costly_pairs, is_probed
 from gradcheck_cli.checking.ops.operations import open_operations
 from gradcheck_cli.checking.ops.packing import packed_magnitude
 from gradcheck_cli.checking.pairs.forward_mode import settle_by_forward_mode
@@ -182,7 +182,7 @@ class Examination:
                 key for key in keys if not is_probed(self.case, operations.formula, key, sparsities.get(key))
             ]
             left = operations.budget.seconds - operations.budget.spent
-            self.costly = costly_pairs(operations, few, sparsities, left)
+            self.costly = find_costly_pairs(operations, few, sparsities, left)
         return self.sparsities
 
     def _judge(

@@ -230,12 +230,12 @@ def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> s
     )
 
 
-def cause_first(checks: Sequence[CheckResult]) -> list[CheckResult]:
+def put_cause_first(checks: Sequence[CheckResult]) -> list[CheckResult]:
     """Sort a failed `repeat` check first: the other findings follow from it."""
     return sorted(checks, key=lambda check: check.name != _REPEAT or check.status is not Status.MISMATCHED)
 
 
-def with_causes(
+def add_causes(
     case: Case,
     operations: Operations | None,
     pairs: tuple[PairResult, ...],

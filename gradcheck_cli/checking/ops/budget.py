@@ -22,8 +22,8 @@ Points = TypeVar("Points", "np.ndarray[Any, Any]", Moves)
 
 # How many times as long an action may take on a busy machine as on an idle one.
 _BUSIEST = 4.0
-# If a point takes longer than this many seconds, points are evaluated one call at a time instead of in a
-# batch. It is also the time between two checks of the clock.
+# Seconds. If a point takes longer than the first, points are evaluated in parts of about the second, and the
+# clock is read between them.
 _SLOW, _GLANCE = 1e-3, 0.25
 
 

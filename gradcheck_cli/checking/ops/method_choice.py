@@ -53,7 +53,7 @@ def is_probed(case: Case, op: Operation, pair: tuple[int, int], sparsity: Sparsi
     return case.method == "auto" and judged > MOST_ELEMENTS
 
 
-def costly_pairs(
+def find_costly_pairs(
     operations: Operations,
     pairs: Sequence[PairKey],
     sparsities: Mapping[PairKey, Sparsity],
