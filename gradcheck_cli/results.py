@@ -371,12 +371,12 @@ class Policy:
         statuses = {case.status for case in cases}
         if statuses & FAILING or (self.strict_precision and any(case.warnings for case in cases)):
             return 1
-        if statuses & UNDECIDED or left_unchecked(cases):
+        if statuses & UNDECIDED or find_unchecked(cases):
             return 3
         return 3 if self.strict and any(case.skipped for case in cases) else 0
 
 
-def left_unchecked(cases: Collection[CaseResult]) -> list[CaseResult]:
+def find_unchecked(cases: Collection[CaseResult]) -> list[CaseResult]:
     """Return the cases that were skipped in every requested mode, unless they are for other versions."""
     skipped = [case for case in cases if case.status is Status.SKIPPED and not case.is_for_another_version]
     checked = {_key(case) for case in cases if case.status is not Status.SKIPPED}

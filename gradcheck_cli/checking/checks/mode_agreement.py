@@ -64,7 +64,7 @@ def _compare(view: ModesView, mode: str, own_op: Operation, other_op: Operation)
     jacobians, other_jacobians = (
         analytic_jacobians(case, op, small, sparsities) for op in (own_op, other_op)
     )
-    if _draws_differ(own_op, other_op):
+    if _have_other_draws(own_op, other_op):
         return CheckResult("modes", Status.SKIPPED, _DRAWS.format(mode, case.mode))
     for key, pair in pairs_at(case, Operations.of_one(own_op), view.rules).items():
         if key in jacobians and key in other_jacobians:
@@ -72,7 +72,7 @@ def _compare(view: ModesView, mode: str, own_op: Operation, other_op: Operation)
         else:
             message = _compare_pulls(pair, (case.mode, own_op), (mode, other_op))
         if message:
-            return _report_difference(message + _where_forward_differs(own_op, other_op, key))
+            return _report_difference(message + _describe_forward_difference(own_op, other_op, key))
     return CheckResult("modes", Status.PASSED)
 
 
@@ -156,7 +156,7 @@ def _is_zero(case: Case, op: Operation, pair: PairKey) -> bool:
     return gradient is None or not np.any(gradient)
 
 
-def _draws_differ(op: Operation, other_op: Operation) -> bool:
+def _have_other_draws(op: Operation, other_op: Operation) -> bool:
     """Whether both ops hold random draws and these differ: each mode has its own generator."""
     draws = (set(op.frozen) | set(other_op.frozen)) - {"StopGradient"}
     return bool(draws) and not all(_agree(op, other_op, output) for output in range(len(op.outputs)))
@@ -170,8 +170,8 @@ def _agree(op: Operation, other_op: Operation, output: int) -> bool:
     return np.allclose(mine, theirs, rtol=1e-3, atol=1e-3 * size, equal_nan=True)
 
 
-def _where_forward_differs(op: Operation, other_op: Operation, pair: PairKey) -> str:
-    """Say whether the forward itself differs between modes: that should be looked at first."""
+def _describe_forward_difference(op: Operation, other_op: Operation, pair: PairKey) -> str:
+    """Say that the forward itself differs between modes, which should be looked at first; else nothing."""
     if _agree(op, other_op, pair[0]):
         return ""
     return f" So does {op.outputs[pair[0]].name} itself: the forward is another function there."

@@ -104,7 +104,7 @@ def check_same(
                 return CheckResult(name, Status.MISMATCHED, f"{label} is None at times: it differs {what}.")
             largest, atol = pulled.largest(input_index), pulled.case.nondeterminism
             if atol and atol >= largest > 0:
-                return CheckResult(name, Status.INCONCLUSIVE, _hides_all(label, what, atol, largest))
+                return CheckResult(name, Status.INCONCLUSIVE, _explain_wide_atol(label, what, atol, largest))
             fault = find_change(pulled, input_index, second)
             if fault is not None:
                 return CheckResult(
@@ -125,7 +125,7 @@ def _pull_again(pulled: Pulled, other_op: Operation) -> dict[int, Float]:
     return {input_index: gradient[0] for input_index, gradient in gradients.items() if gradient is not None}
 
 
-def _hides_all(label: str, what: str, atol: float, largest: float) -> str:
+def _explain_wide_atol(label: str, what: str, atol: float, largest: float) -> str:
     """Say that a spec's `nondeterminism` allows a difference as large as the gradient itself."""
     return (
         f"nondeterminism.atol {atol:.1e} lets {label} differ {what} by all of its {largest:.1e}: that tests "

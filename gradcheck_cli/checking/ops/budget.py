@@ -60,7 +60,7 @@ class _Stopwatch:
         """Stop counting."""
         self._stopped = _now()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Continue counting."""
         clock, processors = self.read()
         now, self._stopped = _now(), None
@@ -136,4 +136,4 @@ class Budget:
         try:
             yield
         finally:
-            self._watch.go_on()
+            self._watch.resume()
