@@ -187,7 +187,7 @@ def _value(settings: Settings, key: str, option: click.Option, value: object) ->
         raise UsageError(f"{place}: must be {kind}, but got {value!r}")
     texts = [str(item) for item in values]
     if isinstance(option.type, click.Path):
-        texts = [settings.below(text) for text in texts]
+        texts = [settings.resolve_path(text) for text in texts]
     elif option.name in _BEFORE_FILE:
         texts = [_report(settings, text, _BEFORE_FILE[option.name]) for text in texts]
     return texts if option.multiple else texts[0]
@@ -195,7 +195,7 @@ def _value(settings: Settings, key: str, option: click.Option, value: object) ->
 
 def _report(settings: Settings, text: str, mark: str) -> str:
     kind, separator, file = text.partition(mark)
-    return f"{kind}{mark}{settings.below(file)}" if separator and file else text
+    return f"{kind}{mark}{settings.resolve_path(file)}" if separator and file else text
 
 
 def _text(value: object) -> str:

@@ -22,7 +22,7 @@ from gradcheck_cli.reporting.codes import (
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers
 from gradcheck_cli.reporting.terminal.report_text import inputs_of, search_summary
-from gradcheck_cli.results import FAILING, UNDECIDED, Status, left_unchecked
+from gradcheck_cli.results import FAILING, UNDECIDED, Status, find_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,7 @@ class Finding:
 def findings_of(report: Report) -> tuple[Finding, ...]:
     """Return everything that a report found, case by case, then the findings about the whole run."""
     findings: list[Finding] = []
-    unchecked = {id(case) for case in left_unchecked(report.cases)}
+    unchecked = {id(case) for case in find_unchecked(report.cases)}
     for case in report.cases:
         findings += _of_case(case, report, strict=report.strict or id(case) in unchecked)
     cases = {(case.op, case.case, case.dtype, case.mode): case for case in report.cases}

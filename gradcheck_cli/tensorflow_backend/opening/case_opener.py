@@ -65,7 +65,7 @@ class CaseOpener(Generic[Op]):
         opened: Op | None = wide
         return opened
 
-    def again(self, op: Any) -> Op:
+    def retrace(self, op: Any) -> Op:
         """Trace or call an opened op's gradient again, for the same point."""
         retraced: Op = op.again()
         return retraced
