@@ -114,8 +114,8 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line after the program's name; default `sys.argv[1:]`.
 
     Returns:
-        The exit code (DESIGN §4). If standard output couldn't be written to, it is that of the findings if
-        they are a failure; otherwise `outlet.LOST`, or `outlet.BROKEN_PIPE` if its reader left.
+        The exit code. If standard output couldn't be written to, it is that of the findings if they are a
+        failure; otherwise `outlet.LOST`, or `outlet.BROKEN_PIPE` if its reader left.
     """
     with guard_output() as out:
         try:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 UNCHECKED = 3
 
 
-def _sizes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]]:
-    """Return the shapes that the cases of each op have: a size that is always the same hides its number."""
+def _group_shapes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]]:
+    """Return the shapes that the cases of each op have."""
     shapes_by_op: dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]] = {}
     for case in cases:
         shapes = tuple(tensor.shape for tensor in case.tensors)
@@ -119,9 +119,10 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
 def _with_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case, ...]:
     """Return the cases with the corruptions to try on each.
 
-    A wrong size shows if an op has cases of several sizes, so it isn't tried there.
+    A factor that should be the size, but is a constant, shows as soon as an op has cases of several sizes, so
+    it isn't tried there.
     """
-    varied = {key for key, sizes in _sizes(cases).items() if len(sizes) > 1}
+    varied = {key for key, sizes in _group_shapes(cases).items() if len(sizes) > 1}
     return tuple(
         replace(
             case,

@@ -147,9 +147,9 @@ class RunCommand(ConfiguredCommand):
             ("seed", "modes", "device", "power", "budget", "require", "search", "strict", "strict_precision"),
         ),
         ("When to end", ("stop_first", "max_failures", "max_time", "is_watching")),
-        ("What is told", ("form", "reports", "against", "update", "durations", "quiet", "verbose")),
+        ("What is reported", ("form", "reports", "against", "update", "durations", "quiet", "verbose")),
         ("What is covered", ("cov", "cov_report", "cov_fail_under", "branch_fail_under")),
-        ("Processes", ("jobs", "isolate", "timeout", "memory", "place", "allow_version_skew")),
+        ("Processes", ("jobs", "isolate", "timeout", "memory", "cluster", "allow_version_skew")),
     )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -135,10 +135,10 @@ class PickedCases:
             NoSpecsError: there is no such case, or no such op.
             UsageError: no case can have such a pair.
         """
-        from gradcheck_cli.cli.pick_case import cases_with, select_cases
+        from gradcheck_cli.cli.pick_case import filter_by_pair, select_cases
         from gradcheck_cli.spec.load import load_cases
 
-        return cases_with(select_cases(load_cases([self.spec]), self.names, self.ops), self.label)
+        return filter_by_pair(select_cases(load_cases([self.spec]), self.names, self.ops), self.label)
 
 
 def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
