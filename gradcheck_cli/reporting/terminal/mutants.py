@@ -124,10 +124,10 @@ def tally_lines(report: Report, tally: Tally, *, width: int) -> list[Text]:
         rows.append((f"{kind}: {CORRUPTIONS[kind]}", f"{tried:,}", *numbers))
     widths = [max(layout.cells(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
-    for place, row in enumerate(rows if kinds else []):
+    for index, row in enumerate(rows if kinds else []):
         cells = [layout.pad(row[0], widths[0])]
         cells += [cell.rjust(size) for cell, size in zip(row[1:], widths[1:], strict=True)]
-        lines.append(Text("  ".join(cells), style="" if place else "bold"))
+        lines.append(Text("  ".join(cells), style="" if index else "bold"))
     share = "" if tally.share is None else f" ({_percent(tally.share)})"
     share_text = (
         f"{tally.count(CAUGHT):,} of {layout.count(tally.total, 'corruption')} called a mismatch{share}"
