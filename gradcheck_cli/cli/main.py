@@ -164,9 +164,9 @@ def _message_of(error: GradcheckError) -> str:
     """Return an error's message; on a terminal, with the lines of a spec's faults."""
     if not isinstance(error, SpecError) or not sys.stderr.isatty():
         return str(error)
-    from gradcheck_cli.reporting.exchange.fault_reports import with_excerpts
+    from gradcheck_cli.reporting.exchange.fault_reports import add_excerpts
 
-    return with_excerpts(error.faults)
+    return add_excerpts(error.faults)
 
 
 def _place(error: OSError) -> str:

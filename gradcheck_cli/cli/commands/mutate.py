@@ -95,7 +95,7 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     from gradcheck_cli.spec.load import load_cases
 
     cases = options.named.choose(load_cases(options.paths or default_paths(), seed=options.seed))
-    cases = _with_corruptions(cases, options.kinds or tuple(CORRUPTIONS))
+    cases = _add_corruptions(cases, options.kinds or tuple(CORRUPTIONS))
     workers = start_workers(ctx, options.workers)
     from gradcheck_cli.cli.console import terminal_width
     from gradcheck_cli.cli.progress import run_and_print
@@ -116,7 +116,7 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     ctx.exit(UNCHECKED if tally.untried or too_few or report.unchecked else 0)
 
 
-def _with_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case, ...]:
+def _add_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case, ...]:
     """Return the cases with the corruptions to try on each.
 
     A factor that should be the size, but is a constant, shows as soon as an op has cases of several sizes, so

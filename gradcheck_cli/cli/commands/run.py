@@ -169,7 +169,7 @@ def _run(
         strict=policy.strict,
         strict_precision=policy.strict_precision,
         shard=selected.shard,
-        selection=selection_of(report.cases, loaded, folders, selection.narrowing(), changes.modes),
+        selection=selection_of(report.cases, loaded, folders, selection.narrowing_words(), changes.modes),
     )
     report = coverage.add_to(baseline.compare(report))
     write_history(selection.cache_folder, report)

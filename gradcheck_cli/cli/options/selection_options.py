@@ -230,7 +230,7 @@ class SelectionOptions(NamedCases):
             notices.append(f"shard {self.shard[0]}/{self.shard[1]}: {len(chosen)} of {_cases(whole)}")
         return SelectedCases(chosen, tuple(notices), shard)
 
-    def narrowing(self) -> list[str]:
+    def narrowing_words(self) -> list[str]:
         """Return the options that select cases or end a run early, as on a command line."""
         several = (("--op", self.ops), ("--case", self.names), ("--tag", self.tags))
         words = [f"{option} {value}" for option, values in several for value in values]

@@ -126,7 +126,7 @@ def start_workers(
     output = reports[0].with_suffix(".output") if reports else None
     workers: Workers
     if options.jobs == 0 or (options.jobs is None and options.cluster is None and default_jobs() == 0):
-        workers = _in_process(ctx, options)
+        workers = _start_in_process(ctx, options)
     elif options.cluster is None:
         from gradcheck_cli.running.processes.local_workers import LocalWorkers
 
@@ -138,7 +138,7 @@ def start_workers(
             writes_bytecode=writes_bytecode,
         )
     else:
-        workers = _in_cluster(ctx, options, options.cluster, output)
+        workers = _start_in_cluster(ctx, options, options.cluster, output)
     ctx.call_on_close(workers.close)
     return workers
 
@@ -151,7 +151,7 @@ def _limits(options: WorkerOptions, memory: int | None) -> Limits:
     )
 
 
-def _in_process(ctx: click.Context, options: WorkerOptions) -> Workers:
+def _start_in_process(ctx: click.Context, options: WorkerOptions) -> Workers:
     limits = (options.timeout, options.memory, options.cluster)
     if options.isolate or any(limit is not None for limit in limits):
         raise click.UsageError(
@@ -164,7 +164,9 @@ def _in_process(ctx: click.Context, options: WorkerOptions) -> Workers:
     return InProcess(threads=1)
 
 
-def _in_cluster(ctx: click.Context, options: WorkerOptions, address: str, output: Path | None) -> Workers:
+def _start_in_cluster(
+    ctx: click.Context, options: WorkerOptions, address: str, output: Path | None
+) -> Workers:
     scheduler = _SCHEDULER.fullmatch(address)
     asked_now = ctx.get_parameter_source("jobs") is ParameterSource.COMMANDLINE
     if scheduler is not None and asked_now:

@@ -114,6 +114,6 @@ def faults_sarif(faults: Sequence[Fault], root: Path) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def with_excerpts(faults: Sequence[Fault]) -> str:
+def add_excerpts(faults: Sequence[Fault]) -> str:
     """Return every fault together with its line."""
     return "\n".join(line for fault in faults for line in (str(fault), *map(clean, excerpt(fault))))

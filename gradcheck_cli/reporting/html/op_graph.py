@@ -68,7 +68,7 @@ def graph_of(path: Sequence[PathOp], input_name: str, output_name: str) -> OpGra
     drawn = _nearest(path)
     edges = _edges(path, drawn)
     layers = _layers(edges)
-    rows, short_edges = _with_bends(edges, layers)
+    rows, short_edges = _bend_long_edges(edges, layers)
     _order(rows, short_edges)
     centre = _spread(rows, short_edges)
     left = min(centre[key] - _width(key) / 2 for row in rows for key in row) - 2
@@ -148,7 +148,7 @@ def _layers(edges: Sequence[tuple[_Key, _Key]]) -> dict[_Key, int]:
     return layers
 
 
-def _with_bends(
+def _bend_long_edges(
     edges: Sequence[tuple[_Key, _Key]], layers: Mapping[_Key, int]
 ) -> tuple[list[list[_Key]], list[tuple[_Key, _Key]]]:
     """Return the nodes of each layer, and edges between adjacent layers: long edges have bends."""

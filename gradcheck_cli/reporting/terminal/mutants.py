@@ -77,7 +77,7 @@ def _mutants(report: Report) -> Iterator[tuple[CaseResult, Mutant]]:
 def case_lines(case: CaseResult, *, width: int, verbose: bool = False) -> list[Text]:
     """Lay out the missed corruptions of one case, or all of them; nothing if there is nothing to report."""
     shown = [mutant for mutant in case.mutants if verbose or mutant.outcome != CAUGHT]
-    untried = _untried(case)
+    untried = _why_untried(case)
     if not shown and not untried:
         return []
     name = f"{case.spec.rpartition(':')[0]} · {case.op} · {case.dtype} · {case.mode}"
@@ -92,7 +92,7 @@ def case_lines(case: CaseResult, *, width: int, verbose: bool = False) -> list[T
     return lines
 
 
-def _untried(case: CaseResult) -> str:
+def _why_untried(case: CaseResult) -> str:
     """Say why a case, or one of its pairs, wasn't tried; empty if everything was."""
     if case.error is not None:
         return f"not tried: {case.error.kind}: {case.error.message}"
@@ -168,7 +168,7 @@ def mutants_json(report: Report) -> str:
         "untried": [
             {"op": case.op, "case": case.case, "dtype": case.dtype, "spec": case.spec, "reason": reason}
             for case in report.cases
-            if (reason := _untried(case))
+            if (reason := _why_untried(case))
         ],
         "mutants": [
             {

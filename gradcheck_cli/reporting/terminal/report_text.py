@@ -55,9 +55,12 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
     if case.error is not None:
         lines += _error(case.error, width)
     if case.pairs:
-        lines += [*pair_lines(case, width, verbose=verbose), *_beside_pairs(case, width, verbose=verbose)]
+        lines += [
+            *pair_lines(case, width, verbose=verbose),
+            *_lines_beside_pairs(case, width, verbose=verbose),
+        ]
     if verbose:
-        lines += _beside_checks(case, width)
+        lines += _lines_beside_checks(case, width)
     for check in case.checks:
         if check.status is not Status.PASSED or (verbose and check.message):
             lines += _check(check, width)
@@ -134,7 +137,7 @@ def _heading(case: CaseResult, width: int) -> list[Text]:
     return lines
 
 
-def _beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
+def _lines_beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
     """Name the outputs without a pair, what was held while the inputs moved, and sides that no point took."""
     lines = []
     if case.not_differentiated:
@@ -156,7 +159,7 @@ def search_lines(search: SearchResult, width: int) -> list[Text]:
     return [*lines, *(Text(f"    {layout.clean(line)}") for line in inputs)]
 
 
-def _beside_checks(case: CaseResult, width: int) -> list[Text]:
+def _lines_beside_checks(case: CaseResult, width: int) -> list[Text]:
     """Name the checks that passed without a message, and the cost of the case."""
     quiet = [check.name for check in case.checks if check.status is Status.PASSED and not check.message]
     messages = [f"checks passed: {', '.join(quiet)}"] if quiet else []
