@@ -56,7 +56,7 @@ class ConfiguredCommand(click.Command):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.BadParameter as error:
-            raise self._with_place(error, settings) or error from error
+            raise self._add_place(error, settings) or error from error
 
     def variable(self, key: str) -> str:
         """Return the environment variable of an option."""
@@ -109,7 +109,7 @@ class ConfiguredCommand(click.Command):
                 if close:
                     click.echo(f"{name}: unknown variable, ignored. Did you mean {close[0]}?", err=True)
 
-    def _with_place(self, error: click.BadParameter, settings: Settings) -> Exception | None:
+    def _add_place(self, error: click.BadParameter, settings: Settings) -> Exception | None:
         """Return the error with the place of the bad value, unless that is the command line."""
         if error.ctx is None or error.param is None:
             return None
@@ -147,9 +147,9 @@ class RunCommand(ConfiguredCommand):
             ("seed", "modes", "device", "power", "budget", "require", "search", "strict", "strict_precision"),
         ),
         ("When to end", ("stop_first", "max_failures", "max_time", "is_watching")),
-        ("What is told", ("form", "reports", "against", "update", "durations", "quiet", "verbose")),
+        ("What is reported", ("form", "reports", "against", "update", "durations", "quiet", "verbose")),
         ("What is covered", ("cov", "cov_report", "cov_fail_under", "branch_fail_under")),
-        ("Processes", ("jobs", "isolate", "timeout", "memory", "place", "allow_version_skew")),
+        ("Processes", ("jobs", "isolate", "timeout", "memory", "cluster", "allow_version_skew")),
     )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
