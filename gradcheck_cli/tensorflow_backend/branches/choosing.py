@@ -137,9 +137,7 @@ class PointChooser:
             own = [found.margin(one) for one in (side, *guards)]
             return np.where(found.is_finite[:, None], np.stack(own, axis=1), -np.inf)
 
-        steering = Steering(
-            evaluate, self.free.inside, self.free.spreads, self.field.constants, self.generator
-        )
+        steering = Steering(evaluate, self.free.clip, self.free.spreads, self.field.constants, self.generator)
         whole = np.stack([scores, *(looked.margin(one) for one in guards)], axis=1)
         steering.start(self.free.pack(points), whole)
         if np.ptp(scores[np.isfinite(scores)]) == 0:
