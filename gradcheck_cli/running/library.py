@@ -133,6 +133,6 @@ def _name_of(function: Any) -> str:  # noqa: ANN401 (a callable)
     if resolved is function:
         return f"{module}:{name}"
     own_module = sys.modules.setdefault(MODULE, ModuleType(MODULE))
-    own = f"function_{id(function)}"
-    setattr(own_module, own, function)
-    return f"{MODULE}:{own}"
+    own_name = f"function_{id(function)}"
+    setattr(own_module, own_name, function)
+    return f"{MODULE}:{own_name}"

@@ -36,10 +36,10 @@ def open_pair(opener: CaseOpener[Any], label: str, sample: int = 0) -> OpenedPai
         CaseFailedError: the case can't be opened.
     """
     op = opener.open(Opening(sample))
-    own = labels_of(op)
-    if label in own:
-        return OpenedPair(opener, op, own[label])
-    known_labels = list(own)
+    own_pairs = labels_of(op)
+    if label in own_pairs:
+        return OpenedPair(opener, op, own_pairs[label])
+    known_labels = list(own_pairs)
     if opener.case.second_order:
         vjp = opener.vjp(op)
         second = vjp.open(Opening(sample))

@@ -116,11 +116,11 @@ def run_in_workers(
     began = time.perf_counter()
     listener, stopper = listener or Listener(), stopper or Stopper()
     done: dict[int, CaseResult] = {}
-    told: set[int] = set()
+    reported: set[int] = set()
     cut: BaseException | None = None
 
     def tell(index: int) -> None:
-        told.add(index)
+        reported.add(index)
         stopper.count(done[index])
         listener.on_case(done[index])
 
@@ -129,8 +129,8 @@ def run_in_workers(
             with _delay_interrupts():
                 if isinstance(event, Ended):
                     done[event.index] = event.result
-                    while len(told) in done:
-                        tell(len(told))
+                    while len(reported) in done:
+                        tell(len(reported))
                 elif isinstance(event, Started):
                     listener.on_start(cases[event.index])
                 elif isinstance(event, Progressed):
@@ -142,7 +142,7 @@ def run_in_workers(
     finally:
         with _delay_interrupts(for_good=True):
             workers.close()
-    for index in sorted(done.keys() - told):
+    for index in sorted(done.keys() - reported):
         tell(index)
     interrupted = isinstance(cut, KeyboardInterrupt)
     return Report(

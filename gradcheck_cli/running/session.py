@@ -164,8 +164,8 @@ def check(case: Case, *, explains: bool = True) -> Findings:
             if case.mode == "graph" and explains:  # ops are examined one by one in a graph only
                 findings = add_blame(opener.case, findings, opener, spent)
             if findings.first is not None:
-                own = run_own_checks(opener.case, findings.first)
-                findings = replace(findings, checks=(*findings.checks, *own))
+                own_checks = run_own_checks(opener.case, findings.first)
+                findings = replace(findings, checks=(*findings.checks, *own_checks))
             # A search chooses points by itself.
             is_searched = (
                 explains and case.search and search(opener, points(case), findings, case.search, spent)
@@ -190,8 +190,8 @@ def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
         try:
             message = function(case, op)
         except Exception as error:  # noqa: BLE001 (another package's code; the other checks go on)
-            told = f"the check itself raised {type(error).__name__}: {error}"
-            results.append(CheckResult(name, Status.ERROR, told))
+            failure = f"the check itself raised {type(error).__name__}: {error}"
+            results.append(CheckResult(name, Status.ERROR, failure))
             continue
         status = Status.MISMATCHED if message else Status.PASSED
         results.append(CheckResult(name, status, str(message or "")))

@@ -140,8 +140,8 @@ _FAILS = FAILING | UNDECIDED
 
 def _details(pair: PairResult) -> str:
     """Describe a failing pair."""
-    told = pair.message or "; ".join(pair.diagnosis)
-    return f" ({told})" if told else ""
+    details = pair.message or "; ".join(pair.diagnosis)
+    return f" ({details})" if details else ""
 
 
 _RANK = {Status.PASSED: 0, Status.INCONCLUSIVE: 1, Status.MISMATCHED: 2}

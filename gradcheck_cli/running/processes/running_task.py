@@ -95,8 +95,8 @@ class RunningTask:
         self._given_up = self._kill_at = None
         self._offset = message.printed
         self._began = time.monotonic()
-        own = self._limits.timeout if numbered.case.timeout is None else numbered.case.timeout
-        self._seconds = own + numbered.case.search
+        timeout = self._limits.timeout if numbered.case.timeout is None else numbered.case.timeout
+        self._seconds = timeout + numbered.case.search
         self._deadline = self._began + self._seconds
         return numbered
 

@@ -265,8 +265,8 @@ class CaseSearch:
             at_point = check_at(self.opener, point, _JUDGED + self.judged)
         self.opener.state.chosen.pop(_JUDGED + self.judged, None)
         self.judgement = max(self.pace.clock() - before, self.judgement / 2)
-        asked = {pair.label for pair in self.findings.pairs if pair.status in _JUDGED_PAIRS}
-        if at_point is not None and asked & wrong_pairs(at_point, self.findings).keys():
+        judged_labels = {pair.label for pair in self.findings.pairs if pair.status in _JUDGED_PAIRS}
+        if at_point is not None and judged_labels & wrong_pairs(at_point, self.findings).keys():
             self.wrong = at_point
             self.worst = {input_index: np.asarray(value) for input_index, value in point.items()}
             return True
@@ -292,8 +292,8 @@ class CaseSearch:
         def is_wrong(vector: Array) -> bool:
             if self.pace.clock() + self.judgement > until:
                 return False
-            own = self.free.unpack(vector[None], others)
-            return self.judge(_point_at(own, 0), no_sides)
+            point = self.free.unpack(vector[None], others)
+            return self.judge(_point_at(point, 0), no_sides)
 
         shrink(self.free.pack(stacked)[0], is_wrong, self.free.clip)
         return describe_point(self.opener, self.worst)
@@ -400,13 +400,13 @@ def _search_one_row(search: CaseSearch, seconds: float) -> CaseSearch | None:
     with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
         opener: GraphOpener = opener_of(case, case.mode)
         first = opener.open(Opening(0))
-        own = CaseSearch(opener, replace(search.findings, first=first), Sides(first), Pace(seconds))
-        own.judged = search.judged
-        if own.judge_samples(range(case.samples)) and own.is_wrong_in_values:
-            moved = [case.tensors[input_index] for input_index in own.worst]
+        row_search = CaseSearch(opener, replace(search.findings, first=first), Sides(first), Pace(seconds))
+        row_search.judged = search.judged
+        if row_search.judge_samples(range(case.samples)) and row_search.is_wrong_in_values:
+            moved = [case.tensors[input_index] for input_index in row_search.worst]
             shapes = tuple((tensor.name, tensor.shape) for tensor in moved)
-            own.counterexample = replace(own.shrink_worst(), shapes=shapes)
-            return own
+            row_search.counterexample = replace(row_search.shrink_worst(), shapes=shapes)
+            return row_search
     return None
 
 

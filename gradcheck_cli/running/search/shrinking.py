@@ -31,8 +31,8 @@ def shrink(vector: Array, is_wrong: Callable[[Array], bool], clip: Callable[[Arr
             search.set(slice(start, start + span), 0.0)
         span //= 2
     for column in np.flatnonzero(search.vector).tolist():
-        own = float(search.vector[column])
-        any(search.set(slice(column, column + 1), simpler) for simpler in _simpler(own))
+        value = float(search.vector[column])
+        any(search.set(slice(column, column + 1), simpler) for simpler in _simpler(value))
     return search.vector
 
 

@@ -131,8 +131,8 @@ def _blame_arguments(
     if arguments:
         return blame_path(output, arguments, samples, opener)
     names = tuple(op.inputs[input_index].name for input_index in input_indices)
-    told = f"{', '.join(names)} is a variable, by which no op is moved: a run's verdict counts"
-    return PathBlame(op.outputs[output].name, names, 0, Blame((), agrees=True, reason=told))
+    reason = f"{', '.join(names)} is a variable, by which no op is moved: a run's verdict counts"
+    return PathBlame(op.outputs[output].name, names, 0, Blame((), agrees=True, reason=reason))
 
 
 def _check_again(
@@ -156,39 +156,39 @@ def _check_again(
     all_inputs = [input_index for pair_output, input_index in pair_keys(op) if pair_output == output]
     arguments = [input_index for input_index in all_inputs if input_index < op.traced.at.count]
     variables = [input_index for input_index in input_indices if input_index >= op.traced.at.count]
-    looked = [blamed.blame] if blamed.blame.ops or not arguments else []
-    if not looked:  # only a variable was requested
-        looked = [blame_path(output, arguments, samples, opener).blame]
+    blames = [blamed.blame] if blamed.blame.ops or not arguments else []
+    if not blames:  # only a variable was requested
+        blames = [blame_path(output, arguments, samples, opener).blame]
     if arguments and opener.in_dtype(op, "float64") is not None:
         again = blame_path(output, arguments, samples, opener, declared=True)
         if again.blame.named and not variables:
             return again
-        looked.append(again.blame)
+        blames.append(again.blame)
     walks = {op.inputs[input_index].name: walk(op, output, [input_index]) for input_index in variables}
     for pair in findings.pairs:
         if pair.mismatch == "value" and pair.output == blamed.output and pair.input in walks:
-            maker = _find_by_elimination(walks[pair.input], looked)
+            maker = _find_by_elimination(walks[pair.input], blames)
             if maker is not None:
-                told = f"{pair.label} is wrong, and every op on the way to it is right for the arguments"
-                named = OpVerdict(maker, Status.MISMATCHED, evidence=told)
-                return replace(blamed, blame=Blame((named,), agrees=False))
+                evidence = f"{pair.label} is wrong, and every op on the way to it is right for the arguments"
+                verdict = OpVerdict(maker, Status.MISMATCHED, evidence=evidence)
+                return replace(blamed, blame=Blame((verdict,), agrees=False))
     makers = [describe_op(place) for walked in walks.values() for place in walked.makers]
     if not makers:
         return blamed
-    whose = f"{blamed.blame.run}; gradients of variables come from {', '.join(dict.fromkeys(makers))}"
-    return replace(blamed, blame=replace(blamed.blame, run=whose))
+    message = f"{blamed.blame.run}; gradients of variables come from {', '.join(dict.fromkeys(makers))}"
+    return replace(blamed, blame=replace(blamed.blame, run=message))
 
 
-def _find_by_elimination(walked: Walk, looked: Sequence[Blame]) -> OpPlace | None:
+def _find_by_elimination(walked: Walk, blames: Sequence[Blame]) -> OpPlace | None:
     """Return the op whose gradient for a variable must be wrong if the variable's gradient is.
 
     Its upstream is right, since each op from the output to it was seen to be right for the arguments, and
     only reads of the variable follow it.
     """
-    if len(walked.makers) != 1 or any(blame.agrees is False for blame in looked):
+    if len(walked.makers) != 1 or any(blame.agrees is False for blame in blames):
         return None
     right = [
-        {verdict.place.name for verdict in blame.ops if verdict.status is Status.PASSED} for blame in looked
+        {verdict.place.name for verdict in blame.ops if verdict.status is Status.PASSED} for blame in blames
     ]
     needed = {place.name for place in walked.places if place.type != "ReadVariableOp"}
     return walked.makers[0] if right and all(needed <= names for names in right) else None

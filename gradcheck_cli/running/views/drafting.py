@@ -82,17 +82,17 @@ class Drafted:
             return self.why_not
         if result.error is not None:
             return f"{result.error.kind}: {result.error.message}"
-        told = [
+        troubles = [
             f"{pair.label} is {pair.status}: {_why(pair)}"
             for pair in result.pairs
             if pair.status not in _FINE
         ]
-        told += [
+        troubles += [
             f"check {check.name} is {check.status}: {check.message}"
             for check in result.checks
             if check.status not in _FINE
         ]
-        return "\n  ".join(told)
+        return "\n  ".join(troubles)
 
 
 _FINE = (Status.PASSED, Status.EXPECTED_MISMATCH)
@@ -173,8 +173,8 @@ def _explain_in_draft(drafted: Drafted) -> Drafted:
     if drafted.is_right or drafted.is_mismatched:
         return drafted
     begin = "as it is, a run doesn't exit with 0:" if drafted.runs else "it doesn't run as it is:"
-    told = [line for text in (begin, *drafted.trouble.splitlines()) for line in textwrap.wrap(text, _WIDTH)]
-    return replace(drafted, draft=replace(drafted.draft, notes=(*told, *drafted.draft.notes)))
+    lines = [line for text in (begin, *drafted.trouble.splitlines()) for line in textwrap.wrap(text, _WIDTH)]
+    return replace(drafted, draft=replace(drafted.draft, notes=(*lines, *drafted.draft.notes)))
 
 
 def _vary_kinds(drafts: Iterator[Draft]) -> Iterator[tuple[str, Draft]]:

@@ -45,12 +45,12 @@ def pair_view(case: Case, label: str) -> PairView:
         labels = ", ".join(pair.label for pair in findings.pairs)
         raise UsageError(f"--pair: no pair {label!r}; there are {labels}.")
     if result is None or label not in findings.judged:
-        told = (
+        message = (
             result.message
             if result is not None
             else next((check_result.message for check_result in failing), "")
         )
-        raise CaseFailedError("pairs", told or "there is nothing to differentiate.")
+        raise CaseFailedError("pairs", message or "there is nothing to differentiate.")
     if result.mismatch == FORM:  # zeros replace it, and nobody's gradient would be shown
         raise CaseFailedError("gradient", result.message)
     judged = findings.judged[label]
@@ -76,8 +76,8 @@ def failing_checks(findings: Findings) -> tuple[CheckResult, ...]:
 
 def _rule_without_skip(case: Case, label: str) -> PairRule:
     """Return the spec's rule for a pair, without its `skip`."""
-    own = rule_for(case.pairs, label) or PairRule(label, "")
-    return replace(own, glob=label, expect="" if own.expect == _SKIP else own.expect)
+    rule = rule_for(case.pairs, label) or PairRule(label, "")
+    return replace(rule, glob=label, expect="" if rule.expect == _SKIP else rule.expect)
 
 
 def _is_whole(findings: Findings, label: str) -> bool:

@@ -172,17 +172,17 @@ def _combine(
 
 def _stands_alone(log: FaultLog, node: Node, kind: str) -> bool:
     """Whether a structure is written with only its own keys, and with all of them."""
-    own = ("object", "fields") if kind == "object" else (kind,)
+    own_keys = ("object", "fields") if kind == "object" else (kind,)
     for key in node.children:
-        if key not in own:
+        if key not in own_keys:
             log.add_key(
                 node,
-                f"must not stand beside {own[-1]}: a structure has no values of its own. "
+                f"must not stand beside {own_keys[-1]}: a structure has no values of its own. "
                 "Write it in each tensor of the structure, or remove it",
                 key,
             )
             return False
-    for key in own:
+    for key in own_keys:
         if key not in node.children:
             log.add(
                 node,

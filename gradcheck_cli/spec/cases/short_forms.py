@@ -177,15 +177,17 @@ def collect_cases(log: FaultLog, op: Node, below: Node | None = None) -> Node:
     if not isinstance(op.value, dict):
         return op
     entries = {key: node for key, node in op.value.items() if key not in ("cases_from", "case_sets")}
-    shared, own = _cases_of_sets(log, op), entries.get("cases")
-    if own is None and shared.children:
-        own = replace(shared, value={})
-    if own is not None and isinstance(own.value, dict):
+    shared, own_cases = _cases_of_sets(log, op), entries.get("cases")
+    if own_cases is None and shared.children:
+        own_cases = replace(shared, value={})
+    if own_cases is not None and isinstance(own_cases.value, dict):
         removable = {**shared.children, **_named_cases(below)}
-        _check_removed(log, own, list(removable))
-        entries["cases"] = cases_as_list(log, replace(own, value=merge_cases(shared, own).children))
-    elif own is not None and isinstance(own.value, list):
-        entries["cases"] = replace(own, value=[*cases_as_list(log, shared).items, *own.value])
+        _check_removed(log, own_cases, list(removable))
+        entries["cases"] = cases_as_list(
+            log, replace(own_cases, value=merge_cases(shared, own_cases).children)
+        )
+    elif own_cases is not None and isinstance(own_cases.value, list):
+        entries["cases"] = replace(own_cases, value=[*cases_as_list(log, shared).items, *own_cases.value])
     return replace(op, value=entries)
 
 
@@ -224,9 +226,9 @@ def _with_name(log: FaultLog, name: str, case: Node) -> Node:
 def _cases_of_sets(log: FaultLog, op: Node) -> Node:
     """Return the cases of the sets that an op names, later sets over earlier ones."""
     merged = Node({}, op.line, op.place)
-    asked, sets = op.get("cases_from"), op.get("case_sets")
+    names, sets = op.get("cases_from"), op.get("case_sets")
     known_sets = {} if sets is None else sets.children
-    for index, name in enumerate(asked.items if asked else ()):
+    for index, name in enumerate(names.items if names else ()):
         if isinstance(name.value, str) and name.value in known_sets:
             cases = cases_by_name(known_sets[name.value])
             merged = replace(cases, value=merge_cases(merged, cases).children)

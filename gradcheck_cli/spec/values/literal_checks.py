@@ -76,9 +76,9 @@ class LiteralChecks:
     def check_leaves(self, values: object, key: str) -> None:
         """Check that every scalar fits the dtype."""
         for path, leaf in literals.leaves(values):
-            wanted = literals.misfit(leaf, self.dtype)
-            if wanted:
-                self.log.add(self.node, f"must be {wanted}, but got {show(leaf)}", key, *path)
+            requirement = literals.misfit(leaf, self.dtype)
+            if requirement:
+                self.log.add(self.node, f"must be {requirement}, but got {show(leaf)}", key, *path)
                 return  # one is enough: the others probably have the same cause
 
     def check_arguments(self, source: Source) -> None:
@@ -97,9 +97,9 @@ class LiteralChecks:
             self._check_integers(source.kind, low, high)
             return
         for key, end in ends.items():
-            wanted = literals.misfit(end, self.dtype)
-            if wanted:
-                self.log.add(self.node, f"must be {wanted}, but got {show(end)}", source.kind, key)
+            requirement = literals.misfit(end, self.dtype)
+            if requirement:
+                self.log.add(self.node, f"must be {requirement}, but got {show(end)}", source.kind, key)
 
     def _check_integers(self, kind: str, low: int, high: int) -> None:
         """Check the ends of a range of integers, high excluded."""
