@@ -141,9 +141,7 @@ class PointChooser:
             own = [looked_at.margin(other) for other in (side, *guards)]
             return np.where(looked_at.is_finite[:, None], np.stack(own, axis=1), -np.inf)
 
-        steering = Steering(
-            evaluate, self.free.inside, self.free.spreads, self.field.constants, self.generator
-        )
+        steering = Steering(evaluate, self.free.clip, self.free.spreads, self.field.constants, self.generator)
         whole = np.stack([scores, *(looked.margin(guard) for guard in guards)], axis=1)
         steering.start(self.free.pack(points), whole)
         if np.ptp(scores[np.isfinite(scores)]) == 0:
