@@ -67,7 +67,11 @@ class GraphOperation:
         return GraphOperation(self.traced.in_float64())
 
     def exactly(self) -> GraphOperation | None:
-        """Return a twin at the point before rounding; see `Operation`."""
+        """Return a twin at the point before rounding, the same one each time; see `Operation`."""
+        return self._exact
+
+    @cached_property
+    def _exact(self) -> GraphOperation | None:
         if self.traced.narrow is None or self.traced.is_exact:
             return None
         exact = GraphOperation(self.traced.exactly())

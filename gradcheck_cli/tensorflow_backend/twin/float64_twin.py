@@ -224,8 +224,9 @@ class Twins:
         Args:
             trace: the forward alone, traced.
             moving: its tensors of the inputs that are differentiated by.
-            is_alone: make a separate one, since values that are held in bodies belong to one point.
+            is_alone: make a separate one where values are held in bodies, since they belong to one point.
         """
+        is_alone = is_alone and trace.held.body_holds is not None
         if is_alone or id(trace) not in self._forwards:
             wide = widen_forward(trace, moving, self.variables)
             if is_alone:
@@ -238,8 +239,9 @@ class Twins:
 
         Args:
             trace: forward and vjp, traced.
-            is_alone: make a separate one.
+            is_alone: as for a forward.
         """
+        is_alone = is_alone and trace.held.body_holds is not None
         if is_alone or id(trace) not in self._vjps:
             wide = _widen_vjp(trace, self.variables)
             if is_alone:
