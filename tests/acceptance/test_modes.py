@@ -64,6 +64,7 @@ def test_what_reproduces_it_does(command, spec):
     assert "check modes  MISMATCH" in again.out
 
 
+@pytest.mark.once
 def test_in_workers_too_and_as_json(process, spec, tmp_path):
     spec("mean")
     done = process("run", "-j", "1", "mean.yaml", "--format", "json", cwd=tmp_path)
@@ -155,6 +156,7 @@ for mode in ("graph", "xla"):
 """
 
 
+@pytest.mark.once  # a process with two devices
 def test_ops_run_on_the_device_that_is_asked_for(tmp_path):
     """Of two processors, as TensorFlow can be told to see them, the second is used in every mode."""
     (tmp_path / "where_it_runs.py").write_text(

@@ -76,6 +76,7 @@ def test_what_can_not_be_tried_is_no_success(mutate):
     assert "1 case not tried" in done.out
 
 
+@pytest.mark.once
 def test_in_workers(process):
     spec = ROOT / "specs" / "seeds" / "product.yaml"
     done = process("mutate", spec, "-j", "1", "--fail-under", "100", cwd=ROOT)

@@ -79,6 +79,7 @@ def test_it_is_put_between_its_marks(report, tmp_path, monkeypatch):
 ROW = re.compile(r"\| (?P<name>\w+) \| (?P<op_types>[\d,]+) \| (?P<cases>[\d,]+) \|")
 
 
+@pytest.mark.once
 def test_what_is_committed_agrees_with_the_specs():
     inside = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
     if not inside.strip():

@@ -49,6 +49,7 @@ def everything(gradients):
     return done.stderr, json.loads(done.stdout)
 
 
+@pytest.mark.once  # a process that starts TensorFlow
 def test_start_up_chatter_and_prints_stay_off_standard_output(everything):
     assert everything[0] == "printed on import\n"
 

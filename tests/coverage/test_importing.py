@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gradcheck_cli.coverage.importing import Importing
+
+pytestmark = pytest.mark.once
 
 MODULES = {
     "good.py": """

@@ -10,6 +10,8 @@ import pytest
 from gradcheck_cli.running.processes import fork_server
 from gradcheck_cli.running.processes.messages import Exit
 
+pytestmark = pytest.mark.once
+
 PROBE = """
 from gradcheck_cli.running.processes.fork_server import _load
 version = _load()

@@ -202,11 +202,19 @@ def test_a_reference_variable_is_no_draw(case_of):
 
 
 def test_a_reference_variable_that_is_read_as_it_was_left_varies(case_of):
+    def variable_like(x):
+        return tf.raw_ops.VariableV2(shape=x.shape, dtype=x.dtype, shared_name="left_as_it_was")
+
     def forward(x):
-        variable = tf.raw_ops.VariableV2(shape=x.shape, dtype=x.dtype)
+        variable = variable_like(x)
         tf.raw_ops.AssignAdd(ref=variable, value=x)
         return x * tf.identity(variable)
 
+    @tf.function
+    def start(x):
+        return tf.identity(tf.raw_ops.Assign(ref=variable_like(x), value=x))
+
+    start(tf.zeros(3, tf.float64))
     assert random_types(case_of, forward) == ("VariableV2",)
 
 

@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import startup
 
+pytestmark = pytest.mark.once
+
 QUIET = "from gradcheck_cli.tensorflow_backend import startup; startup.start()\n"
 USE = "import tensorflow as tf; float(tf.function(lambda x: x * 2)(tf.constant(1.0)))\n"
 MAP = """
