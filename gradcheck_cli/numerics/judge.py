@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics.confirm_sparsity import confirm_sparsity
 from gradcheck_cli.numerics.first_pass import first_pass
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.second_stage import refine
@@ -20,6 +19,7 @@ from gradcheck_cli.numerics.refine.stages import (
     pass_or_refine,
     without_fine_stairs,
 )
+from gradcheck_cli.numerics.sparsity import confirm_sparsity
 from gradcheck_cli.numerics.tolerance import row_scale
 
 if TYPE_CHECKING:

@@ -98,6 +98,11 @@ class Sampler:
         """The number m of outputs."""
         return int(self.base.shape[0]) if self._rows is None else self._rows
 
+    @property
+    def points_per_call(self) -> int:
+        """How many points a call may have beside the base point."""
+        return max(1, MAX_FLOATS_PER_CALL // max(self.point.size, self.rows) - 1)
+
     def at(self, points: Float) -> Float:
         """Evaluate at points (B, n) in one call; returns (B, m)."""
         return self._counted(points.shape[0], lambda: self._evaluate(points))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.numerics.precision import FLOAT64
-from gradcheck_cli.numerics.sampling import MAX_FLOATS_PER_CALL
 from gradcheck_cli.numerics.steps import FIRST_STEP, power_of_two
 
 if TYPE_CHECKING:
@@ -187,7 +186,7 @@ def _changes(problem: Problem, rows: np.ndarray, direction: Float, along: Float)
     """Return f - f(x) of some rows at distances along a direction, inside the domain, (d, r)."""
     sampler, domain = problem.sampler, problem.domain
     changes = np.empty((along.size, rows.size))
-    at_once = max(1, MAX_FLOATS_PER_CALL // max(sampler.point.size, sampler.rows) - 1)
+    at_once = sampler.points_per_call
     for start in range(0, along.size, at_once):
         part = slice(start, start + at_once)
         moved = np.clip(along[part, None] * direction, -domain.below, domain.above)
