@@ -111,7 +111,7 @@ def _are_same(base: Float, far: Float, unit: Float) -> bool:
 def _draw_steps(problem: Problem) -> Float:
     """Draw a step for each input, (n,), up or down, to the side where the bounds leave more room."""
     x, domain = problem.sampler.point, problem.domain
-    size = STEP * power_of_two(domain.fitted(problem.step_scale))
+    size = STEP * power_of_two(domain.fit(problem.step_scale))
     size *= problem.generator.uniform(0.5, 1.0, x.size)
     up = problem.generator.choice([True, False], x.size)
     up = (up | (domain.below < size)) & (domain.above >= size)

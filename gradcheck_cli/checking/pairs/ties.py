@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gradcheck_cli.checking.ops.jacobian import packed_point, working_precision
 from gradcheck_cli.checking.ops.packing import pack, packed_size, unpack
 from gradcheck_cli.numerics import Reason, Verdict
-from gradcheck_cli.numerics.joint.joint_slopes import Claims, Found, Place, judge_rows
+from gradcheck_cli.numerics.joint.joint_slopes import Claims, Place, Placement, judge_rows
 from gradcheck_cli.numerics.joint.pieces import REACHES, Neighbourhood, is_bent
 from gradcheck_cli.numerics.precision import FLOAT64, coarsest
 from gradcheck_cli.numerics.random_vectors import draw_signed
@@ -226,7 +226,7 @@ class _Tied:
             gradient.append(sample.analytic[row, elements] * self.scale[start + places])
         return np.concatenate(columns), np.concatenate(gradient)
 
-    def judge(self, rows: np.ndarray) -> Found:
+    def judge(self, rows: np.ndarray) -> Placement:
         """Judge rows over all inputs together."""
         sizes = np.where(self.bent, self.point.size, sum(is_tied.sum(axis=1) for is_tied in self.tied))
         widest = int(sizes[rows].max())
@@ -272,7 +272,7 @@ class _Tied:
         chosen[count + 1, active] = self.point[active] / self.scale[active]
         return chosen[chosen.any(axis=1)]
 
-    def apply(self, rows: np.ndarray, finding: Found) -> list[PairSample]:
+    def apply(self, rows: np.ndarray, finding: Placement) -> list[PairSample]:
         """Return the samples with the verdicts on some rows replaced by the joint finding."""
         is_outside = finding.place == Place.OUTSIDE
         outside = zip(rows[is_outside], finding.lack[is_outside], strict=True)

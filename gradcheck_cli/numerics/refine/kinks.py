@@ -75,7 +75,7 @@ def find_kinks(series: Series) -> Kinks:
                 is_constant &= np.abs(at.jump[j] - at.jump[k]) <= SAME_BEND[1] * bend[k] * 0.5 + noise[j]
             smallest = np.where(is_constant & ~is_kink, k, smallest)
             is_kink |= is_constant
-    up, down = _one_side(series, at.up, smallest), _one_side(series, at.down, smallest)
+    up, down = _settle_side(series, at.up, smallest), _settle_side(series, at.down, smallest)
     return Kinks(
         is_kink,
         np.minimum(up[0], down[0]),
@@ -84,15 +84,15 @@ def find_kinks(series: Series) -> Kinks:
     )
 
 
-def _one_side(series: Series, slope: Float, smallest: np.ndarray) -> tuple[Float, Float]:
+def _settle_side(series: Series, slope: Float, smallest: np.ndarray) -> tuple[Float, Float]:
     """Return one side's slope with its bound: the one it settles on, else that of the smallest clear step."""
     noise = 2 * series.at.noise
     settled = settle(slope, noise, np.isfinite(slope), series.sentinels, ONE_SIDED)
     column = np.arange(smallest.size)
-    here, next_one = slope[smallest, column], slope[smallest + 1, column]
+    here, next_rung = slope[smallest, column], slope[smallest + 1, column]
     with np.errstate(all="ignore"):
         # A tie at distance d reduces a slope by d / h: a third more than the next rung shows is still to
         # come.
-        rough = 1.5 * np.abs(here - next_one) + noise[smallest, column]
+        rough = 1.5 * np.abs(here - next_rung) + noise[smallest, column]
     is_settled = settled.uncertainty < rough
     return np.where(is_settled, settled.slope, here), np.where(is_settled, settled.uncertainty, rough)
