@@ -77,7 +77,7 @@ class PairView:
         """Return the packed rows of one or all elements of the output, for one or all upstreams."""
         size = self.output.size
         elements = np.arange(size) if index is None else np.array([_flat(index, self.output.shape)])
-        starts = [place * size for place, name in enumerate(self.parts) if part in {None, name}]
+        starts = [part_index * size for part_index, name in enumerate(self.parts) if part in {None, name}]
         return np.concatenate([start + elements for start in starts])
 
     def join_parts(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.inexact]:
