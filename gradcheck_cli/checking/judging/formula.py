@@ -173,8 +173,9 @@ def _pass_rounded_constants(
 ) -> tuple[PairSample, str]:
     """Let mismatches pass, with a warning, that rounded constants of TensorFlow's own gradients make.
 
-    In bfloat16 2 / sqrt(pi) is 1.125, 0.3 % off, and so is a gelu's gradient: by more than 2e-3 of what remains
-    where terms cancel. Nobody wrote a wrong gradient if those that the user wrote are right by themselves.
+    In bfloat16 2 / sqrt(pi) is 1.125, 0.3 % off, and so is a gelu's gradient: by more than 2e-3 of what
+    remains where terms cancel. Nobody wrote a wrong gradient if those that the user wrote are right by
+    themselves.
 
     Returns:
         The verdicts, and a warning; it is empty where nothing changed.
