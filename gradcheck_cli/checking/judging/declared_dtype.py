@@ -78,7 +78,7 @@ def judge_declared(
         The verdicts on pairs that are outright wrong in the declared dtype, judged in that dtype; and a
         warning for each pair whose gradient is right but loses more digits than its dtype's tolerance.
     """
-    return _weigh(
+    return _sort_losses(
         loss
         for key, sample in judged.items()
         if sample.verdict.size and sample.method != "probe" and sample.is_connected
@@ -99,10 +99,10 @@ def judge_large_declared(
     Returns:
         As `judge_declared`. A pair for which there was no time is in doubt.
     """
-    return _weigh(_compare_all_gradients(list(pairs.values()), judged, budget))
+    return _sort_losses(_compare_all_gradients(list(pairs.values()), judged, budget))
 
 
-def _weigh(losses: Iterator[_Loss]) -> tuple[dict[PairKey, PairSample], list[str]]:
+def _sort_losses(losses: Iterator[_Loss]) -> tuple[dict[PairKey, PairSample], list[str]]:
     """Tell errors of the declared dtype itself from losses of digits."""
     wrong: dict[PairKey, PairSample] = {}
     warnings: list[str] = []

@@ -107,13 +107,13 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
             _sample_into(problem, sampled, chosen, this_round, resolution, seen)
             seen = np.fmax(seen, np.where(np.isfinite(resolution.uncertainty), np.abs(resolution.slope), 0.0))
         is_spent = open_now & (this_round is None)
-        refined = _weigh(problem, doubtful, resolution, is_spent)
+        refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
         if analytic is not None:
             is_hidden = confirm(problem, sampled, refined, analytic)
             if is_hidden.any():
                 resolution.slope[is_hidden], resolution.uncertainty[is_hidden] = np.nan, np.inf
                 resolution.reason[is_hidden] = Reason.STAIRCASE
-                refined = _weigh(problem, doubtful, resolution, is_spent)
+                refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
         if analytic is None:
             open_now = ~(resolution.uncertainty <= PASS_REACH * refined.allowed)
         else:
@@ -212,7 +212,9 @@ class _Doubtful:
     trusted: Float
 
 
-def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spent: np.ndarray) -> Refined:
+def _apply_tolerances(
+    problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spent: np.ndarray
+) -> Refined:
     """Apply tolerances, scaled by what is known so far; wider ones after the last round."""
     elements, sampled, analytic = doubtful.elements, doubtful.sampled, doubtful.analytic
     rows, slots = elements.rows, elements.columns
