@@ -253,7 +253,7 @@ class Search:
         tiny = NEAREST / direction.share
 
         def changes(inputs: Sequence[int], *factors: float) -> bool:
-            moved = direction.of([self.group.columns[index] for index in inputs])
+            moved = direction.restrict_to([self.group.columns[index] for index in inputs])
             return any(self.group.count_changed_sides(piece, moved.side(factor)) for factor in factors)
 
         on_kinks = self.group.operations.on_kinks
@@ -280,8 +280,8 @@ class Search:
         drawn = draw_direction(self.target, self.generator, reach, fraction)
         if not self.on_kinks:
             return drawn
-        columns = self.group.columns
-        return drawn.of([columns[index] for index in self.group.inputs if index not in self.on_kinks])
+        moving = [index for index in self.group.inputs if index not in self.on_kinks]
+        return drawn.restrict_to([self.group.columns[index] for index in moving])
 
     def _probe(self, reach: int, blocks: int, *, weighed: bool = True) -> tuple[float, float] | None:
         """Compare along one direction, one block of rows after another.

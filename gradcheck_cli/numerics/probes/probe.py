@@ -433,7 +433,7 @@ def bisect_input(differenced: Differenced, probe: Probe) -> int:
     factor = _shorten_step(probe)
 
     def error_of(columns: slice) -> float:
-        half = differenced.direction.only(columns)
+        half = differenced.direction.restrict_to([columns])
         with np.errstate(all="ignore"):
             change = half.difference(factor)
             change[differenced.is_spoilt] = 0.0
@@ -446,7 +446,7 @@ def bisect_input(differenced: Differenced, probe: Probe) -> int:
 def bisect_output(differenced: Differenced, probe: Probe, column: int) -> int:
     """Follow an alarm in one input to one output."""
     there = slice(column, column + 1)
-    single, factor = differenced.direction.only(there), _shorten_step(probe)
+    single, factor = differenced.direction.restrict_to([there]), _shorten_step(probe)
     with np.errstate(all="ignore"):
         change = single.difference(factor)
         change[differenced.is_spoilt] = 0.0

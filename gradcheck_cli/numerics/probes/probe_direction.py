@@ -165,11 +165,7 @@ class Direction:
                 squares += float(np.square(terms).sum())
         return total, float(np.sqrt(squares))
 
-    def only(self, columns: slice) -> Direction:
-        """Return the same direction for some inputs; the others stay where they are."""
-        return self.of([columns])
-
-    def of(self, stretches: Sequence[slice]) -> Direction:
+    def restrict_to(self, stretches: Sequence[slice]) -> Direction:
         """Return the same direction for several stretches of inputs; the others stay where they are."""
         steps = np.zeros(self.steps.size)
         for stretch in stretches:
