@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # of our own: `python -m` would take a `typing.py` in the working folder for Python's
+# Not imported: with `python -m`, a `typing.py` in the working folder would replace Python's own.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from gradcheck_cli.reporting.terminal.report_text import render_report as render_report

@@ -104,9 +104,9 @@ def join(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
     best: dict[tuple[str, int, str], WrittenGradient] = {}
     for gradient in (gradient for part in parts for gradient in part.gradients):
         key = (gradient.file, gradient.line, gradient.name)
-        known = best.setdefault(key, gradient)
-        first, other = sorted((known, gradient), key=lambda each: order.index(each.status))
-        best[key] = replace(first, cases=tuple(sorted({*first.cases, *other.cases})))
+        so_far = best.setdefault(key, gradient)
+        better, worse = sorted((so_far, gradient), key=lambda candidate: order.index(candidate.status))
+        best[key] = replace(better, cases=tuple(sorted({*better.cases, *worse.cases})))
     return replace(
         parts[0],
         packages=tuple(dict.fromkeys(name for part in parts for name in part.packages)),
@@ -137,7 +137,7 @@ class Branch:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells it from other branches: condition, place and part."""
+        """What identifies it among branches: condition, place and part."""
         return self.text, self.place, self.part
 
     @property

@@ -8,7 +8,7 @@ from gradcheck_cli.visible import clean
 
 
 class GradcheckError(Exception):
-    """Base of every error that ends a command; `exit_code` is a contract (DESIGN, commands)."""
+    """Base of every error that ends a command; `exit_code` is a contract."""
 
     exit_code = 2
 

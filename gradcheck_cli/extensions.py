@@ -1,4 +1,4 @@
-"""Checks, reports and generators of other packages, by their entry points; searched when they are needed."""
+"""Finds the checks, reports and generators of other packages by their entry points, when they are needed."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def extensions(group: str) -> Mapping[str, Callable[..., Any]]:
     """
     from importlib.metadata import entry_points
 
-    found: dict[str, Callable[..., Any]] = {}
-    for point in sorted(entry_points(group=group), key=lambda one: one.name):
-        if point.name in found:
+    functions: dict[str, Callable[..., Any]] = {}
+    for point in sorted(entry_points(group=group), key=lambda point: point.name):
+        if point.name in functions:
             raise UsageError(f"entry point '{point.name}' of {group} is there twice; uninstall one package.")
         try:
-            found[point.name] = point.load()
+            functions[point.name] = point.load()
         except Exception as error:  # another package's module may raise anything
             raise UsageError(
                 f"entry point '{point.name}' of {group}, {point.value}, can't be imported: {error}; mend or "
                 "uninstall the package."
             ) from error
-    return found
+    return functions

@@ -51,7 +51,7 @@ class Ladder:
         below: from below alone.
         analytic: the gradient under test.
         numeric: the slope that was settled on.
-        uncertainty: what that may be off by.
+        uncertainty: how far that may be off.
         allowed: the tolerance.
         first_step: the step that is tried first, and by which most elements are judged.
     """

@@ -1,4 +1,4 @@
-"""What a run tells CI beside its verdicts: fingerprints, changes since a baseline, shards, its selection."""
+"""What a run tells CI besides its verdicts: fingerprints, changes since a baseline, shards, its selection."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Change(str, Enum):
     GRADIENT = "gradient_changed"
     WEAKENED = "weakened"  # it was checked; now it is skipped, expected to be wrong, or its gradient is None
     BROKE = "broke"  # between two reports: it was right
-    MENDED = "mended"  # between two reports: it wasn't right, and is
+    MENDED = "mended"  # between two reports: it wasn't right, and now is
     BOTH = "both_changed"
     FORWARD = "forward_changed"
     NEW = "new"

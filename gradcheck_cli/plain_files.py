@@ -69,7 +69,7 @@ def short_path(file: str) -> str:
             after = len(path.parts) - path.parts[::-1].index(mark)
             return str(Path(*path.parts[after:]))
     here = Path.cwd()
-    for one in (path, path.resolve()):
-        if one.is_relative_to(here):
-            return str(one.relative_to(here))
+    for candidate in (path, path.resolve()):
+        if candidate.is_relative_to(here):
+            return str(candidate.relative_to(here))
     return file

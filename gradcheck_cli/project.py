@@ -36,12 +36,12 @@ class Settings:
             lines = [] if self.file is None else read_plain(self.file, _LIMIT).decode().splitlines()
         except (OSError, UnicodeDecodeError):
             lines = []
-        line = next((number for number, text in enumerate(lines, start=1) if pattern.match(text)), 0)
+        line = next((index for index, text in enumerate(lines, start=1) if pattern.match(text)), 0)
         where = f"{self.file}:{line}" if line else f"{self.file}"
         return f"{where}: tool.gradcheck.{key}"
 
-    def below(self, path: str) -> str:
-        """Return a path that the file names, from the working directory: the file means its own folder."""
+    def resolve_path(self, path: str) -> str:
+        """Return a path that the file gives relative to its own folder, relative to the working directory."""
         return path if self.file is None else os.path.relpath(self.file.parent / path)
 
 
@@ -78,9 +78,9 @@ def default_paths(start: Path | None = None) -> tuple[str, ...]:
         UsageError: the pyproject.toml isn't TOML, or `specs` is neither a path nor a list of paths.
     """
     start = Path.cwd() if start is None else start
-    given = [path for path in os.environ.get(SPECS_VARIABLE, "").split(os.pathsep) if path]
-    if given:
-        return tuple(given)
+    from_environment = [path for path in os.environ.get(SPECS_VARIABLE, "").split(os.pathsep) if path]
+    if from_environment:
+        return tuple(from_environment)
     settings = read_settings(start)
     if settings.file is None or "specs" not in settings.table:
         return (DEFAULT,)

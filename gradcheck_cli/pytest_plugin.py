@@ -46,12 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Collect the configured specs too, unless the command line says what to collect."""
     if not config.getoption(OPTION):
         return
-    specs = _configured(config)
+    specs = _configured_specs(config)
     config.stash[_SPECS] = specs
     config.stash[_RUNS] = Runs()
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
-        known = {str(config.invocation_params.dir.joinpath(one).resolve()) for one in config.args}
-        config.args += [str(path) for path in specs if path.exists() and str(path) not in known]
+        folder = config.invocation_params.dir
+        requested = {str(folder.joinpath(argument).resolve()) for argument in config.args}
+        config.args += [str(path) for path in specs if path.exists() and str(path) not in requested]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -73,7 +74,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return None
 
 
-def _configured(config: pytest.Config) -> tuple[Path, ...]:
+def _configured_specs(config: pytest.Config) -> tuple[Path, ...]:
     from gradcheck_cli.errors import UsageError
     from gradcheck_cli.project import default_paths
 
@@ -90,29 +91,29 @@ class Runs:
     def __init__(self) -> None:
         """Start nothing yet."""
         self._workers: LocalWorkers | None = None
-        self._found: dict[str, CaseResult] = {}
+        self._results: dict[str, CaseResult] = {}
 
-    def opened(self, cases: Sequence[Case]) -> list[CaseResult]:
+    def open(self, cases: Sequence[Case]) -> list[CaseResult]:
         """Return each case with its pairs, none of which has been checked."""
-        return self._ended(cases, listing=True)
+        return self._run(cases, listing=True)
 
-    def checked(self, case: Case, key: str) -> CaseResult:
+    def check(self, case: Case, key: str) -> CaseResult:
         """Return a case's result; it is checked once."""
-        if key not in self._found:
-            (self._found[key],) = self._ended([case])
-        return self._found[key]
+        if key not in self._results:
+            (self._results[key],) = self._run([case])
+        return self._results[key]
 
-    def _ended(self, cases: Sequence[Case], *, listing: bool = False) -> list[CaseResult]:
+    def _run(self, cases: Sequence[Case], *, listing: bool = False) -> list[CaseResult]:
         from gradcheck_cli.running.workers import Ended
 
-        found = {
+        results = {
             event.index: event.result
-            for event in self._started().run(cases, listing=listing)
+            for event in self._start_workers().run(cases, listing=listing)
             if isinstance(event, Ended)
         }
-        return [found[number] for number in range(len(cases))]
+        return [results[index] for index in range(len(cases))]
 
-    def _started(self) -> LocalWorkers:
+    def _start_workers(self) -> LocalWorkers:
         if self._workers is None:
             from gradcheck_cli.running.processes.limits import Limits, default_jobs, default_memory
             from gradcheck_cli.running.processes.local_workers import LocalWorkers
@@ -144,7 +145,7 @@ class SpecFile(pytest.File):
             if loaded.exceptions and not loaded.cases:  # they say what has no spec: nothing to test
                 return
             cases = in_each_mode(loaded.cases)
-            opened = self.config.stash[_RUNS].opened(cases)
+            opened = self.config.stash[_RUNS].open(cases)
         except GradcheckError as error:
             raise self.CollectError(str(error)) from None
         ops: dict[str, list[tuple[Case, CaseResult]]] = {}
@@ -192,9 +193,9 @@ class SpecCase(pytest.Collector):
             item.add_marker(pytest.mark.xdist_group(self.nodeid))
             yield item
 
-    def checked(self) -> CaseResult:
-        """Return the case's result."""
-        return self.config.stash[_RUNS].checked(self.case, self.nodeid)
+    def check(self) -> CaseResult:
+        """Return the case's result; it is checked once."""
+        return self.config.stash[_RUNS].check(self.case, self.nodeid)
 
 
 class SpecItem(pytest.Item):
@@ -209,14 +210,14 @@ class SpecItem(pytest.Item):
         """Pass, skip or fail according to the finding."""
         if not isinstance(self.parent, SpecCase):
             raise TypeError("parent: expected a SpecCase")
-        result = self.parent.checked()
+        result = self.parent.check()
         self.user_properties += [("spec", result.spec), ("mode", result.mode), ("dtype", result.dtype)]
         if self.name == WHOLE:
             _judge_case(result, self.parent.labels)
             return
         pair = next((pair for pair in result.pairs if pair.label == self.name), None)
         if pair is None:
-            raise GradcheckFailure(_told_of(result, ()))
+            raise GradcheckFailure(_failure_text(result, ()))
         _judge_pair(result, pair)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ANN401 (pytest's own)
@@ -241,7 +242,7 @@ def _judge_pair(result: CaseResult, pair: PairResult) -> None:
     if pair.status is Status.SKIPPED:
         pytest.skip(pair.note or pair.message or "skipped by its spec")
     if pair.status not in (Status.PASSED, Status.EXPECTED_MISMATCH):
-        raise GradcheckFailure(_told_of(result, (pair,)))
+        raise GradcheckFailure(_failure_text(result, (pair,)))
 
 
 def _judge_case(result: CaseResult, labels: frozenset[str]) -> None:
@@ -251,16 +252,16 @@ def _judge_case(result: CaseResult, labels: frozenset[str]) -> None:
     fine = (Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED)
     wrong = [check for check in result.checks if check.status not in fine]
     if result.error is not None or wrong:
-        raise GradcheckFailure(_told_of(result, ()))
+        raise GradcheckFailure(_failure_text(result, ()))
     new = tuple(pair for pair in result.pairs if pair.label not in labels and pair.status not in fine)
     if new:
-        raise GradcheckFailure(_told_of(result, new))
+        raise GradcheckFailure(_failure_text(result, new))
     if result.status is Status.SKIPPED:
-        told = [check.message for check in result.checks if check.status is Status.SKIPPED]
-        pytest.skip(told[0] if told else "nothing of it was checked")
+        messages = [check.message for check in result.checks if check.status is Status.SKIPPED]
+        pytest.skip(messages[0] if messages else "nothing of it was checked")
 
 
-def _told_of(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
+def _failure_text(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
     """Return one line for pytest's summary, then the table of these pairs; checks go with the case itself."""
     from dataclasses import replace
 
@@ -276,8 +277,10 @@ def _summary(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
 
     if result.error is not None:
         return f"{result.error.kind}: {result.error.message}"
-    found = [(pair.status, pair.note or pair.message) for pair in pairs] or [
+    reasons = [(pair.status, pair.note or pair.message) for pair in pairs] or [
         (check.status, f"{check.name}: {check.message}") for check in result.checks
     ]
-    failed = [f"{status}: {why}" if why else str(status) for status, why in found if status != Status.PASSED]
-    return failed[0] if failed else str(result.status)
+    for status, reason in reasons:
+        if status != Status.PASSED:
+            return f"{status}: {reason}" if reason else str(status)
+    return str(result.status)

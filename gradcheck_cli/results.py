@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Status(str, Enum):
-    """Outcome of a pair, a check or a case; the words are a contract (DESIGN, findings)."""
+    """Outcome of a pair, a check or a case; the words are a contract."""
 
     PASSED = "passed"
     MISMATCHED = "mismatched"
@@ -327,7 +327,9 @@ class CaseResult:
     custom_gradients: tuple[GradientRun, ...] = ()  # hand-written gradients, and the pairs that ran them
     branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that points took; in graphs
     sides_unknown: str = ""  # why its branches weren't examined, or not all of them
-    chosen_points: int = 0  # points checked beside the samples, for sides of branches that these don't take
+    chosen_points: int = (
+        0  # points checked in addition to the samples, for sides of branches that these don't take
+    )
     search: SearchResult | None = None  # if a search was requested
 
     @property
@@ -369,19 +371,19 @@ class Policy:
         statuses = {case.status for case in cases}
         if statuses & FAILING or (self.strict_precision and any(case.warnings for case in cases)):
             return 1
-        if statuses & UNDECIDED or left_unchecked(cases):
+        if statuses & UNDECIDED or find_unchecked(cases):
             return 3
         return 3 if self.strict and any(case.skipped for case in cases) else 0
 
 
-def left_unchecked(cases: Collection[CaseResult]) -> list[CaseResult]:
-    """Return the cases that are skipped in every mode that was requested; those for other versions aside."""
+def find_unchecked(cases: Collection[CaseResult]) -> list[CaseResult]:
+    """Return the cases that were skipped in every requested mode, unless they are for other versions."""
     skipped = [case for case in cases if case.status is Status.SKIPPED and not case.is_for_another_version]
     checked = {_key(case) for case in cases if case.status is not Status.SKIPPED}
     return [
-        one
-        for one in skipped
-        if all(other[:-1] != _key(one)[:-1] or other[-1] == one.mode for other in checked)
+        case
+        for case in skipped
+        if all(key[:-1] != _key(case)[:-1] or key[-1] == case.mode for key in checked)
     ]
 
 
@@ -415,11 +417,13 @@ class Report:
     keras_version: str = ""
     numpy_version: str = ""
     platform: str = ""
+    coverage: GradientCoverage | None = None  # with `--cov`
+    branch_fail_under: float | None = None  # the share of sides, in percent, below which the run fails
 
     @property
     def facts(self) -> dict[str, str]:
         """The versions, platform and seed of the run, by name, as far as they are known."""
-        known = {
+        all_facts = {
             "gradcheck": self.gradcheck_version,
             "TensorFlow": self.tensorflow_version,
             "Keras": self.keras_version,
@@ -428,10 +432,7 @@ class Report:
             "platform": self.platform,
             "seed": str(self.seed),
         }
-        return {name: value for name, value in known.items() if value}
-
-    coverage: GradientCoverage | None = None  # with `--cov`
-    branch_fail_under: float | None = None  # the share of sides, in percent, below which the run fails
+        return {name: fact for name, fact in all_facts.items() if fact}
 
     @property
     def summary(self) -> dict[str, int]:
@@ -510,12 +511,12 @@ class Report:
 def case_status(pairs: tuple[PairResult, ...], checks: tuple[CheckResult, ...]) -> Status:
     """Return the gravest status among a case's pairs and checks; `inconclusive` if there are no pairs."""
     if not pairs:
-        found = {check.status for check in checks} & (FAILING | UNDECIDED | {Status.SKIPPED})
-        return next((status for status in SEVERITY if status in found), Status.INCONCLUSIVE)
+        statuses = {check.status for check in checks} & (FAILING | UNDECIDED | {Status.SKIPPED})
+        return next((status for status in SEVERITY if status in statuses), Status.INCONCLUSIVE)
     # A passed check alone doesn't make a case green: its pairs must have passed.
-    found = {pair.status for pair in pairs} | {
+    statuses = {pair.status for pair in pairs} | {
         check.status for check in checks if check.status is not Status.PASSED
     }
     if {pair.status for pair in pairs} == {Status.SKIPPED}:
-        found.discard(Status.PASSED)
-    return next(status for status in SEVERITY if status in found)
+        statuses.discard(Status.PASSED)
+    return next(status for status in SEVERITY if status in statuses)

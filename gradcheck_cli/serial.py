@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 
-# Larger integers count nothing here; they are no floats, or have more digits than a line.
+# No count reaches this. A larger integer may not fit a float, or a line of a message.
 _LARGEST_INTEGER = 2**63
 _WORDS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _SHOWN = 40  # characters of a value in a message
@@ -61,35 +61,35 @@ Layouts = Mapping[type, Layout]
 _FIELDS_ALONE = Layout()
 
 
-def _unmarked(_: object, form: object) -> object:
+def _leave_unmarked(_: object, form: object) -> object:
     return form
 
 
 def plain(
-    value: object, layouts: Layouts | None = None, mark: Callable[[object, Any], object] = _unmarked
+    value: object, layouts: Layouts | None = None, mark: Callable[[object, Any], object] = _leave_unmarked
 ) -> Any:  # noqa: ANN401 (JSON)
     """Return a value in JSON's types.
 
     Args:
         value: dataclasses, enumerations, mappings, sequences, numbers, text; scalars of NumPy's too.
         layouts: the dataclasses that aren't written field by field.
-        mark: takes a value of a type that JSON lacks, with the form in which it is written, and returns what
-            is written instead. A mapping is one, since JSON's keys can only be text.
+        mark: takes a value of a type that JSON lacks, and the form in which it would be written; returns what
+            is written instead. It also gets mappings, since JSON's keys can only be text.
 
     Raises:
         TypeError: it contains something else.
     """
     layouts = layouts or {}
 
-    def convert(part: object) -> object:
-        return plain(part, layouts, mark)
+    def convert(item: object) -> object:
+        return plain(item, layouts, mark)
 
     if value is None or (isinstance(value, str | int) and not isinstance(value, Enum)):
         return value
     if isinstance(value, float) and math.isfinite(value):
         return float(value)  # a NumPy float64 is one too, and prints otherwise
     if isinstance(value, list):
-        return [convert(part) for part in value]
+        return [convert(item) for item in value]
     if not isinstance(value, float | complex) and callable(scalar := getattr(value, "item", None)):
         return convert(scalar())  # of NumPy's
     return mark(value, _form(value, layouts, convert))
@@ -108,21 +108,21 @@ def _form(value: object, layouts: Layouts, convert: Callable[[object], object]) 
     elif is_dataclass(value) and not isinstance(value, type):
         value = _parts(value, layouts.get(type(value), _FIELDS_ALONE))
     if isinstance(value, dict):
-        return {key: convert(part) for key, part in value.items()}
+        return {key: convert(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [convert(part) for part in value]
+        return [convert(item) for item in value]
     raise TypeError(f"it holds a {type(value).__name__}, which isn't sent or written: {value!r}")
 
 
 def _parts(value: Any, layout: Layout) -> list[object] | dict[str, object]:  # noqa: ANN401 (a dataclass)
-    """Return a dataclass as it is written, part by part."""
-    own = {one.name: getattr(value, one.name) for one in fields(value)}
+    """Return the parts of a dataclass in the order in which they are written."""
+    own = {own_field.name: getattr(value, own_field.name) for own_field in fields(value)}
     if layout.is_list:
         return list(own.values())
-    found = {name: part for name, part in own.items() if name not in layout.left_out}
-    found |= {name: own[name] or None for name in layout.null}
-    found |= {key: compute(value) for key, compute in layout.computed.items()}
-    return {key: found[key] for key in dict.fromkeys((*layout.order, *found))}
+    written = {name: item for name, item in own.items() if name not in layout.left_out}
+    written |= {name: own[name] or None for name in layout.null}
+    written |= {key: compute(value) for key, compute in layout.computed.items()}
+    return {key: written[key] for key in dict.fromkeys((*layout.order, *written))}
 
 
 def parse(text: str | bytes) -> Any:  # noqa: ANN401 (JSON)
@@ -170,7 +170,7 @@ def read(
         return _read_tuple(inner, content, place, layouts)
     if origin is dict:
         items = _expect(dict, content, place, "a mapping")
-        return {key: read(inner[1], part, f"{place}.{key}", layouts=layouts) for key, part in items.items()}
+        return {key: read(inner[1], item, f"{place}.{key}", layouts=layouts) for key, item in items.items()}
     if is_dataclass(kind):
         return _read_dataclass(typing.cast("type", kind), content, place, layouts)
     return _read_scalar(kind, content, place)
@@ -181,7 +181,7 @@ def _read_union(inner: tuple[Any, ...], content: object, place: str, layouts: La
         return _read_complex(content, place)
     if content is None and type(None) in inner:
         return None
-    (kind,) = [one for one in inner if one is not type(None)]
+    (kind,) = [option for option in inner if option is not type(None)]
     return read(kind, content, place, layouts=layouts)
 
 
@@ -190,15 +190,15 @@ def _read_dataclass(kind: type, content: object, place: str, layouts: Layouts) -
     if layout.is_list:
         return kind(*_read_tuple(tuple(hints.values()), content, place, layouts))
     items = layout.unfold({**layout.absent, **_expect(dict, content, place, "a mapping")}, place)
-    found = {}
+    values = {}
     for name, hint in hints.items():
         if name not in items:
             if name in layout.left_out:
                 continue
             raise TypeFault(f"{place or 'it'} lacks {name!r}")
-        part = "" if items[name] is None and name in layout.null else items[name]
-        found[name] = read(hint, part, f"{place}.{name}".lstrip("."), layouts=layouts)
-    value = kind(**found)
+        item = "" if items[name] is None and name in layout.null else items[name]
+        values[name] = read(hint, item, f"{place}.{name}".lstrip("."), layouts=layouts)
+    value = kind(**values)
     layout.require(value, place)
     return value
 
@@ -208,14 +208,14 @@ def _read_scalar(kind: Any, content: object, place: str) -> Any:  # noqa: ANN401
         try:
             return kind(_expect(str, content, place, "a word"))
         except ValueError:
-            raise _fault(content, place, "one of " + ", ".join(one.value for one in kind)) from None
+            raise _fault(content, place, "one of " + ", ".join(member.value for member in kind)) from None
     if kind is float:
         return _read_number(content, place)
     if kind is int:
-        found = _expect(int, content, place, "a whole number")
-        if isinstance(content, bool) or not -_LARGEST_INTEGER < found < _LARGEST_INTEGER:
+        integer = _expect(int, content, place, "a whole number")
+        if isinstance(content, bool) or not -_LARGEST_INTEGER < integer < _LARGEST_INTEGER:
             raise _fault(content, place, "a whole number")
-        return found
+        return integer
     if kind is bool:
         return _expect(bool, content, place, "true or false")
     return _expect(str, content, place, "text")
@@ -231,7 +231,7 @@ def _read_number(content: object, place: str) -> float:
         return _WORDS[content]
     if isinstance(content, bool) or not isinstance(content, int | float):
         raise _fault(content, place, "a number")
-    if abs(content) == float("inf") or abs(content) >= 2**1024:  # of 400 digits: larger than any float
+    if abs(content) == float("inf") or abs(content) >= 2**1024:  # an integer larger than any float
         raise _fault(content, place, "a number")
     return float(content)
 
@@ -250,15 +250,15 @@ def _read_tuple(inner: tuple[Any, ...], content: object, place: str, layouts: La
     if len(kinds) != len(items):
         raise _fault(content, place, f"a list of {len(kinds)}")
     return tuple(
-        read(kind, item, f"{place}[{at}]", layouts=layouts)
-        for at, (kind, item) in enumerate(zip(kinds, items, strict=True))
+        read(kind, item, f"{place}[{index}]", layouts=layouts)
+        for index, (kind, item) in enumerate(zip(kinds, items, strict=True))
     )
 
 
 @lru_cache(maxsize=64)
 def _fields_of(kind: type) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
-    return {one.name: hints[one.name] for one in fields(kind) if one.init or one.default is MISSING}
+    return {own.name: hints[own.name] for own in fields(kind) if own.init or own.default is MISSING}
 
 
 def _expect(kind: type[Value], content: object, place: str, what: str) -> Value:

@@ -6,8 +6,8 @@ import os
 import re
 import unicodedata
 
-# What a CI service obeys in a job's log. GitHub and Azure find `##[` and `##vso[` anywhere in a line, the
-# others at its start.
+# The commands that a CI service obeys in a job's log. GitHub and Azure find `##[` and `##vso[` anywhere in a
+# line; the others count only at its start.
 _ANYWHERE = re.compile(r"##(?=\[|vso\[)", re.IGNORECASE)
 _AT_START = re.compile(r"^(\s*)(::|##teamcity\[)", re.IGNORECASE)
 _CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION")
@@ -31,13 +31,13 @@ def without_commands(text: str, before: str = "") -> str:
 
     Args:
         text: what is about to be printed.
-        before: the existing content of its first line.
+        before: what is already printed on its first line.
     """
     lines = re.split(r"(?<=[\n\r])", text)
-    for number, line in enumerate(lines):
-        start = before if number == 0 else ""
-        whole = _AT_START.sub(lambda found: f"{found[1]}{found[2][0]} {found[2][1:]}", start + line)
+    for index, line in enumerate(lines):
+        start = before if index == 0 else ""
+        whole = _AT_START.sub(lambda match: f"{match[1]}{match[2][0]} {match[2][1:]}", start + line)
         whole = _ANYWHERE.sub("# #", whole)
-        # The existing content can't be changed, so a blank is put in between.
-        lines[number] = whole[len(start) :] if whole.startswith(start) else f" {line}"
+        # What is printed can't be changed, so a blank is put in between.
+        lines[index] = whole[len(start) :] if whole.startswith(start) else f" {line}"
     return "".join(lines)

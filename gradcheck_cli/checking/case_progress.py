@@ -1,4 +1,4 @@
-"""Reports the progress of the case that is being checked to whoever asked for it."""
+"""Reports the progress of the case that is being checked to a listener."""
 
 from __future__ import annotations
 

@@ -41,46 +41,46 @@ def check_case(
     Raises:
         CaseFailedError: the case can't be checked.
     """
-    found = examine(case, opener, samples, others)
-    if case.second_order and found.first is not None:
-        found = _with_second_order(opener, samples, found)
-    return found
+    findings = examine(case, opener, samples, others)
+    if case.second_order and findings.first is not None:
+        findings = _add_second_order(opener, samples, findings)
+    return findings
 
 
-def _with_second_order(opener: Opener[Op], samples: Sequence[int], found: Findings) -> Findings:
-    """Add the findings about the vjp as a function. A vjp that can't be differentiated is one, too.
+def _add_second_order(opener: Opener[Op], samples: Sequence[int], findings: Findings) -> Findings:
+    """Add the findings about the vjp as a function. That it can't be differentiated is itself a finding.
 
     Raises:
         CaseFailedError: of kind "pairs": a rule matches no pair of either order.
     """
-    first: Any = found.first  # an op of this opener's
+    first: Any = findings.first  # an op of this opener's
     labels = [label_of(first, pair) for pair in pair_keys(first)]
     if not any(first.is_connected(*pair) for pair in pair_keys(first)):
-        told = CheckResult(
+        result = CheckResult(
             SECOND, Status.SKIPPED, "every gradient is None: there is nothing to differentiate."
         )
-        return replace(found, checks=(*found.checks, told))
+        return replace(findings, checks=(*findings.checks, result))
     try:
         vjp = opener.vjp(first)
         # If the reference has no gradient to differentiate, nothing is known about the forward's
         # stop_gradients.
         is_known = opener.case.reference is None or vjp.case.reference is not None
-        stops = found.stops if is_known else None
+        stops = findings.stops if is_known else None
         second = examine(vjp.case, vjp, samples, below=FirstOrder(labels, stops))
     except CaseSkippedError as skipped:
-        told = CheckResult(SECOND, Status.SKIPPED, skipped.message)
-        return replace(found, checks=(*found.checks, told))
+        result = CheckResult(SECOND, Status.SKIPPED, skipped.message)
+        return replace(findings, checks=(*findings.checks, result))
     except CaseFailedError as failure:
         if failure.kind == "pairs":
             raise
-        told = CheckResult(SECOND, Status.ERROR, f"of the vjp as a function: {failure.message}")
-        return replace(found, checks=(*found.checks, told))
+        result = CheckResult(SECOND, Status.ERROR, f"of the vjp as a function: {failure.message}")
+        return replace(findings, checks=(*findings.checks, result))
     checks = tuple(replace(check, name=f"{SECOND}.{check.name}") for check in second.checks)
     return replace(
-        found,
-        pairs=(*found.pairs, *(replace(pair, order=2) for pair in second.pairs)),
-        checks=(*found.checks, *checks),
-        warnings=tuple(dict.fromkeys((*found.warnings, *second.warnings))),
-        held=tuple(dict.fromkeys((*found.held, *second.held))),
-        judged={**found.judged, **second.judged},
+        findings,
+        pairs=(*findings.pairs, *(replace(pair, order=2) for pair in second.pairs)),
+        checks=(*findings.checks, *checks),
+        warnings=tuple(dict.fromkeys((*findings.warnings, *second.warnings))),
+        held=tuple(dict.fromkeys((*findings.held, *second.held))),
+        judged={**findings.judged, **second.judged},
     )

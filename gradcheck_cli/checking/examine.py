@@ -12,7 +12,7 @@ from gradcheck_cli.checking.blame.single_op import are_right_alone
 from gradcheck_cli.checking.checks.all_checks import keep_one_each, run_checks
 from gradcheck_cli.checking.checks.check import CaseView, ModesView, OpenedView
 from gradcheck_cli.checking.checks.gradient_form import report_form
-from gradcheck_cli.checking.diagnosis.diagnose import cause_first, with_causes
+from gradcheck_cli.checking.diagnosis.diagnose import add_causes, put_cause_first
 from gradcheck_cli.checking.examine_point import Examination
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.budget import Budget
@@ -50,12 +50,12 @@ class Findings:
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
     mutants: tuple[Mutant, ...] = ()
     held: tuple[str, ...] = ()  # each stop_gradient that was held, with its place
-    stops: frozenset[str] = frozenset()  # keys of those that change a derivative
+    stops: frozenset[str] = frozenset()  # keys of the `stop_gradient`s that change a derivative
     judged: Mapping[str, Judged] = field(default_factory=dict)  # each pair's elements, by the pair's label
     custom_gradients: tuple[GradientRun, ...] = ()  # those that were made, and the pairs for which they ran
     branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that the points took
     search: SearchResult | None = None
-    sides_unknown: str = ""  # why branches weren't looked at, or not all of them
+    sides_unknown: str = ""  # why no branch was examined, or not all of them
     chosen_points: int = 0  # extra points that were checked because they take sides that the others don't
 
 
@@ -65,8 +65,8 @@ class FirstOrder:
 
     Attributes:
         labels: labels of the case's own pairs: rules may be meant for those.
-        stops: the `stop_gradient`s that change a first derivative, where the spec doesn't say whether they
-            are meant; `None` where that isn't known.
+        stops: the `stop_gradient`s that change a first derivative, if the spec doesn't say whether they are
+            intended; `None` if that isn't known.
     """
 
     labels: Sequence[str] = ()
@@ -98,33 +98,33 @@ def examine(
     first = opener.open(Opening(samples[0]))
     _require_finite(first)
     rules = rules_of(case, first, below.labels)
-    opened: list[CheckResult] = []
+    passed: list[CheckResult] = []
     for check in run_checks(OpenedView(case, first)):
         if check.status is not Status.PASSED:
             return Findings(checks=(check,))
-        opened.append(check)
+        passed.append(check)
     # One trace serves every point. At the second point it is compared with a new trace.
     second = samples[1] if len(samples) > 1 else MOVED
     budget = Budget(case.budget)
     stops = StopGradients(case, below.stops, budget=budget)
-    examination = Examination(case, opener, rules, second, budget, stops, are_right_alone, checks=opened)
+    examination = Examination(case, opener, rules, second, budget, stops, are_right_alone, checks=passed)
     try:
         for done, sample in enumerate(samples):
-            with budget.uncounted():
+            with budget.pause():
                 op = first if sample == samples[0] else opener.open(Opening(sample))
             examination.examine_point(sample, op, (done / len(samples), (done + 1) / len(samples)))
     except GradientFormError as error:
-        wrong = report_malformed(first, rules, error)
-        form = report_form(first, wrong, error)
-        return Findings(wrong, (form,), not_differentiated=_without_gradient(first))
+        pairs = report_malformed(first, rules, error)
+        form = report_form(first, pairs, error)
+        return Findings(pairs, (form,), not_differentiated=_list_not_differentiated(first))
     except CaseFailedError as error:
-        meant = report_raised(first, rules, error) if error.kind == "gradient" else ()
-        if not meant:
+        pairs = report_raised(first, rules, error) if error.kind == "gradient" else ()
+        if not pairs:
             raise
-        return Findings(meant, not_differentiated=_without_gradient(first))
-    unlike = [check for check in examination.checks if check.name == "deterministic"]
-    if unlike:
-        return Findings(checks=tuple(unlike))
+        return Findings(pairs, not_differentiated=_list_not_differentiated(first))
+    nondeterministic = [check for check in examination.checks if check.name == "deterministic"]
+    if nondeterministic:
+        return Findings(checks=tuple(nondeterministic))
     return _conclude(examination, first, samples[0], others)
 
 
@@ -139,21 +139,21 @@ def _conclude(
     pairs = results_of(
         case, first, rules, examination.samples, examination.upstream_faults, examination.scenes
     )
-    sound = {key: found for key, found in examination.samples.items() if not is_expected_wrong(rules[key])}
+    sound = {key: judged for key, judged in examination.samples.items() if not is_expected_wrong(rules[key])}
     checks = list(examination.checks)
     if operations is not None:
         own_rules = {key: rules[key] for key in sound}
         sparsities = examination.sparsities or {}
         checks += run_checks(ModesView(case, operations, own_rules, sparsities, sample, others))
-    checks = cause_first(keep_one_each([*run_checks(CaseView(case, first, sound, pairs)), *checks]))
-    pairs = with_causes(case, operations, pairs, checks)
+    checks = put_cause_first(keep_one_each([*run_checks(CaseView(case, first, sound, pairs)), *checks]))
+    pairs = add_causes(case, operations, pairs, checks)
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
     return Findings(
         examination.facts.add_to(first, pairs),
         tuple(checks),
         tuple(dict.fromkeys(examination.warnings)),
         numeric,
-        _without_gradient(first),
+        _list_not_differentiated(first),
         first,
         examination.gradients_seen,
         held=_describe_held_stops(operations),
@@ -169,11 +169,11 @@ def _describe_held_stops(operations: Operations | None) -> tuple[str, ...]:
     """Say which `stop_gradient`s were held when the forward was differenced."""
     if operations is None:
         return ()
-    of = "" if operations.differenced is operations.formula else " of the reference"
-    return tuple(f"stop_gradient at {place}{of}" for place in operations.differenced.held_places)
+    owner = "" if operations.differenced is operations.formula else " of the reference"
+    return tuple(f"stop_gradient at {place}{owner}" for place in operations.differenced.held_places)
 
 
-def _without_gradient(op: Operation) -> tuple[tuple[str, str], ...]:
+def _list_not_differentiated(op: Operation) -> tuple[tuple[str, str], ...]:
     return tuple((output.name, output.dtype) for output in op.outputs if not output.is_differentiable)
 
 

@@ -20,7 +20,7 @@ from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs, refuse
 from gradcheck_cli.checking.ops.analytic import guess_sparsities, take_jacobians
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.method_choice import costly_pairs, is_probed
+from gradcheck_cli.checking.ops.method_choice import find_costly_pairs, is_probed
 from gradcheck_cli.checking.ops.operations import open_operations
 from gradcheck_cli.checking.ops.packing import packed_magnitude
 from gradcheck_cli.checking.pairs.forward_mode import settle_by_forward_mode
@@ -58,7 +58,7 @@ class Examination:
         rules: the spec's rule for each pair.
         compared_at: index of the sample point at which another trace is compared.
         budget: for all sample points.
-        stops: the `stop_gradient`s for which the spec doesn't say whether they are meant.
+        stops: the `stop_gradient`s for which the spec doesn't say whether they are intended.
         are_right_alone: whether the gradients of ops are right, each by itself.
         samples: the verdicts of each pair, by sample point.
         checks: results of the structural checks.
@@ -99,15 +99,14 @@ class Examination:
             share: the shares of all work that are done before this point and after it.
         """
         case = self.case
-        until, for_whole = self.budget.share(share[1]), Budget()
+        point_budget, whole_budget = self.budget.share(share[1]), Budget()
         if case.method == "auto" and not case.full_only:
-            for_whole = self.budget.share(share[0] + _FOR_WHOLE * (share[1] - share[0]))
+            whole_budget = self.budget.share(share[0] + _FOR_WHOLE * (share[1] - share[0]))
         keys = [key for key in pair_keys(op) if not is_skipped(self.rules[key])]
-        with self.budget.uncounted():
-            # What the spec covers is required at each point, since another branch of a forward runs other
-            # ops.
+        with self.budget.pause():
+            # The gradients that the spec covers must be called at each point: another branch runs other ops.
             seen = self.opener.gradients_seen(op) if keys else {}
-            operations = replace(open_operations(case, self.opener, sample, op), budget=for_whole)
+            operations = replace(open_operations(case, self.opener, sample, op), budget=whole_budget)
         self.gradients_seen = self.gradients_seen or seen
         pairs = pairs_at(case, operations, {key: self.rules[key] for key in keys})
         self.first = self.first or operations
@@ -122,20 +121,20 @@ class Examination:
         self.costly |= set(large)
         # The search for a fault took time of its own; it doesn't count against the budget.
         large = [key for key in large if not any(map(_is_wrong, self.samples.get(key, [])))]
-        probed, unsure = _probe({key: pairs[key] for key in large}, sample, until)
+        probed, unsure = _probe({key: pairs[key] for key in large}, sample, point_budget)
         judged |= probed
         self._report_progress(share, 0.8)
         judged = self.stops.weigh(pairs, jacobians[1], judged, sample)
         judged = {
-            key: leave_joined_kinks(pairs[key], found, partial(self._are_right_alone, operations, key))
-            for key, found in judged.items()
+            key: leave_joined_kinks(pairs[key], result, partial(self._are_right_alone, operations, key))
+            for key, result in judged.items()
         }
         judged, coarse = note_lower_precision(pairs, judged)
         self._note_precision(operations, [*warnings, *unsure, *coarse], is_coarse=bool(coarse))
         for key, result in judged.items():
-            told = _leave_undecided(operations.differenced, key, result)
-            self.samples.setdefault(key, []).append(told)
-        with self.budget.uncounted():
+            decided = _leave_undecided(operations.differenced, key, result)
+            self.samples.setdefault(key, []).append(decided)
+        with self.budget.pause():
             self._run_point_checks(operations, pairs, jacobians, judged, sample)
 
     def _are_right_alone(self, operations: Operations, key: PairKey) -> bool:
@@ -166,14 +165,14 @@ class Examination:
         self.checks += run_checks(view)
         if is_first:
             self.upstream_faults = {
-                key: _upstream_fault(view, key)
+                key: _find_upstream_fault(view, key)
                 for key, pair in pairs.items()
                 if pair.is_expected_wrong and not _is_wrong(judged[key])
             }
 
-    def _report_progress(self, share: tuple[float, float], part: float) -> None:
-        """Report that this part of the work at a sample point is done."""
-        report_progress(share[0] + part * (share[1] - share[0]))
+    def _report_progress(self, share: tuple[float, float], fraction: float) -> None:
+        """Report that this fraction of the work at a sample point is done."""
+        report_progress(share[0] + fraction * (share[1] - share[0]))
 
     def _plan(self, operations: Operations, keys: list[PairKey]) -> dict[PairKey, Sparsity]:
         """Decide at the first point which Jacobians are sparse and which cost too much."""
@@ -183,7 +182,7 @@ class Examination:
                 key for key in keys if not is_probed(self.case, operations.formula, key, sparsities.get(key))
             ]
             left = operations.budget.seconds - operations.budget.spent
-            self.costly = costly_pairs(operations, few, sparsities, left)
+            self.costly = find_costly_pairs(operations, few, sparsities, left)
         return self.sparsities
 
     def _judge(
@@ -195,8 +194,8 @@ class Examination:
         """Judge pairs element by element: first their formula, then the declared dtype."""
         declared, formula = jacobians
         judged = {
-            key: settle_by_forward_mode(pairs[key], found)
-            for key, found in judge_pairs(pairs, formula).items()
+            key: settle_by_forward_mode(pairs[key], result)
+            for key, result in judge_pairs(pairs, formula).items()
         }
         if not judged:
             return judged, []
@@ -222,23 +221,24 @@ def _is_wrong(sample: PairSample) -> bool:
     return bool((sample.verdict == Verdict.MISMATCH).any())
 
 
-def _upstream_fault(view: PointView, key: PairKey) -> str:
+def _find_upstream_fault(view: PointView, key: PairKey) -> str:
     """For a pair that is expected to be wrong, return a fault that its Jacobian doesn't show."""
-    own = view.of([key])
-    found = run_upstream_checks(own)
-    found += compare_traces(own, view.op)
+    own = view.with_sound([key])
+    results = run_upstream_checks(own)
+    results += compare_traces(own, view.op)
     if key in view.jacobians[0]:
         # Together with the other outputs: a gradient that mixes them is right for each output alone.
         sound = [
-            other
-            for other in view.jacobians[0]
-            if other[1] == key[1] and not _failing(run_upstream_checks(view.of([other])))
+            other_key
+            for other_key in view.jacobians[0]
+            if other_key[1] == key[1]
+            and not _select_mismatches(run_upstream_checks(view.with_sound([other_key])))
         ]
-        found += run_upstream_checks(view.of(sound)) if key in sound and len(sound) > 1 else []
-    return next((check.message for check in _failing(found)), "")
+        results += run_upstream_checks(view.with_sound(sound)) if key in sound and len(sound) > 1 else []
+    return next((check.message for check in _select_mismatches(results)), "")
 
 
-def _failing(checks: Sequence[CheckResult]) -> list[CheckResult]:
+def _select_mismatches(checks: Sequence[CheckResult]) -> list[CheckResult]:
     return [check for check in checks if check.status is Status.MISMATCHED]
 
 
@@ -252,29 +252,29 @@ def _probe(
     if first.case.full_only:
         return {key: refuse(pair) for key, pair in pairs.items()}, []
     # If one pair is expected to be wrong, its effect on the others is of no interest.
-    found = probe_pairs(
+    probed = probe_pairs(
         {key: pair for key, pair in pairs.items() if not pair.is_expected_wrong}, sample, budget
     )
     for key, pair in pairs.items():
         if pair.is_expected_wrong:
-            found |= probe_pairs({key: pair}, sample, budget)
+            probed |= probe_pairs({key: pair}, sample, budget)
     if not first.operations.has_reference_precision:
-        return found, []
+        return probed, []
     warnings = [
         f"precision: {pairs[key].label}: elements that random probes led to are right "
-        f"as an approximation for the declared dtype only, by up to {sample.approximate:.1e} off."
-        for key, sample in found.items()
-        if sample.approximate
+        f"as an approximation for the declared dtype only, by up to {result.approximate:.1e} off."
+        for key, result in probed.items()
+        if result.approximate
     ]
-    wrong, lossy = judge_large_declared(pairs, found, budget)
-    return found | wrong, warnings + lossy
+    wrong, lossy = judge_large_declared(pairs, probed, budget)
+    return probed | wrong, warnings + lossy
 
 
 def _leave_undecided(op: Operation, pair: PairKey, sample: PairSample) -> PairSample:
     """Return a pair's verdicts, undecided where the forward isn't finite at the point.
 
-    If the gradient contains NaN, its other elements that aren't finite elsewhere are undecided, too: a kernel
-    that gives up (a Cholesky factor of a matrix that isn't positive definite) leaves the rest of its memory
+    If the output contains NaN, all elements of the gradient that aren't finite are undecided, too: a kernel
+    that gives up (the Cholesky factor of a matrix that isn't positive definite) leaves the rest of its memory
     unwritten, and a difference of that is no derivative.
 
     Args:

@@ -1,4 +1,4 @@
-"""What the shell offers after a Tab: spec files, op types, tags, cases, pairs; without TensorFlow."""
+"""What the shell offers after a Tab: spec files, op types, tags, cases, pairs. Never imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def spec_files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str
     items = []
     with suppress(OSError):  # no such folder: nothing to offer
         for entry in sorted(os.scandir(where), key=lambda entry: entry.name):
-            hidden = entry.name.startswith(".") and not begun.startswith(".")
-            if hidden or not entry.name.startswith(begun):
+            is_hidden = entry.name.startswith(".") and not begun.startswith(".")
+            if is_hidden or not entry.name.startswith(begun):
                 continue
             shown = incomplete[: len(incomplete) - len(begun)] + entry.name
             if entry.is_dir():
@@ -45,7 +45,7 @@ def spec_files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str
 
 def op_types(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer TensorFlow's op types, in upper or lower case, as `list` looks them up."""
-    return _beginning(known_op_types(), incomplete)
+    return _offer(known_op_types(), incomplete)
 
 
 def known_op_types() -> list[str]:
@@ -59,17 +59,17 @@ def known_op_types() -> list[str]:
 
 def tags(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the tags of the specs in the command line, or of all."""
-    return _beginning((tag for case in _cases(ctx) for tag in case.tags), incomplete)
+    return _offer((tag for case in _cases(ctx) for tag in case.tags), incomplete)
 
 
 def cases(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the names of the cases of the specs in the command line, or of all."""
-    return _beginning((case.name for case in _cases(ctx)), incomplete)
+    return _offer((case.name for case in _cases(ctx)), incomplete)
 
 
 def ops(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the names of the ops of the specs in the command line, or of all."""
-    return _beginning((case.op for case in _cases(ctx)), incomplete)
+    return _offer((case.op for case in _cases(ctx)), incomplete)
 
 
 def pairs(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -81,7 +81,7 @@ def pairs(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> l
         for tensor in case.tensors
         if tensor.is_differentiable
     ]
-    return _beginning(labels, incomplete)
+    return _offer(labels, incomplete)
 
 
 def _cases(ctx: click.Context) -> Sequence[Case]:
@@ -95,6 +95,6 @@ def _cases(ctx: click.Context) -> Sequence[Case]:
         return ()
 
 
-def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+def _offer(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     begun = incomplete.lower()
     return [CompletionItem(name) for name in dict.fromkeys(names) if name.lower().startswith(begun)]

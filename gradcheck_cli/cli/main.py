@@ -114,8 +114,8 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line after the program's name; default `sys.argv[1:]`.
 
     Returns:
-        The exit code (DESIGN §4). If standard output couldn't be written to, it is that of the findings if
-        they are a failure; otherwise `outlet.LOST`, or `outlet.BROKEN_PIPE` if its reader left.
+        The exit code. If standard output couldn't be written to, it is that of the findings if they are a
+        failure; otherwise `outlet.LOST`, or `outlet.BROKEN_PIPE` if its reader left.
     """
     with guard_output() as out:
         try:
@@ -164,9 +164,9 @@ def _message_of(error: GradcheckError) -> str:
     """Return an error's message; on a terminal, with the lines of a spec's faults."""
     if not isinstance(error, SpecError) or not sys.stderr.isatty():
         return str(error)
-    from gradcheck_cli.reporting.exchange.fault_reports import with_excerpts
+    from gradcheck_cli.reporting.exchange.fault_reports import add_excerpts
 
-    return with_excerpts(error.faults)
+    return add_excerpts(error.faults)
 
 
 def _place(error: OSError) -> str:

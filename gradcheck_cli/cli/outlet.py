@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports for any program whose reader left
-_TOLD = 200  # characters of a line; enough to see whether a CI command begins or ends there
+_REMEMBERED = 200  # characters of the last line: enough to see whether a CI command begins or ends there
 LOST = 3  # closed or full: the output couldn't be written
 
 
@@ -53,8 +53,8 @@ class Outlet:
 
     def write_commands(self, text: str) -> int:
         """Write annotations, which a CI service is meant to read."""
-        self._line = (self._line + text).rpartition("\n")[2][-_TOLD:]
-        self._do(lambda stream: stream.write(text))
+        self._line = (self._line + text).rpartition("\n")[2][-_REMEMBERED:]
+        self._attempt(lambda stream: stream.write(text))
         return len(text)
 
     def writelines(self, lines: Any) -> None:  # noqa: ANN401 (as every stream has it)
@@ -64,9 +64,9 @@ class Outlet:
     def flush(self) -> None:
         """Write the buffer's content, or drop it if that fails."""
         if self._stream is not None:
-            self._do(lambda stream: stream.flush())
+            self._attempt(lambda stream: stream.flush())
 
-    def _do(self, action: Any) -> None:  # noqa: ANN401 (a function of a stream)
+    def _attempt(self, action: Any) -> None:  # noqa: ANN401 (a function of a stream)
         if self.lost is None:
             try:
                 if self._stream is None:

@@ -1,4 +1,4 @@
-"""Selects cases by name, and handles each of them in turn."""
+"""Selects cases by name and by pair, and handles each of them in turn."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def select_cases(cases: Sequence[Case], names: Sequence[str], ops: Sequence[str]
     return choose(cases, CaseFilter(names=names, ops=ops))
 
 
-def cases_with(cases: Sequence[Case], label: str | None) -> list[Case]:
+def filter_by_pair(cases: Sequence[Case], label: str | None) -> list[Case]:
     """Return the cases that can have a pair.
 
     Args:
@@ -46,12 +46,12 @@ def cases_with(cases: Sequence[Case], label: str | None) -> list[Case]:
     return fitting
 
 
-def each_case(cases: Sequence[Case], look: Callable[[Case], int]) -> int:
+def handle_cases(cases: Sequence[Case], handle: Callable[[Case], int]) -> int:
     """Handle each case. An error in one is printed on standard error, and the others go on.
 
     Args:
         cases: one or more.
-        look: returns the exit code for a single case.
+        handle: returns the exit code for a single case.
 
     Returns:
         The gravest exit code, in the order 1 (a fault), 2, 3 (undecided), 0.
@@ -60,11 +60,11 @@ def each_case(cases: Sequence[Case], look: Callable[[Case], int]) -> int:
         GradcheckError: the error of the only case.
     """
     if len(cases) == 1:
-        return look(cases[0])
+        return handle(cases[0])
     codes, failed = set(), set()
     for case in cases:
         try:
-            codes.add(look(case))
+            codes.add(handle(case))
         except GradcheckError as error:
             click.echo(f"{case.op} · case {case.name} · {case.dtype}: {error}", err=True)
             failed.add(error.exit_code)
@@ -83,7 +83,7 @@ def _labels(case: Case) -> list[str]:
 def _fits(case: Case, label: str) -> bool:
     """Whether the case can have the pair. Names of variables and of parts of outputs show only in a trace."""
     second = SECOND.fullmatch(label) if case.second_order else None
-    if second is not None:  # by what it is differentiated, perhaps an upstream, is known only after tracing
+    if second is not None:  # what follows the dot, perhaps an upstream, is known only after tracing
         label = f"d{second['output']}/d{second['input']}"
     if case.may_have_variables:
         return LABEL.fullmatch(label) is not None

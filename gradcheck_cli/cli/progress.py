@@ -125,7 +125,7 @@ def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterato
     progress = Progress(
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TimeRemainingColumn(compact=True),  # by how fast cases have ended so far
+        TimeRemainingColumn(compact=True),  # from the cases that have ended so far
         TextColumn("{task.description}", markup=False),
         Status(),
         console=Console(file=sys.stderr, markup=False),

@@ -80,13 +80,13 @@ class Package:
 
     def within(self, files: Collection[Path]) -> Package:
         """Return the part of the package that lies in some files."""
-        kept = {name: file for name, file in self.paths.items() if file in files}
+        paths_within = {name: file for name, file in self.paths.items() if file in files}
         return Package(
             self.name,
-            {name: self.modules[name] for name in kept},
-            kept,
-            tuple(find for find in self.finds if find.module in kept),
-            tuple(name for name in self.unreadable if name in kept),
+            {name: self.modules[name] for name in paths_within},
+            paths_within,
+            tuple(find for find in self.finds if find.module in paths_within),
+            tuple(name for name in self.unreadable if name in paths_within),
         )
 
 
@@ -126,7 +126,7 @@ def read_package(name: str, folders: Sequence[str]) -> Package:
 
 
 def _may_hold_gradients(file: Path) -> bool:
-    """Whether a module's text contains one of the words: parsing takes a hundred times as long."""
+    """Whether a module's text contains one of the words; this takes a hundredth of the time to parse it."""
     try:
         text = read_plain(file, LIMIT)
     except OSError:
@@ -144,29 +144,31 @@ def find_gradients(tree: ast.Module, module: str, file: str) -> list[Find]:
     """
     reader = _Reader(module, file, _aliases(tree))
     reader.visit(tree)
-    registered = {one.registered for one in reader.finds if one.kind == REGISTERED} - {""}
+    registered = {gradient.registered for gradient in reader.finds if gradient.kind == REGISTERED} - {""}
     # An override with a gradient that this module registers is no second gradient.
     return [
-        found
-        for found in sorted(reader.finds, key=lambda one: (one.line, one.name))
-        if found.kind != OVERRIDDEN or found.registered not in registered
+        gradient
+        for gradient in sorted(reader.finds, key=lambda gradient: (gradient.line, gradient.name))
+        if gradient.kind != OVERRIDDEN or gradient.registered not in registered
     ]
 
 
 def _aliases(tree: ast.Module) -> dict[str, str]:
     """Return what names refer to: `from x import custom_gradient as cg`, `cg = tf.custom_gradient`."""
-    found: dict[str, str] = {}
+    aliases: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            found |= {alias.asname: alias.name for alias in node.names if alias.asname}
+            aliases |= {alias.asname: alias.name for alias in node.names if alias.asname}
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute | ast.Name):
-            found |= {one.id: _dotted(node.value) for one in node.targets if isinstance(one, ast.Name)}
-    return found
+            aliases |= {
+                target.id: _dotted_name(node.value) for target in node.targets if isinstance(target, ast.Name)
+            }
+    return aliases
 
 
-def _dotted(node: ast.expr) -> str:
+def _dotted_name(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
-        return f"{_dotted(node.value)}.{node.attr}"
+        return f"{_dotted_name(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
 
 
@@ -187,16 +189,16 @@ class _Reader(ast.NodeVisitor):
         self.finds: list[Find] = []
         self._module, self._file, self._aliases = module, file, aliases
         self._scopes: list[_Scope] = []
-        self._taken: set[ast.AST] = set()  # calls that belong to a gradient that was found
+        self._claimed: set[ast.AST] = set()  # nodes that belong to a gradient that was found
         self._registering: defaultdict[int, set[str]] = defaultdict(set)  # by scope, the names as written
 
     def visit_Module(self, node: ast.Module) -> None:
-        self._within(_Scope("", node, _functions_in(node)), node.body)
+        self._visit_scope(_Scope("", node, _functions_in(node)), node.body)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         for decorator in node.decorator_list:
             self.visit(decorator)
-        self._within(_Scope(node.name, node, _functions_in(node)), node.body)
+        self._visit_scope(_Scope(node.name, node, _functions_in(node)), node.body)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self._function(node)
@@ -208,120 +210,124 @@ class _Reader(ast.NodeVisitor):
         for decorator in node.decorator_list:
             kind, registered = self._decorated_by(decorator)
             if kind:
-                self._taken.update(ast.walk(decorator))
-                lines = {*_header(node), *self._headers_of_arguments(decorator)}
+                self._claimed.update(ast.walk(decorator))
+                lines = {*_header_lines(node), *self._headers_of_arguments(decorator)}
                 self._add(self._qualname(node.name), kind, node.lineno, lines, registered)
             else:
                 self.visit(decorator)
         arguments = node.args
         named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        parameters = frozenset(one.arg for one in named)
+        parameters = frozenset(argument.arg for argument in named)
         for default in [*arguments.defaults, *filter(None, arguments.kw_defaults)]:
             self.visit(default)
-        self._within(_Scope(node.name, node, _functions_in(node), parameters), node.body)
+        self._visit_scope(_Scope(node.name, node, _functions_in(node), parameters), node.body)
 
     def _headers_of_arguments(self, decorator: ast.expr) -> Iterator[int]:
-        """Yield the lines of functions that a decorator is given: a wrapper may close over these alone."""
+        """Yield the lines of functions that a decorator is given: its wrapper may close over only these."""
         if not isinstance(decorator, ast.Call):
             return
-        given = [*decorator.args, *(one.value for one in decorator.keywords)]
-        for node in (node for value in given for node in ast.walk(value) if isinstance(node, ast.Name)):
-            own = self._defined(node)
-            if own is not None:
-                yield from _header(own)
+        arguments = [*decorator.args, *(keyword.value for keyword in decorator.keywords)]
+        for name in (node for value in arguments for node in ast.walk(value) if isinstance(node, ast.Name)):
+            definition = self._definition_of(name)
+            if definition is not None:
+                yield from _header_lines(definition)
 
-    def _within(self, scope: _Scope, body: Sequence[ast.stmt]) -> None:
+    def _visit_scope(self, scope: _Scope, body: Sequence[ast.stmt]) -> None:
         self._scopes.append(scope)
         # A name is registered before or after the override that uses it.
         self._registering[id(scope.node)] = {
             ast.dump(call.args[0])
             for call in ast.walk(scope.node)
-            if isinstance(call, ast.Call) and call.args and self._last(call.func) == REGISTERED
+            if isinstance(call, ast.Call) and call.args and self._last_name(call.func) == REGISTERED
         }
         for statement in body:
             self.visit(statement)
         self._scopes.pop()
 
     def visit_Call(self, node: ast.Call) -> None:
-        if node not in self._taken:
+        if node not in self._claimed:
             self._call(node)
         self.generic_visit(node)
 
     def _call(self, node: ast.Call) -> None:
         inner = node.func if isinstance(node.func, ast.Call) else node
-        last = self._last(inner.func)
+        last = self._last_name(inner.func)
         applied = node.args if inner is not node else []
         lines = set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         if last == CUSTOM and self._is_tensorflows(inner.func):
-            given = applied[:1] or node.args[:1] or [one.value for one in node.keywords if one.arg == "f"]
-            if not (given and self._is_wrapper(given[0])):
-                self._found(node, CUSTOM, lines, given)
+            gradients = (
+                applied[:1]
+                or node.args[:1]
+                or [keyword.value for keyword in node.keywords if keyword.arg == "f"]
+            )
+            if not (gradients and self._is_wrapper(gradients[0])):
+                self._add_call(node, CUSTOM, lines, gradients)
         elif last == REGISTERED:
-            self._found(node, REGISTERED, lines, applied[:1], _text(inner.args))
+            self._add_call(node, REGISTERED, lines, applied[:1], _literal_text(inner.args))
         elif last == OVERRIDDEN:
-            self._overridden(node, lines)
+            self._add_overrides(node, lines)
         elif last == DEFUN or last.endswith(NUMPY):
-            given = [one.value for one in inner.keywords if one.arg in _GRADIENT_KEYWORDS]
-            if given and not _is_none(given[0]):
-                self._found(node, DEFUN if last == DEFUN else NUMPY, lines, given)
-        self._taken.add(inner)
+            gradients = [keyword.value for keyword in inner.keywords if keyword.arg in _GRADIENT_KEYWORDS]
+            if gradients and not _is_none(gradients[0]):
+                self._add_call(node, DEFUN if last == DEFUN else NUMPY, lines, gradients)
+        self._claimed.add(inner)
 
-    def _overridden(self, node: ast.Call, lines: set[int]) -> None:
-        """Count an override as a separate gradient, unless its function registers what it names."""
+    def _add_overrides(self, node: ast.Call, lines: set[int]) -> None:
+        """Add an override as a separate gradient, unless the function around it registers what it names."""
         values = node.args[0].values if node.args and isinstance(node.args[0], ast.Dict) else ()
         for value in values:
             if not any(ast.dump(value) in self._registering[id(scope.node)] for scope in self._scopes[1:]):
-                self._found(node, OVERRIDDEN, lines, (), _text([value]))
+                self._add_call(node, OVERRIDDEN, lines, (), _literal_text([value]))
 
-    def _found(
-        self, node: ast.Call, kind: str, lines: set[int], given: Sequence[ast.expr], registered: str = ""
+    def _add_call(
+        self, node: ast.Call, kind: str, lines: set[int], functions: Sequence[ast.expr], registered: str = ""
     ) -> None:
-        """Add a call under the name of the function that it gets, if that is defined around it."""
-        own = self._defined(given[0]) if given else None
-        if own is not None:
-            lines = lines | set(_header(own))
-        stem = own.name if own is not None else f"line {node.lineno}"
+        """Add a call, under the name of the first function that it is given if that is defined around it."""
+        definition = self._definition_of(functions[0]) if functions else None
+        if definition is not None:
+            lines = lines | set(_header_lines(definition))
+        stem = definition.name if definition is not None else f"line {node.lineno}"
         self._add(self._qualname(stem), kind, node.lineno, lines, registered)
 
     def _add(self, name: str, kind: str, line: int, lines: set[int], registered: str) -> None:
         if any(scope.name == CUSTOM for scope in self._scopes):
-            return  # a wrapper's own: whoever uses the wrapper writes the gradient
+            return  # inside a wrapper: whoever uses the wrapper writes the gradient
         self.finds.append(Find(self._module, name, kind, self._file, line, frozenset(lines), registered))
 
     def _decorated_by(self, decorator: ast.expr) -> tuple[str, str]:
         """Return the kind of gradient that a decorator makes, and the name that it registers; or nothing."""
         call = decorator if isinstance(decorator, ast.Call) else None
         function = decorator if call is None else call.func
-        last = self._last(function)
+        last = self._last_name(function)
         if call is not None and last == "partial" and call.args:
-            function, last = call.args[0], self._last(call.args[0])
+            function, last = call.args[0], self._last_name(call.args[0])
         if last.endswith(CUSTOM) and self._is_tensorflows(function):
             return CUSTOM, ""
         if call is None:
             return "", ""
         if last == REGISTERED:
-            return REGISTERED, _text(call.args)
-        if last == DEFUN and any(one.arg in _GRADIENT_KEYWORDS for one in call.keywords):
+            return REGISTERED, _literal_text(call.args)
+        if last == DEFUN and any(keyword.arg in _GRADIENT_KEYWORDS for keyword in call.keywords):
             return DEFUN, ""
         return "", ""
 
-    def _last(self, function: ast.expr) -> str:
+    def _last_name(self, function: ast.expr) -> str:
         """Return the last part of a dotted name, in the spelling of its source."""
-        dotted = _dotted(function)
+        dotted = _dotted_name(function)
         return self._aliases.get(dotted, dotted).rpartition(".")[2]
 
     def _is_tensorflows(self, function: ast.expr) -> bool:
-        return _dotted(function).partition(".")[0] not in _NOT_TENSORFLOWS
+        return _dotted_name(function).partition(".")[0] not in _NOT_TENSORFLOWS
 
-    def _is_wrapper(self, given: ast.expr) -> bool:
-        """Whether a call only hands on what a wrapper of the same name was given: that writes no gradient."""
-        scope = self._scopes[-1]
-        return isinstance(given, ast.Name) and given.id in scope.parameters and scope.name.endswith(CUSTOM)
+    def _is_wrapper(self, argument: ast.expr) -> bool:
+        """Whether a call in a wrapper of the same name passes on its parameter: that writes no gradient."""
+        name, scope = argument.id if isinstance(argument, ast.Name) else "", self._scopes[-1]
+        return name in scope.parameters and scope.name.endswith(CUSTOM)
 
-    def _defined(self, given: ast.expr) -> Function | None:
-        name = given.id if isinstance(given, ast.Name) else ""
-        found = (scope.functions.get(name) for scope in reversed(self._scopes))
-        return next((one for one in found if one is not None), None)
+    def _definition_of(self, function: ast.expr) -> Function | None:
+        name = function.id if isinstance(function, ast.Name) else ""
+        definitions = (scope.functions.get(name) for scope in reversed(self._scopes))
+        return next((definition for definition in definitions if definition is not None), None)
 
     def _qualname(self, name: str) -> str:
         parts = []
@@ -331,24 +337,27 @@ class _Reader(ast.NodeVisitor):
 
 
 def _functions_in(node: ast.AST) -> dict[str, Function]:
-    return {one.name: one for one in _inside(node) if isinstance(one, Function)}
+    return {
+        statement.name: statement for statement in _statements_in(node) if isinstance(statement, Function)
+    }
 
 
-def _inside(node: ast.AST) -> Iterator[ast.AST]:
+def _statements_in(node: ast.AST) -> Iterator[ast.AST]:
     """Yield the statements of a scope, including those under `if` and `with`, but not a function's own."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, Function | ast.ClassDef | ast.Lambda):
-            yield from _inside(child)
+            yield from _statements_in(child)
 
 
-def _header(function: Function) -> range:
+def _header_lines(function: Function) -> range:
     return range(
-        min([function.lineno, *(one.lineno for one in function.decorator_list)]), function.lineno + 1
+        min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)]),
+        function.lineno + 1,
     )
 
 
-def _text(arguments: Sequence[ast.expr]) -> str:
+def _literal_text(arguments: Sequence[ast.expr]) -> str:
     first = arguments[0] if arguments else None
     return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
 

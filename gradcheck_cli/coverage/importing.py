@@ -1,7 +1,7 @@
 """Imports every module of a package in a separate process, and records the custom gradients that this makes.
 
-Such a process may crash, hang, exit or print. The run continues in parallel, and learns which modules can't
-be imported. Gradients made by a decorator of an unknown name are seen only here.
+That process may crash, hang, exit or print. The run continues in parallel, and learns which modules can't be
+imported. A gradient that is made by a decorator of an unknown name is seen only here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PATIENCE = 600.0  # seconds for all of them: the largest packages take one minu
 
 @dataclass
 class Imported:
-    """What came of importing modules: why some can't be, and the custom gradients that the others made."""
+    """The result of importing modules: why some can't be imported, and what custom gradients were made."""
 
     failures: dict[str, str] = field(default_factory=dict)
     made: list[GradientRun] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Importing:
             folders: folders to put in front of Python's path.
         """
         self._modules, self._folders = list(modules), list(folders)
-        self._found = Imported()
+        self._imported = Imported()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -53,8 +53,8 @@ class Importing:
         self._thread.join(_PATIENCE)
         if self._thread.is_alive():
             for module in self._modules:
-                self._found.failures.setdefault(module, f"wasn't imported within {_PATIENCE:.0f} s")
-        return self._found
+                self._imported.failures.setdefault(module, f"wasn't imported within {_PATIENCE:.0f} s")
+        return self._imported
 
     def _run(self) -> None:
         """Import the remaining modules, in a new process after each crash."""
@@ -66,21 +66,21 @@ class Importing:
                     continue
                 self._modules.remove(began)
                 if content.get("failure"):
-                    self._found.failures[began] = clean(str(content["failure"]))
-                self._take(content.get("made"))
+                    self._imported.failures[began] = clean(str(content["failure"]))
+                self._add_made(content.get("made"))
                 began = ""
             if not began and self._modules:  # it never reached a first module
-                self._found.failures |= dict.fromkeys(
+                self._imported.failures |= dict.fromkeys(
                     self._modules, "the process that imports it can't start"
                 )
                 return
             if began:
                 self._modules.remove(began)
-                self._found.failures[began] = "the process ends as it is imported"
+                self._imported.failures[began] = "the process ends as it is imported"
 
-    def _take(self, made: object) -> None:
+    def _add_made(self, made: object) -> None:
         try:
-            self._found.made += serial.read(tuple[GradientRun, ...], made)
+            self._imported.made += serial.read(tuple[GradientRun, ...], made)
         except TypeFault:  # other code wrote to our pipe
             return
 
@@ -88,7 +88,7 @@ class Importing:
         """Yield the name of each module when it begins, then its result with an empty name."""
         reading, writing = os.pipe()
         command = [sys.executable, "-m", __name__, str(writing)]
-        asked = json.dumps({"modules": self._modules, "folders": self._folders})
+        request = json.dumps({"modules": self._modules, "folders": self._folders})
         with subprocess.Popen(  # noqa: S603 (our own module)
             command,
             stdin=subprocess.PIPE,
@@ -99,7 +99,7 @@ class Importing:
         ) as process:
             os.close(writing)
             if process.stdin is not None:
-                process.stdin.write(asked)
+                process.stdin.write(request)
                 process.stdin.close()
             with os.fdopen(reading, encoding="utf-8") as stream:
                 for line in stream:
@@ -109,7 +109,7 @@ class Importing:
 
 def _main() -> None:
     """Import the modules named on standard input, and write to the descriptor in the arguments."""
-    asked = json.loads(sys.stdin.read())
+    request = json.loads(sys.stdin.read())
     from gradcheck_cli.running.session import start_tensorflow
 
     start_tensorflow(threads=1)
@@ -117,9 +117,9 @@ def _main() -> None:
     from gradcheck_cli.tensorflow_backend.binding import behaviour
     from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, note_sites
 
-    sys.path[:0] = asked["folders"]
+    sys.path[:0] = request["folders"]
     with os.fdopen(int(sys.argv[1]), "w", buffering=1, encoding="utf-8") as stream, startup.settings():
-        for module in asked["modules"]:
+        for module in request["modules"]:
             stream.write(json.dumps({"begins": module}) + "\n")
             log, failure = GradientLog(), ""
             try:

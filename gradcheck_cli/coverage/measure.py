@@ -1,4 +1,4 @@
-"""Finds the gradients of a package that passing pairs ran, from its text and from a run's records."""
+"""Says which gradients of a package passing pairs ran, from its text and from a run's records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.covered import GradientRun
     from gradcheck_cli.results import CaseResult
 
-_WRAPPER = f"{CUSTOM}.<locals>."  # in the name of what a wrapper such as TensorFlow Probability's makes
+_WRAPPER = f"{CUSTOM}.<locals>."  # in names of functions that a wrapper makes, as TensorFlow Probability's
 _UNREACHED = "no case reaches it"
 _MADE = "a case makes it, but no pair's gradient runs it"
 
@@ -28,14 +28,12 @@ class _Evidence:
     """What a run has shown about one gradient."""
 
     passed: set[str] = field(default_factory=set)  # cases with a passing pair that ran it
-    excused: dict[str, str] = field(
-        default_factory=dict
-    )  # pairs that are expected to be wrong, with the reason
+    excused: dict[str, str] = field(default_factory=dict)  # cases that ran it and are expected to be wrong
     others: dict[str, str] = field(default_factory=dict)  # other pairs that ran it, and their outcome
     is_made: bool = False
 
 
-class _Known:
+class _Gradients:
     """The gradients of some packages: those in the text, and those that a run made; with their evidence.
 
     Attributes:
@@ -53,16 +51,16 @@ class _Known:
         self._variants: defaultdict[Find, dict[Find, _Evidence]] = defaultdict(dict)
 
     def evidence(self, run: GradientRun) -> list[_Evidence]:
-        """Return where to note what a record says: at each gradient that it belongs to."""
-        found = dict.fromkeys(find for place in run.places for find in self._by_place.get(place, ()))
-        if not found:
-            # A helper's call makes the gradients of the functions that it is given: each counts.
+        """Return the evidence of each gradient that a record belongs to."""
+        finds = dict.fromkeys(find for place in run.places for find in self._by_place.get(place, ()))
+        if not finds:
+            # If a helper's call makes the gradients of several functions that it is given, each counts.
             makers = next((self._by_place[place] for place in run.makers if place in self._by_place), [])
-            found = dict.fromkeys([*_find_unlisted(run, self.modules), *makers])
-            return [self._finds.setdefault(one, _Evidence()) for one in found]
-        evidence = [self._finds[one] for one in found]
-        if len(found) == 1:
-            (find,) = found
+            finds = dict.fromkeys([*_find_unlisted(run, self.modules), *makers])
+            return [self._finds.setdefault(find, _Evidence()) for find in finds]
+        evidence = [self._finds[find] for find in finds]
+        if len(finds) == 1:
+            (find,) = finds
             variant = _variant_of(find, run, self.modules)
             evidence.append(self._variants[find].setdefault(variant, _Evidence()))
         return evidence
@@ -70,7 +68,7 @@ class _Known:
     def all(self) -> dict[Find, _Evidence]:
         """Return all gradients; several variants of one text count one by one."""
         several = (variants for variants in self._variants.values() if len(variants) > 1)
-        return self._finds | {find: one for variants in several for find, one in variants.items()}
+        return self._finds | {find: evidence for variants in several for find, evidence in variants.items()}
 
 
 def measure(
@@ -88,26 +86,26 @@ def measure(
         excuses: reasons why gradients needn't be covered, by the name as `module:qualname`, by the name that
             it is registered under, or by the module or a package that it is in.
     """
-    known = _Known(packages)
+    gradients = _Gradients(packages)
     for run in imported.made:
-        known.evidence(run)
+        gradients.evidence(run)
     for case in cases:
         for run in case.custom_gradients:
-            for one in known.evidence(run):
-                _weigh(case, run, one)
+            for evidence in gradients.evidence(run):
+                _add_evidence(case, run, evidence)
     unknown = {name: "isn't Python" for package in packages for name in package.unreadable}
     unknown |= imported.failures
-    places = {name: file for file, name in known.modules.items()}
-    found = [
-        *(_judged(find, one, excuses) for find, one in known.all().items()),
-        *(_of_module(name, places.get(name, ""), why, excuses) for name, why in unknown.items()),
+    file_of = {name: file for file, name in gradients.modules.items()}
+    outcomes = [
+        *(_judge(find, evidence, excuses) for find, evidence in gradients.all().items()),
+        *(_judge_module(name, file_of.get(name, ""), why, excuses) for name, why in unknown.items()),
     ]
-    ordered = sorted(found, key=lambda one: (one.file, one.line, one.name))
+    ordered = sorted(outcomes, key=lambda gradient: (gradient.file, gradient.line, gradient.name))
     return GradientCoverage(tuple(package.name for package in packages), tuple(ordered))
 
 
 def _variant_of(find: Find, run: GradientRun, modules: Mapping[str, str]) -> Find:
-    """Return a gradient as one of several with the same text: they close over different functions."""
+    """Return a gradient as one of several with the same text that close over different functions."""
     places = [place.rpartition(":") for place in run.places]
     lines = sorted(
         int(line)
@@ -116,60 +114,60 @@ def _variant_of(find: Find, run: GradientRun, modules: Mapping[str, str]) -> Fin
     )
     if not lines:
         return find
-    told = f" with {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
-    return replace(find, name=find.name + told, line=lines[0])
+    suffix = f" with {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
+    return replace(find, name=find.name + suffix, line=lines[0])
 
 
 def _find_unlisted(run: GradientRun, modules: Mapping[str, str]) -> Iterator[Find]:
     """Yield a gradient of a package that its text doesn't show; nothing if it isn't the package's."""
-    for number, place in enumerate(run.places):
+    for index, place in enumerate(run.places):
         file, _, line = place.rpartition(":")
-        if file not in modules or (number == 0 and _WRAPPER in run.function):
+        if file not in modules or (index == 0 and _WRAPPER in run.function):
             continue
-        name = run.function.rpartition(":")[2] if number == 0 else f"line {line}"
+        name = run.function.rpartition(":")[2] if index == 0 else f"line {line}"
         yield Find(modules[file], name, CUSTOM, file, int(line), frozenset())
         return
 
 
-def _weigh(case: CaseResult, run: GradientRun, found: _Evidence) -> None:
-    found.is_made = True
+def _add_evidence(case: CaseResult, run: GradientRun, evidence: _Evidence) -> None:
+    evidence.is_made = True
     label = case.op if case.case == "default" else f"{case.op} · {case.case}"
     for pair in case.pairs:
         if pair.label not in run.pairs or not pair.connected:
             continue
         if pair.status is Status.PASSED:
-            found.passed.add(label)
+            evidence.passed.add(label)
         elif pair.status is Status.EXPECTED_MISMATCH:
-            found.excused[label] = case.reason or "expected to be wrong"
+            evidence.excused[label] = case.reason or "expected to be wrong"
         else:
-            found.others[f"{pair.label} of {label}"] = str(pair.status).replace("_", " ")
+            evidence.others[f"{pair.label} of {label}"] = str(pair.status).replace("_", " ")
 
 
-def _judged(find: Find, found: _Evidence, excuses: Mapping[str, str]) -> WrittenGradient:
-    status, reason = CoverageStatus.MISSING, _MADE if found.is_made else _UNREACHED
-    names = (find.target, find.registered, *_with_packages(find.module))
-    excuse = next((excuses[one] for one in names if one in excuses), "")
-    if found.passed:
+def _judge(find: Find, evidence: _Evidence, excuses: Mapping[str, str]) -> WrittenGradient:
+    status, reason = CoverageStatus.MISSING, _MADE if evidence.is_made else _UNREACHED
+    names = (find.target, find.registered, *_names_of_packages(find.module))
+    excuse = next((excuses[name] for name in names if name in excuses), "")
+    if evidence.passed:
         status, reason = CoverageStatus.COVERED, ""
-    elif excuse or found.excused:
+    elif excuse or evidence.excused:
         status = CoverageStatus.EXCUSED
-        reason = excuse or "; ".join(f"{label}: {why}" for label, why in sorted(found.excused.items()))
-    elif found.others:
-        label, became = min(found.others.items())
+        reason = excuse or "; ".join(f"{label}: {why}" for label, why in sorted(evidence.excused.items()))
+    elif evidence.others:
+        label, became = min(evidence.others.items())
         reason = f"{label} ran it, and is {became}"
     return WrittenGradient(
-        find.target, find.kind, find.file, find.line, status, tuple(sorted(found.passed)), reason
+        find.target, find.kind, find.file, find.line, status, tuple(sorted(evidence.passed)), reason
     )
 
 
-def _of_module(name: str, file: str, why: str, excuses: Mapping[str, str]) -> WrittenGradient:
-    excuse = next((excuses[one] for one in _with_packages(name) if one in excuses), "")
+def _judge_module(name: str, file: str, why: str, excuses: Mapping[str, str]) -> WrittenGradient:
+    excuse = next((excuses[package] for package in _names_of_packages(name) if package in excuses), "")
     status = CoverageStatus.EXCUSED if excuse else CoverageStatus.MISSING
     reason = excuse or f"can't be imported: {why}"
     return WrittenGradient(name, MODULE, file, 0, status, reason=reason)
 
 
-def _with_packages(module: str) -> list[str]:
+def _names_of_packages(module: str) -> list[str]:
     """Return a module's name, and those of its packages."""
     parts = module.split(".")
     return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]

@@ -10,7 +10,7 @@ from rich.text import Text
 from gradcheck_cli.gate import Change
 from gradcheck_cli.reporting.codes import code_of, code_of_change
 from gradcheck_cli.reporting.exchange.coverage_report import branch_lines, coverage_lines
-from gradcheck_cli.reporting.exchange.findings import BAD, Outcome, findings_of, name_of, named
+from gradcheck_cli.reporting.exchange.findings import BAD, Outcome, findings_of, join_name, name_of
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.report_text import summary_lines
 
@@ -32,19 +32,19 @@ _MOST_FAILED = 100  # a terminal's memory; reports have all
 def failed_lines(report: Report, width: int) -> list[Text]:
     """List what fails the run, one line each, and where to read on: the tables may have scrolled away."""
     failed = [finding for finding in findings_of(report) if finding.outcome in BAD]
-    baseline = "baseline/"  # there is a separate list of these
+    # Changes since the baseline have a list of their own.
     failed = [
-        finding for finding in failed if finding.case is not None and not finding.rule.startswith(baseline)
+        finding for finding in failed if finding.case is not None and not finding.rule.startswith("baseline/")
     ]
     if not failed:
         return []
     lines = [Text("failed:", style="bold")]
-    room = 2 + max(len(str(finding.code or "")) for finding in failed)
+    code_width = 2 + max(len(str(finding.code or "")) for finding in failed)
     for finding in failed[:_MOST_FAILED]:
         code = "" if finding.code is None else str(finding.code)
         where = finding.case.spec.rpartition(":")[0] if finding.case is not None else ""
         line = Text("  ") + Text(
-            f"{code:{room}}", style="bold red" if finding.outcome is Outcome.FAILED else "bold yellow"
+            f"{code:{code_width}}", style="bold red" if finding.outcome is Outcome.FAILED else "bold yellow"
         )
         line += Text(layout.clean(f"{where} · {finding.case_name} · {finding.name}"))
         line.truncate(width, overflow="ellipsis")
@@ -108,12 +108,12 @@ def baseline_lines(findings: Sequence[BaselineFinding], width: int, *, title: st
         width: columns there are.
         title: what was compared; default a run with its lock file.
     """
-    found_by_run = not title
+    is_of_run = not title
     title = title or "since the baseline"
     lines = []
     groups: dict[tuple[str, ...], list[BaselineFinding]] = {}
     for finding in sorted(findings, key=lambda finding: not finding.is_failure):
-        # A tolerance that is stated once, for an op, is one thing to examine.
+        # A tolerance is stated once for an op, so its pairs share a line.
         case_key = (
             ()
             if finding.change is Change.LOOSENED
@@ -133,7 +133,7 @@ def baseline_lines(findings: Sequence[BaselineFinding], width: int, *, title: st
         indent=0,
         style="bold red" if failed else "bold",
     )
-    if found_by_run and failed:
+    if is_of_run and failed:
         lines_of_counts += layout.wrap(_NEXT, width=width, indent=0)
     return [*lines, *lines_of_counts]
 
@@ -143,7 +143,7 @@ def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
     first = group[0]
     word = str(first.change).replace("_", " ")
     style = "bold red" if first.is_failure else ""
-    where = f"{named(first.op, first.case, first.dtype, first.mode)} · {first.pair}"
+    where = f"{join_name(first.op, first.case, first.dtype, first.mode)} · {first.pair}"
     if len(group) > 1:
         where += f" and {layout.count(len(group) - 1, 'pair')} more"
     word = f"{word.upper() if first.is_failure else word} {code_of_change(first).number}"

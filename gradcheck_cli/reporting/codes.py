@@ -131,7 +131,7 @@ _SECOND = re.compile(r"^second_order\.")
 
 
 def code_of(rule: str) -> Code:
-    """Return the code of what `entries` calls a rule, such as `check/linearity` or `error/import`."""
+    """Return the code of a rule, the `rule` of a `Finding`: such as `check/linearity` or `error/import`."""
     rule = _SAME.get(rule, rule)
     kind = rule.partition("/")[0]
     return _CODES.get(rule) or _CODES[f"{kind}/"]

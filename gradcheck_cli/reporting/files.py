@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PATIENCE = 10.0  # seconds; a lock file is held for milliseconds
-_BETWEEN = 0.02  # seconds between two attempts
+_LOCK_TIMEOUT = 10.0  # seconds; a lock file is held for milliseconds
+_RETRY_INTERVAL = 0.02  # seconds between two attempts
 
 
 _NAMED = {"stdin": 0, "stdout": 1, "stderr": 2}
@@ -61,8 +61,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def held_alone(path: Path) -> Iterator[None]:
-    """Keep other processes from reading and writing `path` in this way, by a lock on its folder.
+def hold_lock(path: Path) -> Iterator[None]:
+    """Hold a lock on the folder of `path`, so that no other process that takes it changes the file meanwhile.
 
     A lock on the file itself would apply to the old file once another has taken its name; a separate lock
     file would stay in the repository. On a file system without locks there is none.
@@ -79,14 +79,14 @@ def held_alone(path: Path) -> Iterator[None]:
 
 
 def _lock(folder: int) -> None:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _LOCK_TIMEOUT
     while True:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise OSError(errno.ETIMEDOUT, "another process is writing in its folder") from None
-            time.sleep(_BETWEEN)
+            time.sleep(_RETRY_INTERVAL)
         except OSError:  # network file systems may raise this
             return
         else:

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 _MOST = 3  # points that are checked; each costs about a third of a small case
 _DRAWN = 24  # candidates as the spec draws them
 _CANDIDATES = 96
-_LOOKED = 2_500  # points at which the conditions are looked at, of all sides together
-_PYTHON = 10  # times as much as a point costs where Python code is looked at line by line
+_LOOKED = 2_500  # points at which the conditions are looked at, for all sides together
+_PYTHON = 10  # a point costs this many times as much if Python code is traced line by line
 _BESIDE = 1e-3  # spreads by which values move off a point where a gradient isn't finite
 _ROUNDS = 12  # of steering, a side
 _NAMED = 2  # sides, in the message of a mismatch
-_NOTHING = 1e-6  # of what is allowed at the sample points
+_NOTHING = 1e-6  # of the error allowed at the sample points: a smaller one is negligible
 _SLOW = 20.0  # seconds; a case that took longer isn't made longer still
 # More sample points if a pair is undecided. A wrong slope of `a % b` is clear at one of three.
 _DRAWS = 12
@@ -103,15 +103,16 @@ def check_more_draws(opener: GraphOpener, findings: Findings, spent: float) -> N
             return
         # The spec didn't ask for this draw.
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
-            found = check_case(alone, opener, [sample])
-            wrong = {pair.label: pair for pair in found.pairs if pair.status is Status.MISMATCHED}
+            at_draw = check_case(alone, opener, [sample])
+            wrong = {pair.label: pair for pair in at_draw.pairs if pair.status is Status.MISMATCHED}
             shown = is_open & wrong.keys()
             if shown:
-                told = "at another draw of the inputs; undecided at the sample points"
+                note = "at another draw of the inputs; undecided at the sample points"
                 findings.pairs = tuple(
-                    _told(pair, wrong[pair.label], told) if pair.label in shown else pair for pair in pairs
+                    _with_note(pair, wrong[pair.label], note) if pair.label in shown else pair
+                    for pair in pairs
                 )
-                findings.judged = {**findings.judged, **{label: found.judged[label] for label in shown}}
+                findings.judged = {**findings.judged, **{label: at_draw.judged[label] for label in shown}}
                 return
 
 
@@ -121,9 +122,9 @@ def _is_open(pair: PairResult) -> bool:
     return is_undecided and pair.order == 1 and pair.error > pair.bound
 
 
-def _told(pair: PairResult, wrong: PairResult, told: str) -> PairResult:
-    """Return the result at another point, saying so, with what a baseline records of the pair."""
-    return replace(wrong, fingerprint=pair.fingerprint, diagnosis=(*wrong.diagnosis, told))
+def _with_note(pair: PairResult, wrong: PairResult, note: str) -> PairResult:
+    """Return the result at another point with a note that says so, and with the pair's own fingerprint."""
+    return replace(wrong, fingerprint=pair.fingerprint, diagnosis=(*wrong.diagnosis, note))
 
 
 def _may_choose(case: Case, findings: Findings) -> bool:
@@ -140,12 +141,12 @@ def _may_choose(case: Case, findings: Findings) -> bool:
 
 def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None:
     """Check points that take unseen sides, those that take most of them first."""
-    chooser = _chooser(opener, sides, findings)
+    chooser = _make_chooser(opener, sides, findings)
     for side in np.flatnonzero(chooser.wanted):
         if not chooser.is_found(int(side)) and chooser.left > 0:
             chooser.steer(int(side), _ROUNDS)
     left = [find for finds in chooser.finds.values() for find in finds]
-    # Saturated sides come last: far out, a point tells less of the others.
+    # Saturated sides come last: a point that is far out tells less about the others.
     is_offered = np.array([side in sides.field.offered for side in sides.field.sides], bool)
     for judged in range(1, _MOST + 1):
         unseen = chooser.wanted & ~sides.seen
@@ -153,40 +154,42 @@ def _check_chosen(opener: GraphOpener, sides: Sides, findings: Findings) -> None
         if not left:
             return
         gains = [int((find.taken & unseen & ~is_offered).sum()) for find in left]
-        best = max(range(len(left)), key=lambda place: (gains[place], left[place].rank))
+        best = max(range(len(left)), key=lambda index: (gains[index], left[index].rank))
         find = left.pop(best)
-        # Where this one is undecided, so are its like: they mostly come from the same steps.
+        # Points that take the same sides mostly come from the same steps, and would be as undecided.
         left = [other for other in left if not np.array_equal(other.taken, find.taken)]
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
-            found = check_at(opener, find.point, candidates.FIRST + judged)
+            at_point = check_at(opener, find.point, candidates.FIRST + judged)
             findings.chosen_points += 1
-            wrong = wrong_pairs(found, findings)
-            if wrong and _is_singular(opener, chooser, find.point, found, judged):
+            wrong = wrong_pairs(at_point, findings)
+            if wrong and _is_singular(opener, chooser, find.point, at_point, judged):
                 continue
             if wrong:
-                told = sides.names(find.taken & unseen)
-                findings.pairs = tuple(_with(pair, wrong.get(pair.label), told) for pair in findings.pairs)
+                note = _note_on(sides.names(find.taken & unseen))
+                findings.pairs = tuple(
+                    replace_if_wrong(pair, wrong.get(pair.label), note) for pair in findings.pairs
+                )
                 if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
                     sides.seen |= find.taken
                 return
-            if found.pairs and all(pair.status in RIGHT for pair in found.pairs):
+            if at_point.pairs and all(pair.status in RIGHT for pair in at_point.pairs):
                 sides.seen |= find.taken
 
 
-def wrong_pairs(found: Findings, at_samples: Findings) -> dict[str, PairResult]:
+def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResult]:
     """Return the pairs that are wrong at a chosen point, by label.
 
-    One isn't whose output doesn't move there at all, though its gradient isn't quite zero, if that is nothing
-    beside what is allowed at the sample points: `1 + erf(x)` is 0 from -5.9 on, and its right gradient isn't.
+    A pair isn't wrong if its output doesn't move there at all, and its gradient is negligible beside what is
+    allowed at the sample points: `1 + erf(x)` is 0 below -5.9, and its right gradient isn't quite zero.
 
     Args:
-        found: what was found at the point.
+        at_point: what was found at the point.
         at_samples: what was found at the sample points.
     """
     allowed = {pair.label: pair.allowed for pair in at_samples.pairs}
     return {
         pair.label: pair
-        for pair in found.pairs
+        for pair in at_point.pairs
         if pair.status is Status.MISMATCHED
         and not (
             pair.mismatch == "value"
@@ -198,27 +201,29 @@ def wrong_pairs(found: Findings, at_samples: Findings) -> dict[str, PairResult]:
 
 
 def _is_singular(
-    opener: GraphOpener, chooser: PointChooser, point: Mapping[int, Any], found: Findings, judged: int
+    opener: GraphOpener, chooser: PointChooser, point: Mapping[int, Any], at_point: Findings, judged: int
 ) -> bool:
     """Whether gradients aren't finite at this exact point, but right as soon as its values move a little.
 
     Equal rows make a matrix singular, and a norm has no slope at zero. A spec that draws its values never
     reaches such a point, so it says nothing about it. `gradcheck search` reports it.
     """
-    wrong = [pair for pair in found.pairs if pair.status is Status.MISMATCHED]
+    wrong = [pair for pair in at_point.pairs if pair.status is Status.MISMATCHED]
     if any(pair.mismatch != "nonfinite" for pair in wrong):
         return False
     free = chooser.free
-    stacked = {number: np.asarray(value)[None] for number, value in point.items()}
+    stacked = {input_index: np.asarray(value)[None] for input_index, value in point.items()}
     vectors = free.pack(stacked)
-    vectors = free.inside(vectors + _BESIDE * free.spreads * chooser.generator.standard_normal(vectors.shape))
-    beside = {number: stack[0] for number, stack in free.unpack(vectors, free.others(stacked)).items()}
+    vectors = free.clip(vectors + _BESIDE * free.spreads * chooser.generator.standard_normal(vectors.shape))
+    beside = {
+        input_index: stack[0] for input_index, stack in free.unpack(vectors, free.others(stacked)).items()
+    }
     again = check_at(opener, beside, candidates.FIRST + _MOST + judged)
     is_wrong = {pair.label for pair in again.pairs if pair.status is Status.MISMATCHED}
     return not any(pair.label in is_wrong for pair in wrong)
 
 
-def _chooser(opener: GraphOpener, sides: Sides, findings: Findings) -> PointChooser:
+def _make_chooser(opener: GraphOpener, sides: Sides, findings: Findings) -> PointChooser:
     from gradcheck_cli.tensorflow_backend.branches.choosing import PointChooser
 
     first: Any = findings.first
@@ -226,9 +231,9 @@ def _chooser(opener: GraphOpener, sides: Sides, findings: Findings) -> PointChoo
     wanted = sides.wanted(opener.case.unreached)
     most = min(_LOOKED // _PYTHON if sides.field.python else _LOOKED, sides.field.most)
     chooser = PointChooser(sides.field, opener.case, wanted, as_stated=stated, most=most)
-    samples = candidates.numbers(as_stated=stated)[:_DRAWN]
+    samples = candidates.list_candidates(as_stated=stated)[:_DRAWN]
     if wanted.any() and most > len(samples):
-        chooser.among(
+        chooser.look_around(
             first.traced.at.stacked(samples),
             min(_CANDIDATES if most > _CANDIDATES * 4 else _CANDIDATES // 2, most),
         )
@@ -252,16 +257,21 @@ def check_at(opener: GraphOpener, point: Mapping[int, Any], sample: int) -> Find
 
     base: Any = opener.open(Opening(0))
     opener.state.chosen[sample] = tuple(
-        np.asarray(point.get(number, value)) for number, value in enumerate(base.point)
+        np.asarray(point.get(input_index, value)) for input_index, value in enumerate(base.point)
     )
     case = replace(opener.case, checks_off=frozenset(CHECKS), second_order=False, remembered=False)
     return check_case(case, opener, [sample])
 
 
-def _with(pair: PairResult, wrong: PairResult | None, sides: Sequence[str]) -> PairResult:
-    """Return the result at a chosen point if it is wrong there and was right at the samples."""
+def _note_on(sides: Sequence[str]) -> str:
+    """Say why a point was chosen."""
+    more = f" and {len(sides) - _NAMED} more" if len(sides) > _NAMED else ""
+    names = ", ".join(sides[:_NAMED]) + more
+    return f"at a point that was chosen to see {names}; right at the sample points"
+
+
+def replace_if_wrong(pair: PairResult, wrong: PairResult | None, note: str) -> PairResult:
+    """Return the result at another point, with a note, if it is wrong there and was right at the samples."""
     if wrong is None or pair.order != 1 or pair.status is not Status.PASSED:
         return pair
-    more = f" and {len(sides) - _NAMED} more" if len(sides) > _NAMED else ""
-    taken = ", ".join(sides[:_NAMED]) + more
-    return _told(pair, wrong, f"at a point that was chosen to see {taken}; right at the sample points")
+    return _with_note(pair, wrong, note)

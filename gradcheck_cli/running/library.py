@@ -49,12 +49,12 @@ def check(spec_or_path: Spec | Sequence[Spec], *, case: str | None = None, seed:
         >>> assert report.exit_code == 0, gradcheck_cli.render_report(report)
     """
     several = spec_or_path if isinstance(spec_or_path, list | tuple) else [spec_or_path]
-    strange = [one for one in several if not isinstance(one, Mapping | str | Path)]
+    strange = [spec for spec in several if not isinstance(spec, Mapping | str | Path)]
     if strange:
         kind = type(strange[0]).__name__
         raise TypeError(f"a spec must be a mapping or the path of a file, or a list of such, but is {kind}.")
-    mappings = [plain_spec(one) for one in several if isinstance(one, Mapping)]
-    paths = [one for one in several if isinstance(one, str | Path)]
+    mappings = [plain_spec(spec) for spec in several if isinstance(spec, Mapping)]
+    paths = [spec for spec in several if isinstance(spec, str | Path)]
     cases = load_cases(paths, seed=seed) if paths else ()
     if len(mappings) == 1:
         cases += load_mapping(mappings[0], seed=seed)
@@ -63,8 +63,8 @@ def check(spec_or_path: Spec | Sequence[Spec], *, case: str | None = None, seed:
     if not cases:
         raise NoSpecsError("there is no spec to check: the list is empty.")
     if case is not None:
-        names = sorted({one.name for one in cases})
-        cases = tuple(one for one in cases if one.name == case)
+        names = sorted({loaded.name for loaded in cases})
+        cases = tuple(loaded for loaded in cases if loaded.name == case)
         if not cases:
             near = suggest(case, names)
             raise NoSpecsError(
@@ -79,45 +79,46 @@ def plain_spec(spec: Mapping[str, object]) -> dict[str, object]:
     Args:
         spec: the spec; `inputs` may contain arrays or tensors instead of descriptions.
     """
-    named: dict[str, object] = _plain(spec)
+    named: dict[str, object] = _to_plain(spec)
     if "op" not in spec and callable(spec.get("forward")):
         name = str(getattr(spec["forward"], "__name__", type(spec["forward"]).__name__))
         named = {"op": name.strip("<>"), **named}
     return named
 
 
-def _plain(part: Any, key: str = "") -> Any:  # noqa: ANN401 (whatever a mapping holds)
-    if isinstance(part, Mapping):
-        inside = {name: _plain(value, str(name)) for name, value in part.items()}
+def _to_plain(content: Any, key: str = "") -> Any:  # noqa: ANN401 (whatever a mapping holds)
+    if isinstance(content, Mapping):
+        inside = {name: _to_plain(value, str(name)) for name, value in content.items()}
         if key == "inputs":
-            inside = {name: _as_input(part[name], value) for name, value in inside.items()}
+            inside = {name: _as_input(content[name], value) for name, value in inside.items()}
         return inside
-    if isinstance(part, list | tuple):
-        return [_plain(one) for one in part]
-    if key in _FUNCTIONS and callable(part):
-        return _name_of(part)
-    array = _array(part)
-    return part if array is None else _listed(array)
+    if isinstance(content, list | tuple):
+        return [_to_plain(item) for item in content]
+    if key in _FUNCTIONS and callable(content):
+        return _name_of(content)
+    array = _as_array(content)
+    return content if array is None else _as_list(array)
 
 
-def _array(part: Any) -> np.ndarray[Any, Any] | None:  # noqa: ANN401 (whatever a mapping holds)
+def _as_array(value: Any) -> np.ndarray[Any, Any] | None:  # noqa: ANN401 (whatever a mapping holds)
     """Return an array or a tensor as an array; `None` for anything else."""
-    if isinstance(part, np.ndarray | np.generic):
-        return np.asarray(part)
-    return np.asarray(part.numpy()) if hasattr(part, "numpy") and hasattr(part, "dtype") else None
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    return np.asarray(value.numpy()) if hasattr(value, "numpy") and hasattr(value, "dtype") else None
 
 
-def _listed(array: np.ndarray[Any, Any]) -> object:
+def _as_list(array: np.ndarray[Any, Any]) -> object:
     if array.dtype.kind == "c":
-        return np.array([str(one).strip("()") for one in array.ravel()], object).reshape(array.shape).tolist()
+        texts = np.array([str(element).strip("()") for element in array.ravel()], object)
+        return texts.reshape(array.shape).tolist()
     if array.dtype.kind in "fV":  # also bfloat16
         return array.astype(np.float64).tolist()
     return array.tolist()
 
 
-def _as_input(given: Any, value: Any) -> Any:  # noqa: ANN401 (whatever a mapping holds)
+def _as_input(original: Any, value: Any) -> Any:  # noqa: ANN401 (whatever a mapping holds)
     """Return what a spec says about an input that was given as an array."""
-    array = _array(given)
+    array = _as_array(original)
     if array is None:
         return value
     return {"value": value, "shape": list(array.shape), "dtype": array.dtype.name}
@@ -126,12 +127,12 @@ def _as_input(given: Any, value: Any) -> Any:  # noqa: ANN401 (whatever a mappin
 def _name_of(function: Any) -> str:  # noqa: ANN401 (a callable)
     """Return a name `module:name` of a function; one without a name is put into the module `MODULE`."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
-    found: Any = sys.modules.get(str(module))
-    for part in name.split(".") if name else ():
-        found = getattr(found, part, None)
-    if found is function:
+    resolved: Any = sys.modules.get(str(module))
+    for attribute in name.split(".") if name else ():
+        resolved = getattr(resolved, attribute, None)
+    if resolved is function:
         return f"{module}:{name}"
-    kept = sys.modules.setdefault(MODULE, ModuleType(MODULE))
-    own = f"function_{id(function)}"
-    setattr(kept, own, function)
-    return f"{MODULE}:{own}"
+    own_module = sys.modules.setdefault(MODULE, ModuleType(MODULE))
+    own_name = f"function_{id(function)}"
+    setattr(own_module, own_name, function)
+    return f"{MODULE}:{own_name}"

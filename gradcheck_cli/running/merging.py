@@ -34,15 +34,15 @@ def merge(reports: Mapping[str, Report]) -> Report:
     several = list(reports.values())
     unchecked = [text for report in several for text in report.unchecked]
     cases = [case for report in several for case in report.cases]
-    _require_apart(reports)
+    _require_disjoint(reports)
     shards = {name: report.shard for name, report in reports.items() if report.shard is not None}
     if shards:
         missing = _require_one_cut(reports)
-        plan = {key: place for place, key in enumerate(next(iter(shards.values())).plan)}
-        cases.sort(key=lambda case: plan.get(_planned(case), len(plan)))
+        plan = {key: position for position, key in enumerate(next(iter(shards.values())).plan)}
+        cases.sort(key=lambda case: plan.get(_plan_key(case), len(plan)))
         count = next(iter(shards.values())).count
         unchecked += [f"shard {index}/{count} is missing: its cases weren't checked" for index in missing]
-        absent = plan.keys() - {_planned(case) for case in cases}
+        absent = plan.keys() - {_plan_key(case) for case in cases}
         if absent and not missing and not unchecked:
             named = ", ".join(f"{op} ({case}, {dtype})" for op, case, dtype in sorted(absent)[:_SHOWN])
             unchecked.append(f"{len(absent)} planned cases are in no shard's report: {named}")
@@ -52,12 +52,12 @@ def merge(reports: Mapping[str, Report]) -> Report:
         first,
         cases=tuple(cases),
         duration_s=sum(report.duration_s for report in several),
-        tensorflow_version=_joined(report.tensorflow_version for report in several),
-        gradcheck_version=_joined(report.gradcheck_version for report in several),
-        python_version=_joined(report.python_version for report in several),
-        keras_version=_joined(report.keras_version for report in several),
-        numpy_version=_joined(report.numpy_version for report in several),
-        platform=_joined(report.platform for report in several),
+        tensorflow_version=_join_versions(report.tensorflow_version for report in several),
+        gradcheck_version=_join_versions(report.gradcheck_version for report in several),
+        python_version=_join_versions(report.python_version for report in several),
+        keras_version=_join_versions(report.keras_version for report in several),
+        numpy_version=_join_versions(report.numpy_version for report in several),
+        platform=_join_versions(report.platform for report in several),
         interrupted=any(report.interrupted for report in several),
         strict=any(report.strict for report in several),
         strict_precision=any(report.strict_precision for report in several),
@@ -66,41 +66,42 @@ def merge(reports: Mapping[str, Report]) -> Report:
         baseline=tuple(sorted({finding for report in several for finding in report.baseline})),
         shard=None,
         branch_fail_under=max(
-            (one.branch_fail_under for one in several if one.branch_fail_under is not None), default=None
+            (report.branch_fail_under for report in several if report.branch_fail_under is not None),
+            default=None,
         ),
         coverage=join([report.coverage for report in several if report.coverage is not None]),
-        selection=_selection(several),
+        selection=_merge_selections(several),
     )
 
 
-def _selection(reports: Sequence[Report]) -> Selection | None:
+def _merge_selections(reports: Sequence[Report]) -> Selection | None:
     """Merge what was requested of reports; `None` if one of them doesn't say."""
     selections = [report.selection for report in reports if report.selection is not None]
     if len(selections) < len(reports):
         return None
-    done = {_planned(case) for report in reports for case in report.cases if case.pairs}
-    left_out = dict.fromkeys(key for one in selections for key in one.left_out if key not in done)
-    modes = dict.fromkeys(mode for one in selections for mode in one.modes)
+    done = {_plan_key(case) for report in reports for case in report.cases if case.pairs}
+    left_out = dict.fromkeys(key for selection in selections for key in selection.left_out if key not in done)
+    modes = dict.fromkeys(mode for selection in selections for mode in selection.modes)
     options = dict.fromkeys(
-        word for one in selections for word in one.options if not word.startswith("--shard ")
+        word for selection in selections for word in selection.options if not word.startswith("--shard ")
     )
     return Selection(
-        tuple(dict.fromkeys(path for one in selections for path in one.paths)),
+        tuple(dict.fromkeys(path for selection in selections for path in selection.paths)),
         tuple(options),
-        tuple(modes) if all(one.modes for one in selections) else (),
+        tuple(modes) if all(selection.modes for selection in selections) else (),
         tuple(left_out),
     )
 
 
-def _joined(versions: Iterable[str]) -> str:
+def _join_versions(versions: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(version for version in versions if version))
 
 
-def _require_apart(reports: Mapping[str, Report]) -> None:
+def _require_disjoint(reports: Mapping[str, Report]) -> None:
     """Refuse two reports of the same case: it isn't clear which of them counts."""
     seen: dict[tuple[str, str, str, str], str] = {}
     for name, report in reports.items():
-        for key in Counter(_key(case) for case in report.cases):
+        for key in Counter(_case_key(case) for case in report.cases):
             if key in seen:
                 raise UsageError(
                     f"{seen[key]} and {name} both hold {key[0]}, case {key[1]}, {key[2]}: merge joins "
@@ -109,12 +110,12 @@ def _require_apart(reports: Mapping[str, Report]) -> None:
             seen[key] = name
 
 
-def _planned(case: CaseResult) -> tuple[str, str, str]:
+def _plan_key(case: CaseResult) -> tuple[str, str, str]:
     return case.op, case.case, case.dtype
 
 
-def _key(case: CaseResult) -> tuple[str, str, str, str]:
-    return *_planned(case), case.mode
+def _case_key(case: CaseResult) -> tuple[str, str, str, str]:
+    return *_plan_key(case), case.mode
 
 
 def _require_one_cut(reports: Mapping[str, Report]) -> Sequence[int]:
@@ -124,7 +125,7 @@ def _require_one_cut(reports: Mapping[str, Report]) -> Sequence[int]:
         raise UsageError(f"{', '.join(whole)}: isn't a shard's report, as the others are.")
     (first, *others) = reports.items()
     cut = first[1].shard
-    found: dict[int, str] = {}
+    shard_names: dict[int, str] = {}
     for name, report in (first, *others):
         shard = report.shard
         if shard is None or cut is None:
@@ -134,7 +135,9 @@ def _require_one_cut(reports: Mapping[str, Report]) -> Sequence[int]:
                 f"{first[0]} and {name} are shards of different runs: of {cut.count} with {len(cut.plan)} "
                 f"cases, and of {shard.count} with {len(shard.plan)}. Each must select the same cases."
             )
-        if shard.index in found:
-            raise UsageError(f"{found[shard.index]} and {name} are both shard {shard.index}/{shard.count}.")
-        found[shard.index] = name
-    return [] if cut is None else [index for index in range(1, cut.count + 1) if index not in found]
+        if shard.index in shard_names:
+            raise UsageError(
+                f"{shard_names[shard.index]} and {name} are both shard {shard.index}/{shard.count}."
+            )
+        shard_names[shard.index] = name
+    return [] if cut is None else [index for index in range(1, cut.count + 1) if index not in shard_names]

@@ -36,18 +36,18 @@ def open_pair(opener: CaseOpener[Any], label: str, sample: int = 0) -> OpenedPai
         CaseFailedError: the case can't be opened.
     """
     op = opener.open(Opening(sample))
-    own = labels_of(op)
-    if label in own:
-        return OpenedPair(opener, op, own[label])
-    known = list(own)
+    own_pairs = labels_of(op)
+    if label in own_pairs:
+        return OpenedPair(opener, op, own_pairs[label])
+    known_labels = list(own_pairs)
     if opener.case.second_order:
         vjp = opener.vjp(op)
         second = vjp.open(Opening(sample))
-        found = labels_of(second)
-        if label in found:
-            return OpenedPair(vjp, second, found[label])
-        known += found
-    raise UsageError(f"--pair: no pair {label!r}; there are {', '.join(known) or 'none'}.")
+        second_pairs = labels_of(second)
+        if label in second_pairs:
+            return OpenedPair(vjp, second, second_pairs[label])
+        known_labels += second_pairs
+    raise UsageError(f"--pair: no pair {label!r}; there are {', '.join(known_labels) or 'none'}.")
 
 
 def labels_of(op: Operation) -> dict[str, PairKey]:
@@ -70,7 +70,7 @@ def pairs_of_case(case: Case) -> tuple[PairResult, ...]:
         op = opener.open(Opening())
         ops = [op, opener.vjp(op).open(Opening())] if case.second_order else [op]
         return tuple(
-            PairResult(label, one.outputs[output].name, one.inputs[input_index].name, Status.SKIPPED)
-            for one in ops
-            for label, (output, input_index) in labels_of(one).items()
+            PairResult(label, opened.outputs[output].name, opened.inputs[input_index].name, Status.SKIPPED)
+            for opened in ops
+            for label, (output, input_index) in labels_of(opened).items()
         )

@@ -116,11 +116,11 @@ def run_in_workers(
     began = time.perf_counter()
     listener, stopper = listener or Listener(), stopper or Stopper()
     done: dict[int, CaseResult] = {}
-    told: set[int] = set()
+    reported: set[int] = set()
     cut: BaseException | None = None
 
     def tell(index: int) -> None:
-        told.add(index)
+        reported.add(index)
         stopper.count(done[index])
         listener.on_case(done[index])
 
@@ -129,8 +129,8 @@ def run_in_workers(
             with _delay_interrupts():
                 if isinstance(event, Ended):
                     done[event.index] = event.result
-                    while len(told) in done:
-                        tell(len(told))
+                    while len(reported) in done:
+                        tell(len(reported))
                 elif isinstance(event, Started):
                     listener.on_start(cases[event.index])
                 elif isinstance(event, Progressed):
@@ -142,7 +142,7 @@ def run_in_workers(
     finally:
         with _delay_interrupts(for_good=True):
             workers.close()
-    for index in sorted(done.keys() - told):
+    for index in sorted(done.keys() - reported):
         tell(index)
     interrupted = isinstance(cut, KeyboardInterrupt)
     return Report(
@@ -154,13 +154,13 @@ def run_in_workers(
         duration_s=time.perf_counter() - began,
         interrupted=interrupted,
         unchecked=() if interrupted else stopper.describe_unchecked(len(cases), len(done), str(cut or "")),
-        keras_version=_version("keras"),
-        numpy_version=_version("numpy"),
+        keras_version=_installed_version("keras"),
+        numpy_version=_installed_version("numpy"),
         platform=f"{platform.system()}-{platform.release()}-{platform.machine()}",
     )
 
 
-def _version(package: str) -> str:
+def _installed_version(package: str) -> str:
     """Return an installed package's version without importing it; empty where it isn't installed."""
     try:
         return version(package)
@@ -178,17 +178,17 @@ def _events(workers: Workers, cases: Sequence[Case]) -> Iterator[Event]:
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield from workers.run(cases)
         return
-    came: list[int] = []
+    signals: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        before(number, frame)
+    def note(signal_number: int, frame: FrameType | None) -> None:
+        signals.append(signal_number)
+        before(signal_number, frame)
 
     signal.signal(signal.SIGINT, note)
     try:
         for event in workers.run(cases):
             yield event
-            if came:
+            if signals:
                 raise KeyboardInterrupt
     finally:
         signal.signal(signal.SIGINT, before)
@@ -206,11 +206,11 @@ def _delay_interrupts(*, for_good: bool = False) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or before is None:
         yield
         return
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    signals: list[int] = []
+    signal.signal(signal.SIGINT, lambda signal_number, _frame: signals.append(signal_number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    if came and not for_good:
+    if signals and not for_good:
         raise KeyboardInterrupt

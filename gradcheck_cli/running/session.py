@@ -68,10 +68,10 @@ class InProcess:
 
 def run_case(case: Case) -> CaseResult:
     """Run one case; whatever goes wrong in it becomes part of its result."""
-    return _result(case, _mutate if case.corruptions else check)
+    return _make_result(case, _mutate if case.corruptions else check)
 
 
-def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
+def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
     from gradcheck_cli.tensorflow_backend import work_counts
 
     began = time.perf_counter()
@@ -99,7 +99,7 @@ def _result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         pairs=findings.pairs,
         warnings=findings.warnings,
         not_differentiated=findings.not_differentiated,
-        source=_source(case),
+        source=_find_source(case),
         checks_off=tuple(sorted(case.checks_off)),
         samples=case.samples if case.is_generated else 1,
         gradients_seen=dict(findings.gradients_seen),
@@ -119,9 +119,9 @@ def _is_empty(findings: Findings) -> bool:
     return not findings.pairs and all(check.status is Status.PASSED for check in findings.checks)
 
 
-def _source(case: Case) -> str:
+def _find_source(case: Case) -> str:
     """Return where the case's gradient is written; empty if that isn't known."""
-    from gradcheck_cli.tensorflow_backend.registry.case_source import source_of
+    from gradcheck_cli.tensorflow_backend.registry.gradient_place import source_of
 
     with contextlib.suppress(Exception):  # the user's modules may raise any exception for an attribute
         return source_of(case)
@@ -130,7 +130,7 @@ def _source(case: Case) -> str:
 
 def list_pairs(case: Case) -> CaseResult:
     """Open a case and return its pairs, each as skipped: nothing is checked."""
-    return _result(case, lambda case: Findings(pairs_of_case(case)))
+    return _make_result(case, lambda case: Findings(pairs_of_case(case)))
 
 
 def check(case: Case, *, explains: bool = True) -> Findings:
@@ -161,11 +161,11 @@ def check(case: Case, *, explains: bool = True) -> Findings:
             findings.custom_gradients = log.runs()
             spent = time.perf_counter() - began
             check_more_draws(opener, findings, spent)
-            if case.mode == "graph" and explains:  # a mode's ops, one by one, are those of a graph
+            if case.mode == "graph" and explains:  # ops are examined one by one in a graph only
                 findings = add_blame(opener.case, findings, opener, spent)
             if findings.first is not None:
-                own = run_own_checks(opener.case, findings.first)
-                findings = replace(findings, checks=(*findings.checks, *own))
+                own_checks = run_own_checks(opener.case, findings.first)
+                findings = replace(findings, checks=(*findings.checks, *own_checks))
             # A search chooses points by itself.
             is_searched = (
                 explains and case.search and search(opener, points(case), findings, case.search, spent)
@@ -190,8 +190,8 @@ def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
         try:
             message = function(case, op)
         except Exception as error:  # noqa: BLE001 (another package's code; the other checks go on)
-            told = f"the check itself raised {type(error).__name__}: {error}"
-            results.append(CheckResult(name, Status.ERROR, told))
+            failure = f"the check itself raised {type(error).__name__}: {error}"
+            results.append(CheckResult(name, Status.ERROR, failure))
             continue
         status = Status.MISMATCHED if message else Status.PASSED
         results.append(CheckResult(name, status, str(message or "")))
@@ -213,9 +213,8 @@ def _mutate(case: Case) -> Findings:
 def user_code(case: Case) -> Iterator[None]:
     """Make the spec's folder importable, and send the user's output to standard error.
 
-    Everything that runs a case's code is inside this.
-
-    Standard output carries results, which may be JSON for another program.
+    All code of a case runs inside this. Standard output carries results, which may be JSON for another
+    program.
     """
     from gradcheck_cli.tensorflow_backend.binding.loading import importable
     from gradcheck_cli.tensorflow_backend.startup import settings

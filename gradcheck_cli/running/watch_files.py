@@ -37,11 +37,11 @@ class FileWatch:
         """Watch the files of these cases from now on. Changes since the last check count."""
         clear_cache()
         self._cases = tuple(cases)
-        self._needed = {number: dependencies(case).files for number, case in enumerate(cases)}
-        known = self._stamps
+        self._needed = {index: dependencies(case).files for index, case in enumerate(cases)}
+        old_stamps = self._stamps
         self._look()
         # A file that was known keeps its old stamp: it may have changed while cases were running.
-        self._stamps |= {file: known[file] for file in self._stamps.keys() & known.keys()}
+        self._stamps |= {file: old_stamps[file] for file in self._stamps.keys() & old_stamps.keys()}
 
     @property
     def count(self) -> int:
@@ -84,8 +84,8 @@ class FileWatch:
     def _look(self) -> None:
         files = set().union(*self._needed.values()) if self._needed else set()
         for path in self._paths:
-            found = [path] if not path.is_dir() else [*path.rglob("*.yaml"), *path.rglob("*.yml")]
-            files |= {file.resolve() for file in found}
+            spec_files = [path] if not path.is_dir() else [*path.rglob("*.yaml"), *path.rglob("*.yml")]
+            files |= {file.resolve() for file in spec_files}
         self._stamps = {file: _stamp(file) for file in files}
 
 
@@ -95,6 +95,6 @@ def _key(case: Case) -> tuple[str, str, str, str | None]:
 
 def _stamp(file: Path) -> Stamp | None:
     with suppress(OSError):
-        found = file.stat()
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        stat = file.stat()
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
     return None

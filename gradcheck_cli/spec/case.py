@@ -180,7 +180,7 @@ class Case:
         line: 1-based line of the document (or of the entry in `ops:`).
         forward: the function under test; `None` where `op_type` alone names a raw op.
         binding: autodiff, custom_gradient, override, py_func or defun (already resolved from defaults).
-        build: keyword arguments that make `forward` a factory; `None` if it is none.
+        build: keyword arguments that make `forward` a factory; `None` if it isn't one.
         dtype: what the report shows as the case's dtype.
         outputs: named outputs; empty where the spec names none.
         implicit: whether `reference` makes the distribution of the sample that the forward draws.

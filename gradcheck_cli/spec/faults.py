@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from gradcheck_cli.errors import Fault
 from gradcheck_cli.spec.models.leaf_types import EXPECTED
-from gradcheck_cli.spec.yaml.yaml_nodes import Node, join
+from gradcheck_cli.spec.yaml_tree import Node, join
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ class FaultLog:
 
     Attributes:
         path: the file.
-        count: how many were added, in any case: while this stays the same, what is read is sound.
+        count: how many were added, repeated ones too: while this stays the same, what is read is sound.
     """
 
     def __init__(self, path: str, faults: Iterable[Fault] = ()) -> None:
@@ -48,9 +48,9 @@ class FaultLog:
     def add(self, node: Node, message: str, *path: str | int) -> None:
         """Add a fault about a node, or about what should be at `path` below it."""
         line, place = node.line, node.place
-        for part in path:
-            child = node.get(part) if node is not None else None
-            place = f"{place}[{part}]" if isinstance(part, int) else join(place, part)
+        for key in path:
+            child = node.get(key) if node is not None else None
+            place = f"{place}[{key}]" if isinstance(key, int) else join(place, key)
             if child is not None:
                 node, line, place = child, child.line, child.place
         self._add(line, place, message, node.path)
@@ -94,36 +94,36 @@ class FaultLog:
             try:
                 return model.model_validate(data), broken
             except ValidationError as error:
-                for found in error.errors(include_url=False):
-                    self._report(model, node, found)
-                    broken |= _remove(data, found["loc"], model)
+                for details in error.errors(include_url=False):
+                    self._report(model, node, details)
+                    broken |= _remove(data, details["loc"], model)
         return None, broken
 
-    def _report(self, model: type[BaseModel], root: Node, found: ErrorDetails) -> None:
-        location = _location(found["loc"])
-        kind, value = found["type"], found.get("input")
+    def _report(self, model: type[BaseModel], root: Node, details: ErrorDetails) -> None:
+        location = _location(details["loc"])
+        kind, value = details["type"], details.get("input")
         if kind == "extra_forbidden":
             *parent, key = location
-            known = _known_keys(model, parent)
+            keys = _known_keys(model, parent)
             holder = root.get(*parent) or root
             self.add_key(
                 holder,
-                f"unknown key. {suggest(str(key), known) or 'Possible keys: ' + ', '.join(known)}",
+                f"unknown key. {suggest(str(key), keys) or 'Possible keys: ' + ', '.join(keys)}",
                 str(key),
             )
         elif location and location[-1] == "[key]":
             *parent, key, _ = location
-            self.add_key(root.get(*parent) or root, expectation_text(found["ctx"], value), str(key))
+            self.add_key(root.get(*parent) or root, expectation_text(details["ctx"], value), str(key))
         elif kind == "missing":
             self.add(root, REMEDIES.get(str(location[-1]), "is missing"), *location)
         elif kind == EXPECTED:
-            self.add(root, expectation_text(found["ctx"], value), *location)
+            self.add(root, expectation_text(details["ctx"], value), *location)
         elif kind == "empty":
             self.add(root, "must have a value, but got null. Write one, or leave the key out", *location)
         else:
             form = {"list_type": "a list", "string_type": "text"}.get(str(kind), "a mapping")
             example = _example(model, location)
-            such = f", such as {_written(example)}," if isinstance(example, dict | list) else ","
+            such = f", such as {_write_example(example)}," if isinstance(example, dict | list) else ","
             self.add(root, f"must be {form}{such} but got {show(value)}", *location)
 
 
@@ -139,10 +139,10 @@ def expectation_text(words: Mapping[str, Any], value: object) -> str:
     return f"{message}. {remedy}" if remedy else message
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
+def suggest(word: str, words: Iterable[str]) -> str:
     """Return "Did you mean 'x'?" for the most similar known word, or nothing."""
-    known = list(known)
-    folded = {name.lower(): name for name in reversed(known)}
+    words = list(words)
+    folded = {name.lower(): name for name in reversed(words)}
     near = difflib.get_close_matches(word[:MAX_SHOWN].lower(), folded, n=1)
     return f"Did you mean '{folded[near[0]]}'?" if near else ""
 
@@ -171,9 +171,7 @@ def show(value: object) -> str:
 
 def _location(loc: tuple[int | str, ...]) -> list[str | int]:
     """Return pydantic's path without the tags of unions."""
-    return [
-        part for part in loc if not (isinstance(part, str) and part.startswith("<") and part.endswith(">"))
-    ]
+    return [key for key in loc if not (isinstance(key, str) and key.startswith("<") and key.endswith(">"))]
 
 
 def _example(annotation: object, location: list[str | int]) -> object:
@@ -186,16 +184,16 @@ def _example(annotation: object, location: list[str | int]) -> object:
         return _example(field.annotation, location[1:])
     if get_origin(annotation) in {dict, list}:
         return _example(get_args(annotation)[-1], location[1:]) if location else None
-    examples = (_example(part, location) for part in get_args(annotation))
-    return next((one for one in examples if one is not None), None)
+    examples = (_example(argument, location) for argument in get_args(annotation))
+    return next((example for example in examples if example is not None), None)
 
 
-def _written(value: object) -> str:
+def _write_example(value: object) -> str:
     """Write an example as a spec would, on one line."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {_written(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {_write_example(item)}' for key, item in value.items())}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_written, value))}]"
+        return f"[{', '.join(map(_write_example, value))}]"
     return str(value) if isinstance(value, str) else show(value)
 
 
@@ -211,7 +209,7 @@ def _known_keys(annotation: object, location: list[str | int]) -> list[str]:
         return _known_keys(get_args(annotation)[1], location[1:]) if location else []
     if get_origin(annotation) is list:
         return _known_keys(get_args(annotation)[0], location[1:]) if location else []
-    return next((keys for part in get_args(annotation) if (keys := _known_keys(part, location))), [])
+    return next((keys for argument in get_args(annotation) if (keys := _known_keys(argument, location))), [])
 
 
 def _remove(data: dict[str, object], loc: tuple[int | str, ...], model: type[BaseModel]) -> set[str]:

@@ -13,15 +13,15 @@ import yaml
 
 from gradcheck_cli.errors import Fault, NoSpecsError, SpecError
 from gradcheck_cli.plain_files import read_plain
+from gradcheck_cli.spec import yaml_tree
 from gradcheck_cli.spec.cases.merge_trees import merge_op, reorder_inputs
 from gradcheck_cli.spec.cases.read_cases import Origin, read_cases
-from gradcheck_cli.spec.cases.short_forms import expand_short_forms, of_each_type, with_listed_cases
+from gradcheck_cli.spec.cases.short_forms import collect_cases, expand_short_forms, split_op_types
 from gradcheck_cli.spec.faults import FaultLog, show, suggest, suggest_file
 from gradcheck_cli.spec.models.document_model import Defaults
 from gradcheck_cli.spec.models.exception_list import Excepted, read_exceptions
 from gradcheck_cli.spec.models.leaf_types import OP_NAME
-from gradcheck_cli.spec.yaml import yaml_tree
-from gradcheck_cli.spec.yaml.yaml_nodes import Node, of_file
+from gradcheck_cli.spec.yaml_tree import Node, of_file
 from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:
@@ -66,25 +66,25 @@ def load_cases(paths: Sequence[str | Path], *, seed: int | None = None) -> tuple
 def load(paths: Sequence[str | Path], *, seed: int | None = None) -> Loaded:
     """Read specs, and the exceptions among them; see `load_cases`."""
     faults: list[Fault] = []
-    found = _Found([], [], {}, {}, {})
+    collected = _Collected([], [], {}, {}, {})
     seen: set[str] = set()
     empty: list[str] = []
     for path in paths:
-        files = _files(Path(path), faults)
+        files = _list_files(Path(path), faults)
         if files == []:
-            empty.append(shown(Path(path)))
+            empty.append(display_path(Path(path)))
         for file in files or ():
             real = os.path.realpath(file)
             if real not in seen:
                 seen.add(real)
-                _load_file(file, faults, found, seed)
+                _load_file(file, faults, collected, seed)
     if faults:
         raise SpecError(faults)
-    if not (found.cases or found.exceptions or empty):
-        empty = [shown(Path(path)) for path in paths]
+    if not (collected.cases or collected.exceptions or empty):
+        empty = [display_path(Path(path)) for path in paths]
     if empty:
         raise NoSpecsError(f"{', '.join(empty)}: no specs: looked for *.yaml and *.yml in it and below")
-    return Loaded(tuple(found.cases), tuple(found.exceptions))
+    return Loaded(tuple(collected.cases), tuple(collected.exceptions))
 
 
 def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tuple[Case, ...]:
@@ -107,14 +107,14 @@ def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tupl
         message = f"must hold what YAML can (numbers, text, lists, mappings), but holds {value}"
         raise SpecError([Fault("<spec>", 0, "", message)]) from None
     faults: list[Fault] = []
-    found = _Found([], [], {}, {}, {})
-    _load_content(Source("<spec>", str(Path.cwd()), "spec"), content, faults, found, seed)
+    collected = _Collected([], [], {}, {}, {})
+    _load_content(Source("<spec>", str(Path.cwd()), "spec"), content, faults, collected, seed)
     if faults:
         raise SpecError(faults)
-    return tuple(found.cases)
+    return tuple(collected.cases)
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return a path as the user named it, or relative to the working directory if it is below it."""
     if path.is_absolute():
         with suppress(ValueError, OSError):
@@ -122,28 +122,28 @@ def shown(path: Path) -> str:
     return path.as_posix()
 
 
-def _files(path: Path, faults: list[Fault]) -> list[Path] | None:
+def _list_files(path: Path, faults: list[Fault]) -> list[Path] | None:
     """Return the files that a path means; `None`, and a fault, if it means nothing."""
     try:
         if path.is_dir():
-            return sorted(_below(path))
+            return sorted(_walk_specs(path))
         if path.exists():
             return [path]
         near = suggest_file(path)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-        faults.append(Fault(shown(path), 0, "", f"can't be read: {_reason(error)}"))
+        faults.append(Fault(display_path(path), 0, "", f"can't be read: {_describe_error(error)}"))
         return None
-    faults.append(Fault(shown(path), 0, "", f"no such file or folder{near and '. ' + near}"))
+    faults.append(Fault(display_path(path), 0, "", f"no such file or folder{near and '. ' + near}"))
     return None
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _walk_specs(folder: Path) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield from (Path(parent, name) for name in files if name.endswith(SUFFIXES))
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()
 
 
@@ -155,7 +155,7 @@ class Source(NamedTuple):
     stem: str
 
 
-class _Found(NamedTuple):
+class _Collected(NamedTuple):
     """What is read so far, the place of each op's name and of each exception, and the defaults of folders."""
 
     cases: list[Case]
@@ -165,65 +165,71 @@ class _Found(NamedTuple):
     folders: dict[str, Node | None]
 
 
-def _load_file(file: Path, faults: list[Fault], found: _Found, seed: int | None) -> None:
-    content = _content(file, faults)
+def _load_file(file: Path, faults: list[Fault], collected: _Collected, seed: int | None) -> None:
+    content = _read_content(file, faults)
     if content is None:
         return
-    source = Source(shown(file), str(Path.cwd() / file.parent), file.stem)
-    if source.folder not in found.folders:
-        found.folders[source.folder] = _folder_defaults(file.parent / FOLDER_DEFAULTS, faults)
-    if file.name == FOLDER_DEFAULTS and found.folders[source.folder] is not None:
+    source = Source(display_path(file), str(Path.cwd() / file.parent), file.stem)
+    if source.folder not in collected.folders:
+        collected.folders[source.folder] = _read_folder_defaults(file.parent / FOLDER_DEFAULTS, faults)
+    if file.name == FOLDER_DEFAULTS and collected.folders[source.folder] is not None:
         return
-    _load_content(source, content, faults, found, seed)
+    _load_content(source, content, faults, collected, seed)
 
 
-def _content(file: Path, faults: list[Fault]) -> bytes | None:
+def _read_content(file: Path, faults: list[Fault]) -> bytes | None:
     try:
         return read_plain(file, yaml_tree.MAX_BYTES)
     except OSError as error:
         large = f"must be at most {yaml_tree.MAX_BYTES} bytes. Put large arrays in `file:`"
-        message = large if error.errno == errno.EFBIG else f"can't be read: {_reason(error)}"
-        faults.append(Fault(shown(file), 0, "", message))
+        message = large if error.errno == errno.EFBIG else f"can't be read: {_describe_error(error)}"
+        faults.append(Fault(display_path(file), 0, "", message))
         return None
 
 
-def _folder_defaults(file: Path, faults: list[Fault]) -> Node | None:
+def _read_folder_defaults(file: Path, faults: list[Fault]) -> Node | None:
     """Return what a folder's `defaults.yaml` merges under each of its specs; `None` where it has none.
 
     A file of that name with ops in it is a spec like any other.
     """
-    content = _content(file, faults) if file.is_file() else None
-    documents, broken = yaml_tree.parse(shown(file), content) if content else ([], [])
+    content = _read_content(file, faults) if file.is_file() else None
+    documents, broken = yaml_tree.parse(display_path(file), content) if content else ([], [])
     if len(documents) != 1 or set(documents[0].children) != {"defaults"}:
         return None
-    log = FaultLog(shown(file), broken)
-    defaults = _defaults(log, documents[0].children["defaults"])
+    log = FaultLog(display_path(file), broken)
+    defaults = _read_defaults(log, documents[0].children["defaults"])
     faults += log.faults
-    return of_file(defaults, shown(file))
+    return of_file(defaults, display_path(file))
 
 
-def _defaults(log: FaultLog, defaults: Node, below: Node | None = None) -> Node:
-    """Return defaults, over those of the folder, with their short forms expanded; their faults are logged."""
+def _read_defaults(log: FaultLog, defaults: Node, below: Node | None = None) -> Node:
+    """Return defaults with their short forms expanded; their faults are logged.
+
+    Args:
+        log: where faults go.
+        defaults: the defaults.
+        below: those of the folder, which may name the module of functions.
+    """
     defaults = expand_short_forms(defaults, below)
     sets = defaults.get("case_sets")
-    listed = {
-        name: with_listed_cases(log, Node({"cases": cases}, cases.line, cases.place)).children["cases"]
-        for name, cases in (sets.children if sets else {}).items()
-    }
+    listed_sets = {name: _list_cases(log, cases) for name, cases in (sets.children if sets else {}).items()}
     checked = {key: node for key, node in defaults.children.items() if key != "case_sets"}
     if sets is not None:
-        checked["case_sets"] = replace(sets, value=listed or sets.value)
+        checked["case_sets"] = replace(sets, value=listed_sets or sets.value)
     cases = checked.get("cases")
     if cases is not None and isinstance(cases.value, dict):
-        checked["cases"] = with_listed_cases(log, Node({"cases": cases}, cases.line, cases.place)).children[
-            "cases"
-        ]
+        checked["cases"] = _list_cases(log, cases)
     log.validate(Defaults, replace(defaults, value=checked) if isinstance(defaults.value, dict) else defaults)
     return defaults
 
 
+def _list_cases(log: FaultLog, cases: Node) -> Node:
+    """Return a mapping of cases as a list."""
+    return collect_cases(log, Node({"cases": cases}, cases.line, cases.place)).children["cases"]
+
+
 def _load_content(
-    source: Source, content: bytes, faults: list[Fault], found: _Found, seed: int | None
+    source: Source, content: bytes, faults: list[Fault], collected: _Collected, seed: int | None
 ) -> None:
     documents, broken = yaml_tree.parse(source.path, content)
     log = FaultLog(source.path, broken)
@@ -233,14 +239,19 @@ def _load_content(
         )
     for document in documents:
         if _holds_exceptions(document):
-            found.exceptions.extend(read_exceptions(log, document, found.excepted))
-    shared = found.folders.get(source.folder)
+            collected.exceptions.extend(read_exceptions(log, document, collected.excepted))
+    shared = collected.folders.get(source.folder)
     ops = [
-        op for document in documents if not _holds_exceptions(document) for op in _ops(log, document, shared)
+        op
+        for document in documents
+        if not _holds_exceptions(document)
+        for op in _read_ops(log, document, shared)
     ]
     for node in ops:
-        name = _name(log, node, found.names, source.stem if len(ops) == 1 else None)
-        found.cases.extend(read_cases(log, node, Origin(name, source.path, source.folder, node.line, seed)))
+        name = _name_op(log, node, collected.names, source.stem if len(ops) == 1 else None)
+        collected.cases.extend(
+            read_cases(log, node, Origin(name, source.path, source.folder, node.line, seed))
+        )
     faults += log.faults
 
 
@@ -248,7 +259,7 @@ def _holds_exceptions(document: Node) -> bool:
     return isinstance(document.value, dict) and "exceptions" in document.children
 
 
-def _ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:
+def _read_ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:
     """Yield the ops of a document, merged over its defaults, which are merged over those of the folder."""
     if not isinstance(document.value, dict):
         got = "nothing" if document.value is None else show(document.plain())
@@ -256,7 +267,7 @@ def _ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:
         return
     listed, defaults = document.get("ops"), document.get("defaults")
     if listed is None and (defaults is None or {"op", "forward", "op_type"} & set(document.children)):
-        yield from of_each_type(_over(log, shared, document))
+        yield from split_op_types(_merge_over(log, shared, document))
         return
     for key in document.children:
         if key not in ("ops", "defaults"):
@@ -266,7 +277,7 @@ def _ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:
                 key,
             )
     if defaults is not None:
-        defaults = _defaults(log, defaults, shared)
+        defaults = _read_defaults(log, defaults, shared)
     if shared is not None and (defaults is None or defaults.children):
         defaults = shared if defaults is None else merge_op(shared, defaults)
     if listed is None or not listed.items:
@@ -277,39 +288,39 @@ def _ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:
         if not isinstance(entry.value, dict):
             log.add(entry, f"must be a mapping, but got {show(entry.plain())}. Write op, forward and inputs")
         else:
-            yield from of_each_type(_over(log, defaults, entry))
+            yield from split_op_types(_merge_over(log, defaults, entry))
 
 
-def _over(log: FaultLog, defaults: Node | None, op: Node) -> Node:
+def _merge_over(log: FaultLog, defaults: Node | None, op: Node) -> Node:
     """Return an op merged over defaults, with its short forms expanded and its cases listed."""
     op = expand_short_forms(op, defaults)
     if defaults is None or not defaults.children:
-        return with_listed_cases(log, op)
-    return with_listed_cases(log, reorder_inputs(merge_op(defaults, op), op), defaults)
+        return collect_cases(log, op)
+    return collect_cases(log, reorder_inputs(merge_op(defaults, op), op), defaults)
 
 
-def _name(log: FaultLog, node: Node, names: dict[str, str], stem: str | None) -> str:
+def _name_op(log: FaultLog, node: Node, names: dict[str, str], stem: str | None) -> str:
     """Return the op's name, or the file's stem if it has none; log a name that isn't unique."""
-    written = _from_type(log, node, node.get("op"))
+    written = _fill_op_type(log, node, node.get("op"))
     if written is None and stem is None:
         written = node.get("op_type")
     if written is None and stem is None:
-        log.add(node, "is missing; only a file that holds a single op lends it its name", "op")
+        log.add(node, "is missing; only the op of a file with a single op is named after the file", "op")
         return ""
     name = written.value if written is not None else stem
     if written is None and not OP_NAME.fullmatch(str(stem)):
         log.add(node, f"is missing; the file's name {stem!r} can't be one, as it has spaces or commas", "op")
     if not isinstance(name, str):
         return ""  # the model reports this
-    place = f"{log.path}:{node.line}"
+    location = f"{log.path}:{node.line}"
     if name in names:
         log.add(node, f"must be unique, but got {name!r}, which {names[name]} has. Rename one", "op")
-    names.setdefault(name, place)
+    names.setdefault(name, location)
     return name
 
 
-def _from_type(log: FaultLog, node: Node, written: Node | None) -> Node | None:
-    """Return an op's name with its op type, or the first that it covers, in the place of `{op_type}`."""
+def _fill_op_type(log: FaultLog, node: Node, written: Node | None) -> Node | None:
+    """Return an op's name with `{op_type}` replaced by its op type, or by the first that it covers."""
     if written is None or OP_TYPE not in str(written.value):
         return written
     op_type = node.get("op_type") or node.get("covers", 0)

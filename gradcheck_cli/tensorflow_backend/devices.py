@@ -26,10 +26,10 @@ def on_device(device: str | None) -> Iterator[None]:
     if device is None:
         yield
         return
-    found = [one.name.removeprefix("/device:") for one in tf.config.list_logical_devices()]
-    if device not in found:
+    available = [logical.name.removeprefix("/device:") for logical in tf.config.list_logical_devices()]
+    if device not in available:
         raise CaseSkippedError(
-            "device", f"TensorFlow finds no {device} on this machine; it has {', '.join(found)}."
+            "device", f"TensorFlow finds no {device} on this machine; it has {', '.join(available)}."
         )
     # A function's ops run on the device where the function is called. With soft placement, TensorFlow's
     # default, an op runs elsewhere if the device has no kernel for it.

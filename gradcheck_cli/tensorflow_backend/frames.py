@@ -17,8 +17,8 @@ from gradcheck_cli.tensorflow_backend.private import private_gradients, private_
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# The standard library's, which occur between gradcheck's frames wherever it caches a property or enters a
-# context.
+# The standard library's files that occur between gradcheck's frames, where a property is cached or a context
+# entered.
 _BETWEEN = (contextlib.__file__, functools.__file__)
 _OWN = str(Path(__file__).resolve().parents[1])
 _BACKEND = str(Path(__file__).parent)
@@ -39,14 +39,14 @@ def is_users(filename: str) -> bool:
     return not str(path).startswith((_OWN, *_LIBRARIES)) and not _PACKAGES.intersection(path.parts)
 
 
-def _line(filename: str, number: int, function: str, code: str) -> list[str]:
-    lines = [f"{shown(filename)}:{number}: in {function}"]
+def _frame_lines(filename: str, line: int, function: str, code: str) -> list[str]:
+    lines = [f"{display_path(filename)}:{line}: in {function}"]
     if code:
         lines.append(f"    {code}")
     return lines
 
 
-def shown(filename: str) -> str:
+def display_path(filename: str) -> str:
     """Return a file's path, relative to the working directory if it lies below it."""
     path = Path(filename)
     try:
@@ -61,19 +61,20 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
     AutoGraph runs generated code; where it converted a function, its map back to the source is used.
     """
     lines: list[str] = []
-    noted = private_graphs.autograph_frames(error)
+    autograph_frames = private_graphs.autograph_frames(error)
     for frame in traceback.extract_tb(error.__traceback__):
         if is_users(frame.filename):
-            lines += _line(frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip())
-        elif not noted and _GENERATED in frame.filename:  # AutoGraph keeps no map for other exceptions
+            lines += _frame_lines(frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip())
+        elif not autograph_frames and _GENERATED in frame.filename:
+            # For some exceptions AutoGraph keeps no map.
             place = private_gradients.source_place(frame.filename, frame.lineno or 0)
             if place is not None and is_users(place[0]):
                 code = linecache.getline(*place).strip()
-                lines += _line(*place, private_graphs.CONVERTED.sub("", frame.name), code)
+                lines += _frame_lines(*place, private_graphs.CONVERTED.sub("", frame.name), code)
     seen = set(lines)
-    for filename, number, function, code in noted:
+    for filename, line, function, code in autograph_frames:
         if is_users(filename):
-            entry = _line(filename, number, function, code)
+            entry = _frame_lines(filename, line, function, code)
             if entry[0] not in seen:
                 lines += entry
     return tuple(lines)
@@ -82,9 +83,10 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
 def place_in_users_code(op: Any) -> str:
     """Return `file:line` of the user's innermost line that made a graph's op; empty where there is none."""
     for frame in reversed(list(op.traceback)):
-        found = private_gradients.source_place(frame.filename, frame.lineno) or (frame.filename, frame.lineno)
-        if is_users(found[0]):
-            return f"{shown(found[0])}:{found[1]}"
+        place = frame.filename, frame.lineno
+        file, line = private_gradients.source_place(*place) or place
+        if is_users(file):
+            return f"{display_path(file)}:{line}"
     return ""
 
 
@@ -100,14 +102,14 @@ def place_of_branch(op: Any) -> str:
         place = frame.filename, frame.lineno
         file, line = private_gradients.source_place(*place) or place
         if is_users(file):
-            return f"{shown(file)}:{line}"
+            return f"{display_path(file)}:{line}"
         if not library and _PACKAGES.intersection(Path(file).parts) and "/tensorflow/" not in file:
             library = f"{_in_library(file)}:{line}"
     return library
 
 
 def is_guard_of_tensorflow(op: Any) -> bool:
-    """Whether a function of TensorFlow's asked for an op, and not a line of anybody else's."""
+    """Whether a function of TensorFlow's own asked for an op, rather than a line of other code."""
     for frame in reversed(op.traceback):
         if "/tensorflow/" not in frame.filename:
             return False
@@ -118,9 +120,9 @@ def is_guard_of_tensorflow(op: Any) -> bool:
 
 _OPS = "/tensorflow/python/ops/"
 
-# Where an op is made on its way from the line that asks for it; no line that anybody would look for.
+# Files that an op's creation passes through after the line that asks for it; nobody looks for these lines.
 _MAKING = tuple(
-    f"tensorflow/python/{part}" for part in ("framework", "util", "eager", "ops/weak_tensor_ops.py")
+    f"tensorflow/python/{folder}" for folder in ("framework", "util", "eager", "ops/weak_tensor_ops.py")
 )
 
 
@@ -131,8 +133,8 @@ def place_of_stop(frames: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
         frames: file, line and function of each frame, outermost first.
 
     Returns:
-        All of these lines, which identify it in another trace of the same forward; and the innermost of the
-        user's lines, or if there is none of a library's, in the form in which it is shown.
+        All of these lines, which identify it in another trace of the same forward. And the line to show: the
+        user's innermost one, or a library's if there is none.
     """
     # The code that calls gradcheck doesn't count.
     inside = list(itertools.dropwhile(lambda frame: not _is_own(frame[0]), frames))
@@ -147,13 +149,13 @@ def place_of_stop(frames: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
         ):
             lines.append(private_gradients.source_place(file, line) or (file, line))
     users = [place for place in lines if is_users(place[0])]
-    named = [place for place in lines if not place[0].startswith("<") and _GENERATED not in place[0]]
-    told = users or [place for place in named if "/tensorflow/" not in place[0]] or named
-    if not told:
+    in_files = [place for place in lines if not place[0].startswith("<") and _GENERATED not in place[0]]
+    candidates = users or [place for place in in_files if "/tensorflow/" not in place[0]] or in_files
+    if not candidates:
         return "an unknown line", "an unknown line"
-    file, line = told[-1]
+    file, line = candidates[-1]
     chain = " < ".join(f"{file}:{line}" for file, line in reversed(lines))
-    return chain, f"{shown(file) if users else _in_library(file)}:{line}"
+    return chain, f"{display_path(file) if users else _in_library(file)}:{line}"
 
 
 @functools.cache
@@ -164,8 +166,8 @@ def _is_own(file: str) -> bool:
 def _in_library(file: str) -> str:
     """Return a library's file without the folder that libraries are installed in."""
     parts = Path(file).parts
-    places = [place for place, part in enumerate(parts) if part in _PACKAGES]
-    return str(Path(*parts[places[-1] + 1 :])) if places else file
+    positions = [position for position, part in enumerate(parts) if part in _PACKAGES]
+    return str(Path(*parts[positions[-1] + 1 :])) if positions else file
 
 
 _RUNTIME_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$')
@@ -179,7 +181,7 @@ def runtime_frames(message: str) -> tuple[str, ...]:
         match = _RUNTIME_FRAME.match(line)
         if match and is_users(match["file"]):
             code = text[position + 1].strip() if position + 1 < len(text) else ""
-            entry = _line(match["file"], int(match["line"]), match["function"].strip(), code)
+            entry = _frame_lines(match["file"], int(match["line"]), match["function"].strip(), code)
             if entry[0] not in lines:
                 lines += entry
     return tuple(lines)
@@ -228,17 +230,17 @@ def first_line(error: BaseException) -> str:
 
 def _runtime_line(error: BaseException, lines: list[str]) -> str:
     """Find the message in a graph's error: after the listing of where the op was made, before its node."""
-    told = [
+    message_lines = [
         line
         for line in lines[1:]
         if not line.startswith(("File ", "Detected at node", "[[{{node", "Traceback ", "node: "))
         and "root error(s) found" not in line
     ]
-    named = next((line for line in told if _NAMED_ERROR.match(line)), None)
+    named = next((line for line in message_lines if _NAMED_ERROR.match(line)), None)
     if named is not None:
         return named
-    told = [re.sub(r"^\(\d+\) [A-Z_ ]+: +", "", line) for line in told]
-    return f"{type(error).__name__}: {told[0] if told else lines[0]}"
+    message_lines = [re.sub(r"^\(\d+\) [A-Z_ ]+: +", "", line) for line in message_lines]
+    return f"{type(error).__name__}: {message_lines[0] if message_lines else lines[0]}"
 
 
 def own_place(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.stacks import part_of
+from gradcheck_cli.tensorflow_backend.stacks import take_points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# Allocators keep pieces of each size, and the code around a kernel takes some. With 8 of them, a kernel that
-# writes nothing to 128 bytes got zeros each time; with 100, one time in two. (empirical)
+# Allocators keep pieces of each size, and the code around a kernel takes some. With 8 pieces, a kernel that
+# leaves 128 bytes unwritten got zeros each time; with 100, one time in two. (empirical)
 _PIECES = 100
 # Bytes that the pieces may take together: larger ones come from the system, and are zero anyway.
 _MOST = 2**26
@@ -46,9 +46,9 @@ def pull_in_spoilt_memory(
     for row in range(len(upstream)):
         for info in infos:
             spoil_memory(info, eagerly=eagerly)
-        rows.append(pull(part_of(upstream, slice(row, row + 1))))
+        rows.append(pull(take_points(upstream, slice(row, row + 1))))
     return [
-        None if any(part is None for part in column) else np.concatenate(column)
+        None if any(gradient is None for gradient in column) else np.concatenate(column)
         for column in zip(*rows, strict=True)
     ]
 
@@ -72,9 +72,9 @@ def spoil_memory(like: TensorInfo, *, eagerly: bool) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _filler(shape: tuple[int, ...], dtype: str) -> Any:
-    def fill(numbers: Any) -> Any:
-        # They are neither constant nor equal, or there would be one piece, made when the graph is prepared.
+    def fill(values: Any) -> Any:
+        # Constant or equal values would become a single piece, made when the graph is prepared.
         size = tf.constant(shape, tf.int32)
-        return tf.add_n([tf.raw_ops.Fill(dims=size, value=number) for number in tf.unstack(numbers)])
+        return tf.add_n([tf.raw_ops.Fill(dims=size, value=value) for value in tf.unstack(values)])
 
     return tf.compat.v1.wrap_function(fill, [tf.TensorSpec([_PIECES], dtype)])

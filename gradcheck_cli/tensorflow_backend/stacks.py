@@ -1,4 +1,4 @@
-"""What batches an argument of a traced or called function: many values, written out or described as moves."""
+"""The values of one argument at many points, written out or described as moves."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gradcheck_cli.numerics.moves import Moves
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
-# Values stacked, (B, *shape), or moves of the flattened elements.
+# Values of shape (B, *shape), or moves of the flattened elements.
 Stack = np.ndarray[Any, Any] | Moves
 
 
-def part_of(stack: Stack, part: slice) -> Stack:
+def take_points(stack: Stack, rows: slice) -> Stack:
     """Return some of a stack's points."""
-    return stack.take(part) if isinstance(stack, Moves) else stack[part]
+    return stack.take(rows) if isinstance(stack, Moves) else stack[rows]
 
 
 def value_of(stack: Stack, position: int, shape: tuple[int, ...]) -> Array:

@@ -23,7 +23,7 @@ _ENGINE = (
 
 
 def _flush() -> None:
-    with suppress(AttributeError, OSError):  # it is None, or closed, if there is no standard error
+    with suppress(AttributeError, OSError):  # without a standard error, it is None or closed
         sys.stderr.flush()
 
 
@@ -54,9 +54,9 @@ def _hold_back_stderr() -> Iterator[None]:
 def load() -> None:
     """Import TensorFlow without its start-up messages, and run nothing: after this a process may still fork.
 
-    The environment variable alone leaves the lines that are written before absl's log is set up; the
-    redirection alone leaves those that come with the first op. Both together leave nothing, and don't hide
-    anything that the user's own code prints later.
+    The environment variable alone leaves the lines that are written before absl's log is set up. The
+    redirection alone leaves the lines that come with the first op. Both together leave nothing, and hide
+    nothing that the user's own code prints later.
     """
     if "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -96,7 +96,7 @@ def start(*, threads: int | None = None) -> None:
 
 @contextmanager
 def settings() -> Iterator[None]:
-    """Check under our own settings, and restore TensorFlow's afterwards: a notebook goes on with it.
+    """Check under our own settings, and restore TensorFlow's afterwards, since a notebook goes on using it.
 
     TensorFlow's log is off, since pfor logs an error for each op that it has no converter for, which batching
     handles. Grappler's meta-optimiser is off: it costs 2 s on the first call of a 400-op chain, and rewrites
@@ -115,7 +115,7 @@ def settings() -> Iterator[None]:
     logger.setLevel(logging.CRITICAL)
     optimizer.set_experimental_options({"disable_meta_optimizer": True})
     try:
-        with behaviour.own():
+        with behaviour.use_tensorflow_2():
             yield
     finally:
         logger.setLevel(level)

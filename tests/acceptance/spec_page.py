@@ -22,13 +22,13 @@ OPENING = """\
 
 A spec is a YAML document for each op. Several ops in one file are separated by `---`, or listed under `ops:`
 beside `defaults:`. `gradcheck schema` prints the same as a JSON Schema, and `gradcheck validate` lists every
-fault of every file at once. YAML is read by its 1.2 core rules: `1e-6` is a number, and `no` is a text.
+fault of every file at once. YAML is read by its 1.2 core rules: `1e-6` is a number, and `no` is text.
 Modules are also searched in the folder of the spec and in the working directory.
 
-If a folder has a `defaults.yaml` with only `defaults:` in it, they are merged under each spec of that folder.
+If a folder has a `defaults.yaml` with nothing but `defaults:`, these are merged under each spec there.
 
-A case takes each key that it doesn't have from its op, and an op takes it from `defaults`: mappings are
-merged key by key, anything else is replaced. A list of a single word may be the word: `dtypes: float64`.
+A key that a case lacks is taken from its op, and one that an op lacks from `defaults`. Mappings are merged
+key by key; anything else is replaced. A list of a single word may be the word: `dtypes: float64`.
 """
 
 # Each model with its heading and its introduction; empty for the model's own description.
@@ -44,7 +44,10 @@ SECTIONS = (
     (
         "CaseModel",
         "A case",
-        "Further cases of the op, under `cases`. A case has a `name` and every other key of an op but those.",
+        (
+            "Further cases of the op, under `cases`. Besides `name`, a case may have every key of an op but "
+            "those named there."
+        ),
     ),
     (
         "InputModel",

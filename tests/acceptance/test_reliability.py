@@ -276,16 +276,16 @@ def test_two_updates_of_one_lock_keep_each_others_pairs(shell, folder):
 
 
 def test_a_lock_that_somebody_holds_is_waited_for(tmp_path):
-    from gradcheck_cli.reporting.files import held_alone
+    from gradcheck_cli.reporting.files import hold_lock
 
     order = []
 
     def second():
-        with held_alone(tmp_path / "g.lock"):
+        with hold_lock(tmp_path / "g.lock"):
             order.append("second")
 
     thread = threading.Thread(target=second)
-    with held_alone(tmp_path / "g.lock"):
+    with hold_lock(tmp_path / "g.lock"):
         thread.start()
         time.sleep(0.2)
         order.append("first")

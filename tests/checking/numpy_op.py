@@ -247,7 +247,7 @@ class Numpy:
             return self.operation(replace(op.opening, dtype=dtype))
         return None
 
-    def again(self, op):
+    def retrace(self, op):
         return self.operation(op.opening)
 
     def written_ops(self, *_):

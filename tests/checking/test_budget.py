@@ -9,7 +9,7 @@ from numpy_op import Numpy, check
 from gradcheck_cli.checking import case_progress
 from gradcheck_cli.checking.ops import budget as budgets
 from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
-from gradcheck_cli.checking.ops.method_choice import costly_pairs
+from gradcheck_cli.checking.ops.method_choice import find_costly_pairs
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Power
 
@@ -104,10 +104,10 @@ def test_the_smallest_inputs_are_judged_whole_first():
     op = layer(pause=1e-3)
     operations = op.operations()
     pairs = [(0, 0), (0, 1), (0, 2)]
-    assert costly_pairs(operations, pairs, {}, np.inf) == set()
+    assert find_costly_pairs(operations, pairs, {}, np.inf) == set()
     # Three evaluations a column: 30 and 40 take 0.21 s, 1,200 take 3.6 s.
-    assert costly_pairs(operations, pairs, {}, 1.5) == {(0, 1)}
-    assert costly_pairs(operations, pairs, {}, 1e-6) == set(pairs)
+    assert find_costly_pairs(operations, pairs, {}, 1.5) == {(0, 1)}
+    assert find_costly_pairs(operations, pairs, {}, 1e-6) == set(pairs)
 
 
 def test_one_slow_call_on_a_busy_machine_makes_no_pair_costly(monkeypatch):
@@ -122,7 +122,7 @@ def test_one_slow_call_on_a_busy_machine_makes_no_pair_costly(monkeypatch):
         return evaluate(moved)
 
     monkeypatch.setattr(operations.differenced, "evaluate", evaluate_late)
-    assert costly_pairs(operations, [(0, 0), (0, 1), (0, 2)], {}, 30.0) == set()
+    assert find_costly_pairs(operations, [(0, 0), (0, 1), (0, 2)], {}, 30.0) == set()
     assert next(seconds, None) is None  # both were made
 
 
@@ -162,7 +162,7 @@ def test_a_budget_ends_and_its_shares_end_before():
 def test_tracing_and_structural_checks_are_not_counted():
     budget = Budget(10.0)
     part = budget.share(0.5)
-    with budget.uncounted():
+    with budget.pause():
         Clock.seconds += 100.0
         assert budget.spent == 0.0
     Clock.seconds += 4.0

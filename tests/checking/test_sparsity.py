@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check
 
-from gradcheck_cli.checking.ops import structural_zeros
-from gradcheck_cli.checking.ops.structural_zeros import compressed_jacobian, find_sparsity
+from gradcheck_cli.checking.ops import analytic
+from gradcheck_cli.checking.ops.analytic import compressed_jacobian, find_sparsity
 from gradcheck_cli.results import Status
 
 X = np.random.default_rng(0).normal(size=(6, 7))
@@ -16,7 +16,7 @@ B = np.random.default_rng(1).normal(size=(7, 5))
 
 @pytest.fixture(autouse=True)
 def _small_ones_are_worth_it(monkeypatch):
-    monkeypatch.setattr(structural_zeros, "WORTH", 1)
+    monkeypatch.setattr(analytic, "WORTH", 1)
 
 
 def softmax(x):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gradcheck_cli.cli.pick_case import cases_with
+from gradcheck_cli.cli.pick_case import filter_by_pair
 from gradcheck_cli.errors import UsageError
 
 
@@ -89,8 +89,8 @@ def test_a_pair_of_second_order_is_one_of_a_case_that_asks_for_it(a_case):
     plain = a_case("f", outputs=["c"], inputs=["a", "b"])
     twice = a_case("f", outputs=["c"], inputs=["a", "b"], second_order=True)
     for label in ("d2c/da.db", "d2c/da.du"):
-        assert cases_with([plain, twice], label) == [twice]
+        assert filter_by_pair([plain, twice], label) == [twice]
         with pytest.raises(UsageError, match="no pair is labelled"):
-            cases_with([plain], label)
+            filter_by_pair([plain], label)
     with pytest.raises(UsageError, match=r"no pair is labelled 'd2c/dz\.da'"):
-        cases_with([twice], "d2c/dz.da")
+        filter_by_pair([twice], "d2c/dz.da")

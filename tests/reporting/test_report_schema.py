@@ -10,8 +10,7 @@ import pytest
 from figures import tanh_figure
 
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
-from gradcheck_cli.reporting.exchange.json_report import to_json
-from gradcheck_cli.reporting.exchange.report_schema import report_schema
+from gradcheck_cli.reporting.exchange.json_report import report_schema, to_json
 
 pytestmark = pytest.mark.once
 

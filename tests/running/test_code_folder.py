@@ -10,7 +10,7 @@ import pytest
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.running.cluster import code_folder
-from gradcheck_cli.running.cluster.code_folder import below, lay_out, pack, relocate
+from gradcheck_cli.running.cluster.code_folder import lay_out, pack, relocate, relocate_path
 from gradcheck_cli.running.selection.imports import clear_cache
 from gradcheck_cli.spec.load import load_cases
 
@@ -69,9 +69,11 @@ def test_the_folder_goes_along_and_what_its_code_imports_from_elsewhere(project,
         "specs/notes.bin",
         "specs/ops.py",
     ]
-    assert names_in(Path(below(root, str(project)))) == there
-    assert Path(below(root, str(tmp_path / "far.npy"))).is_file()
-    assert (Path(below(root, str(project))) / "specs/notes.bin").read_text() == "read by ops.py itself\n"
+    assert names_in(Path(relocate_path(root, str(project)))) == there
+    assert Path(relocate_path(root, str(tmp_path / "far.npy"))).is_file()
+    assert (
+        Path(relocate_path(root, str(project))) / "specs/notes.bin"
+    ).read_text() == "read by ops.py itself\n"
 
 
 @pytest.mark.usefixtures("project")
@@ -92,7 +94,7 @@ def test_a_folder_of_the_module_path_goes_along_as_one(project, monkeypatch, tmp
     _, code = packed()
     assert code.path == (str(project / "library"),)
     root = lay_out(code.digest, code.archive, tmp_path / "store")
-    assert names_in(Path(below(root, str(project / "library")))) == ["used.py"]
+    assert names_in(Path(relocate_path(root, str(project / "library")))) == ["used.py"]
 
 
 def test_the_digest_is_of_paths_and_contents_alone(project):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gradcheck_cli.running.processes import forking
+from gradcheck_cli.running.processes import fork_server
 from gradcheck_cli.running.processes.messages import Exit
 
 PROBE = """
@@ -23,7 +23,7 @@ print(version)
 
 @pytest.fixture
 def server():
-    server = forking.ForkServer()
+    server = fork_server.ForkServer()
     yield server
     server.close()
 

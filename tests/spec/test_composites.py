@@ -124,7 +124,7 @@ FAULTS = {
         "shape: must hold at most 2**31 elements, but got [65536, 65536]",
     ),
     "{shape: [3], ragged: {row_lengths: [2, 1]}}": (
-        "shape: must be left out for a ragged tensor, whose rows ragged.row_lengths says. ",
+        "shape: must be left out for a ragged tensor: ragged.row_lengths says how long its rows are. ",
         "Write ragged.inner_shape for the dimensions of each value",
     ),
     "{ragged: {row_lengths: [[2, 1], [1, 3]]}}": (

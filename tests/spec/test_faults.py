@@ -218,7 +218,11 @@ OPS = [
         "op: must be a name without spaces or commas, but got 3. Quote it if it is a number",
     ),
     (ONE + "---\n" + ONE, 5, "op: must be unique, but got 'f', which a.yaml:1 has. Rename one"),
-    (ONE + "---\n" + ONE[6:], 5, "op: is missing; only a file that holds a single op lends it its name"),
+    (
+        ONE + "---\n" + ONE[6:],
+        5,
+        "op: is missing; only the op of a file with a single op is named after the file",
+    ),
     (ONE + "---\n- 1", 5, "must be a spec, but got [1]. Write op, forward and inputs"),
     (ONE + "---\n", 4, "must be a spec, but got nothing. Write op, forward and inputs"),
     (ONE + '"a\\nb": 1', 4, "a\\nb: unknown key. Possible keys: "),

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from gradcheck_cli.spec.yaml import yaml_tree
-from gradcheck_cli.spec.yaml.yaml_nodes import read_scalar
+from gradcheck_cli.spec import yaml_tree
+from gradcheck_cli.spec.yaml_tree import read_scalar
 
 
 @pytest.mark.parametrize(

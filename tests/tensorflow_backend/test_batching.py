@@ -40,7 +40,7 @@ WAYS = ["direct", "mapped", "map_fn", "vectorized"]
 def modes(monkeypatch):
     """Record how each batch is evaluated, and set from how many points on each way is taken."""
     seen = []
-    run, mapped, alone = Batched._run, Batched._mapped, Batched._one_by_one
+    run, mapped, alone = Batched._run, Batched._map, Batched._run_one_by_one
 
     def watched_run(self, which, stacks, *, vectorized):
         seen.append("vectorized" if vectorized else "map_fn")
@@ -55,8 +55,8 @@ def modes(monkeypatch):
         return alone(self, which, stacks)
 
     monkeypatch.setattr(Batched, "_run", watched_run)
-    monkeypatch.setattr(Batched, "_mapped", watched_mapped)
-    monkeypatch.setattr(Batched, "_one_by_one", watched_alone)
+    monkeypatch.setattr(Batched, "_map", watched_mapped)
+    monkeypatch.setattr(Batched, "_run_one_by_one", watched_alone)
 
     def setting(way):
         vectorized = 0 if way == "vectorized" else 10**9

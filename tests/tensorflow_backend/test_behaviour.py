@@ -36,7 +36,7 @@ def folder(tmp_path):
 
 def asked(folder, *targets):
     """Load targets as one case does; return the switches under which its functions are called."""
-    with behaviour.own(), loading.importable(folder):
+    with behaviour.use_tensorflow_2(), loading.importable(folder):
         for target in targets:
             loading.load(target, "forward")
         off = behaviour.turns_eager_off()
@@ -92,7 +92,7 @@ def test_a_caller_of_tensorflow_1_has_its_own_functions_checked_so(folder):
     before = private_v1.switches(), private_v1.scene()
     tf.compat.v1.disable_v2_behavior()
     try:
-        with behaviour.own():
+        with behaviour.use_tensorflow_2():
             assert tf.executing_eagerly()
             with loading.importable(folder):
                 assert behaviour.turns_eager_off()

@@ -162,7 +162,7 @@ def test_one_trace_serves_every_point(case_of):
         np.testing.assert_array_equal(op.base_values[0], 2 * op.point[0])
         np.testing.assert_array_equal(op.vjp(0, np.ones((1, 3)))[0], [[2, 2, 2]])
     assert len(traces) == 2
-    opener.again(second).vjp(0, np.ones((1, 3)))
+    opener.retrace(second).vjp(0, np.ones((1, 3)))
     assert len(traces) == 3
 
 

@@ -121,7 +121,7 @@ def test_what_is_written_is_found_and_put_back(count):
         return count * other
 
     function = traced(forward)
-    assert {id(kept.handle) for kept in find_written(function)} == {
+    assert {id(resource.handle) for resource in find_written(function)} == {
         id(count.handle),
         id(table.resource_handle),
     }
@@ -132,10 +132,10 @@ def test_what_is_written_is_found_and_put_back(count):
 
 def test_state_is_restored_at_the_end(count):
     state = State()
-    (kept,) = find_written(traced(count.assign_add))
+    (resource,) = find_written(traced(count.assign_add))
     with state.restore_at_end():
-        state.keep(kept)
+        state.record(resource)
         count.assign(7.0)
-        state.keep(kept)
+        state.record(resource)
     assert count.numpy() == 1.0
-    assert kept.handle not in state
+    assert resource.handle not in state

@@ -99,7 +99,7 @@ def test_a_variable_has_a_double_one_of_the_same_value():
 def test_an_op_without_a_kernel_keeps_its_dtype_with_casts_around_it():
     twin, (wide,), (own,) = twin_and_values(lambda x: tf.nn.lrn(x[None, None]) * 1.5, X)
     np.testing.assert_allclose(wide, own, rtol=1e-6)
-    assert [one.op_type for one in twin._widening.kept] == ["LRN"]
+    assert [op.op_type for op in twin._widening.narrow_ops] == ["LRN"]
 
 
 def test_an_op_with_a_fixed_float_argument_keeps_that():
@@ -109,7 +109,7 @@ def test_an_op_with_a_fixed_float_argument_keeps_that():
 
     twin, (wide,), (own,) = twin_and_values(boxes, X)
     np.testing.assert_allclose(wide, own, rtol=1e-6)
-    assert [one.op_type for one in twin._widening.kept] == ["CropAndResize"]
+    assert [op.op_type for op in twin._widening.narrow_ops] == ["CropAndResize"]
 
 
 def test_what_keeps_its_dtype_inside_a_function_counts_where_that_is_called():
@@ -117,8 +117,8 @@ def test_what_keeps_its_dtype_inside_a_function_counts_where_that_is_called():
     narrow = traced(lambda x: (lossy(x), x * 2), (X.shape, tf.float32))
     twin = Twin(narrow, WideVariables())
     inputs = twin.tensors(narrow.inputs[:1])
-    kept = [twin.kept_between(inputs, [output]) for output in twin.tensors(narrow.outputs)]
-    assert [[one.op_type for one in some] for some in kept] == [["LRN"], []]
+    kept = [twin.narrow_ops_between(inputs, [output]) for output in twin.tensors(narrow.outputs)]
+    assert [[op.op_type for op in some] for some in kept] == [["LRN"], []]
 
 
 def test_a_numpy_function_gets_float64_where_it_takes_it():
@@ -131,7 +131,7 @@ def test_a_numpy_function_gets_float64_where_it_takes_it():
     twin, (wide,), _ = twin_and_values(lambda x: tf.compat.v1.py_func(function, [x], tf.float32), X)
     np.testing.assert_array_equal(wide, np.tanh(X.astype(np.float32).astype(float)))
     assert set(seen) == {np.dtype(np.float32), np.dtype(np.float64)}
-    assert not any(one.is_kept for one in twin._widening.kept)
+    assert not any(op.is_narrow for op in twin._widening.narrow_ops)
 
 
 def refuses(x):
@@ -145,7 +145,7 @@ def test_one_that_was_written_for_float32_gets_that(function):
     twin, (wide,), (own,) = twin_and_values(lambda x: tf.compat.v1.py_func(function, [x], tf.float32), X)
     assert wide.dtype == np.float64
     np.testing.assert_array_equal(wide, own)
-    assert [one.is_kept for one in twin._widening.kept] == [True]
+    assert [op.is_narrow for op in twin._widening.narrow_ops] == [True]
 
 
 def test_integers_go_through_a_numpy_function_as_they_are():

@@ -433,6 +433,6 @@ def test_a_variable_that_is_only_read_is_fed_and_gives_what_writing_it_gives(cas
     with work_counts.count_work() as done:
         found = op.evaluate({0: points, number: rows})
     assert (done.calls == 1) is is_fed
-    written = op.runs._at_variables({0: points}, {0: rows})
+    written = op.runs._evaluate_at_variables({0: points}, {0: rows})
     np.testing.assert_array_equal(found[0], written[0])
     np.testing.assert_array_equal(op.runs.once()[0], op.base_values[0])

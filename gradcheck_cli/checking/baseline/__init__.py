@@ -1,1 +1,1 @@
-"""What a baseline remembers of a pair beside its verdict."""
+"""What a baseline records about a pair besides its verdict."""

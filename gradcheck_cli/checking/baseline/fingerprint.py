@@ -4,7 +4,7 @@ For seeded upstreams u and directions v, the gradient's numbers are <vjp(u), v>,
 secants u'(f(x + hv) - f(x - hv)) / 2h. A direction is relative to the point, so that a step neither changes a
 sign nor leaves the domain of a logarithm. h is far above rounding: the secants identify f to nine digits,
 although they aren't its derivative to nine digits. The inputs of a small op move one by one. All the weights
-of a model move together, since to evaluate it for each of them would take longer than to check it.
+of a model move together, since evaluating it for each of them would take longer than checking it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Beyond this many elements in a tensor, projections are taken one at a time. Beyond this many in all inputs,
 # they move together.
 _LARGE = 2**18
-COUNT = 3  # a change that one random projection hides by chance, three don't
+COUNT = 3  # one random projection may hide a change by chance; three don't
 _DIGITS = 8  # after the point: nine in all
 _SAME = 1e-8  # numbers that differ by at most this share of the sum of magnitudes are equal: the ninth digit
 
@@ -44,7 +44,7 @@ class _Scale(NamedTuple):
 
     Rounding is amplified by 1/step, relative to the point, but a step in half precision must be large enough
     to change the value. `roundings` says by how many roundings a sum in another order may differ; in half
-    precision, as many as elsewhere would forgive everything.
+    precision, as many as in the others would allow any change.
     """
 
     largest_roundoff: float
@@ -116,11 +116,11 @@ def _project(
     step, rounding = scale.step, scale.roundings * unit
     moving = sorted({pair[1] for pair in pairs})
     are_large = sum(packed_size(op.inputs[input_index]) for input_index in moving) > _LARGE
-    directions = {input_index: _direction(op, input_index, indices) for input_index in moving}
+    directions = {input_index: _draw_direction(op, input_index, indices) for input_index in moving}
     secants: dict[int, list[Float] | None] = {}
-    for together in [moving] if are_large else [[input_index] for input_index in moving]:
-        steps = {input_index: step * directions[input_index] for input_index in together}
-        secants |= dict.fromkeys(together, _differences(op, steps, domains))
+    for group in [moving] if are_large else [[input_index] for input_index in moving]:
+        steps = {input_index: step * directions[input_index] for input_index in group}
+        secants |= dict.fromkeys(group, _differences(op, steps, domains))
     projected: dict[PairKey, Fingerprint] = {}
     for output in sorted({pair[0] for pair in pairs}):
         info = op.outputs[output]
@@ -152,10 +152,10 @@ def _unit_roundoff(op: Operation) -> float:
 
 
 def _draw_seeded(role: str, info: TensorInfo, indices: Sequence[int]) -> Float:
-    """Return (len(which), packed size) numbers of size 1/2 to 1 with random signs; the same for ever.
+    """Return (len(indices), packed size) numbers of size 1/2 to 1 with random signs, the same in each run.
 
     They depend only on the tensor's name and shape, so a new output changes no other pair's fingerprint. None
-    is near 0, since that would hide an element.
+    is near 0, since it would hide an element.
     """
     rows = np.empty((len(indices), packed_size(info)))
     for row, index in enumerate(indices):
@@ -165,8 +165,8 @@ def _draw_seeded(role: str, info: TensorInfo, indices: Sequence[int]) -> Float:
     return rows
 
 
-def _direction(op: Operation, input_index: int, indices: Sequence[int]) -> Float:
-    """Return (len(which), packed size): relative to each element, and to the largest where one is 0."""
+def _draw_direction(op: Operation, input_index: int, indices: Sequence[int]) -> Float:
+    """Return (len(indices), packed size): relative to each element, and to the largest where one is 0."""
     info = op.inputs[input_index]
     point = np.abs(pack(op.point[input_index][np.newaxis], info)[0])
     largest = float(np.max(point, initial=0.0)) or 1.0
@@ -194,7 +194,7 @@ def _differences(
         moved[input_index] = unpack(points, info)
     try:
         values = op.evaluate(moved)
-    except CaseFailedError:  # a forward that asserts what a point beside this one isn't
+    except CaseFailedError:  # the forward may assert something that doesn't hold nearby
         return None
     differences, count = [], len(next(iter(steps.values())))
     for value, output_info in zip(values, op.outputs, strict=True):
@@ -233,12 +233,12 @@ def _forward(
 
 def _projections(values: Float, slack: Float) -> tuple[Projection, ...]:
     return tuple(
-        Projection(float(f"{value:.{_DIGITS}e}"), _upward(float(allowed)))
+        Projection(float(f"{value:.{_DIGITS}e}"), _round_up(float(allowed)))
         for value, allowed in zip(values, slack, strict=True)
     )
 
 
-def _upward(value: float) -> float:
+def _round_up(value: float) -> float:
     """Round up to one digit, since people read baselines."""
     if value <= 0 or not math.isfinite(value):
         return value

@@ -35,7 +35,7 @@ class OpVerdict:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether something speaks against it, though not enough to name it."""
+        """Whether something counts against it, though not enough to name it."""
         return self.status is Status.INCONCLUSIVE and (self.contributes or bool(self.evidence))
 
 
@@ -84,7 +84,7 @@ def describe_op(place: OpPlace) -> str:
     """Name an op: `op 'chain/op31' (Exp), gradient bad_exp_grad at ops.py:12`."""
     name = f"op '{place.name}' ({place.type})"
     if place.inside:
-        # What is in a body goes with the loop, branch or call: its own gradient is TensorFlow's.
+        # The gradients in its body are named with a loop, branch or call, whose own gradient is TensorFlow's.
         inside = ", ".join(gradient_at(*gradient) for gradient in place.inside)
         return f"{name} with the gradients inside it ({inside})"
     if not place.gradient:
@@ -105,9 +105,9 @@ def sentence(blame: Blame) -> str:
         more = f"; {other_count} other(s) are wrong too" if other_count else ""
         return f"{describe_op(first.place)} is the first whose own gradient is wrong: {first.evidence}{more}"
     if blame.status is Status.PASSED:
-        return _all_right(blame)
+        return _explain_pass(blame)
     if blame.run:
-        return f"{_all_right(blame)}, but a run fails: {blame.run}"
+        return f"{_explain_pass(blame)}, but a run fails: {blame.run}"
     names = _list_doubtful(blame)
     if blame.agrees is None:
         reason = f"no op can be blamed: {blame.reason or 'the whole gradient could not be compared'}"
@@ -144,7 +144,7 @@ def _name_briefly(place: OpPlace) -> str:
     return describe_op(place) if place.inside else f"'{place.name}' ({place.type})"
 
 
-def _all_right(blame: Blame) -> str:
+def _explain_pass(blame: Blame) -> str:
     right = len(blame.ops) - len(blame.undecided)
     if blame.undecided:
         return (

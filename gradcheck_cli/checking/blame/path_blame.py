@@ -182,12 +182,14 @@ def _evaluate_probe(path: OpPath, probe: Probe, findings: list[_ProbeFinding], w
         reasons[0],
     )
     whole.is_tested = True
-    for index, (finding, (takes, gives)) in enumerate(zip(findings, probe.is_finite, strict=True)):
+    for index, (finding, (takes_finite, gives_finite)) in enumerate(
+        zip(findings, probe.is_finite, strict=True)
+    ):
         moved, claimed = slope[1 + 2 * index], slope[2 + 2 * index]
-        reason = reasons[1 + 2 * index] or (reasons[2 + 2 * index] if gives else "")
-        if not takes:
+        reason = reasons[1 + 2 * index] or (reasons[2 + 2 * index] if gives_finite else "")
+        if not takes_finite:
             reason = "what flows into it isn't finite"
-        elif not gives and not reason:
+        elif not gives_finite and not reason:
             finding.is_wrong, finding.is_tested = True, True
             continue
         # As in a pair's tolerance: relative to the slopes, and to what adds up to them.
@@ -205,7 +207,7 @@ def _note(  # noqa: PLR0913, PLR0917 (two slopes, and what they may differ by)
     finding: _ProbeFinding, numeric: float, analytic: float, uncertainty: float, allowed: float, reason: str
 ) -> None:
     error = abs(analytic - numeric)
-    if numeric == 0 == analytic:  # nothing moves, and nothing is said to
+    if numeric == 0 == analytic:  # nothing moves, and the gradient is zero
         return
     if reason:
         finding.reason = reason

@@ -71,12 +71,12 @@ class _Pulled:
     Attributes:
         weights: the upstreams, (rows, packed output size), all outputs side by side.
         gradients: of each input, (rows, packed input size), or `None`.
-        together: the same for the sum of all upstreams, (packed input size,).
+        of_sum: the same for the sum of all upstreams, (packed input size,).
     """
 
     weights: Float
     gradients: list[Float | None]
-    together: list[Float | None]
+    of_sum: list[Float | None]
 
 
 def check_alone(op: Operation, generator: np.random.Generator) -> SingleOpVerdict:
@@ -116,8 +116,8 @@ def check_alone(op: Operation, generator: np.random.Generator) -> SingleOpVerdic
 def are_right_alone(ops: Sequence[Operation] | None) -> bool:
     """Whether each op's gradient is right by itself, at its own operating point.
 
-    At a kink, that is known only of an elementwise op: elements that meet in one output, as in a maximum, may
-    each have a slope of the function, and together have none.
+    At a kink this can be said only of an elementwise op. Where elements meet in one output, as in a maximum,
+    each may have a slope of the function, and all of them together still be wrong.
 
     Args:
         ops: the ops; `None` if they aren't known.
@@ -130,8 +130,8 @@ def are_right_alone(ops: Sequence[Operation] | None) -> bool:
 
 
 def _is_right_alone(op: Operation, generator: np.random.Generator) -> bool:
-    found = check_alone(op, generator)
-    return found.status is Status.PASSED and not (found.at_kink and not _is_elementwise(op, generator))
+    verdict = check_alone(op, generator)
+    return verdict.status is Status.PASSED and not (verdict.at_kink and not _is_elementwise(op, generator))
 
 
 def _is_elementwise(op: Operation, generator: np.random.Generator) -> bool:
@@ -183,7 +183,7 @@ def _check_input(
     directions = None
     if columns > _MOST_COLUMNS:
         # In float32, a rounded step no longer points in its direction; only float64 allows directions.
-        directions = _directions(point, generator)
+        directions = _draw_directions(point, generator)
         analytic = analytic @ directions.T
 
     def evaluate(points: Float) -> Float:
@@ -230,7 +230,7 @@ def _is_symmetric(matrix: Array) -> bool:
     return bool(np.all(difference <= 1e-5 * np.max(np.abs(matrix), initial=0.0)))
 
 
-def _directions(point: Float, generator: np.random.Generator) -> Float:
+def _draw_directions(point: Float, generator: np.random.Generator) -> Float:
     """Draw directions with a part in every element, (`_DIRECTIONS`, n)."""
     return np.asarray(draw_spread(generator, (_DIRECTIONS, point.size)) * scales(point).step)
 
@@ -253,9 +253,9 @@ def _evidence_of_elements(
     weights = np.diag(pulled.weights)
     heights = np.cumsum([0, *[packed_size(info) for info in op.outputs]])
     output = next(
-        place
-        for place in range(len(op.outputs))
-        if (judged.verdict[heights[place] : heights[place + 1]] == Verdict.MISMATCH).any()
+        output_index
+        for output_index in range(len(op.outputs))
+        if (judged.verdict[heights[output_index] : heights[output_index + 1]] == Verdict.MISMATCH).any()
     )
     rows = slice(int(heights[output]), int(heights[output + 1]))
     scale = weights[rows, np.newaxis]
@@ -277,22 +277,22 @@ def _evidence_of_elements(
     )
     scene = Scene.of([input_info], [op.point[input_index]], [output_info], [op.base_values[output]])
     lines = diagnose([sample], output_info, input_info, [{}], [scene])
-    return "; ".join([_worst(sample, output_info, input_info), *lines])
+    return "; ".join([_describe_worst(sample, output_info, input_info), *lines])
 
 
 def _rename(info: TensorInfo, name: str) -> TensorInfo:
     return type(info)(name, info.dtype, info.shape)
 
 
-def _worst(sample: PairSample, output_info: TensorInfo, input_info: TensorInfo) -> str:
+def _describe_worst(sample: PairSample, output_info: TensorInfo, input_info: TensorInfo) -> str:
     with np.errstate(invalid="ignore"):
         error = np.abs(sample.analytic - sample.numeric)
     error = np.where(sample.verdict == Verdict.MISMATCH, np.nan_to_num(error, nan=np.inf), -1.0)
-    row, column = (int(place) for place in np.unravel_index(int(np.argmax(error)), error.shape))
+    row, column = (int(index) for index in np.unravel_index(int(np.argmax(error)), error.shape))
 
-    def element(place: int, info: TensorInfo) -> str:
-        index = ",".join(map(str, index_of(place, info)))
-        part = part_of(place, info)
+    def element(position: int, info: TensorInfo) -> str:
+        index = ",".join(map(str, index_of(position, info)))
+        part = part_of(position, info)
         return f"{part} {info.name}[{index}]".strip() if index else f"{part} {info.name}".strip()
 
     return (
@@ -314,15 +314,15 @@ def _is_nonlinear(op: Operation, pulled: _Pulled) -> bool:
         for value, info in zip(op.base_values, op.outputs, strict=True)
     ]
     value = np.concatenate(sizes)
-    weighed = float(np.abs(np.diag(pulled.weights)) @ np.where(np.isfinite(value), value, 0.0))
-    for input_index, (rows, together) in enumerate(zip(pulled.gradients, pulled.together, strict=True)):
-        if rows is None or together is None or not np.isfinite(rows).all():
+    weighted = float(np.abs(np.diag(pulled.weights)) @ np.where(np.isfinite(value), value, 0.0))
+    for input_index, (rows, of_sum) in enumerate(zip(pulled.gradients, pulled.of_sum, strict=True)):
+        if rows is None or of_sum is None or not np.isfinite(rows).all():
             continue
         unit = _precision(op, input_index).unit_roundoff
-        slack = VJP_ROUNDINGS * unit * weighed / scales(packed_point(op, input_index)).step
+        slack = VJP_ROUNDINGS * unit * weighted / scales(packed_point(op, input_index)).step
         size = float(np.abs(rows).sum(axis=0).max(initial=0.0))
         if not np.all(
-            np.abs(rows.sum(axis=0) - together) <= slack + max(_NONLINEAR, VJP_ROUNDINGS * unit) * size
+            np.abs(rows.sum(axis=0) - of_sum) <= slack + max(_NONLINEAR, VJP_ROUNDINGS * unit) * size
         ):
             return True
     return False

@@ -30,12 +30,15 @@ from gradcheck_cli.checking.checks.deterministic import (
 )
 from gradcheck_cli.checking.checks.forward_values import check_inputs_unmodified, check_reference_forward
 from gradcheck_cli.checking.checks.gradient_form import check_form
-from gradcheck_cli.checking.checks.linearity import check_linearity
+from gradcheck_cli.checking.checks.linearity import check_linearity, check_zero_upstream
 from gradcheck_cli.checking.checks.mode_agreement import check_modes
 from gradcheck_cli.checking.checks.pulled import group_at_hand, pull_outputs
-from gradcheck_cli.checking.checks.repeatability import check_repeat, check_retrace
-from gradcheck_cli.checking.checks.variable_gradients import check_variables, check_variables_order
-from gradcheck_cli.checking.checks.zero_upstream import check_zero_upstream
+from gradcheck_cli.checking.checks.repeatability import (
+    check_repeat,
+    check_retrace,
+    check_variables,
+    check_variables_order,
+)
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
@@ -104,8 +107,8 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
 
 def keep_one_each(results: list[CheckResult]) -> list[CheckResult]:
     """Keep one result under each name: the first that didn't pass, else the first."""
-    kept: dict[str, CheckResult] = {}
+    by_name: dict[str, CheckResult] = {}
     for result in results:
-        if result.name not in kept or kept[result.name].status is Status.PASSED:
-            kept[result.name] = result
-    return list(kept.values())
+        if result.name not in by_name or by_name[result.name].status is Status.PASSED:
+            by_name[result.name] = result
+    return list(by_name.values())

@@ -31,29 +31,28 @@ UNTESTED_NONE = (
     "to this output: whether None is right elsewhere was not tested; choose inputs where the op has a slope, "
     "or say 'expect: disconnected'."
 )
-
-
-def explain_untested(samples: Sequence[PairSample]) -> str:
-    """Say why nothing was tested of a passing pair: its output never moved; empty where it did."""
-    if not all(sample.numeric_is_zero for sample in samples):
-        return ""
-    return UNTESTED if all(sample.analytic_is_zero for sample in samples) else UNMOVED
-
-
 NO_ELEMENTS = (
     "no pair has an element, in this case or another of the op's: shapes alone were checked; add a case with "
     "elements."
 )
 
 
+def explain_untested(samples: Sequence[PairSample]) -> str:
+    """Say why a passing pair tested nothing: its output never moved. Empty if it did move."""
+    if not all(sample.numeric_is_zero for sample in samples):
+        return ""
+    return UNTESTED if all(sample.analytic_is_zero for sample in samples) else UNMOVED
+
+
 def check_all_zero(view: CaseView) -> list[CheckResult]:
     """Report the pairs for which nothing was tested."""
-    return [_check_all_zero(view.pairs, is_alone=view.case.is_alone)]
+    message = _describe_untested(view.pairs, is_alone=view.case.is_alone)
+    return [CheckResult("all_zero", Status.INCONCLUSIVE if message else Status.PASSED, message)]
 
 
-def _check_all_zero(pairs: Sequence[PairResult], *, is_alone: bool) -> CheckResult:
+def _describe_untested(pairs: Sequence[PairResult], *, is_alone: bool) -> str:
     if is_alone and pairs and all(pair.status is Status.PASSED and not pair.elements for pair in pairs):
-        return CheckResult("all_zero", Status.INCONCLUSIVE, NO_ELEMENTS)
+        return NO_ELEMENTS
     labels = [
         pair.label
         for pair in pairs
@@ -63,7 +62,5 @@ def _check_all_zero(pairs: Sequence[PairResult], *, is_alone: bool) -> CheckResu
         pair.status is Status.PASSED and not pair.connected and not pair.note.startswith("as")
         for pair in pairs
     ):
-        return CheckResult("all_zero", Status.INCONCLUSIVE, NOTHING_CONNECTED)
-    if not labels:
-        return CheckResult("all_zero", Status.PASSED)
-    return CheckResult("all_zero", Status.INCONCLUSIVE, f"{', '.join(labels)}: nothing was tested.")
+        return NOTHING_CONNECTED
+    return f"{', '.join(labels)}: nothing was tested." if labels else ""

@@ -40,14 +40,16 @@ def check_finite(view: CaseView) -> list[CheckResult]:
 
 def check_connected(view: CaseView) -> list[CheckResult]:
     """Find pairs whose gradient is `None` (no path) although their output moves with their input."""
-    cut = [
+    labels = [
         label_of(view.op, key)
         for key, samples in view.samples.items()
         if any(not sample.is_connected and _is_wrong(sample) for sample in samples)
     ]
-    if not cut:
+    if not labels:
         return [CheckResult("connected", Status.PASSED)]
-    message = f"{', '.join(cut)}: the gradient is None, but the output moves with the input; return a tensor."
+    message = (
+        f"{', '.join(labels)}: the gradient is None, but the output moves with the input; return a tensor."
+    )
     return [CheckResult("connected", Status.MISMATCHED, message)]
 
 
@@ -67,14 +69,14 @@ def check_second_point(view: CaseView) -> list[CheckResult]:
     """Find gradients that are right at the first sample point and wrong at a later one."""
     if all(len(samples) == 1 for samples in view.samples.values()):
         return []
-    turned = []
+    labels = []
     for key, samples in view.samples.items():
         if any(map(_is_wrong, samples[1:])) and _is_right(samples[0]):
-            turned.append(label_of(view.op, key))
-    if not turned:
+            labels.append(label_of(view.op, key))
+    if not labels:
         return [CheckResult("second_point", Status.PASSED)]
     message = (
-        f"{', '.join(turned)}: right at the first sample point, wrong at another; does the gradient keep "
+        f"{', '.join(labels)}: right at the first sample point, wrong at another; does the gradient keep "
         "what it saw first, or hold on one side of a branch only?"
     )
     return [CheckResult("second_point", Status.MISMATCHED, message)]

@@ -115,8 +115,8 @@ class PointView:
         """The declared op."""
         return self.operations.declared
 
-    def of(self, pairs: list[PairKey]) -> PointView:
-        """Return the same view with these pairs as those that are to be right."""
+    def with_sound(self, pairs: list[PairKey]) -> PointView:
+        """Return the same view, in which these are the pairs that are to be right."""
         return replace(self, sound=pairs)
 
 

@@ -123,11 +123,11 @@ def _largest(value: Any) -> float:  # noqa: ANN401 (any dtype)
 
 def check_rerun(view: OpenedView) -> list[CheckResult]:
     """Find a forward that returns other values at the same point, for any reason."""
-    result = None if view.op.random_types else _find_other_values(view.op)
+    result = None if view.op.random_types else _find_changed_values(view.op)
     return [] if result is None else [result]
 
 
-def _find_other_values(op: Operation) -> CheckResult | None:
+def _find_changed_values(op: Operation) -> CheckResult | None:
     input_index = next((index for index, info in enumerate(op.inputs) if info.is_differentiable), None)
     if input_index is None:
         return None
@@ -165,5 +165,5 @@ def check_frozen(view: OpenedView) -> list[CheckResult]:
         return [CheckResult("frozen", Status.INCONCLUSIVE, message)]
     if not op.frozen:
         return []
-    held = ", ".join(f"{count} {name}" for name, count in sorted(op.frozen.items()))
-    return [CheckResult("frozen", Status.PASSED, f"held at the base point's values: {held}.")]
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(op.frozen.items()))
+    return [CheckResult("frozen", Status.PASSED, f"held at the base point's values: {counts}.")]

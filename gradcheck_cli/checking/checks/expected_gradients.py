@@ -41,11 +41,11 @@ _CANCELLED = 0.5
 
 @dataclass(frozen=True)
 class Fault:
-    """A wrong element: its packed index, its value, and the value it must have."""
+    """A wrong element: its packed index, its value, and the value that it must have."""
 
-    where: int
-    is_now: float
-    must_be: float
+    element: int
+    actual: float
+    expected: float
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def find_fault(pulled: Pulled, input_index: int, flow: Flow, gradient: Float) ->
     matrix, first = pulled.matrices.get(input_index), pulled.first[input_index]
     if matrix is not None:
         with np.errstate(invalid="ignore", over="ignore"):
-            from_rows = matrix.pulled(flow.upstream[None])[0]
+            from_rows = matrix.pull(flow.upstream[None])[0]
         bounds = partial(_bounds, pulled, input_index, matrix, flow.upstream[None])
         fault = compare(pulled, input_index, gradient, Sum([(1.0, from_rows)], bounds), flow)
         if fault is not None:
@@ -93,7 +93,7 @@ def find_fault(pulled: Pulled, input_index: int, flow: Flow, gradient: Float) ->
     # Four times as much of the first upstream. If two elements cancelled, the sum shows other elements that
     # each gradient alone loses to rounding (softmax's u - sum(u s), where one s is 1).
     share = 4.0 * 2.0 ** np.round(np.log2(flow.size / size)) if size else 1.0
-    combined = pulled.with_base(flow, share)[input_index]
+    combined = pulled.pull_with_base(flow, share)[input_index]
     fault = compare(pulled, input_index, gradient, Sum([(1.0, combined), (-share, first)]), flow)
     return None if fault is None else (fault, "what it adds to another one's is")
 
@@ -101,7 +101,7 @@ def find_fault(pulled: Pulled, input_index: int, flow: Flow, gradient: Float) ->
 def _bounds(pulled: Pulled, input_index: int, matrix: Jacobian, upstream: Float) -> tuple[Float, Float]:
     """Return the sum of the rows' magnitudes, and how much rounding may change it."""
     with np.errstate(invalid="ignore", over="ignore"):
-        size = matrix.magnitudes.pulled(np.abs(upstream))[0]
+        size = matrix.magnitudes.pull(np.abs(upstream))[0]
         return size, rounding_slack(pulled.op, (pulled.output, input_index), upstream, matrix)[0]
 
 
@@ -123,7 +123,7 @@ def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, fl
     terms, precision = expected.terms, pulled.precision
     weight = float(np.sum(np.abs(flow.upstream))) if expected.bounds is not None else 0.0
     weight += sum(abs(factor) for factor, _ in terms)
-    flushed = pulled.flushed(input_index) * (1.0 + weight)
+    flushed = pulled.flushed_size(input_index) * (1.0 + weight)
     slack = flushed + (pulled.case.tolerance.atol or 0.0) * max(weight, 1.0)
     is_multiple = expected.bounds is None and len(terms) == 1
     largest = max(abs(factor) * largest_finite(term) for factor, term in terms)
@@ -135,33 +135,33 @@ def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, fl
     is_measurable = precision.name in NUDGE
     if not is_measurable and not is_multiple:
         slack += _CANCELLED * largest
-    ends = flow.size > 1 or largest > precision.largest / 2**10
-    share = _share(pulled, is_multiple=is_multiple)
+    may_overflow = flow.size > 1 or largest > precision.largest / 2**10
+    rtol = _allowed_share(pulled, is_multiple=is_multiple)
     bounds: tuple[Float, Float] | None = None
-    for part in chunks(gradient.size):
+    for chunk in chunks(gradient.size):
         with np.errstate(invalid="ignore", over="ignore"):
-            total = np.asarray(sum(factor * term[part] for factor, term in terms))
-            error = np.abs(gradient[part] - total)
+            total = np.asarray(sum(factor * term[chunk] for factor, term in terms))
+            error = np.abs(gradient[chunk] - total)
             # The terms' magnitudes add up to no less than the sum.
-            if (error <= share * np.abs(total)).all():
+            if (error <= rtol * np.abs(total)).all():
                 continue
             if expected.bounds is not None and bounds is None:
                 bounds = expected.bounds()
-            size = sum(abs(factor) * np.abs(term[part]) for factor, term in terms)
-            allowed = share * (size if bounds is None else bounds[0][part]) + slack
-            allowed = allowed if bounds is None else allowed + bounds[1][part]
+            size = sum(abs(factor) * np.abs(term[chunk]) for factor, term in terms)
+            allowed = rtol * (size if bounds is None else bounds[0][chunk]) + slack
+            allowed = allowed if bounds is None else allowed + bounds[1][chunk]
             right = (error <= allowed) | ~np.isfinite(total)
-            right |= ~np.isfinite(gradient[part]) & ends
+            right |= ~np.isfinite(gradient[chunk]) & may_overflow
             if not right.all() and is_measurable:
-                lost = sum(vjp.rounding[input_index][part] for vjp in (pulled, *expected.others))
+                lost = sum(vjp.rounding[input_index][chunk] for vjp in (pulled, *expected.others))
                 right |= error <= allowed + _MEASURED * lost * (flow.size / pulled.shift)
                 if not right.all() and bounds is None and not is_multiple and pulled.shift == 1.0:
                     vjps = (pulled, *expected.others)
                     absorbed = np.sum([_absorbed_rounding(vjp, input_index) for vjp in vjps], axis=0)
-                    right |= error <= allowed + absorbed[part] * flow.size
+                    right |= error <= allowed + absorbed[chunk] * flow.size
         if not right.all():
             where = int(np.argmin(right))
-            return Fault(part.start + where, float(gradient[part][where]), float(total[where]))
+            return Fault(chunk.start + where, float(gradient[chunk][where]), float(total[where]))
     return None
 
 
@@ -169,7 +169,7 @@ def _absorbed_rounding(pulled: Pulled, input_index: int) -> Float:
     """Return how much each element's gradient may lose to rounding, (n,), for upstreams of size 1.
 
     What is added to something far larger is lost each time, however the upstream is rounded: softmax's
-    u - sum(u s) beside an s of 1. As `rounding_slack`, where the rows aren't at hand.
+    u - sum(u s) beside an s of 1. This stands in for `rounding_slack` where the rows aren't at hand.
     """
     op = pulled.op
     value = packed_magnitude(op.base_values[pulled.output], op.outputs[pulled.output])
@@ -177,7 +177,7 @@ def _absorbed_rounding(pulled: Pulled, input_index: int) -> Float:
     return np.asarray(VJP_ROUNDINGS * pulled.precision.unit_roundoff * largest_finite(value) / step)
 
 
-def _share(pulled: Pulled, *, is_multiple: bool) -> float:
+def _allowed_share(pulled: Pulled, *, is_multiple: bool) -> float:
     """Return how far a gradient may be off, relative to the terms that it adds up.
 
     A right gradient may be off by the table's tolerance, and so may each of its rows: an iterative solver
@@ -204,26 +204,26 @@ def find_change(pulled: Pulled, input_index: int, repeated: Float) -> Fault | No
     else:
         largest = largest_finite(first)
         slack = np.broadcast_to(
-            min(VJP_ROUNDINGS * unit, 0.25) * largest + pulled.flushed(input_index), first.shape
+            min(VJP_ROUNDINGS * unit, 0.25) * largest + pulled.flushed_size(input_index), first.shape
         )
-    for part in chunks(first.size):
-        allowed = slack[part] + pulled.case.nondeterminism
-        right = agree(first[part], repeated[part], allowed) | ~np.isfinite(allowed)
+    for chunk in chunks(first.size):
+        allowed = slack[chunk] + pulled.case.nondeterminism
+        right = agree(first[chunk], repeated[chunk], allowed) | ~np.isfinite(allowed)
         if not right.all():
             where = int(np.argmin(right))
-            return Fault(part.start + where, float(repeated[part][where]), float(first[part][where]))
+            return Fault(chunk.start + where, float(repeated[chunk][where]), float(first[chunk][where]))
     return None
 
 
 def find_difference(
-    case: Case, op: Operation, other: Operation, pair: tuple[int, int], rtol: float
+    case: Case, op: Operation, other_op: Operation, pair: tuple[int, int], rtol: float
 ) -> tuple[int, float, float] | None:
     """Find an element in which two forms of an op give different gradients for one random upstream.
 
     Args:
         case: has the seed, and how far a repeated gradient may differ.
         op: one form.
-        other: the other form, with inputs and outputs of the same shapes.
+        other_op: the other form, with inputs and outputs of the same shapes.
         pair: output and input index of a pair that is connected in both.
         rtol: the allowed difference beyond rounding, relative to the largest element.
 
@@ -231,20 +231,22 @@ def find_difference(
         The element's packed index and its value in each form; `None` where they agree.
     """
     output, input_index = pair
-    vjp, other_vjp = (Pulled(case, form, output, (input_index,), {}) for form in (op, other))
+    vjp, other_vjp = (Pulled(case, form, output, (input_index,), {}) for form in (op, other_op))
     first, second = vjp.first[input_index], other_vjp.first[input_index]
     is_half = vjp.precision.name not in NUDGE
     largest = max(largest_finite(first), largest_finite(second))
     allowed = (
-        case.nondeterminism + (rtol + (_CANCELLED if is_half else 0.0)) * largest + vjp.flushed(input_index)
+        case.nondeterminism
+        + (rtol + (_CANCELLED if is_half else 0.0)) * largest
+        + vjp.flushed_size(input_index)
     )
-    for part in chunks(first.size):
-        right = agree(first[part], second[part], allowed)
+    for chunk in chunks(first.size):
+        right = agree(first[chunk], second[chunk], allowed)
         if not right.all() and not is_half:
             with np.errstate(invalid="ignore"):
-                difference = np.abs(first[part] - second[part])
-                right |= difference <= allowed + _MEASURED * vjp.rounding[input_index][part]
+                difference = np.abs(first[chunk] - second[chunk])
+                right |= difference <= allowed + _MEASURED * vjp.rounding[input_index][chunk]
         if not right.all():
-            where = part.start + int(np.argmin(right))
+            where = chunk.start + int(np.argmin(right))
             return where, float(first[where]), float(second[where])
     return None

@@ -56,7 +56,7 @@ def compare_with_reference(case: Case, op: Operation, reference: Operation) -> C
     ):
         if not output.is_differentiable:
             if not np.array_equal(value, expected):
-                return _differs(f"{output.name} differs from the reference's.")
+                return _report_difference(f"{output.name} differs from the reference's.")
             continue
         values, reference_values = (
             pack(value[np.newaxis], output)[0],
@@ -68,12 +68,12 @@ def compare_with_reference(case: Case, op: Operation, reference: Operation) -> C
         right = agree(values, reference_values, allowed)
         if not right.all():
             where = int(np.argmin(right))
-            return _differs(
+            return _report_difference(
                 f"{output.name}{list(index_of(where, output))} is {values[where]:.9e}, but the reference's "
                 f"is {reference_values[where]:.9e}; allowed {allowed[where]:.1e}."
             )
     return CheckResult("reference_forward", Status.PASSED)
 
 
-def _differs(message: str) -> CheckResult:
+def _report_difference(message: str) -> CheckResult:
     return CheckResult("reference_forward", Status.MISMATCHED, f"the forward isn't its reference: {message}")

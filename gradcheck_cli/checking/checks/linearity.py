@@ -1,4 +1,7 @@
-"""Check that the vjp is linear in the upstream, for each output and for all outputs together."""
+"""Check that the vjp is linear in the upstream, for each output and for all outputs together.
+
+A zero upstream, or one without elements, must give exact zeros.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.checks.expected_gradients import Fault, Sum, compare, find_fault
-from gradcheck_cli.checking.checks.upstreams import Flow
+from gradcheck_cli.checking.checks.upstreams import Flow, pull_empty
 from gradcheck_cli.checking.ops.packing import pack, unpack
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gradcheck_cli.checking.checks.check import UpstreamView
     from gradcheck_cli.checking.checks.pulled import Pulled
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.checking.pairs.pair import PairKey
 
 _QUESTION = "is the upstream clipped, squared, replaced or ignored?"
 _LOSS = (
     "either the upstream isn't used linearly, or the gradient loses digits for upstreams as large (as an "
     "adjoint by scaling and squaring does); divide the upstream by its size, and multiply the gradient by it."
 )
-# Beyond this, an upstream is larger than that of any loss with a loss scale. One that is clipped or replaced
-# is off by far more than this share.
+# No loss sends a larger upstream, even with a loss scale.
 _LOSS_SCALE = 2.0**20
+# A gradient that clips or replaces its upstream is off by far more than this share.
 _SMALL = 1e-3
 # The factors of the first random upstreams when all outputs are pulled back at once.
 _JOINT_SIZES = (1.0, 2.0**10, 2.0**-10)
@@ -36,22 +42,22 @@ def check_linearity(view: UpstreamView) -> list[CheckResult]:
 
 
 def _check_linearity(view: UpstreamView) -> CheckResult:
-    where = " (in float64)" if view.is_formula else ""
+    precision = " (in float64)" if view.is_formula else ""
     lossy = ""
     for pulled in view.pulled:
-        for flow, gradients in zip(pulled.upstreams.flows(), pulled.pulled_for("linearity"), strict=True):
+        for flow, gradients in zip(pulled.upstreams.flows(), pulled.gradients_for("linearity"), strict=True):
             for input_index in pulled.input_indices:
-                fault = find_fault(pulled, input_index, flow, gradients[input_index])
-                if fault is not None:
-                    element, source = fault
+                match = find_fault(pulled, input_index, flow, gradients[input_index])
+                if match is not None:
+                    fault, source = match
                     label = pulled.label(input_index)
-                    found = (
-                        f"{where}: for {flow.words} element {element.where} is {element.is_now:.6e}, but "
-                        f"{source} {element.must_be:.6e}"
+                    detail = (
+                        f"{precision}: for {flow.words} element {fault.element} is {fault.actual:.6e}, but "
+                        f"{source} {fault.expected:.6e}"
                     )
-                    if not _may_be_loss(flow, element):
-                        return _mismatch(f"{label} isn't linear in the upstream{found}; {_QUESTION}")
-                    lossy = lossy or f"{label}{found}; {_LOSS}"
+                    if not _may_be_loss(flow, fault):
+                        return _mismatch(f"{label} isn't linear in the upstream{detail}; {_QUESTION}")
+                    lossy = lossy or f"{label}{detail}; {_LOSS}"
     joint = _check_joint(view.op, [pulled for pulled in view.pulled if pulled.shift == 1.0])
     if joint.status is not Status.PASSED:
         return joint
@@ -78,9 +84,8 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
 
 def _may_be_loss(flow: Flow, fault: Fault) -> bool:
     """Whether a fault may be a loss of digits: small, and for an upstream far above any loss scale."""
-    return (flow.factor or 0.0) > _LOSS_SCALE and abs(fault.is_now - fault.must_be) <= _SMALL * abs(
-        fault.must_be
-    )
+    error = abs(fault.actual - fault.expected)
+    return (flow.factor or 0.0) > _LOSS_SCALE and error <= _SMALL * abs(fault.expected)
 
 
 def _mismatch(message: str) -> CheckResult:
@@ -103,17 +108,17 @@ def _check_joint(op: Operation, all_pulled: list[Pulled]) -> CheckResult:
             if joint is None or not any(input_index in pulled.input_indices for pulled in all_pulled):
                 continue
             for size, gradient in zip(_JOINT_SIZES, pack(joint, op.inputs[input_index]), strict=True):
-                message = _joint_fault(op, all_pulled, input_index, gradient, size)
+                message = _find_joint_fault(op, all_pulled, input_index, gradient, size)
                 if message:
                     return _mismatch(message)
     return CheckResult("linearity", Status.PASSED)
 
 
-def _joint_fault(
+def _find_joint_fault(
     op: Operation, all_pulled: list[Pulled], input_index: int, gradient: Float, size: float
 ) -> str:
-    parts = [(size, pulled.first[input_index]) for pulled in all_pulled if input_index in pulled.first]
-    if not parts:
+    terms = [(size, pulled.first[input_index]) for pulled in all_pulled if input_index in pulled.first]
+    if not terms:
         return ""
     # The coarsest of the outputs' precisions decides how much rounding is allowed.
     coarsest = max(
@@ -122,11 +127,63 @@ def _joint_fault(
     )
     flow = Flow("", size * np.concatenate([pulled.base for pulled in all_pulled]))
     other_vjps = [pulled for pulled in all_pulled if input_index in pulled.first and pulled is not coarsest]
-    fault = compare(coarsest, input_index, gradient, Sum(parts, others=other_vjps), flow)
+    fault = compare(coarsest, input_index, gradient, Sum(terms, others=other_vjps), flow)
     if fault is None:
         return ""
     return (
         f"the gradient for {op.inputs[input_index].name} isn't the sum of what each output's upstream gives "
-        f"alone: element {fault.where} is {fault.is_now:.6e} with all of them, their sum is "
-        f"{fault.must_be:.6e}; does the gradient mix the outputs' upstreams?"
+        f"alone: element {fault.element} is {fault.actual:.6e} with all of them, their sum is "
+        f"{fault.expected:.6e}; does the gradient mix the outputs' upstreams?"
     )
+
+
+def check_zero_upstream(view: UpstreamView) -> list[CheckResult]:
+    """Require exact zeros for a zero upstream, and for one without elements."""
+    if view.is_formula:
+        return []
+    return [_check_empty(view.op, view.empty) if view.empty else _check_zero(view.pulled)]
+
+
+def _check_zero(all_pulled: list[Pulled]) -> CheckResult:
+    """Require exact zeros wherever the Jacobian is finite."""
+    for pulled in all_pulled:
+        gradients = next(pulled.gradients_for("zero_upstream"))
+        for input_index in pulled.input_indices:
+            matrix = pulled.matrices.get(input_index)
+            is_finite = np.isfinite(pulled.first[input_index]) if matrix is None else matrix.finite_columns()
+            wrong = (gradients[input_index] != 0) & is_finite
+            if wrong.any():
+                where = int(np.argmax(wrong))
+                return _report_nonzero(
+                    f"{pulled.label(input_index)} isn't zero for a zero upstream: element {where} is "
+                    f"{gradients[input_index][where]:.6e}."
+                )
+    return CheckResult("zero_upstream", Status.PASSED)
+
+
+def _check_empty(op: Operation, pairs: Sequence[PairKey]) -> CheckResult:
+    """Require zeros for an output without elements: its gradient is a sum without terms.
+
+    A kernel with nothing to do may never write its result, which then holds whatever was in memory. So each
+    of several tries is looked at.
+    """
+    for output in sorted({output for output, _ in pairs}):
+        gradients: dict[int, Float] = pull_empty(op, output)
+        for of_output, input_index in pairs:
+            wrong = (
+                gradients[input_index] != 0
+                if of_output == output and input_index in gradients
+                else np.zeros((1, 1), bool)
+            )
+            if wrong.any():
+                row, where = (int(index) for index in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+                return _report_nonzero(
+                    f"d{op.outputs[output].name}/d{op.inputs[input_index].name} isn't zero, though "
+                    f"{op.outputs[output].name} has no elements: element {where} is "
+                    f"{gradients[input_index][row, where]:.6e}; is its memory left unwritten?"
+                )
+    return CheckResult("zero_upstream", Status.PASSED)
+
+
+def _report_nonzero(message: str) -> CheckResult:
+    return CheckResult("zero_upstream", Status.MISMATCHED, message)

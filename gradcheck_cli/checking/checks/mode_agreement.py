@@ -29,13 +29,10 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.pairs.pair import PairKey
     from gradcheck_cli.spec.case import Case
 
-
 _DRAWS = (
     "the forward draws other random numbers in mode {} than in mode {}, so that the gradients of the two "
     "can't be compared; use tf.random.stateless_* with a fixed seed, or say 'checks: {{modes: false}}'."
 )
-
-
 _INPUTS = "the forward uses other variables in each mode: the inputs are {1} in mode {0}, {3} in mode {2}."
 
 
@@ -52,7 +49,7 @@ def check_modes(view: ModesView) -> list[CheckResult]:
     for mode, make_opener in view.others.items():
         # A failure in another mode is reported by that mode's own case.
         with contextlib.suppress(CaseSkippedError, CaseFailedError, GradientFormError):
-            own_op, other_op = _comparable(view.operations, make_opener(), view.sample)
+            own_op, other_op = _open_comparable(view.operations, make_opener(), view.sample)
             return [_compare(view, mode, own_op, other_op)]
     return []
 
@@ -60,14 +57,14 @@ def check_modes(view: ModesView) -> list[CheckResult]:
 def _compare(view: ModesView, mode: str, own_op: Operation, other_op: Operation) -> CheckResult:
     case, sparsities = view.case, view.sparsities
     if [info.shape for info in other_op.outputs] != [info.shape for info in own_op.outputs]:
-        return _differs(f"the outputs differ in shape between mode {mode} and mode {case.mode}.")
+        return _report_difference(f"the outputs differ in shape between mode {mode} and mode {case.mode}.")
     if [info.name for info in other_op.inputs] != [info.name for info in own_op.inputs]:
-        return _differs(_INPUTS.format(mode, _names(other_op), case.mode, _names(own_op)))
+        return _report_difference(_INPUTS.format(mode, _names(other_op), case.mode, _names(own_op)))
     small = [key for key in view.rules if not is_probed(case, own_op, key, sparsities.get(key))]
     jacobians, other_jacobians = (
         analytic_jacobians(case, op, small, sparsities) for op in (own_op, other_op)
     )
-    if _draws_differ(own_op, other_op):
+    if _have_other_draws(own_op, other_op):
         return CheckResult("modes", Status.SKIPPED, _DRAWS.format(mode, case.mode))
     for key, pair in pairs_at(case, Operations.of_one(own_op), view.rules).items():
         if key in jacobians and key in other_jacobians:
@@ -75,15 +72,15 @@ def _compare(view: ModesView, mode: str, own_op: Operation, other_op: Operation)
         else:
             message = _compare_pulls(pair, (case.mode, own_op), (mode, other_op))
         if message:
-            return _differs(message + _where_forward_differs(own_op, other_op, key))
+            return _report_difference(message + _describe_forward_difference(own_op, other_op, key))
     return CheckResult("modes", Status.PASSED)
 
 
-def _differs(message: str) -> CheckResult:
+def _report_difference(message: str) -> CheckResult:
     return CheckResult("modes", Status.MISMATCHED, message)
 
 
-def _comparable(operations: Operations, opener: Opener[Any], sample: int) -> tuple[Operation, Operation]:
+def _open_comparable(operations: Operations, opener: Opener[Any], sample: int) -> tuple[Operation, Operation]:
     """Return the two ops in one precision: float64 where both have it, else the declared dtypes."""
     declared = opener.open(Opening(sample))
     if operations.has_reference_precision:
@@ -159,7 +156,7 @@ def _is_zero(case: Case, op: Operation, pair: PairKey) -> bool:
     return gradient is None or not np.any(gradient)
 
 
-def _draws_differ(op: Operation, other_op: Operation) -> bool:
+def _have_other_draws(op: Operation, other_op: Operation) -> bool:
     """Whether both ops hold random draws and these differ: each mode has its own generator."""
     draws = (set(op.frozen) | set(other_op.frozen)) - {"StopGradient"}
     return bool(draws) and not all(_agree(op, other_op, output) for output in range(len(op.outputs)))
@@ -173,8 +170,8 @@ def _agree(op: Operation, other_op: Operation, output: int) -> bool:
     return np.allclose(mine, theirs, rtol=1e-3, atol=1e-3 * size, equal_nan=True)
 
 
-def _where_forward_differs(op: Operation, other_op: Operation, pair: PairKey) -> str:
-    """Say whether the forward itself differs between modes: that should be looked at first."""
+def _describe_forward_difference(op: Operation, other_op: Operation, pair: PairKey) -> str:
+    """Say that the forward itself differs between modes, which should be looked at first; else nothing."""
     if _agree(op, other_op, pair[0]):
         return ""
     return f" So does {op.outputs[pair[0]].name} itself: the forward is another function there."

@@ -66,7 +66,7 @@ class Pulled:
     ahead: frozenset[str] = frozenset()
     resolved: set[int] = field(default_factory=set)
     _typical: dict[int, float] = field(default_factory=dict)
-    _both: tuple[Flow, dict[int, Float]] | None = None
+    _with_base: tuple[Flow, dict[int, Float]] | None = None
 
     @cached_property
     def precision(self) -> Precision:
@@ -89,7 +89,7 @@ class Pulled:
     @cached_property
     def first(self) -> dict[int, Float]:
         """The first upstream's gradients, for every input that has one."""
-        return next(self.pulled_for("first"))
+        return next(self.gradients_for("first"))
 
     def largest(self, input_index: int) -> float:
         """Return the largest finite element of the first upstream's gradient."""
@@ -103,10 +103,10 @@ class Pulled:
         """Pull one upstream back to every input that has a gradient."""
         return self.pull_each(upstream[None])[0]
 
-    def pulled_for(self, check: str) -> Iterator[dict[int, Float]]:
+    def gradients_for(self, check: str) -> Iterator[dict[int, Float]]:
         """Yield the gradients of each of a check's upstreams; "first" stands for the first random one."""
-        if check in self._together:
-            yield from self._together[check]
+        if check in self._batched:
+            yield from self._batched[check]
         else:
             for upstream in self._upstreams(check):
                 yield self.pull(upstream)
@@ -117,8 +117,8 @@ class Pulled:
         return [np.zeros(self.base.size) if check == "zero_upstream" else self.base]
 
     @cached_property
-    def _together(self) -> dict[str, list[dict[int, Float]]]:
-        """The gradients that were pulled back in one batch, by check; empty where that is too large."""
+    def _batched(self) -> dict[str, list[dict[int, Float]]]:
+        """The gradients of all checks that were pulled back in one batch; empty if they are too large."""
         checks = [
             "first",
             *[check for check in ("linearity", "zero_upstream", "repeat") if check in self.ahead],
@@ -147,20 +147,20 @@ class Pulled:
             for row in range(len(upstreams))
         ]
 
-    def with_base(self, flow: Flow, share: float) -> dict[int, Float]:
+    def pull_with_base(self, flow: Flow, share: float) -> dict[int, Float]:
         """Pull an upstream and a share of the first one back together: once for all inputs."""
-        if self._both is None or self._both[0] is not flow:
-            self._both = None  # may be large: free it before the next one is made
-            self._both = (flow, self.pull(flow.upstream + share * self.base))
-        return self._both[1]
+        if self._with_base is None or self._with_base[0] is not flow:
+            self._with_base = None  # may be large: free it before the next one is made
+            self._with_base = (flow, self.pull(flow.upstream + share * self.base))
+        return self._with_base[1]
 
     @cached_property
     def rounding(self) -> dict[int, Float]:
         """The measured rounding of the vjp in each element, for upstreams of size 1 times the shift."""
         nudge = NUDGE[self.precision.name]
         roundings: dict[int, Float] = {}
-        for place, multiple in enumerate(_NUDGES):
-            upstream = self.shift * random_upstream(self.op, self.output, self.case.seed, 2 + place)
+        for draw, multiple in enumerate(_NUDGES, start=2):
+            upstream = self.shift * random_upstream(self.op, self.output, self.case.seed, draw)
             factors = (1.0, 1 + multiple * nudge, 1 - multiple * nudge)
             unscaled, *scaled = (
                 self.pull_each(np.stack([factor * upstream for factor in factors]))
@@ -175,19 +175,19 @@ class Pulled:
                     roundings[input_index] = np.maximum(roundings.get(input_index, 0.0), moved)
         return roundings
 
-    def shift_of(self, input_index: int) -> float:
+    def choose_shift(self, input_index: int) -> float:
         """Return the power of two by which upstreams must be larger for nothing to be flushed."""
         matrix = self.matrices.get(input_index)
         largest = largest_finite(self.first[input_index] if matrix is None else matrix.values)
         # A million times what may be flushed, since the tolerance is 1e-6. float16's tolerance is a tenth.
         needed = TELLING**-2 if self.precision.name == "float16" else 2.0**20
-        if not 0 < largest < needed * self.flushed(input_index):
+        if not 0 < largest < needed * self.flushed_size(input_index):
             return 1.0
         # Upstreams of up to 2^5 times the shift stay finite, and so does a sum of a thousand of them.
         most = np.floor(np.log2(self.precision.largest)) - 24.0
         return float(2.0 ** max(min(np.floor(-np.log2(largest)), most), 0.0))
 
-    def flushed(self, input_index: int) -> float:
+    def flushed_size(self, input_index: int) -> float:
         """Return how large flushed products may have grown by the time they reach an input's gradient.
 
         The gradient of a product is often computed by dividing by the input (cumprod, pow), so that the
@@ -231,7 +231,7 @@ def pull_outputs(
             if (output, input_index) in matrices
         }
         pulled = Pulled(case, op, output, tuple(input_indices), own_matrices, ahead=checks)
-        shifts = {input_index: pulled.shift_of(input_index) for input_index in input_indices}
+        shifts = {input_index: pulled.choose_shift(input_index) for input_index in input_indices}
         for shift in sorted(set(shifts.values())):
             group = tuple(input_index for input_index in input_indices if shifts[input_index] == shift)
             if shift == 1.0:

@@ -1,4 +1,7 @@
-"""Check that the same upstream gives the same gradient when it is run again and when it is traced again."""
+"""Check that the same upstream gives the same gradient when it is run again or traced again.
+
+A custom gradient must also give it when TensorFlow passes its variables in another order.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,12 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.opener import OpenedOperation
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.spec.case import Case
+
+_REORDERED = "with the variables in another order"
+_BY_NAME = (
+    "pair gradients with variables by name, not by position: TensorFlow promises no order of variables=."
+)
 
 
 def check_repeat(view: UpstreamView) -> list[CheckResult]:
@@ -58,7 +67,7 @@ def compare_traces(view: PointView, op: OpenedOperation) -> list[CheckResult]:
     """
     if not any(op.outputs[output].size for output, _ in view.sound):
         return []
-    retraced = view.opener.again(op)
+    retraced = view.opener.retrace(op)
     jacobians = {key: matrix for key, matrix in view.jacobians[0].items() if matrix is not None}
     what = "when it is traced again"
     for key in jacobians:
@@ -95,14 +104,14 @@ def check_same(
                 return CheckResult(name, Status.MISMATCHED, f"{label} is None at times: it differs {what}.")
             largest, atol = pulled.largest(input_index), pulled.case.nondeterminism
             if atol and atol >= largest > 0:
-                return CheckResult(name, Status.INCONCLUSIVE, _hides_all(label, what, atol, largest))
+                return CheckResult(name, Status.INCONCLUSIVE, _explain_wide_atol(label, what, atol, largest))
             fault = find_change(pulled, input_index, second)
             if fault is not None:
                 return CheckResult(
                     name,
                     Status.MISMATCHED,
-                    f"{label} differs {what}: element {fault.where} was {fault.must_be:.6e}, then "
-                    f"{fault.is_now:.6e}; {question}",
+                    f"{label} differs {what}: element {fault.element} was {fault.expected:.6e}, then "
+                    f"{fault.actual:.6e}; {question}",
                 )
     return CheckResult(name, Status.PASSED)
 
@@ -111,14 +120,47 @@ def _pull_again(pulled: Pulled, other_op: Operation) -> dict[int, Float]:
     """Pull the first upstream back once more; for the op itself, the common batch may have it already."""
     if other_op is pulled.op:
         _ = pulled.first  # the first pull comes before the repeated one
-        return next(pulled.pulled_for("repeat"))
+        return next(pulled.gradients_for("repeat"))
     gradients = pull_back(other_op, pulled.output, pulled.base[None])
-    return {number: gradient[0] for number, gradient in gradients.items() if gradient is not None}
+    return {input_index: gradient[0] for input_index, gradient in gradients.items() if gradient is not None}
 
 
-def _hides_all(label: str, what: str, atol: float, largest: float) -> str:
+def _explain_wide_atol(label: str, what: str, atol: float, largest: float) -> str:
     """Say that a spec's `nondeterminism` allows a difference as large as the gradient itself."""
     return (
         f"nondeterminism.atol {atol:.1e} lets {label} differ {what} by all of its {largest:.1e}: that tests "
         "nothing; state how far its elements really differ."
     )
+
+
+def check_variables(view: PointView) -> list[CheckResult]:
+    """Say that gradients for variables weren't checked, where variables are no inputs."""
+    names, case = list(view.op.gradient_variables), view.case
+    if not view.is_first or not names or _are_inputs(case, names):
+        return []
+    # With `variables: false` the spec leaves them out. Otherwise nothing could check them here.
+    status = Status.SKIPPED if case.variables is False else Status.INCONCLUSIVE
+    message = (
+        f"the gradients that a custom gradient has for variables ({', '.join(names)}) weren't "
+        "checked; say 'variables: true' to check them"
+        f"{'' if case.variables is False else ', or false to leave them'}."
+    )
+    return [CheckResult("variables", status, message)]
+
+
+def check_variables_order(view: PointView) -> list[CheckResult]:
+    """Require the same gradients with a custom gradient's variables in reverse order."""
+    names = list(view.op.gradient_variables)
+    if not view.is_first or len(names) <= 1 or not _are_inputs(view.case, names):
+        return []
+    try:
+        reordered = view.opener.open(Opening(view.sample, reversed=True))
+        pulled = pull_outputs(view.case, view.op, view.sound, {})
+        return [check_same("variables_order", _REORDERED, pulled, reordered, _BY_NAME)]
+    except (CaseFailedError, GradientFormError) as error:
+        message = f"{_REORDERED}, the gradient fails: {error.message} Do {_BY_NAME}"
+        return [CheckResult("variables_order", Status.MISMATCHED, message)]
+
+
+def _are_inputs(case: Case, names: list[str]) -> bool:
+    return bool(case.variables) or sum(tensor.is_variable for tensor in case.tensors) >= len(names)

@@ -10,8 +10,14 @@ import numpy as np
 
 from gradcheck_cli.checking.checks.forward_values import compare_with_reference
 from gradcheck_cli.checking.diagnosis.hint_view import Scene, view_of
-from gradcheck_cli.checking.diagnosis.hints_of_places import as_block, as_masked, as_moved, as_signed, as_swap
-from gradcheck_cli.checking.diagnosis.hints_of_values import as_added, as_factor, as_multiplied
+from gradcheck_cli.checking.diagnosis.hints_of_places import (
+    hint_on_mask,
+    hint_on_moves,
+    hint_on_signs,
+    hint_on_slices,
+    hint_on_swap,
+)
+from gradcheck_cli.checking.diagnosis.hints_of_values import hint_on_factor, hint_on_multiplier, hint_on_term
 from gradcheck_cli.checking.ops.packing import index_of
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, PairResult, Status
@@ -60,30 +66,30 @@ def diagnose(
     Returns:
         The likeliest hypothesis that fits; nothing where no known one does.
     """
-    wrong_at = next((index for index, each in enumerate(samples) if _wrong(each).any()), None)
+    wrong_at = next((index for index, sample in enumerate(samples) if _find_wrong(sample).any()), None)
     if wrong_at is None or not samples[wrong_at].is_connected:
         return ()
     if samples[0].elements <= _MOST_WHOLE:
         samples = [each_sample.whole() for each_sample in samples]
     sample = samples[wrong_at]
-    spoilt = ~np.isfinite(sample.analytic)
-    if (spoilt & _wrong(sample)).any():
-        return (_not_finite(spoilt & _wrong(sample), sample, output, input_info),)
+    wrong, spoilt = _find_wrong(sample), ~np.isfinite(sample.analytic)
+    if (spoilt & wrong).any():
+        return (_describe_nonfinite(spoilt & wrong, sample, output, input_info),)
     if spoilt.any():  # the forward is undecided there too, as in some matrices of a batch
         usable = ~spoilt & np.isfinite(sample.numeric)
-        analytic, numeric = (np.where(usable, part, 0.0) for part in (sample.analytic, sample.numeric))
+        analytic, numeric = (np.where(usable, values, 0.0) for values in (sample.analytic, sample.numeric))
         triangle = hint_on_triangle(analytic, numeric, input_info) if sample.is_whole else ""
         return (triangle,) if triangle else ()
     if sample.method == "probe":  # a few elements say little about the whole Jacobian
         return ()
     # A sample point at which the function has no value says nothing about the others.
-    told = [bool(np.isfinite(each_sample.analytic).all()) for each_sample in samples]
-    samples, scenes = list(compress(samples, told)), list(compress(scenes, told))
-    other_pairs = list(compress(other_pairs, told))
+    is_usable = [bool(np.isfinite(each_sample.analytic).all()) for each_sample in samples]
+    samples, scenes = list(compress(samples, is_usable)), list(compress(scenes, is_usable))
+    other_pairs = list(compress(other_pairs, is_usable))
     zero_hint = _hint_on_zeros(samples, output, input_info)
     if zero_hint or not all(each_sample.is_whole for each_sample in samples):
         return (zero_hint,) if zero_hint else ()
-    description = hint_on_triangle(sample.analytic, sample.numeric, input_info) or _as_conjugate(
+    description = hint_on_triangle(sample.analytic, sample.numeric, input_info) or _hint_on_conjugate(
         samples, output, input_info
     )
     whole_others = [
@@ -94,7 +100,7 @@ def diagnose(
         view_of(each_sample, output.name, pairs, scene)
         for each_sample, pairs, scene in zip(samples, whole_others, scenes, strict=False)
     ]
-    description = description or hint(views, output, input_info) or _place(_wrong(sample), output, input_info)
+    description = description or hint(views, output, input_info) or _describe_place(wrong, output, input_info)
     return (description,) if description else ()
 
 
@@ -111,20 +117,20 @@ def _hint_on_zeros(samples: Sequence[PairSample], output: TensorInfo, input_info
     return ""
 
 
-def _wrong(sample: PairSample) -> npt.NDArray[np.bool_]:
+def _find_wrong(sample: PairSample) -> npt.NDArray[np.bool_]:
     return np.asarray(sample.verdict == Verdict.MISMATCH)
 
 
-def _not_finite(
+def _describe_nonfinite(
     spoilt: npt.NDArray[np.bool_], sample: PairSample, output: TensorInfo, input_info: TensorInfo
 ) -> str:
     packed_row, packed_column = (int(index) for index in np.argwhere(spoilt)[0])
     row, column = sample.place(packed_row, packed_column)
     count = int(np.count_nonzero(spoilt))
-    place = (
+    element = (
         f"{output.name}{list(index_of(row, output))} / {input_info.name}{list(index_of(column, input_info))}"
     )
-    return f"{count} element(s) of the gradient aren't finite, the first at {place}"
+    return f"{count} element(s) of the gradient aren't finite, the first at {element}"
 
 
 def _are_equal(left: npt.NDArray[np.inexact], right: npt.NDArray[np.inexact]) -> bool:
@@ -166,7 +172,7 @@ def _as_matrices(values: Float, input_info: TensorInfo) -> npt.NDArray[np.comple
     return np.asarray(whole.reshape(-1, *input_info.shape), np.complex128)
 
 
-def _as_conjugate(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_conjugate(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:
     if not input_info.is_complex:
         return ""
     by_columns, by_rows_too = [], []
@@ -187,12 +193,12 @@ def _as_conjugate(samples: Sequence[PairSample], output: TensorInfo, input_info:
     return ""
 
 
-def _place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info: TensorInfo) -> str:
+def _describe_place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say where the wrong elements are, if they form a recognisable part."""
     rows, columns = np.flatnonzero(wrong.any(axis=1)), np.flatnonzero(wrong.any(axis=0))
     if wrong.shape[1] > 1 and columns.size == 1:
-        place = list(index_of(int(columns[0]), input_info))
-        return f"only the gradient's element {input_info.name}{place} is wrong"
+        index = list(index_of(int(columns[0]), input_info))
+        return f"only the gradient's element {input_info.name}{index} is wrong"
     if wrong.shape[0] > 1 and rows.size == 1:
         return f"only output {output.name}{list(index_of(int(rows[0]), output))} has a wrong gradient"
     on_diagonal = wrong.shape[0] == wrong.shape[1] and not wrong[~np.eye(wrong.shape[0], dtype=bool)].any()
@@ -213,23 +219,23 @@ def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> s
         The likeliest hint that explains the gradient; empty where none does.
     """
     return (
-        as_factor(views, output, input_info)
-        or as_swap(views)
-        or as_moved(views, output, input_info)
-        or as_signed(views, output, input_info)
-        or as_block(views, output, input_info)
-        or as_masked(views)
-        or as_multiplied(views, output, input_info)
-        or as_added(views, output, input_info)
+        hint_on_factor(views, output, input_info)
+        or hint_on_swap(views)
+        or hint_on_moves(views, output, input_info)
+        or hint_on_signs(views, output, input_info)
+        or hint_on_slices(views, output, input_info)
+        or hint_on_mask(views)
+        or hint_on_multiplier(views, output, input_info)
+        or hint_on_term(views, output, input_info)
     )
 
 
-def cause_first(checks: Sequence[CheckResult]) -> list[CheckResult]:
+def put_cause_first(checks: Sequence[CheckResult]) -> list[CheckResult]:
     """Sort a failed `repeat` check first: the other findings follow from it."""
     return sorted(checks, key=lambda check: check.name != _REPEAT or check.status is not Status.MISMATCHED)
 
 
-def with_causes(
+def add_causes(
     case: Case,
     operations: Operations | None,
     pairs: tuple[PairResult, ...],

@@ -133,12 +133,12 @@ def is_explained(views: Sequence[View], change: Change) -> bool:
     return count > 1
 
 
-def nearest(factor: float, candidates: Sequence[float]) -> float | None:
+def find_equal(factor: float, candidates: Sequence[float]) -> float | None:
     """Return the candidate that equals a factor, if any."""
     return next((candidate for candidate in candidates if abs(candidate - factor) < SAME * abs(factor)), None)
 
 
-def named_factor(factor: float) -> str:
+def name_factor(factor: float) -> str:
     """Return a factor as text: as a simple fraction where it is one, else as a decimal number."""
     nice = Fraction(factor).limit_denominator(NICE)
     if nice and abs(float(nice) - factor) < SAME * abs(factor):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.diagnosis.hint_view import FEW, SAME, is_explained, named_factor, nearest
+from gradcheck_cli.checking.diagnosis.hint_view import FEW, SAME, find_equal, is_explained, name_factor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ _LISTED = 3  # at most this many slices are named
 # Another input's derivative.
 
 
-def as_swap(views: Sequence[View]) -> str:
+def hint_on_swap(views: Sequence[View]) -> str:
     """Say that the gradient is the derivative by another input, or its negative."""
     order = "are the gradients returned in the wrong order?"
     for name in views[0].others:
@@ -34,12 +34,13 @@ def as_swap(views: Sequence[View]) -> str:
             continue
         other_jacobians = [view.others.get(name) for view in views]
         for sign, multiple in ((1.0, "the derivative"), (-1.0, "-1 times the derivative")):
-            if _is_all(views, other_jacobians, sign):
+            if _equals_jacobians(views, other_jacobians, sign):
                 return f"it is {multiple} with respect to {name}: {order}"
     return ""
 
 
-def _is_all(views: Sequence[View], other_jacobians: Sequence[Float | None], sign: float) -> bool:
+def _equals_jacobians(views: Sequence[View], other_jacobians: Sequence[Float | None], sign: float) -> bool:
+    """Whether the gradient is the other Jacobian, or its negative, at each sample point."""
     count = 0
     for view, jacobian in zip(views, other_jacobians, strict=True):
         if jacobian is None:
@@ -55,7 +56,7 @@ def _is_all(views: Sequence[View], other_jacobians: Sequence[Float | None], sign
 # Elements in other places.
 
 
-def as_moved(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def hint_on_moves(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say that axes are reversed, shifted, or have changed places."""
     if output.is_complex or input_info.is_complex:
         return ""
@@ -74,12 +75,12 @@ def _moves(output: TensorInfo, input_info: TensorInfo) -> Iterator[tuple[str, Ch
             yield description, _on_axes(shape, partial(np.transpose, axes=order))
     for axis, size in enumerate(shape):
         if size > 1:
-            yield from _along(output, input_info, axis)
+            yield from _move_along(output, input_info, axis)
     if len(input_info.shape) > 1:
         description = f"the elements of the gradient for {input_info.name} stand in reverse order"
         yield description, lambda values: values[:, ::-1]
     if len(shape) > 2:  # noqa: PLR2004 (of two vectors the whole Jacobian is transposed, below)
-        yield from _crossed(output, input_info)
+        yield from _swap_axes(output, input_info)
     if output.shape == input_info.shape:
         description = (
             "the upstream is multiplied by the Jacobian instead of its transpose: does a step run forwards?"
@@ -92,8 +93,8 @@ def _on_axes(shape: Sequence[int], change: Change) -> Change:
     return lambda values: np.asarray(change(values.reshape(shape)).reshape(values.shape))
 
 
-def _along(output: TensorInfo, input_info: TensorInfo, axis: int) -> Iterator[tuple[str, Change]]:
-    """Return an axis reversed, and shifted with and without wrapping around."""
+def _move_along(output: TensorInfo, input_info: TensorInfo, axis: int) -> Iterator[tuple[str, Change]]:
+    """Yield the changes that reverse an axis, or shift it with or without wrapping around."""
     shape, rank = (*output.shape, *input_info.shape), len(output.shape)
     info, own_axis = (output, axis) if axis < rank else (input_info, axis - rank)
     suffix = f" along axis {own_axis}" if len(info.shape) > 1 else ""
@@ -107,11 +108,11 @@ def _along(output: TensorInfo, input_info: TensorInfo, axis: int) -> Iterator[tu
         description = f"{what} is shifted by {step}{suffix}: is an index off by one?"
         yield description, _on_axes(shape, partial(np.roll, shift=step, axis=axis))
         if abs(step) == 1:
-            yield description, _on_axes(shape, partial(_shifted, step=step, axis=axis))
+            yield description, _on_axes(shape, partial(_shift, step=step, axis=axis))
 
 
-def _crossed(output: TensorInfo, input_info: TensorInfo) -> Iterator[tuple[str, Change]]:
-    """Return the changes that swap an axis of the output with one of the input."""
+def _swap_axes(output: TensorInfo, input_info: TensorInfo) -> Iterator[tuple[str, Change]]:
+    """Yield the changes that swap an axis of the output with one of the input."""
     shape, rank = (*output.shape, *input_info.shape), len(output.shape)
     for output_axis, input_axis in itertools.product(range(rank), range(rank, len(shape))):
         if shape[output_axis] == shape[input_axis] > 1:
@@ -126,7 +127,7 @@ def _crossed(output: TensorInfo, input_info: TensorInfo) -> Iterator[tuple[str, 
 def _orders(
     axes: Sequence[int], first: int, shape: Sequence[int], what: str
 ) -> Iterator[tuple[str, list[int]]]:
-    """Return the other orders of a tensor's axes that leave its shape as it is."""
+    """Yield the other orders of a tensor's axes that leave its shape as it is."""
     if len(axes) > _MOST_AXES:
         return
     for order in itertools.permutations(range(len(axes))):
@@ -140,7 +141,7 @@ def _orders(
         yield description, full_order
 
 
-def _shifted(values: Float, step: int, axis: int) -> Float:
+def _shift(values: Float, step: int, axis: int) -> Float:
     rolled = np.roll(values, step, axis)
     index: list[int | slice] = [slice(None)] * values.ndim
     index[axis] = 0 if step > 0 else -1
@@ -151,7 +152,7 @@ def _shifted(values: Float, step: int, axis: int) -> Float:
 # Masks and signs.
 
 
-def as_masked(views: Sequence[View]) -> str:
+def hint_on_mask(views: Sequence[View]) -> str:
     """Say that a mask is inverted, missing or too narrow, judging by the zeros."""
     nonzero = [view.is_moving & view.has_gradient for view in views]
     more = sum(int((view.has_gradient & ~view.is_moving).sum()) for view in views)
@@ -178,14 +179,14 @@ def as_masked(views: Sequence[View]) -> str:
     return ""
 
 
-def as_signed(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def hint_on_signs(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say that the sign alone is wrong, in some elements."""
     if output.is_complex or input_info.is_complex:
         return ""
     flipped = [view.is_moving & (view.ratios < 0) for view in views]
     count = sum(int(mask.sum()) for mask in flipped)
-    kept = sum(int((view.is_moving & ~mask).sum()) for view, mask in zip(views, flipped, strict=True))
-    if not count or count + kept < FEW:
+    unflipped = sum(int((view.is_moving & ~mask).sum()) for view, mask in zip(views, flipped, strict=True))
+    if not count or count + unflipped < FEW:
         return ""
     for view in views:
         signs = np.where(view.ratios < 0, -1.0, 1.0)
@@ -193,13 +194,13 @@ def as_signed(views: Sequence[View], output: TensorInfo, input_info: TensorInfo)
             return ""
     if all(not (view.is_moving & (view.analytic < 0)).any() for view in views):
         return "the gradient is the derivative's absolute value: is a sign missing?"
-    return f"the sign is flipped in {count} of {count + kept} elements, and all else is right"
+    return f"the sign is flipped in {count} of {count + unflipped} elements, and all else is right"
 
 
 # A factor for some rows or columns.
 
 
-def as_block(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def hint_on_slices(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say that some slices along an axis are off by a factor."""
     if output.is_complex or input_info.is_complex:
         return ""
@@ -210,7 +211,7 @@ def as_block(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) 
             continue
         groups: dict[float, list[int]] = {}
         for index, factor in factors.items():
-            matching = nearest(factor, [1.0, *groups]) if factor else 0.0
+            matching = find_equal(factor, [1.0, *groups]) if factor else 0.0
             groups.setdefault(factor if matching is None else matching, []).append(index)
         off = {factor: indices for factor, indices in groups.items() if factor != 1.0}
         if len(off) != 1 or 1.0 not in groups:
@@ -219,9 +220,9 @@ def as_block(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) 
         info, own_axis = (output, axis) if axis < rank else (input_info, axis - rank)
         where = _slices(info, own_axis, indices)
         if axis < rank:
-            fault = "is dropped" if factor == 0 else f"counts {named_factor(factor)} times"
+            fault = "is dropped" if factor == 0 else f"counts {name_factor(factor)} times"
             return f"the upstream of {where} {fault}, and all else is right"
-        fault = "zero" if factor == 0 else f"{named_factor(factor)} times the derivative"
+        fault = "zero" if factor == 0 else f"{name_factor(factor)} times the derivative"
         return f"the gradient is {fault} for {where}, and all else is right"
     return ""
 
@@ -232,14 +233,16 @@ def _factors_along(views: Sequence[View], shape: Sequence[int], axis: int) -> di
     if shape[axis] <= 1:  # one slice is all there is
         return None
     for index in range(shape[axis]):
-        parts = [
+        slices = [
             [
                 np.take(array.reshape(shape), index, axis)
                 for array in (view.analytic, view.numeric, view.slack)
             ]
             for view in views
         ]
-        analytic, numeric, slack = (np.concatenate([part[k].ravel() for part in parts]) for k in range(3))
+        analytic, numeric, slack = (
+            np.concatenate([arrays[k].ravel() for arrays in slices]) for k in range(3)
+        )
         size = float(numeric @ numeric)
         moving = int(np.count_nonzero(np.abs(numeric) > slack))
         factor = float(numeric @ analytic) / size if size else 1.0

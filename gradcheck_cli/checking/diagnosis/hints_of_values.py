@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.diagnosis.hint_view import FEW, NICE, SAME, is_explained, named_factor, nearest
+from gradcheck_cli.checking.diagnosis.hint_view import (
+    FEW,
+    NICE,
+    SAME,
+    find_equal,
+    is_explained,
+    name_factor,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,17 +28,17 @@ if TYPE_CHECKING:
 # A factor.
 
 
-def as_factor(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def hint_on_factor(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say that the gradient is a multiple of the derivative, and which size the factor equals."""
     numeric = np.concatenate([view.numeric[view.is_judged] for view in views])
     analytic = np.concatenate([view.analytic[view.is_judged] for view in views])
     size = float(numeric @ numeric)
-    if size == 0 or np.count_nonzero(numeric) <= 1:  # one element is any factor of another
+    if size == 0 or np.count_nonzero(numeric) <= 1:  # any one element is a multiple of any other
         return ""
     factor = float(numeric @ analytic) / size
     sizes = {**_sizes(output), **_sizes(input_info)}
-    exact = nearest(factor, [1 / length for length in sizes])
-    name = named_factor(factor) if exact is None else str(Fraction(1, round(1 / exact)))
+    exact = find_equal(factor, [1 / length for length in sizes])
+    name = name_factor(factor) if exact is None else str(Fraction(1, round(1 / exact)))
     if factor == 0 or not is_explained(views, lambda values: factor * values):
         return ""
     if name == "-1":
@@ -84,7 +91,7 @@ def _known_values(view: View, output: TensorInfo, input_info: TensorInfo) -> dic
     return {**of_input, **candidates}
 
 
-def as_multiplied(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def hint_on_multiplier(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say that the gradient has one value-dependent factor too many or too few."""
     if output.is_complex or input_info.is_complex:
         return ""
@@ -101,16 +108,16 @@ def as_multiplied(views: Sequence[View], output: TensorInfo, input_info: TensorI
                     np.broadcast_to(values[name], view.analytic.shape) ** power
                     for values, view in zip(known_values, views, strict=True)
                 ]
-            factor = _fitted(
+            factor = _fit_factor(
                 views, [view.analytic for view in views], [view.numeric for view in views], spread
             )
             if factor is not None:
-                multiple = "" if factor == 1 else f"{named_factor(factor)} times "
+                multiple = "" if factor == 1 else f"{name_factor(factor)} times "
                 return f"the gradient is {multiple}the derivative {relation.format(name)}"
     return ""
 
 
-def as_added(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def hint_on_term(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say which term is added to the derivative, or what kind of term it is."""
     if output.is_complex or input_info.is_complex:
         return ""
@@ -123,13 +130,13 @@ def as_added(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) 
         for view, mask in zip(views, is_wrong, strict=True)
     )
     if not is_elementwise:
-        return _as_rank_one(views, errors, is_wrong, output, input_info)
+        return _hint_on_rank_one(views, errors, is_wrong, output, input_info)
     for name, arrays in _terms(views, output, input_info):
         ones = [np.ones(array.shape) for array in arrays]
-        factor = _fitted(views, errors, arrays, ones, 1 if name == "1" else 2)
+        factor = _fit_factor(views, errors, arrays, ones, 1 if name == "1" else 2)
         if factor is not None:
             sign = "minus" if factor < 0 else "plus"
-            multiple = "" if abs(factor) == 1 and name != "1" else named_factor(abs(factor))
+            multiple = "" if abs(factor) == 1 and name != "1" else name_factor(abs(factor))
             term = multiple if name == "1" else f"{multiple} {name}".strip()
             return f"the gradient is the derivative {sign} {term}: is a term missing, or its sign flipped?"
     return ""
@@ -170,7 +177,7 @@ def _terms(
     return terms + products
 
 
-def _fitted(
+def _fit_factor(
     views: Sequence[View],
     targets: Sequence[Float],
     base: Sequence[Float],
@@ -189,7 +196,7 @@ def _fitted(
             return None
         products.append(np.where(view.is_judged, product, 0.0))
     size = sum(float(np.vdot(product, product)) for product in products)
-    distinct_count = max(_distinct(products, base), _distinct(products, spread))
+    distinct_count = max(_count_distinct(products, base), _count_distinct(products, spread))
     if (
         size == 0
         or sum(int(np.count_nonzero(product)) for product in products) < FEW
@@ -216,13 +223,13 @@ def _fitted(
     return factor
 
 
-def _distinct(products: Sequence[Float], values: Sequence[Float]) -> int:
+def _count_distinct(products: Sequence[Float], values: Sequence[Float]) -> int:
     """Count the distinct values behind the first non-zero products of each view."""
     samples = [array[product != 0][: FEW**3] for product, array in zip(products, values, strict=True)]
     return len({f"{value:.6e}" for value in np.concatenate(samples)})
 
 
-def _as_rank_one(
+def _hint_on_rank_one(
     views: Sequence[View],
     errors: Sequence[Float],
     is_wrong: Sequence[Mask],

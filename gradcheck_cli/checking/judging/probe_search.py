@@ -237,7 +237,7 @@ class Search:
             self.group.target(piece), evaluations=self.target.evaluations, shared=self.target.shared
         )
         if piece is not self.group.operations.differenced:
-            with self.budget.uncounted():  # else nothing would be known of any input
+            with self.budget.pause():  # else nothing would be known of any input
                 is_smooth = self._hold_inputs_on_kinks(piece, draw_direction(target, self.generator))
             if not is_smooth:
                 return False

@@ -25,9 +25,9 @@ class CachedOperation:
     """An op whose results are cached; otherwise it behaves as the op itself."""
 
     inner: OpenedOperation
-    _kept: dict[Any, list[Any]] = field(default_factory=dict)
+    _results: dict[Any, list[Any]] = field(default_factory=dict)
     _size: int = 0
-    _held: dict[frozenset[str], CachedOperation] = field(default_factory=dict)
+    _holding: dict[frozenset[str], CachedOperation] = field(default_factory=dict)
 
     @property
     def opening(self) -> Opening:
@@ -40,39 +40,39 @@ class CachedOperation:
 
     def evaluate(self, batch: Mapping[int, Array | Moves]) -> list[Array]:
         """Evaluate the forward at several points; see `Operation`."""
-        key = ("forward", *((input_index, _key(batch[input_index])) for input_index in sorted(batch)))
-        return self._once(key, lambda: self.inner.evaluate(batch))
+        key = ("forward", *((input_index, _key_of(batch[input_index])) for input_index in sorted(batch)))
+        return self._look_up(key, lambda: self.inner.evaluate(batch))
 
     def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
         """Pull upstreams of one output back; see `Operation`."""
-        return self._once(("vjp", output, _key(upstream)), lambda: self.inner.vjp(output, upstream))
+        return self._look_up(("vjp", output, _key_of(upstream)), lambda: self.inner.vjp(output, upstream))
 
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all outputs back; see `Operation`."""
-        key = ("joint", *((output, _key(upstreams[output])) for output in sorted(upstreams)))
-        return self._once(key, lambda: self.inner.joint_vjp(upstreams))
+        key = ("joint", *((output, _key_of(upstreams[output])) for output in sorted(upstreams)))
+        return self._look_up(key, lambda: self.inner.joint_vjp(upstreams))
 
     def holding(self, stops: Collection[str]) -> CachedOperation:
         """Return the op with these `stop_gradient`s held; see `Operation`."""
         key = frozenset(stops)
-        if key not in self._held:
-            self._held[key] = CachedOperation(cast("OpenedOperation", self.inner.holding(key)))
-        return self._held[key]
+        if key not in self._holding:
+            self._holding[key] = CachedOperation(cast("OpenedOperation", self.inner.holding(key)))
+        return self._holding[key]
 
-    def _once(self, key: Hashable, ask: Callable[[], list[Any]]) -> list[Any]:
-        if key in self._kept:
-            return list(self._kept[key])
-        answer = ask()
-        self._size += sum(value.nbytes for value in answer if value is not None)
+    def _look_up(self, key: Hashable, compute: Callable[[], list[Any]]) -> list[Any]:
+        if key in self._results:
+            return list(self._results[key])
+        result = compute()
+        self._size += sum(value.nbytes for value in result if value is not None)
         if self._size <= _MOST:
-            self._kept[key] = answer
-        return list(answer)
+            self._results[key] = result
+        return list(result)
 
 
-def _key(stack: Array | Moves) -> tuple[object, ...]:
+def _key_of(stack: Array | Moves) -> tuple[object, ...]:
     if isinstance(stack, Moves):
-        parts = (stack.base, stack.slot, stack.targets, stack.slots, stack.rows)
-        return tuple(_key(part) for part in parts)
+        arrays = (stack.base, stack.slot, stack.targets, stack.slots, stack.rows)
+        return tuple(_key_of(array) for array in arrays)
     value = np.ascontiguousarray(stack)
     return (value.shape, value.dtype.str, value.tobytes())
 
@@ -95,15 +95,15 @@ class CachingOpener:
 
     def open(self, opening: Opening) -> Any:  # noqa: ANN401 (an op, never None)
         """Open a form of the case; see `Opener`."""
-        return self._once(opening, lambda: self.inner.open(opening))
+        return self._look_up(opening, lambda: self.inner.open(opening))
 
     def in_dtype(self, op: CachedOperation, dtype: Dtype) -> Any:  # noqa: ANN401 (an op, or None)
         """Open an opened op in another dtype; see `Opener`."""
-        return self._once(replace(op.opening, dtype=dtype), lambda: self.inner.in_dtype(op.inner, dtype))
+        return self._look_up(replace(op.opening, dtype=dtype), lambda: self.inner.in_dtype(op.inner, dtype))
 
-    def again(self, op: CachedOperation) -> Any:  # noqa: ANN401 (an op)
+    def retrace(self, op: CachedOperation) -> Any:  # noqa: ANN401 (an op)
         """Trace an opened op's gradient once more."""
-        return self.inner.again(op.inner)
+        return self.inner.retrace(op.inner)
 
     def vjp(self, op: CachedOperation) -> CachingOpener:
         """Return the opener of an opened op's vjp."""
@@ -117,8 +117,10 @@ class CachingOpener:
         """Return how often each registered gradient function was called when the op's vjp was built."""
         return self.inner.gradients_seen(op.inner)
 
-    def _once(self, opening: Opening, ask: Callable[[], OpenedOperation | None]) -> CachedOperation | None:
+    def _look_up(
+        self, opening: Opening, compute: Callable[[], OpenedOperation | None]
+    ) -> CachedOperation | None:
         if opening not in self._opened:
-            op = ask()
+            op = compute()
             self._opened[opening] = None if op is None else CachedOperation(op)
         return self._opened[opening]

@@ -44,14 +44,14 @@ class CorruptedOperation:
         inner: the op.
         corruption: one of `words.CORRUPTIONS`.
         input_indices: the inputs whose gradients are corrupted.
-        places: per output and input, the element that `ELEMENT` changes, in C order.
+        elements: per output and input, the element that `ELEMENT` changes, in C order.
         shifts: per output and input, the element of the Jacobian that `SMALL` changes, and by how much.
     """
 
     inner: Operation
     corruption: str
     input_indices: frozenset[int]
-    places: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    elements: Mapping[tuple[int, int], int] = field(default_factory=dict)
     shifts: Mapping[tuple[int, int], Shift] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> object:
@@ -65,7 +65,7 @@ class CorruptedOperation:
         return self.inner.is_connected(output, input_index)
 
     def is_plain_chain(self, output: int, input_index: int) -> bool:  # noqa: ARG002 (as `Operation` has it)
-        """Whether nobody wrote the gradient: it is corrupted."""
+        """Never: whoever wrote the gradient, it is corrupted."""
         return False
 
     def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
@@ -75,13 +75,13 @@ class CorruptedOperation:
         if self.corruption in {ROW, SMALL, BRANCH, MEAN}:
             written = upstream.points() if isinstance(upstream, Moves) else upstream
             flow = np.asarray(written).reshape(len(upstream), *info.shape)
-            return self._by_upstream(gradients, output, flow)
+            return self._corrupt_by_upstream(gradients, output, flow)
         if self.corruption == UPSTREAM:
-            without_upstream = self.inner.vjp(output, np.ones((1, *info.shape), _wide(info)))
-            return self._replaced(
+            without_upstream = self.inner.vjp(output, np.ones((1, *info.shape), _wide_type(info)))
+            return self._replace(
                 gradients, lambda input_index: _repeat(without_upstream[input_index], len(upstream))
             )
-        return self._replaced(gradients, lambda input_index: self._corrupted(gradients, input_index, output))
+        return self._replace(gradients, lambda input_index: self._corrupt(gradients, input_index, output))
 
     def exactly(self) -> CorruptedOperation | None:
         """Return the same corrupted op at the point before rounding."""
@@ -94,22 +94,24 @@ class CorruptedOperation:
         if self.corruption == UPSTREAM:
             infos = {output: self.inner.outputs[output] for output in upstreams}
             ones: dict[int, Array] = {
-                output: np.ones((1, *info.shape), _wide(info)) for output, info in infos.items()
+                output: np.ones((1, *info.shape), _wide_type(info)) for output, info in infos.items()
             }
             without_upstream = self.inner.joint_vjp(ones)
             rows = len(next(iter(upstreams.values())))
-            return self._replaced(gradients, lambda input_index: _repeat(without_upstream[input_index], rows))
-        return self._replaced(gradients, lambda input_index: self._corrupted(gradients, input_index, None))
+            return self._replace(gradients, lambda input_index: _repeat(without_upstream[input_index], rows))
+        return self._replace(gradients, lambda input_index: self._corrupt(gradients, input_index, None))
 
-    def _by_upstream(self, gradients: Sequence[Array | None], output: int, flow: Array) -> list[Array | None]:
+    def _corrupt_by_upstream(
+        self, gradients: Sequence[Array | None], output: int, flow: Array
+    ) -> list[Array | None]:
         """Corrupt gradients in a way that depends on their upstream."""
         if self.corruption == ROW:
             zeroed: Any = np.array(flow)
             zeroed.reshape(len(flow), -1)[:, :1] = 0
             without = self.inner.vjp(output, zeroed)
-            return self._replaced(gradients, lambda input_index: without[input_index])
+            return self._replace(gradients, lambda input_index: without[input_index])
 
-        def wrong(input_index: int) -> Array:
+        def corrupt(input_index: int) -> Array:
             gradient: Any = np.asarray(gradients[input_index])
             shift = self.shifts.get((output, input_index))
             if self.corruption == SMALL and shift is not None:
@@ -125,34 +127,34 @@ class CorruptedOperation:
                 )
             return cast("Array", gradient)
 
-        return self._replaced(gradients, wrong)
+        return self._replace(gradients, corrupt)
 
-    def _replaced(
-        self, gradients: Sequence[Array | None], wrong: Callable[[int], Array | None]
+    def _replace(
+        self, gradients: Sequence[Array | None], corrupt: Callable[[int], Array | None]
     ) -> list[Array | None]:
         return [
-            wrong(input_index) if input_index in self.input_indices and gradient is not None else gradient
+            corrupt(input_index) if input_index in self.input_indices and gradient is not None else gradient
             for input_index, gradient in enumerate(gradients)
         ]
 
-    def _corrupted(
+    def _corrupt(
         self, gradients: Sequence[Array | None], input_index: int, output: int | None
     ) -> Array | None:
         gradient = np.asarray(gradients[input_index])
         if self.corruption == NONE:
             return None
-        if self.corruption in {ROW, SMALL, BRANCH, MEAN}:  # of one output's upstream alone
+        if self.corruption in {ROW, SMALL, BRANCH, MEAN}:  # these depend on one output's upstream
             return gradient
         if self.corruption == ELEMENT:
-            place = self.places.get((output, input_index)) if output is not None else None
-            return gradient if place is None else _with_element(gradient, place)
+            element = self.elements.get((output, input_index)) if output is not None else None
+            return gradient if element is None else _change_element(gradient, element)
         if self.corruption == SWAP:
             swapped = find_partner(self.inner.inputs, input_index)
             return gradient if swapped is None or gradients[swapped] is None else gradients[swapped]
         return np.asarray(_CHANGES[self.corruption](gradient))
 
 
-def _wide(info: TensorInfo) -> type:
+def _wide_type(info: TensorInfo) -> type:
     return complex if info.is_complex else float
 
 
@@ -160,9 +162,9 @@ def _repeat(gradient: Array | None, rows: int) -> Array | None:
     return None if gradient is None else np.repeat(gradient, rows, axis=0)
 
 
-def _with_element(gradient: Array, place: int) -> Array:
+def _change_element(gradient: Array, element: int) -> Array:
     changed: Any = np.array(gradient)
-    changed.reshape(len(gradient), -1)[:, place] *= _FACTOR
+    changed.reshape(len(gradient), -1)[:, element] *= _FACTOR
     return cast("Array", changed)
 
 
@@ -171,7 +173,7 @@ def _count_of_mean(output: TensorInfo, shape: tuple[int, ...]) -> int:
     return next((size for size in (*output.shape, *shape) if size > 1), 1)
 
 
-def _along_another_axis(gradient: Array) -> Array:
+def _swap_other_axes(gradient: Array) -> Array:
     """Swap the first two axes of equal size, except the last two, which `TRANSPOSE` swaps."""
     shape = gradient.shape[1:]
     equal = [
@@ -183,7 +185,7 @@ def _along_another_axis(gradient: Array) -> Array:
     return np.swapaxes(gradient, *equal[0]) if equal else gradient
 
 
-def _transposed(gradient: Array) -> Array:
+def _transpose(gradient: Array) -> Array:
     is_square = gradient.ndim > 2 and gradient.shape[-1] == gradient.shape[-2]  # noqa: PLR2004 (a stack of matrices)
     return np.swapaxes(gradient, -1, -2) if is_square else gradient
 
@@ -191,9 +193,9 @@ def _transposed(gradient: Array) -> Array:
 _CHANGES: dict[str, Callable[[Any], Any]] = {
     FACTOR: lambda gradient: gradient * _FACTOR,
     SIGN: lambda gradient: -gradient,
-    TRANSPOSE: _transposed,
+    TRANSPOSE: _transpose,
     CONJUGATE: np.conj,
-    AXIS: _along_another_axis,
+    AXIS: _swap_other_axes,
     ZERO: np.zeros_like,
 }
 

@@ -49,7 +49,7 @@ _NEEDED = frozenset({"linearity", "zero_upstream"})
 # A corruption that changes a gradient by less than this part of its largest element doesn't count, such as
 # transposing a matrix that is symmetric up to rounding. 1 % of the largest element is 1000 times as much.
 _NO_CHANGE = 1e-5
-_ONLY_HIDDEN = frozenset({ONES, REPEATS, SIZE})  # they corrupt a part of the op, which no vjp shows
+_ONLY_HIDDEN = frozenset({ONES, REPEATS, SIZE})  # mistakes inside the op, which no corrupted vjp imitates
 # The smallest element changes by at least 1 % of itself, and by at least twice its tolerance plus ten times
 # its numeric uncertainty: beyond what `numerics.verdict` leaves undecided.
 _LEAST, _CLAIMED, _UNSURE = 0.01, 2.0, 10.0
@@ -101,17 +101,17 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
 
 
 @dataclass(frozen=True)
-class _Wrong:
-    """One way of being wrong, and where; see `CorruptedOperation`."""
+class _Corruption:
+    """One way of being wrong, and the affected gradients; see `CorruptedOperation`."""
 
     corruption: str
     input_indices: frozenset[int]
-    places: Mapping[PairKey, int]
+    elements: Mapping[PairKey, int]
     shifts: Mapping[PairKey, Shift]
 
-    def of(self, op: Operation) -> CorruptedOperation:
-        """Return an op that is wrong in this way."""
-        return CorruptedOperation(op, self.corruption, self.input_indices, self.places, self.shifts)
+    def corrupt(self, op: Operation) -> CorruptedOperation:
+        """Return an op whose gradient is wrong in this way."""
+        return CorruptedOperation(op, self.corruption, self.input_indices, self.elements, self.shifts)
 
 
 @dataclass
@@ -144,23 +144,23 @@ class _Subject:
             if op.outputs[pair[0]].size and (label := label_of(op, pair)) in right
         }
         formula = self.opener.in_dtype(op, "float64") or op
-        flows = {output: _upstreams(formula, output) for output, _ in pairs.values()}
+        flows = {output: _draw_upstreams(formula, output) for output, _ in pairs.values()}
         for corruption in corruptions:
             if corruption in _ONLY_HIDDEN:
                 continue
-            places = _places(formula, pairs.values(), flows) if corruption == ELEMENT else {}
+            elements = _largest_elements(formula, pairs.values(), flows) if corruption == ELEMENT else {}
             shifts = self._shifts(pairs) if corruption == SMALL else {}
             input_indices = frozenset(input_index for _, input_index in pairs.values())
-            wrong = _Wrong(corruption, input_indices, places, shifts)
+            wrong = _Corruption(corruption, input_indices, elements, shifts)
             changed = {
                 label: pair
                 for label, pair in pairs.items()
-                if pair in shifts or _changes(formula, wrong.of(formula), pair, flows[pair[0]])
+                if pair in shifts or _has_effect(formula, wrong.corrupt(formula), pair, flows[pair[0]])
             }
             if changed:
-                yield from self._tried(wrong, changed)
+                yield from self._try(wrong, changed)
         if self.order == 1:
-            yield from self._hidden(pairs, corruptions)
+            yield from self._find_hidden(pairs, corruptions)
 
     def _shifts(self, pairs: Mapping[str, PairKey]) -> dict[PairKey, Shift]:
         """Return, for each pair's smallest element, the least change that its tolerance claims to detect."""
@@ -178,7 +178,7 @@ class _Subject:
             shifts[pair] = Shift(*sample.place(int(at[0]), int(at[1])), amount)
         return shifts
 
-    def _hidden(self, pairs: Mapping[str, PairKey], corruptions: Sequence[str]) -> Iterable[Mutant]:
+    def _find_hidden(self, pairs: Mapping[str, PairKey], corruptions: Sequence[str]) -> Iterable[Mutant]:
         """Yield the corruptions that no point could show."""
         if not HIDDEN & set(corruptions):
             return
@@ -194,10 +194,10 @@ class _Subject:
             if site.corruption in corruptions:
                 for pair in sorted(site.pairs):
                     if site.corruption == TRANSPOSE and labels[pair].endswith(tuple(stay_symmetric)):
-                        continue  # of such a matrix, no transpose is an error
+                        continue  # for a matrix that stays symmetric, a transposed gradient is right
                     yield Mutant(labels[pair], site.corruption, HIDES, self.order, message=site.message)
 
-    def _tried(self, wrong: _Wrong, pairs: Mapping[str, PairKey]) -> Iterable[Mutant]:
+    def _try(self, wrong: _Corruption, pairs: Mapping[str, PairKey]) -> Iterable[Mutant]:
         remaining = dict(pairs)
         results: dict[str, Mutant] = {}
         # One point is enough for most corruptions; the rest get all points.
@@ -213,7 +213,7 @@ class _Subject:
         return [results[label] for label in pairs]
 
     def _outcomes(
-        self, wrong: _Wrong, pairs: Mapping[str, PairKey], samples: Sequence[int], *, by_check: bool
+        self, wrong: _Corruption, pairs: Mapping[str, PairKey], samples: Sequence[int], *, by_check: bool
     ) -> dict[str, Mutant]:
         input_indices = frozenset(input_index for _, input_index in pairs.values())
         opener = _CorruptingOpener(self.opener, replace(wrong, input_indices=input_indices))
@@ -227,10 +227,12 @@ class _Subject:
             }
         is_found = by_check and any(check.status is Status.MISMATCHED for check in corrupted_findings.checks)
         results = {pair.label: pair for pair in corrupted_findings.pairs}
-        return {label: _mutant(corruption, results[label], self.order, is_found=is_found) for label in pairs}
+        return {
+            label: _make_mutant(corruption, results[label], self.order, is_found=is_found) for label in pairs
+        }
 
 
-def _mutant(corruption: str, result: PairResult, order: int, *, is_found: bool) -> Mutant:
+def _make_mutant(corruption: str, result: PairResult, order: int, *, is_found: bool) -> Mutant:
     outcome = MISSED
     if result.status is Status.MISMATCHED or is_found:
         outcome = CAUGHT
@@ -240,7 +242,7 @@ def _mutant(corruption: str, result: PairResult, order: int, *, is_found: bool) 
     return Mutant(result.label, corruption, outcome, order, result.error, result.bound, result.kinks, message)
 
 
-def _upstreams(op: Operation, output: int) -> Array:
+def _draw_upstreams(op: Operation, output: int) -> Array:
     """Draw dense upstreams, by which a gradient and a corrupted one are compared."""
     info = op.outputs[output]
     generator = np.random.default_rng(output)
@@ -251,18 +253,20 @@ def _upstreams(op: Operation, output: int) -> Array:
     return cast("Array", drawn.reshape(_ROWS, *info.shape))
 
 
-def _places(op: Operation, pairs: Iterable[PairKey], flows: Mapping[int, Array]) -> dict[PairKey, int]:
+def _largest_elements(
+    op: Operation, pairs: Iterable[PairKey], flows: Mapping[int, Array]
+) -> dict[PairKey, int]:
     """Return the largest element of each pair's gradient, for an upstream."""
-    places = {}
+    elements = {}
     for output, input_index in pairs:
         gradient = op.vjp(output, flows[output])[input_index]
         if gradient is not None and gradient.size:
             sizes = np.nan_to_num(np.abs(gradient.reshape(_ROWS, -1))).max(axis=0)
-            places[output, input_index] = int(np.argmax(sizes))
-    return places
+            elements[output, input_index] = int(np.argmax(sizes))
+    return elements
 
 
-def _changes(op: Operation, wrong: CorruptedOperation, pair: PairKey, flow: Array) -> bool:
+def _has_effect(op: Operation, wrong: CorruptedOperation, pair: PairKey, flow: Array) -> bool:
     """Whether a corruption changes a gradient at all; replacing a non-zero gradient by `None` does."""
     output, input_index = pair
     before: Any = op.vjp(output, flow)[input_index]
@@ -279,27 +283,27 @@ class _CorruptingOpener:
     """Opens a case's ops with gradients that are wrong in one way."""
 
     inner: CachingOpener
-    wrong: _Wrong
+    corruption: _Corruption
 
     @property
     def case(self) -> Case:
         return self.inner.case
 
     def open(self, opening: Opening) -> Any:  # noqa: ANN401 (an op, never None)
-        return self._corrupted(self.inner.open(opening))
+        return self._corrupt(self.inner.open(opening))
 
     def in_dtype(self, op: Any, dtype: Dtype) -> Any:  # noqa: ANN401 (an op, corrupted or not)
         plain_op: Any = op.inner if isinstance(op, CorruptedOperation) else op
-        return self._corrupted(self.inner.in_dtype(plain_op, dtype))
+        return self._corrupt(self.inner.in_dtype(plain_op, dtype))
 
     def written_ops(self, *_: object) -> None:
-        """Return nothing: the gradient is wrong, whoever wrote its parts."""
+        """Return nothing: the gradient is wrong, whoever wrote it."""
 
     def gradients_seen(self, op: Operation) -> Mapping[str, int]:
-        del op  # seen when the gradient was taken for right
+        del op  # they were seen before the gradient was corrupted
         return {}
 
-    def _corrupted(self, op: Any) -> Any:  # noqa: ANN401 (an op, corrupted or not)
+    def _corrupt(self, op: Any) -> Any:  # noqa: ANN401 (an op, corrupted or not)
         # Nothing looks at the gradient of a reference, or at the one in complex128.
         is_plain = op is None or op.opening.is_reference or op.opening.dtype == "complex128"
-        return op if is_plain else self.wrong.of(op)
+        return op if is_plain else self.corruption.corrupt(op)

@@ -1,24 +1,54 @@
-"""Take the analytic Jacobians of pairs, whole or without structural zeros, unless they are too large."""
+"""Take the analytic Jacobians of pairs, whole or without structural zeros, unless they are too large.
+
+In an elementwise op, a softmax or a matmul, an axis of the output belongs to an axis of the input: element
+(i, ...) of the output depends only on elements (i, ...) of the input. The Jacobian's rows and columns then
+fall into independent classes, which are guessed from a few rows. Random upstreams confirm the guess for the
+gradient, up to rounding, since their gradients are sums over whole rows. Moving all inputs at once, or class
+by class, confirms it for the differences.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.checking.ops.jacobian import Jacobian, analytic_rows
+import numpy as np
+
+from gradcheck_cli.checking.ops.jacobian import (
+    Jacobian,
+    analytic_rows,
+    one_upstreams,
+    pull_back,
+    rounding_slack,
+)
 from gradcheck_cli.checking.ops.method_choice import MOST_ELEMENTS, is_probed
 from gradcheck_cli.checking.ops.packing import packed_size
-from gradcheck_cli.checking.ops.structural_zeros import compressed_jacobian, find_sparsity
+from gradcheck_cli.numerics.random_vectors import draw_eight_bits
+from gradcheck_cli.numerics.sparsity import Index, Sparsity, rank_in_class
 from gradcheck_cli.spec.words import METHODS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.checking.pairs.pair import PairKey
-    from gradcheck_cli.numerics.sparsity import Sparsity
     from gradcheck_cli.spec.case import Case
+
+# Below this many elements a whole Jacobian costs less than the search.
+WORTH = 2**14
+# How many rows are examined. Half of a relu's rows are zero: at every thirtieth point, all but two of eight
+# are.
+_ROWS = 8
+# This many rows with non-zero elements are enough to find the ties.
+_ENOUGH = 3
+# Fewer classes than this save little.
+_FEWEST_CLASSES = 2
+# Random upstreams that must give what the compressed Jacobian gives.
+_CONFIRMATIONS = 2
+# Elements of gradients held at once.
+_BLOCK = 2**23
 
 
 def guess_sparsities(case: Case, op: Operation, pairs: list[PairKey]) -> dict[PairKey, Sparsity]:
@@ -54,12 +84,12 @@ def take_jacobians(
     declared = analytic_jacobians(case, operations.declared, small, sparsities)
     if not operations.has_reference_precision:
         return declared, declared
-    kept = {
+    confirmed = {
         pair: sparsity
         for pair, sparsity in sparsities.items()
         if (matrix := declared.get(pair)) is not None and matrix.sparsity is not None
     }
-    of_formula = analytic_jacobians(case, formula, declared, kept)
+    of_formula = analytic_jacobians(case, formula, declared, confirmed)
     for pair, matrix in of_formula.items():
         of_declared = declared[pair]
         if matrix is not None and of_declared is not None and matrix.sparsity is None:
@@ -94,3 +124,132 @@ def analytic_jacobians(
         for input_index, matrix in analytic_rows(op, output, input_indices).items():
             jacobians[output, input_index] = None if matrix is None else Jacobian(matrix, matrix.shape[1])
     return jacobians
+
+
+def find_sparsity(op: Operation, output: int, input_indices: Sequence[int], seed: int) -> dict[int, Sparsity]:
+    """Guess, from a few rows, which inputs' Jacobians have independent classes.
+
+    Args:
+        op: the op at its base point.
+        output: the output's index.
+        input_indices: indices of the inputs to examine.
+        seed: chooses the rows.
+
+    Returns:
+        Input index -> sparsity, for inputs with one that saves enough work.
+    """
+    info = op.outputs[output]
+    candidates = [
+        input_index
+        for input_index in input_indices
+        if op.is_connected(output, input_index)
+        and not op.inputs[input_index].is_complex
+        and op.inputs[input_index].size * info.size >= WORTH
+    ]
+    if not candidates or info.is_complex or not info.shape:  # a scalar's Jacobian is one row
+        return {}
+    indices = _spread_indices(info.shape, np.random.default_rng([seed, output]))
+    rows_of: dict[int, list[tuple[Index, tuple[Index, ...]]]] = {
+        input_index: [] for input_index in candidates
+    }
+    for index in indices:  # one at a time: rows may be as large as memory allows
+        if min(len(rows) for rows in rows_of.values()) >= _ENOUGH:
+            break
+        upstream = np.zeros((1, info.size))
+        upstream[0, np.ravel_multi_index(tuple(index), info.shape)] = 1.0
+        gradients = pull_back(op, output, upstream)
+        for input_index in candidates:
+            gradient = gradients[input_index]
+            if gradient is not None and gradient.any():
+                touched = np.flatnonzero(gradient[0])
+                rows_of[input_index].append((index, np.unravel_index(touched, op.inputs[input_index].shape)))
+    sparsities = {}
+    for input_index in candidates:
+        ties = _ties(rows_of[input_index], op.inputs[input_index].shape, info.shape)
+        classes = math.prod(info.shape[axis] for axis in ties.values())
+        if classes >= _FEWEST_CLASSES:
+            sparsities[input_index] = _sparsity(ties, op.inputs[input_index].shape, info.shape)
+    return sparsities
+
+
+def _spread_indices(shape: tuple[int, ...], generator: np.random.Generator) -> Index:
+    """Choose outputs whose coordinates differ along every axis, and between axes, as far as they can."""
+    return np.stack([generator.permutation(max(size, _ROWS))[:_ROWS] % size for size in shape], axis=1)
+
+
+def _ties(
+    rows: list[tuple[Index, tuple[Index, ...]]], input_shape: tuple[int, ...], output_shape: tuple[int, ...]
+) -> dict[int, int]:
+    """Return input axis -> output axis, where every row touches only the output's own coordinate."""
+    if len(rows) <= 1:  # one row shows a coordinate, but not that the other tensor's coordinate follows it
+        return {}
+    ties: dict[int, int] = {}
+    for input_axis, size in enumerate(input_shape):
+        for output_axis, length in enumerate(output_shape):
+            if output_axis in ties.values() or length != size:
+                continue
+            if all((touched[input_axis] == index[output_axis]).all() for index, touched in rows):
+                ties[input_axis] = output_axis
+                break
+    return ties
+
+
+def _sparsity(ties: dict[int, int], input_shape: tuple[int, ...], output_shape: tuple[int, ...]) -> Sparsity:
+    row_class = _classes(list(ties.values()), output_shape)
+    column_class = _classes(list(ties), input_shape)
+    classes = math.prod(input_shape[axis] for axis in ties)
+    table = np.empty((classes, column_class.size // classes), dtype=np.int64)
+    table[column_class, rank_in_class(column_class)] = np.arange(column_class.size)
+    return Sparsity(row_class, column_class, table)
+
+
+def _classes(axes: list[int], shape: tuple[int, ...]) -> Index:
+    """Number a tensor's elements by their coordinates along some axes."""
+    along = np.zeros(shape, dtype=np.int64)
+    for axis in axes:
+        coordinate = np.arange(shape[axis]).reshape(
+            [-1 if index == axis else 1 for index in range(len(shape))]
+        )
+        along = along * shape[axis] + coordinate
+    return along.ravel()
+
+
+def compressed_jacobian(
+    op: Operation, output: int, input_index: int, sparsity: Sparsity, seed: int
+) -> Jacobian | None:
+    """Take the analytic Jacobian with one upstream for the rows of all classes at once.
+
+    Returns:
+        The Jacobian, or `None` where random upstreams show that it has another sparsity.
+    """
+    width = packed_size(op.inputs[input_index])
+    rank = rank_in_class(sparsity.row_class).astype(np.int32)
+    groups = int(rank.max()) + 1
+    values = np.empty((rank.size, sparsity.slots))
+    columns = sparsity.columns
+    block = max(1, _BLOCK // max(width, rank.size))
+    for start in range(0, groups, block):
+        stop = min(start + block, groups)
+        gradient = pull_back(op, output, one_upstreams(rank, np.arange(start, stop, dtype=np.int32)))[
+            input_index
+        ]
+        if gradient is None:
+            return None
+        here = np.flatnonzero((rank >= start) & (rank < stop))
+        values[here] = gradient[(rank[here] - start)[:, None], columns[here]]
+    jacobian = Jacobian(values, width, sparsity)
+    return jacobian if _is_confirmed(op, output, input_index, jacobian, seed) else None
+
+
+def _is_confirmed(op: Operation, output: int, input_index: int, jacobian: Jacobian, seed: int) -> bool:
+    """Whether random upstreams give what the Jacobian says: an element that it lacks would show."""
+    generator = np.random.default_rng([seed, output, input_index])
+    upstream = draw_eight_bits(generator, (_CONFIRMATIONS, jacobian.values.shape[0]))
+    gradient = pull_back(op, output, upstream)[input_index]
+    if gradient is None:
+        return False
+    with np.errstate(invalid="ignore", over="ignore"):
+        slack = rounding_slack(op, (output, input_index), upstream, jacobian)
+        return bool(
+            np.all((np.abs(gradient - jacobian.pull(upstream)) <= slack) | ~jacobian.finite_columns())
+        )

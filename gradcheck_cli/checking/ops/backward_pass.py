@@ -22,8 +22,8 @@ class OpPass:
 
     Attributes:
         place: the op.
-        upstreams: (output number, what flowed in) of each output that the pass came through.
-        gradients: (input number, what came out) of each input that leads to an input of the case.
+        upstreams: (output index, what flowed in) of each output that the pass came through.
+        gradients: (input index, what came out) of each input that leads to an input of the case.
     """
 
     place: OpPlace
@@ -60,8 +60,8 @@ class TracedOp:
 
     Attributes:
         place: the op.
-        upstreams: (output number, what flowed in); `None` where there is no gradient.
-        gradients: (input number, what came out).
+        upstreams: (output index, what flowed in); `None` where there is no gradient.
+        gradients: (input index, what came out).
         local: per entry of `gradients`, gradient out over upstream in, where the op has one upstream of one
             element: its own derivative. `None` elsewhere.
         marks: "NaN", "infinity", "None": what appears in this op's gradient, and in none that led here.
@@ -144,15 +144,17 @@ def summarise_pass(passes: Sequence[OpPass]) -> tuple[TracedOp, ...]:
         incoming = {mark for _, value in op_pass.upstreams for mark in _marks(value)}
         outgoing = [mark for _, value in op_pass.gradients for mark in _marks(value)]
         # A NaN that flows in and wasn't seen before comes from a sum of gradients, which no op shows.
-        new = tuple(mark for mark in dict.fromkeys([*sorted(incoming), *outgoing]) if mark not in earlier)
+        new_marks = tuple(
+            mark for mark in dict.fromkeys([*sorted(incoming), *outgoing]) if mark not in earlier
+        )
         earlier |= {*incoming, *outgoing}
         ops.append(
             TracedOp(
                 op_pass.place,
                 tuple((index, summarise_tensor(value)) for index, value in op_pass.upstreams),
                 tuple((index, summarise_tensor(value)) for index, value in op_pass.gradients),
-                tuple(_local(op_pass, value) for _, value in op_pass.gradients),
-                new,
+                tuple(_local_derivative(op_pass, value) for _, value in op_pass.gradients),
+                new_marks,
             )
         )
     return tuple(ops)
@@ -165,7 +167,7 @@ def _marks(value: Array | None) -> list[str]:
     return [*marks, "infinity"] if np.isinf(value).any() else marks
 
 
-def _local(op_pass: OpPass, gradient: Array | None) -> object:
+def _local_derivative(op_pass: OpPass, gradient: Array | None) -> object:
     if gradient is None or len(op_pass.upstreams) != 1 or gradient.size > SMALL:
         return None
     upstream = op_pass.upstreams[0][1]

@@ -20,25 +20,23 @@ if TYPE_CHECKING:
 Points = TypeVar("Points", "np.ndarray[Any, Any]", Moves)
 
 
-def _part_of(points: Points, part: slice) -> Points:
-    return points.take(part) if isinstance(points, Moves) else points[part]
-
-
-def _now() -> tuple[float, float]:
-    return time.perf_counter(), time.process_time()
-
-
 # How many times as long an action may take on a busy machine as on an idle one.
 _BUSIEST = 4.0
-
-
-# If a point takes longer than this many seconds, points are evaluated one call at a time instead of in a
-# batch. It is also the time between two checks of the clock.
+# Seconds. If a point takes longer than the first, points are evaluated in parts of about the second, and the
+# clock is read between them.
 _SLOW, _GLANCE = 1e-3, 0.25
 
 
 class OverBudgetError(Exception):
     """An action takes longer than it may."""
+
+
+def _select(points: Points, rows: slice) -> Points:
+    return points.take(rows) if isinstance(points, Moves) else points[rows]
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
 
 
 class _Stopwatch:
@@ -62,7 +60,7 @@ class _Stopwatch:
         """Stop counting."""
         self._stopped = _now()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Continue counting."""
         clock, processors = self.read()
         now, self._stopped = _now(), None
@@ -101,7 +99,7 @@ class Budget:
         if self.is_spent:
             raise OverBudgetError
 
-    def limit(self, evaluate: Callable[[Points], Float] | None) -> Any:  # noqa: ANN401 (as it came, or timed)
+    def limit(self, evaluate: Callable[[Points], Float] | None) -> Any:  # noqa: ANN401 (a function, or None)
         """Return a function that raises `OverBudgetError` instead of evaluating once the time is up.
 
         Where a point takes long, as in a model whose weights must be written for each point, the time is
@@ -110,32 +108,32 @@ class Budget:
         if evaluate is None or self.seconds == math.inf:
             return evaluate
 
-        def part(points: Points) -> Float:
+        def evaluate_in_time(points: Points) -> Float:
             self.require()
             began = self.spent
             values = evaluate(points)
             self._watch.cost = (self.spent - began) / max(len(points), 1)
             return values
 
-        def timed(points: Points) -> Float:
+        def evaluate_in_parts(points: Points) -> Float:
             cost = self._watch.cost
             most = len(points) if cost < _SLOW else max(1, int(_GLANCE / cost))
             if len(points) <= most:
-                return part(points)
+                return evaluate_in_time(points)
             slices = [slice(start, start + most) for start in range(0, len(points), most)]
-            return np.concatenate([part(_part_of(points, one)) for one in slices])
+            return np.concatenate([evaluate_in_time(_select(points, rows)) for rows in slices])
 
-        return timed
+        return evaluate_in_parts
 
-    def share(self, part: float) -> Budget:
-        """Return a budget that began when this one did, and ends when a part of this one is spent."""
-        return Budget(self.seconds * part, self._watch)
+    def share(self, fraction: float) -> Budget:
+        """Return a budget that began when this one did, and ends when a fraction of this one is spent."""
+        return Budget(self.seconds * fraction, self._watch)
 
     @contextmanager
-    def uncounted(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """Don't count the time of the block, here and in every share: it is needed in any case."""
         self._watch.stop()
         try:
             yield
         finally:
-            self._watch.go_on()
+            self._watch.resume()

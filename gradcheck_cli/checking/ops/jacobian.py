@@ -53,14 +53,14 @@ class Jacobian:
         return replace(self, values=np.abs(self.values))
 
     def whole(self) -> Jacobian:
-        """The same with its zeros written out."""
+        """Return the same with its zeros written out."""
         if self.sparsity is None:
             return self
         values = np.zeros((self.values.shape[0], self.width))
         np.put_along_axis(values, self.columns, self.values, axis=1)
         return Jacobian(values, self.width)
 
-    def pulled(self, upstream: Float) -> Float:
+    def pull(self, upstream: Float) -> Float:
         """Return upstreams (B, m) times the Jacobian, (B, n)."""
         if self.sparsity is None:
             return np.asarray(upstream @ self.values)
@@ -69,7 +69,7 @@ class Jacobian:
             [np.bincount(where, (row[:, None] * self.values).ravel(), self.width) for row in upstream]
         )
 
-    def is_finite(self) -> npt.NDArray[np.bool_]:
+    def finite_columns(self) -> npt.NDArray[np.bool_]:
         """Say which columns are finite throughout, (n,)."""
         if self.sparsity is None:
             return np.asarray(np.isfinite(self.values).all(axis=0))
@@ -217,10 +217,10 @@ def rounding_slack(op: Operation, pair: tuple[int, int], upstream: Float, matrix
     value = np.where(np.isfinite(value), value, 0.0)
     size, step = np.abs(upstream), scales(point).step
     if matrix.sparsity is None:
-        magnitudes = matrix.magnitudes.pulled(size) + (size @ value)[:, np.newaxis] / step[np.newaxis, :]
+        magnitudes = matrix.magnitudes.pull(size) + (size @ value)[:, np.newaxis] / step[np.newaxis, :]
     else:  # other classes' outputs don't matter
         terms = matrix.magnitudes.values + value[:, np.newaxis] / step[matrix.columns]
-        magnitudes = replace(matrix, values=terms).pulled(size)
+        magnitudes = replace(matrix, values=terms).pull(size)
     roundings = min(VJP_ROUNDINGS * precision.unit_roundoff, 0.25)
     return np.asarray(roundings * magnitudes + VJP_ROUNDINGS * precision.smallest_kept)
 

@@ -26,9 +26,15 @@ if TYPE_CHECKING:
 # Up to this many elements of a Jacobian, structural zeros aside, are judged one by one: about a second's
 # work.
 MOST_ELEMENTS = 2**19
-
 # Up to this size `method: probe` is rejected: the whole Jacobian costs less.
 FEWEST_ELEMENTS = 2**12
+# Evaluations that a column takes, including those of undecided columns.
+_PER_COLUMN = 3
+# The cost of up to this many points and rows isn't measured: it is a second if each takes 4 ms.
+_FEW = 2**8
+_TRIES = 3
+# Points with which a batch is timed: more than are called one by one (tensorflow_backend/graph/batching.py).
+_BATCH = 300
 
 
 def is_probed(case: Case, op: Operation, pair: tuple[int, int], sparsity: Sparsity | None) -> bool:
@@ -47,16 +53,7 @@ def is_probed(case: Case, op: Operation, pair: tuple[int, int], sparsity: Sparsi
     return case.method == "auto" and judged > MOST_ELEMENTS
 
 
-# Evaluations that a column takes, including those of undecided columns.
-_PER_COLUMN = 3
-# The cost of up to this many points and rows isn't measured: it is a second if each takes 4 ms.
-_FEW = 2**8
-_TRIES = 3
-# Points with which a batch is timed: more than are called one by one (tensorflow_backend/graph/batching.py).
-_BATCH = 300
-
-
-def costly_pairs(
+def find_costly_pairs(
     operations: Operations,
     pairs: Sequence[PairKey],
     sparsities: Mapping[PairKey, Sparsity],
@@ -81,51 +78,53 @@ def costly_pairs(
         output, input_index = pair
         sparsity = sparsities.get(pair)
         width = packed_size(op.inputs[input_index]) if sparsity is None else sparsity.slots
-        height = packed_size(op.outputs[output]) if sparsity is None else _groups(sparsity)
+        height = packed_size(op.outputs[output]) if sparsity is None else _count_groups(sparsity)
         columns[input_index], rows[output] = max(columns[input_index], width), max(rows[output], height)
     if seconds == math.inf or _PER_COLUMN * sum(columns.values()) + sum(rows.values()) <= _FEW:
         return set()
     wide = max(columns, key=lambda input_index: columns[input_index])
     high = max(rows, key=lambda output: rows[output])
-    point = _cost(lambda count: _evaluate(op, wide, count), _PER_COLUMN * sum(columns.values()), seconds)
-    row = _cost(lambda count: _pull(operations.formula, high, count), 2 * sum(rows.values()), seconds)
-    late = _beyond(columns, _PER_COLUMN * point, seconds)
-    tall = _beyond(rows, 2 * row, seconds)  # of the declared op and of its formula
+    point = _measure_cost(
+        lambda count: _evaluate(op, wide, count), _PER_COLUMN * sum(columns.values()), seconds
+    )
+    row = _measure_cost(lambda count: _pull(operations.formula, high, count), 2 * sum(rows.values()), seconds)
+    late = _find_late(columns, _PER_COLUMN * point, seconds)
+    tall = _find_late(rows, 2 * row, seconds)  # of the declared op and of its formula
     return {(output, input_index) for output, input_index in pairs if input_index in late or output in tall}
 
 
-def _beyond(sizes: Mapping[int, int], cost: float, seconds: float) -> set[int]:
+def _find_late(sizes: Mapping[int, int], cost: float, seconds: float) -> set[int]:
     """Return the items for which there is no time, if the smallest are taken first."""
-    total, found = 0.0, set()
+    total, late = 0.0, set()
     for item in sorted(sizes, key=lambda item: sizes[item]):
         total += cost * sizes[item]
         if total > seconds:
-            found.add(item)
-    return found
+            late.add(item)
+    return late
 
 
-def _cost(run: Callable[[int], None], count: int, seconds: float) -> float:
-    """Return the seconds that each of this many takes; time a batch only where it might matter."""
+def _measure_cost(run: Callable[[int], None], count: int, seconds: float) -> float:
+    """Return the seconds that each of so many items takes; time a batch only where it might matter."""
     enough = seconds / count
     run(1)  # traces and allocates
-    alone = _fastest(run, 1, enough)
+    alone = _time_fastest(run, 1, enough)
     if alone <= enough or count <= _BATCH or alone * _BATCH > seconds:
         return alone
     run(_BATCH)
-    return min(alone, _fastest(run, _BATCH, enough))
+    return min(alone, _time_fastest(run, _BATCH, enough))
 
 
-def _fastest(run: Callable[[int], None], count: int, enough: float) -> float:
+def _time_fastest(run: Callable[[int], None], count: int, enough: float) -> float:
     """Return the seconds for each item of a batch; measure again if slow: the machine may be busy."""
     least = math.inf
     for _ in range(_TRIES):
-        least = min(least, _timed(run, count) / count)
+        least = min(least, _time_run(run, count) / count)
         if least <= enough:
             break
     return least
 
 
-def _timed(run: Callable[[int], None], count: int) -> float:
+def _time_run(run: Callable[[int], None], count: int) -> float:
     timer = Budget()
     run(count)
     return timer.spent
@@ -151,6 +150,6 @@ def _pull(op: Operation, output: int, count: int) -> None:
         pull_back(op, output, one_upstreams(np.arange(info.size, dtype=np.int32), np.zeros(count, np.int32)))
 
 
-def _groups(sparsity: Sparsity) -> int:
+def _count_groups(sparsity: Sparsity) -> int:
     """Return how many upstreams a compressed Jacobian takes."""
     return int(rank_in_class(sparsity.row_class).max()) + 1

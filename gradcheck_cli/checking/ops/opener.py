@@ -48,7 +48,7 @@ class Opener(Protocol[Op]):
             CaseFailedError: the op can't be opened in complex128.
         """
 
-    def again(self, op: Op) -> Op:
+    def retrace(self, op: Op) -> Op:
         """Trace an opened op's gradient again, for the same point."""
 
     def vjp(self, op: Op) -> Opener[Op]:

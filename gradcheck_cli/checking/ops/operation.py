@@ -83,7 +83,7 @@ class Site:
 
     @property
     def message(self) -> str:
-        """Say why a passing pair tested nothing, in a sentence and in a word; both are empty otherwise."""
+        """The place, and what the points lack there, in words."""
         return f"{self.place}: {'; '.join(self.unseen)}"
 
 
@@ -102,7 +102,7 @@ def unseen_sites(points: Iterable[Sequence[Site]]) -> list[Site]:
             merged += sites
             continue
         merged = [
-            replace(site, unseen=tuple(fault for fault in site.unseen if fault in other_site.unseen))
+            replace(site, unseen=tuple(lack for lack in site.unseen if lack in other_site.unseen))
             for site, other_site in zip(merged, sites, strict=True)
         ]
     return [site for site in dict.fromkeys(merged) if site.unseen and site.pairs]

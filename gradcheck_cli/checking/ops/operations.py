@@ -66,7 +66,7 @@ def open_operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Oper
     """
     formula = opener.in_dtype(op, "float64") or op
     if case.reference is None:
-        return Operations(op, formula, formula, _in_complex(case, opener, formula))
+        return Operations(op, formula, formula, _open_in_complex(case, opener, formula))
     try:
         surrogate = opener.open(Opening(sample, of="reference"))
         surrogate = opener.in_dtype(surrogate, "float64") or surrogate
@@ -88,10 +88,10 @@ def open_operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Oper
             f"the reference must return what the forward does, {', '.join(_names(op))}, but returns "
             f"{', '.join(_names(surrogate))}: return the same structure, or name the outputs in the spec.",
         )
-    return Operations(op, formula, surrogate, _in_complex(case, opener, surrogate))
+    return Operations(op, formula, surrogate, _open_in_complex(case, opener, surrogate))
 
 
-def _in_complex(case: Case, opener: Opener[Op], differenced: Op) -> Op | None:
+def _open_in_complex(case: Case, opener: Opener[Op], differenced: Op) -> Op | None:
     return opener.in_dtype(differenced, "complex128") if case.method == "complex_step" else None
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.spec.case import Case
 
+_NUMPY = "every path goes through a NumPy function, which TensorFlow can't differentiate"
+
 
 def apply_expectation(
     result: PairResult,
@@ -137,9 +139,6 @@ def _expect_zero(
     if result.status is Status.INCONCLUSIVE and not undecided:
         return replace(result, status=Status.PASSED, message="", note="zero, as expected")
     return result
-
-
-_NUMPY = "every path goes through a NumPy function, which TensorFlow can't differentiate"
 
 
 def rules_of(case: Case, op: Operation, known_labels: Sequence[str]) -> dict[PairKey, PairRule | None]:

@@ -49,14 +49,13 @@ def figure_of(judged: Judged) -> Figure | None:
     ]
     if not candidates:
         return None
-    point = max(candidates, key=lambda candidate: (candidate[0], -candidate[1]))[
-        1
-    ]  # the place of the worst element, which the table shows
+    # The sample point of the worst element, which the table shows; the first of equal ones.
+    _, point = max(candidates, key=lambda candidate: (candidate[0], -candidate[1]))
     sample = judged.samples[point]
     is_large = sample.elements > _MOST_ELEMENTS
     whole = sample if is_large else sample.whole()
-    drawn = _heat_map(whole, judged) if whole.is_whole else None
-    return Figure(point, sample.size, drawn)
+    heat_map = _heat_map(whole, judged) if whole.is_whole else None
+    return Figure(point, sample.size, heat_map)
 
 
 def _gravity(sample: PairSample) -> tuple[int, float]:
@@ -110,8 +109,8 @@ def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSamp
         central = (rise + fall) / np.where((up > 0) & (down > 0), up + down, np.nan)
     output_info, input_info = op.outputs[output], op.inputs[input_index]
     return Ladder(
-        f"{_name(row, output_info)} / {_name(column, input_info)}",
-        _plain(steps[0]),
+        f"{_name_element(row, output_info)} / {_name_element(column, input_info)}",
+        _shorten(steps[0]),
         tuple(central.tolist()),  # in full: the picture shows how far they are off
         tuple(above.tolist()),
         tuple(below.tolist()),
@@ -137,25 +136,30 @@ def _heat_map(sample: PairSample, judged: Judged) -> HeatMap:
     share = _share(sample)
     tops, lefts = range(0, rows, row_step), range(0, columns, column_step)
     elements = [
-        [_shown(share, sample.verdict, top, left, (row_step, column_step)) for left in lefts] for top in tops
+        [_choose_element(share, sample.verdict, top, left, (row_step, column_step)) for left in lefts]
+        for top in tops
     ]
 
     def cells(values: Float) -> tuple[tuple[float, ...], ...]:
-        return tuple(_plain(np.array([values[place] for place in line])) for line in elements)
+        return tuple(_shorten(np.array([values[element] for element in line])) for line in elements)
 
     return HeatMap(
-        tuple(_name(top, judged.output) for top in tops),
-        tuple(_name(left, judged.input_info) for left in lefts),
+        tuple(_name_element(top, judged.output) for top in tops),
+        tuple(_name_element(left, judged.input_info) for left in lefts),
         row_step,
         column_step,
         cells(sample.analytic),
         cells(sample.numeric),
         cells(share),
-        tuple("".join(LETTERS[Verdict(int(sample.verdict[place]))] for place in line) for line in elements),
+        tuple(
+            "".join(LETTERS[Verdict(int(sample.verdict[element]))] for element in line) for line in elements
+        ),
     )
 
 
-def _shown(share: Float, verdict: Codes, top: int, left: int, step: tuple[int, int]) -> tuple[int, int]:
+def _choose_element(
+    share: Float, verdict: Codes, top: int, left: int, step: tuple[int, int]
+) -> tuple[int, int]:
     """Return the element that a cell shows: the one with the gravest verdict, then with the largest share."""
     block = slice(top, top + step[0]), slice(left, left + step[1])
     graver = share[block] + np.where(verdict[block] == Verdict.MISMATCH, 1e300, 0.0)
@@ -163,13 +167,13 @@ def _shown(share: Float, verdict: Codes, top: int, left: int, step: tuple[int, i
     return top + int(row), left + int(column)
 
 
-def _name(position: int, info: TensorInfo) -> str:
+def _name_element(position: int, info: TensorInfo) -> str:
     """Name a packed position: `y[0,2]`, `im z[1]`."""
     index, part = index_of(position, info), part_of(position, info)
     where = f"{info.name}[{','.join(map(str, index))}]" if index else info.name
     return f"{part} {where}" if part else where
 
 
-def _plain(values: Float) -> tuple[float, ...]:
+def _shorten(values: Float) -> tuple[float, ...]:
     """Return values as a picture shows them, with few digits."""
     return tuple(float(f"{value:.{_DIGITS}g}") for value in values)

@@ -15,7 +15,7 @@ from gradcheck_cli.checking.verdicts.summary import summarise
 from gradcheck_cli.results import PairResult, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gradcheck_cli.checking.diagnosis.hint_view import Scene
     from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
@@ -105,11 +105,13 @@ def _diagnose_mismatches(
         output, input_index = pair
         other_pairs = [
             {
-                op.inputs[other_pair[1]].name: other_samples[place]
+                op.inputs[other_pair[1]].name: other_samples[sample_index]
                 for other_pair, other_samples in samples.items()
-                if other_pair[0] == output and other_pair[1] != input_index and place < len(other_samples)
+                if other_pair[0] == output
+                and other_pair[1] != input_index
+                and sample_index < len(other_samples)
             }
-            for place in range(len(pair_samples))
+            for sample_index in range(len(pair_samples))
         ]
         is_form = result.mismatch == FORM  # the message is complete; zeros stood in for the gradient
         with np.errstate(all="ignore"):  # a hypothesis that overflows explains nothing
@@ -126,31 +128,13 @@ def report_malformed(
     op: Operation, rules: Mapping[PairKey, PairRule | None], error: GradientFormError
 ) -> tuple[PairResult, ...]:
     """Report a gradient of wrong form: its pairs mismatch, and the other pairs are undecided."""
-    results: list[PairResult] = []
-    for pair in pair_keys(op):
-        output, input_index = pair
-        rule = rules[pair]
-        label, output_name, input_name = (
-            label_of(op, pair),
-            op.outputs[output].name,
-            op.inputs[input_index].name,
-        )
-        if rule is not None and is_skipped(rule):
-            results.append(make_skipped_result(label, output_name, input_name, rule))
-            continue
-        guilty = not error.inputs or input_index in error.inputs
-        result = PairResult(
-            label,
-            output_name,
-            input_name,
-            Status.MISMATCHED if guilty else Status.INCONCLUSIVE,
-            method="none",
-            elements=op.outputs[output].size * op.inputs[input_index].size,
-            message=error.message if guilty else "not checked, since another gradient has the wrong form.",
-            mismatch=FORM if guilty else "",
-        )
-        results.append(apply_expectation(result, rule, [], op.outputs[pair[0]], op.inputs[pair[1]]))
-    return tuple(results)
+
+    def decide(pair: PairKey) -> tuple[Status, str, str]:
+        if not error.inputs or pair[1] in error.inputs:
+            return Status.MISMATCHED, error.message, FORM
+        return Status.INCONCLUSIVE, "not checked, since another gradient has the wrong form.", ""
+
+    return _report_unjudged(op, rules, decide)
 
 
 def report_raised(
@@ -161,25 +145,47 @@ def report_raised(
     Returns:
         Nothing if no rule expects it: then it is an ordinary error.
     """
-    if not any(rule is not None and rule.kind == RAISES for rule in rules.values()):
-        return ()
+
+    def is_meant(rule: PairRule | None) -> bool:
+        return rule is not None and rule.kind == RAISES
+
+    def decide(pair: PairKey) -> tuple[Status, str, str]:
+        if is_meant(rules[pair]):
+            return Status.MISMATCHED, error.message, RAISES
+        return Status.ERROR, f"not checked: {error.message}", ""
+
+    return _report_unjudged(op, rules, decide) if any(map(is_meant, rules.values())) else ()
+
+
+def _report_unjudged(
+    op: Operation,
+    rules: Mapping[PairKey, PairRule | None],
+    decide: Callable[[PairKey], tuple[Status, str, str]],
+) -> tuple[PairResult, ...]:
+    """Return results without numbers, with the spec's expectations applied.
+
+    Args:
+        op: the declared op.
+        rules: the spec's rule for each pair.
+        decide: returns a pair's status, message and kind of mismatch.
+    """
     results: list[PairResult] = []
     for pair in pair_keys(op):
-        rule = rules[pair]
-        label, output_name, input_name = label_of(op, pair), op.outputs[pair[0]].name, op.inputs[pair[1]].name
+        output, input_info, rule = op.outputs[pair[0]], op.inputs[pair[1]], rules[pair]
+        label = label_of(op, pair)
         if rule is not None and is_skipped(rule):
-            results.append(make_skipped_result(label, output_name, input_name, rule))
+            results.append(make_skipped_result(label, output.name, input_info.name, rule))
             continue
-        is_meant = rule is not None and rule.kind == RAISES
+        status, message, mismatch = decide(pair)
         result = PairResult(
             label,
-            output_name,
-            input_name,
-            Status.MISMATCHED if is_meant else Status.ERROR,
+            output.name,
+            input_info.name,
+            status,
             method="none",
-            elements=op.outputs[pair[0]].size * op.inputs[pair[1]].size,
-            message=f"{'' if is_meant else 'not checked: '}{error.message}",
-            mismatch=RAISES if is_meant else "",
+            elements=output.size * input_info.size,
+            message=message,
+            mismatch=mismatch,
         )
-        results.append(apply_expectation(result, rule, [], op.outputs[pair[0]], op.inputs[pair[1]]))
+        results.append(apply_expectation(result, rule, [], output, input_info))
     return tuple(results)

@@ -34,7 +34,7 @@ class _Errors:
     ratio: Float
 
 
-def _errors(sample: PairSample) -> _Errors:
+def _measure_errors(sample: PairSample) -> _Errors:
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         difference = np.abs(sample.analytic - sample.numeric)
         # Equal infinities differ by nothing; NaN on either side differs by everything.
@@ -66,23 +66,23 @@ def _decide(samples: Sequence[PairSample], *, may_be_zero: bool, leads: bool) ->
     if any(sample.doubt for sample in samples) or any(
         (verdict == Verdict.INCONCLUSIVE).any() for verdict in verdicts
     ):
-        return Status.INCONCLUSIVE, *_why_undecided(samples)
-    message, word = _why_untested(samples, may_be_zero=may_be_zero, leads=leads)
+        return Status.INCONCLUSIVE, *_explain_undecided(samples)
+    message, word = _explain_untested(samples, may_be_zero=may_be_zero, leads=leads)
     return Status.INCONCLUSIVE if message else Status.PASSED, message, word
 
 
-def _why_undecided(samples: Sequence[PairSample]) -> tuple[str, str]:
+def _explain_undecided(samples: Sequence[PairSample]) -> tuple[str, str]:
     """Explain what leaves a pair undecided, as a sentence and as a word."""
-    stopped = _stopped(samples)
+    stopped = _join_stops(samples)
     doubt = next((sample.doubt for sample in samples if sample.doubt), "")
     if stopped is not None:
         return str(stopped), "stop_gradient"
     if doubt:
         return doubt, "probe" if samples[0].shape is not None else ""
-    return _why_elements(samples)
+    return _explain_elements(samples)
 
 
-def _why_untested(samples: Sequence[PairSample], *, may_be_zero: bool, leads: bool) -> tuple[str, str]:
+def _explain_untested(samples: Sequence[PairSample], *, may_be_zero: bool, leads: bool) -> tuple[str, str]:
     """Say why a passing pair tested nothing, in a sentence and in a word; both are empty otherwise."""
     is_connected = any(sample.is_connected for sample in samples)
     can_be_untested = bool(samples[0].elements) and not may_be_zero
@@ -96,7 +96,7 @@ def _why_untested(samples: Sequence[PairSample], *, may_be_zero: bool, leads: bo
     return "", ""
 
 
-def _stopped(samples: Sequence[PairSample]) -> Stopped | None:
+def _join_stops(samples: Sequence[PairSample]) -> Stopped | None:
     return Stopped.combine([sample.stopped for sample in samples if sample.stopped is not None])
 
 
@@ -122,11 +122,11 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
     first = samples[0]
     verdicts = [sample.verdict for sample in samples]
     wrong = max(int(np.count_nonzero(verdict == Verdict.MISMATCH)) for verdict in verdicts)
-    stopped = _stopped(samples)
+    stopped = _join_stops(samples)
     kinks = sum(int(np.count_nonzero(verdict == Verdict.KINK)) for verdict in verdicts)
     elements = first.elements
-    errors = [_errors(sample) for sample in samples]
-    worst, where = _worst(samples, errors, output, input_info)
+    errors = [_measure_errors(sample) for sample in samples]
+    worst, where = _find_worst(samples, errors, output, input_info)
     is_connected = any(sample.is_connected for sample in samples)
     status, message, undecided_word = _decide(samples, may_be_zero=may_be_zero, leads=leads)
     bound = 0.0 if where is None else float(samples[where[0]].allowed[where[1]])
@@ -134,11 +134,11 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
     chances = [sample.miss_probability for sample in samples if sample.miss_probability is not None]
     if where is None:
         bound = probes.probe_bound
-    error, allowed = _shown(samples, errors, probes)
+    error, allowed = _find_shown_error(samples, errors, probes)
     uncertainty = 0.0 if where is None else float(samples[where[0]].uncertainty[where[1]])
     return PairResult(
         label=label,
-        mismatch=_kind(samples) if wrong else "",
+        mismatch=_describe_kind(samples) if wrong else "",
         undecided=undecided_word,
         output=output.name,
         input=input_info.name,
@@ -152,8 +152,8 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
         columns=sum(sample.size[1] for sample in samples if sample.evaluations),
         miss_probability=max(chances) if chances else None,
         miss_size=first.miss_size if chances else None,
-        max_abs_error=max(_maximum([error.absolute for error in errors], verdicts), probes.probe_error),
-        max_rel_error=max(_maximum([error.relative for error in errors], verdicts), probes.probe_error),
+        max_abs_error=max(_find_maximum([error.absolute for error in errors], verdicts), probes.probe_error),
+        max_rel_error=max(_find_maximum([error.relative for error in errors], verdicts), probes.probe_error),
         allowed=bound,
         uncertainty=uncertainty,
         kinks=kinks,
@@ -170,7 +170,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
     )
 
 
-def _kind(samples: Sequence[PairSample]) -> str:
+def _describe_kind(samples: Sequence[PairSample]) -> str:
     """Say how a gradient is wrong: `None`, not finite, or another number."""
     kinds = set()
     for sample in samples:
@@ -184,7 +184,7 @@ def _kind(samples: Sequence[PairSample]) -> str:
     return " and ".join(sorted(kinds))
 
 
-def _maximum(values: Sequence[Float], verdicts: Sequence[np.ndarray]) -> float:
+def _find_maximum(values: Sequence[Float], verdicts: Sequence[np.ndarray]) -> float:
     """Return the largest error among elements that could be decided, over all samples."""
     largest = 0.0
     for value, verdict in zip(values, verdicts, strict=True):
@@ -193,7 +193,7 @@ def _maximum(values: Sequence[Float], verdicts: Sequence[np.ndarray]) -> float:
     return largest
 
 
-def _worst(
+def _find_worst(
     samples: Sequence[PairSample], errors: Sequence[_Errors], output: TensorInfo, input_info: TensorInfo
 ) -> tuple[WorstElement | None, tuple[int, tuple[int, int]] | None]:
     """Find the element with the largest ratio of error to bound; wrong elements precede undecided ones."""
@@ -232,7 +232,7 @@ def _element(
     )
 
 
-def _shown(
+def _find_shown_error(
     samples: Sequence[PairSample], errors: Sequence[_Errors], probes: PairSample
 ) -> tuple[float, float]:
     """Return the error and the bound of the worst element, which the table shows.
@@ -250,13 +250,13 @@ def _shown(
         rank = np.where(sample.verdict == Verdict.KINK, -1, RANK[sample.verdict])
         gravest = int(rank.max())
         ratio = np.where(rank == gravest, error.ratio, -1.0)
-        place = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
-        key = (gravest, float(ratio[place]))
+        element = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+        key = (gravest, float(ratio[element]))
         if key > best[0] or (first and not probes.probe_bound):
             best = (
                 key,
-                float(error.absolute[place]),
-                float(sample.allowed[place] + sample.uncertainty[place]),
+                float(error.absolute[element]),
+                float(sample.allowed[element] + sample.uncertainty[element]),
             )
         first = False
     return best[1], best[2]
@@ -284,7 +284,7 @@ def largest_gradient(
     return {"worst": best[1], "worst_error": best[0], "worst_bound": 0.0, "wrong_elements": count}
 
 
-def _why_elements(samples: Sequence[PairSample]) -> tuple[str, str]:
+def _explain_elements(samples: Sequence[PairSample]) -> tuple[str, str]:
     """Explain the undecided elements by their most frequent reason, as a sentence and as a word."""
     codes = np.concatenate(
         [sample.reason[sample.verdict == Verdict.INCONCLUSIVE].ravel() for sample in samples]

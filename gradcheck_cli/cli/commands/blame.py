@@ -38,7 +38,7 @@ def command(
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `blame --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.cli.pick_case import each_case
+    from gradcheck_cli.cli.pick_case import handle_cases
 
     cases = picked.load()
 
@@ -56,4 +56,4 @@ def command(
             print_lines(console_for(sys.stdout), blame_lines(case, path_blames, width=terminal_width()))
         return code
 
-    ctx.exit(each_case(cases, blame))
+    ctx.exit(handle_cases(cases, blame))

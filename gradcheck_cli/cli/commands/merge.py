@@ -59,7 +59,6 @@ def command(  # noqa: PLR0913 (one argument per option)
         print_report(form, report)
     for notice in report.notices:
         click.echo(notice, err=True)
-    write_history(
-        cache or default_cache(), report
-    )  # where the next run's shards read how long each case took
+    # The next run's shards read there how long each case took.
+    write_history(cache or default_cache(), report)
     ctx.exit(write_reports(reports, form, report))

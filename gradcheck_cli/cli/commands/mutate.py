@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 UNCHECKED = 3
 
 
-def _sizes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]]:
-    """Return the shapes that the cases of each op have: a size that is always the same hides its number."""
+def _group_shapes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]]:
+    """Return the shapes that the cases of each op have."""
     shapes_by_op: dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]] = {}
     for case in cases:
         shapes = tuple(tensor.shape for tensor in case.tensors)
@@ -95,7 +95,7 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     from gradcheck_cli.spec.load import load_cases
 
     cases = options.named.choose(load_cases(options.paths or default_paths(), seed=options.seed))
-    cases = _with_corruptions(cases, options.kinds or tuple(CORRUPTIONS))
+    cases = _add_corruptions(cases, options.kinds or tuple(CORRUPTIONS))
     workers = start_workers(ctx, options.workers)
     from gradcheck_cli.cli.console import terminal_width
     from gradcheck_cli.cli.progress import run_and_print
@@ -116,12 +116,13 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     ctx.exit(UNCHECKED if tally.untried or too_few or report.unchecked else 0)
 
 
-def _with_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case, ...]:
+def _add_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case, ...]:
     """Return the cases with the corruptions to try on each.
 
-    A wrong size shows if an op has cases of several sizes, so it isn't tried there.
+    A factor that should be the size, but is a constant, shows as soon as an op has cases of several sizes, so
+    it isn't tried there.
     """
-    varied = {key for key, sizes in _sizes(cases).items() if len(sizes) > 1}
+    varied = {key for key, sizes in _group_shapes(cases).items() if len(sizes) > 1}
     return tuple(
         replace(
             case,

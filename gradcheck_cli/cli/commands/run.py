@@ -128,7 +128,7 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
         return changes.apply_to(selection.select(changes.load(folders)).cases)
 
     if options.is_watching:
-        from gradcheck_cli.cli.commands.watching import watch_command
+        from gradcheck_cli.cli.watching import watch_command
 
         ctx.exit(watch_command(ctx, folders, read, options.workers))
     if selection.collect_only:
@@ -141,7 +141,7 @@ def _run(
     ctx: click.Context, options: RunOptions, folders: Sequence[str], baseline: Baseline, began: float
 ) -> int:
     """Check the cases, print and write the findings, and return the exit code."""
-    # First: TensorFlow is imported in the background.
+    # First, since TensorFlow is imported in the background.
     workers = start_workers(ctx, options.workers, files_of(options.reports))
     from gradcheck_cli.results import Policy
     from gradcheck_cli.running.baseline.expected import selection_of
@@ -169,9 +169,9 @@ def _run(
         strict=policy.strict,
         strict_precision=policy.strict_precision,
         shard=selected.shard,
-        selection=selection_of(report.cases, loaded, folders, selection.narrowing(), changes.modes),
+        selection=selection_of(report.cases, loaded, folders, selection.narrowing_words(), changes.modes),
     )
-    report = coverage.add_to(baseline.compared(report))
+    report = coverage.add_to(baseline.compare(report))
     write_history(selection.cache_folder, report)
     _print_end(report, options.form, options.verbosity, missing=coverage.names_missing)
     unwritten = max(baseline.write(report), coverage.write(report.coverage))
@@ -186,7 +186,7 @@ def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, is_remembered: boo
         kinds: the kinds of reports that are written or printed.
         is_remembered: whether a baseline is compared or written.
     """
-    # With only a table, nobody will ask whether a gradient has changed.
+    # A table alone says nothing of changes since an earlier run, so it needs no fingerprints.
     remembered = is_remembered or kinds not in ({"table"}, {"concise"})
     drawn = "doubtful" if "html" in kinds else ""
     return tuple(replace(case, remembered=remembered, drawn=drawn) for case in cases)

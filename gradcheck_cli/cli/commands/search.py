@@ -62,9 +62,9 @@ class SearchOptions:
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
-@option_group("asked", SearchOptions)
+@option_group("options", SearchOptions)
 @click.pass_context
-def command(ctx: click.Context, /, *, asked: SearchOptions) -> None:
+def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
     """Check the cases of SPEC, and search each for an input at which its gradient is wrong.
 
     Thousands of points are tried: as the spec draws them, from wider and narrower distributions, with zeros,
@@ -83,17 +83,17 @@ def command(ctx: click.Context, /, *, asked: SearchOptions) -> None:
     from gradcheck_cli.spec.cases.case_modes import in_each_mode
     from gradcheck_cli.spec.load import load_cases
 
-    cases = asked.named.choose(load_cases(asked.paths, seed=asked.seed))
-    cases = tuple(replace(case, search=asked.seconds, remembered=False) for case in in_each_mode(cases))
-    workers = start_workers(ctx, asked.workers)
+    cases = options.named.choose(load_cases(options.paths, seed=options.seed))
+    cases = tuple(replace(case, search=options.seconds, remembered=False) for case in in_each_mode(cases))
+    workers = start_workers(ctx, options.workers)
     width = terminal_width()
 
     def lines_of(result: CaseResult) -> Sequence[Text]:
-        return case_lines(result, width=width) if asked.form == "table" else []
+        return case_lines(result, width=width) if options.form == "table" else []
 
-    report = run_and_print(workers, cases, lines_of, seed=asked.seed)
-    _print(report, asked.form)
-    if asked.writes:
+    report = run_and_print(workers, cases, lines_of, seed=options.seed)
+    _print(report, options.form)
+    if options.writes:
         _write(report, cases)
     ctx.exit(report.exit_code)
 
@@ -111,16 +111,16 @@ def _print(report: Report, form: str) -> None:
 
 
 def _write(report: Report, cases: Sequence[Case]) -> None:
-    """Add counterexamples to the specs that they were found for."""
+    """Add each counterexample to the spec of its case."""
     from gradcheck_cli.spec.drafts.write_case import WriteError, write_case
 
     # From the end of a file, so that the lines of earlier specs stay the same.
-    found = [
+    counterexamples = [
         (case, result.search.found)
         for case, result in zip(cases, report.cases, strict=False)
         if result.search is not None and result.search.found is not None
     ]
-    for case, example in sorted(found, key=lambda each: -each[0].line):
+    for case, example in sorted(counterexamples, key=lambda entry: -entry[0].line):
         try:
             name = write_case(case, example)
         except WriteError as error:

@@ -45,7 +45,7 @@ def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
         return ()
     if not re.fullmatch(r"\d+(\s*,\s*\d+)*", text):
         raise click.BadParameter(f"must be whole numbers from 0, such as 0,0, but got '{value}'.")
-    return tuple(int(part) for part in text.split(","))
+    return tuple(int(number) for number in text.split(","))
 
 
 @click.command("show", short_help="Print a pair's analytic and numeric Jacobian.")
@@ -89,13 +89,13 @@ def command(
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `show --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import terminal_width
-    from gradcheck_cli.cli.pick_case import each_case
+    from gradcheck_cli.cli.pick_case import handle_cases
 
     cases = picked.load()
     if target is not None:
         if target != TERMINAL and len(cases) > 1:
             raise UsageError("--plot: a file holds one picture; pick one by --op and --case.")
-        ctx.exit(each_case(cases, lambda case: _plot(case, str(picked.label), target)))
+        ctx.exit(handle_cases(cases, lambda case: _plot(case, str(picked.label), target)))
 
     from gradcheck_cli.reporting.terminal.jacobian_text import jacobian_json, jacobian_text
     from gradcheck_cli.running.views.showing import pair_view
@@ -111,7 +111,7 @@ def command(
             click.echo(jacobian_text(case, view, index, width=terminal_width()), nl=False)
         return 0
 
-    ctx.exit(each_case(cases, show))
+    ctx.exit(handle_cases(cases, show))
 
 
 def _check_index(index: tuple[int, ...], output: str, shape: tuple[int, ...]) -> None:
@@ -184,8 +184,8 @@ def _print(result: CaseResult) -> None:
     from gradcheck_cli.reporting.terminal.jacobian_text import heat_lines
     from gradcheck_cli.reporting.terminal.report_text import case_lines
 
-    drawn = result.pairs[0].figure
+    figure = result.pairs[0].figure
     lines = case_lines(result, width=terminal_width())
-    if drawn is not None and drawn.map is not None:
-        lines += heat_lines(drawn.map, coloured=uses_colour(sys.stdout))
+    if figure is not None and figure.map is not None:
+        lines += heat_lines(figure.map, coloured=uses_colour(sys.stdout))
     print_lines(console_for(sys.stdout), lines)

@@ -45,7 +45,7 @@ def command(
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `trace --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.cli.pick_case import each_case
+    from gradcheck_cli.cli.pick_case import handle_cases
 
     cases = picked.load()
 
@@ -61,4 +61,4 @@ def command(
             print_lines(console_for(sys.stdout), trace_lines(case, passes, width=terminal_width()))
         return 0
 
-    ctx.exit(each_case(cases, trace))
+    ctx.exit(handle_cases(cases, trace))

@@ -92,8 +92,8 @@ class Baseline:
         """Whether there is a file to compare with, or to write."""
         return (self._against or self._update) is not None
 
-    def compared(self, report: Report) -> Report:
-        """Return the report with its selection and the changes since the baseline."""
+    def compare(self, report: Report) -> Report:
+        """Return the report with the changes since the baseline."""
         if self._against is None:
             return report
         from gradcheck_cli.running.baseline.compare import compare
@@ -113,14 +113,14 @@ class Baseline:
         """
         if self._update is None:
             return 0
-        from gradcheck_cli.reporting.files import held_alone, write_text
+        from gradcheck_cli.reporting.files import hold_lock, write_text
         from gradcheck_cli.running.baseline.expected import Expected
         from gradcheck_cli.running.baseline.lock import lock_text, read_lock, update_pairs
         from gradcheck_cli.running.baseline.locked_pair import locked_pairs_of
 
         file = self._update
         try:
-            with held_alone(file):
+            with hold_lock(file):
                 old = read_lock(file) if file.exists() else {}
                 entries, update = update_pairs(old, locked_pairs_of(report.cases), is_gone=Expected(report))
                 write_text(file, lock_text(entries, file.absolute().parent))

@@ -56,7 +56,7 @@ class ConfiguredCommand(click.Command):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.BadParameter as error:
-            raise self._with_place(error, settings) or error from error
+            raise self._add_place(error, settings) or error from error
 
     def variable(self, key: str) -> str:
         """Return the environment variable of an option."""
@@ -109,7 +109,7 @@ class ConfiguredCommand(click.Command):
                 if close:
                     click.echo(f"{name}: unknown variable, ignored. Did you mean {close[0]}?", err=True)
 
-    def _with_place(self, error: click.BadParameter, settings: Settings) -> Exception | None:
+    def _add_place(self, error: click.BadParameter, settings: Settings) -> Exception | None:
         """Return the error with the place of the bad value, unless that is the command line."""
         if error.ctx is None or error.param is None:
             return None
@@ -147,9 +147,9 @@ class RunCommand(ConfiguredCommand):
             ("seed", "modes", "device", "power", "budget", "require", "search", "strict", "strict_precision"),
         ),
         ("When to end", ("stop_first", "max_failures", "max_time", "is_watching")),
-        ("What is told", ("form", "reports", "against", "update", "durations", "quiet", "verbose")),
+        ("What is reported", ("form", "reports", "against", "update", "durations", "quiet", "verbose")),
         ("What is covered", ("cov", "cov_report", "cov_fail_under", "branch_fail_under")),
-        ("Processes", ("jobs", "isolate", "timeout", "memory", "place", "allow_version_skew")),
+        ("Processes", ("jobs", "isolate", "timeout", "memory", "cluster", "allow_version_skew")),
     )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -187,7 +187,7 @@ def _value(settings: Settings, key: str, option: click.Option, value: object) ->
         raise UsageError(f"{place}: must be {kind}, but got {value!r}")
     texts = [str(item) for item in values]
     if isinstance(option.type, click.Path):
-        texts = [settings.below(text) for text in texts]
+        texts = [settings.resolve_path(text) for text in texts]
     elif option.name in _BEFORE_FILE:
         texts = [_report(settings, text, _BEFORE_FILE[option.name]) for text in texts]
     return texts if option.multiple else texts[0]
@@ -195,7 +195,7 @@ def _value(settings: Settings, key: str, option: click.Option, value: object) ->
 
 def _report(settings: Settings, text: str, mark: str) -> str:
     kind, separator, file = text.partition(mark)
-    return f"{kind}{mark}{settings.below(file)}" if separator and file else text
+    return f"{kind}{mark}{settings.resolve_path(file)}" if separator and file else text
 
 
 def _text(value: object) -> str:

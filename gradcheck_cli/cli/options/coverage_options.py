@@ -122,7 +122,7 @@ class Coverage:
         """
         names, changed = options.cov, ctx.params["changed"] or ""
         if not names:
-            return cls((), None, {}, None, "", (), _least(ctx, "branch_fail_under"))
+            return cls((), None, {}, None, "", (), _required_share(ctx, "branch_fail_under"))
         # Late imports: most runs don't need them.
         from gradcheck_cli.coverage.gradients_in_text import read_package
         from gradcheck_cli.coverage.importing import Importing
@@ -144,10 +144,10 @@ class Coverage:
             packages,
             Importing(modules, places),
             excuses,
-            _least(ctx, "cov_fail_under"),
+            _required_share(ctx, "cov_fail_under"),
             changed,
             options.cov_report,
-            _least(ctx, "branch_fail_under"),
+            _required_share(ctx, "branch_fail_under"),
         )
 
     def add_to(self, report: Report) -> Report:
@@ -192,8 +192,8 @@ def _folders(paths: Sequence[str]) -> list[str]:
     return [str((path if path.is_dir() else path.parent).resolve()) for path in map(Path, paths)]
 
 
-def _least(ctx: click.Context, option: str) -> float | None:
-    """Return the least share; none if cases are selected, unless the command line itself states it."""
+def _required_share(ctx: click.Context, option: str) -> float | None:
+    """Return the share that is required; none if cases are selected, unless the command line states it."""
     value: float | None = ctx.params[option]
     if value is None or ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
         return value

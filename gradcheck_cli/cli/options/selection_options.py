@@ -135,10 +135,10 @@ class PickedCases:
             NoSpecsError: there is no such case, or no such op.
             UsageError: no case can have such a pair.
         """
-        from gradcheck_cli.cli.pick_case import cases_with, select_cases
+        from gradcheck_cli.cli.pick_case import filter_by_pair, select_cases
         from gradcheck_cli.spec.load import load_cases
 
-        return cases_with(select_cases(load_cases([self.spec]), self.names, self.ops), self.label)
+        return filter_by_pair(select_cases(load_cases([self.spec]), self.names, self.ops), self.label)
 
 
 def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
@@ -230,7 +230,7 @@ class SelectionOptions(NamedCases):
             notices.append(f"shard {self.shard[0]}/{self.shard[1]}: {len(chosen)} of {_cases(whole)}")
         return SelectedCases(chosen, tuple(notices), shard)
 
-    def narrowing(self) -> list[str]:
+    def narrowing_words(self) -> list[str]:
         """Return the options that select cases or end a run early, as on a command line."""
         several = (("--op", self.ops), ("--case", self.names), ("--tag", self.tags))
         words = [f"{option} {value}" for option, values in several for value in values]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.running.workers import Workers
 
 _SCHEDULER = re.compile(r"dask://(?P<address>[^/\s]+:\d+)/?")
-_HERE = "dask"
+_LOCAL_CLUSTER = "dask"  # on this machine
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class WorkerOptions:
         isolate: whether each case has its own process, instead of each document.
         timeout: seconds for a case.
         memory: bytes for a process.
-        place: the Dask cluster; `None` for this machine without one.
+        cluster: the Dask cluster; `None` for processes of this machine.
         allow_version_skew: whether versions there may differ.
     """
 
@@ -48,7 +48,7 @@ class WorkerOptions:
     isolate: bool
     timeout: float | None
     memory: int | None
-    place: str | None
+    cluster: str | None
     allow_version_skew: bool
 
 
@@ -62,7 +62,7 @@ def _size(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -
 
 
 def _cluster(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None and value != _HERE and _SCHEDULER.fullmatch(value) is None:
+    if value is not None and value != _LOCAL_CLUSTER and _SCHEDULER.fullmatch(value) is None:
         raise click.BadParameter(f"must be dask://HOST:PORT, or dask, but got '{value}'.")
     return value
 
@@ -94,7 +94,7 @@ worker_options = option_group(
     click.option("--isolate", is_flag=True, help="Give each case its own process, instead of each document."),
     click.option(
         "--on",
-        "place",
+        "cluster",
         metavar="CLUSTER",
         callback=_cluster,
         help="Run on a Dask cluster, with the scheduler at dask://HOST:PORT; dask: one made on this machine.",
@@ -125,9 +125,9 @@ def start_workers(
     """
     output = reports[0].with_suffix(".output") if reports else None
     workers: Workers
-    if options.jobs == 0 or (options.jobs is None and options.place is None and default_jobs() == 0):
-        workers = _in_process(ctx, options)
-    elif options.place is None:
+    if options.jobs == 0 or (options.jobs is None and options.cluster is None and default_jobs() == 0):
+        workers = _start_in_process(ctx, options)
+    elif options.cluster is None:
         from gradcheck_cli.running.processes.local_workers import LocalWorkers
 
         workers = LocalWorkers(
@@ -138,7 +138,7 @@ def start_workers(
             writes_bytecode=writes_bytecode,
         )
     else:
-        workers = _in_cluster(ctx, options, options.place, output)
+        workers = _start_in_cluster(ctx, options, options.cluster, output)
     ctx.call_on_close(workers.close)
     return workers
 
@@ -151,21 +151,23 @@ def _limits(options: WorkerOptions, memory: int | None) -> Limits:
     )
 
 
-def _in_process(ctx: click.Context, options: WorkerOptions) -> Workers:
-    limits = (options.timeout, options.memory, options.place)
+def _start_in_process(ctx: click.Context, options: WorkerOptions) -> Workers:
+    limits = (options.timeout, options.memory, options.cluster)
     if options.isolate or any(limit is not None for limit in limits):
         raise click.UsageError(
             "--isolate, --timeout, --memory and --on need processes: choose -j 1 or more.", ctx
         )
-    # As in a worker, so that the last digits are the same; before NumPy is imported.
+    # As in a worker, so that the last digits are the same. It must be done before NumPy is imported.
     hold_to_one_thread(os.environ)
     from gradcheck_cli.running.session import InProcess
 
     return InProcess(threads=1)
 
 
-def _in_cluster(ctx: click.Context, options: WorkerOptions, place: str, output: Path | None) -> Workers:
-    scheduler = _SCHEDULER.fullmatch(place)
+def _start_in_cluster(
+    ctx: click.Context, options: WorkerOptions, address: str, output: Path | None
+) -> Workers:
+    scheduler = _SCHEDULER.fullmatch(address)
     asked_now = ctx.get_parameter_source("jobs") is ParameterSource.COMMANDLINE
     if scheduler is not None and asked_now:
         raise click.UsageError("--jobs is what a cluster has: its workers, with their --nthreads.", ctx)

@@ -46,7 +46,10 @@ def find_jumps(series: Series) -> Mask:
 
 @dataclass(frozen=True)
 class Kinks:
-    """(e,) each: where f has a kink at x, the slopes on both sides, and a bound on their errors."""
+    """(e,) each: where f has a kink at x, the slopes on both sides, and a bound on their errors.
+
+    The slopes and their bounds mean nothing where there is no kink.
+    """
 
     is_kink: Mask
     low: Float
@@ -75,6 +78,9 @@ def find_kinks(series: Series) -> Kinks:
                 is_constant &= np.abs(at.jump[j] - at.jump[k]) <= SAME_BEND[1] * bend[k] * 0.5 + noise[j]
             smallest = np.where(is_constant & ~is_kink, k, smallest)
             is_kink |= is_constant
+    if not is_kink.any():
+        unknown = np.full(is_kink.shape, np.nan)
+        return Kinks(is_kink, unknown, unknown, unknown)
     up, down = _settle_side(series, at.up, smallest), _settle_side(series, at.down, smallest)
     return Kinks(
         is_kink,

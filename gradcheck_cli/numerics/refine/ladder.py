@@ -80,19 +80,20 @@ def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to u
     best = Settled(np.full(slope.shape[1], np.nan), np.full(slope.shape[1], np.inf), used)
     fall = growth
     for _level in range(levels):
+        if value.shape[0] < 2:  # noqa: PLR2004 (an estimate needs a rung below it)
+            break
         moved = np.abs(np.diff(value, axis=0))  # moved[k]: between rungs k and k + 1
         blur = error[1:] + error[:-1]
-        for k in range(1, value.shape[0]):
-            bound = _truncation(moved, blur, k, growth, fall)
-            uncertainty = bound + error[k]
-            corrected = 1.5 * np.abs(plain[k] - value[k]) / growth  # what smaller rungs may still be off by
-            reach = uncertainty + corrected
-            agrees = np.ones(slope.shape[1], dtype=bool)
-            for j in range(sentinels + k):
-                far = np.abs(slope[j] - value[k]) > reach + noise[j]
-                agrees &= ~(far & is_usable[j])
-            is_better = agrees & (uncertainty < best.uncertainty)
-            best = best.where(is_better, Settled(value[k], uncertainty, used))
+        uncertainty = _truncation(moved, blur, growth, fall) + error[1:]
+        corrected = 1.5 * np.abs(plain[1:] - value[1:]) / growth  # what smaller rungs may still be off by
+        reach = uncertainty + corrected
+        agrees = _agree_with_smaller(value[1:], reach, slope, noise, is_usable, sentinels + 1)
+        # Of equal bounds, the smallest step's: argmin returns the first.
+        uncertainty = np.where(agrees & (uncertainty < np.inf), uncertainty, np.inf)
+        least = np.argmin(uncertainty, axis=0)[np.newaxis]
+        bound = np.take_along_axis(uncertainty, least, axis=0)[0]
+        estimate = np.take_along_axis(value[1:], least, axis=0)[0]
+        best = best.where(bound < best.uncertainty, Settled(estimate, bound, used))
         if value.shape[0] < 3:  # noqa: PLR2004 (a contraction needs three rungs)
             break
         value, error = _extrapolate(value, error, moved, blur, fall)
@@ -101,29 +102,58 @@ def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to u
     return best
 
 
-def _truncation(moved: Float, blur: Float, k: int, growth: float, fall: float) -> Float:
-    """Bound the truncation error of rung k by how the estimates around it move."""
-    below, is_quiet = moved[k - 1], moved[k - 1] <= blur[k - 1]
-    bound = np.full(below.shape, np.inf)
-    if k < moved.shape[0]:
-        # From above: the step down to k moved the estimate by `above`, about growth - 1 times the remaining
-        # error.
-        above = moved[k]
-        if k + 1 < moved.shape[0]:
-            # An estimate that stays the same by chance, between two that move, isn't a contraction.
-            before = moved[k + 1] / (WINDOW * fall)
-            above = np.where(np.isfinite(before), np.maximum(above, before), above)
-        ratio = below / above
-        rest = np.where(is_quiet, 0.0, above * ratio / (1 - ratio))  # the remaining geometric series
-        share = 1.6 / (growth - 1) * (above + blur[k])
-        is_contracting = is_quiet | (below * CONTRACTION[growth] <= above)
-        from_above = np.where(is_contracting, np.maximum(share, rest), np.inf)
-        bound = np.where(np.isfinite(from_above), from_above, bound)
-    if k > 1:  # two rungs below
-        # From below: a truncation error would have moved the estimate, unless the noise there hid it.
-        was_quiet = moved[k - 2] <= blur[k - 2]
-        from_below = np.where(is_quiet & was_quiet, below + blur[k - 1], np.inf)
-        bound = np.minimum(bound, from_below)
+def _agree_with_smaller(  # noqa: PLR0913, PLR0917 (the estimates, and the ladder that they are compared with)
+    estimates: Float, reach: Float, slope: Float, noise: Float, is_usable: Mask, first: int
+) -> Mask:
+    """Say which estimates are within their reach of every difference at a smaller step.
+
+    Args:
+        estimates: (k, e), of growing steps.
+        reach: (k, e) by how much each may be off.
+        slope: (r, e) the differences.
+        noise: (r, e) bounds on their rounding errors.
+        is_usable: (r, e) whether there is a difference.
+        first: how many differences are at steps below that of the first estimate.
+    """
+    agrees = np.ones(estimates.shape, dtype=bool)
+    for j in range(first + estimates.shape[0] - 1):
+        larger = slice(max(j + 1 - first, 0), None)  # the estimates at steps above this difference's
+        is_far = np.abs(slope[j] - estimates[larger]) > reach[larger] + noise[j]
+        agrees[larger] &= ~(is_far & is_usable[j])
+    return agrees
+
+
+def _truncation(moved: Float, blur: Float, growth: float, fall: float) -> Float:
+    """Bound the truncation error of each rung but the first by how the estimates around it move.
+
+    Args:
+        moved: (k, e) by how much the estimates of adjacent rungs differ.
+        blur: (k, e) how much of that noise can cause.
+        growth: how truncation grows from rung to rung.
+        fall: the same for the leading term that is left at this level of extrapolation.
+
+    Returns:
+        (k, e): the bound of rung k + 1 in row k.
+    """
+    is_quiet = moved <= blur
+    bound = np.full(moved.shape, np.inf)
+    # From above: the step down to a rung moved the estimate by `above`, about growth - 1 times the remaining
+    # error.
+    below, above = moved[:-1], moved[1:].copy()
+    if above.shape[0] > 1:
+        # An estimate that stays the same by chance, between two that move, isn't a contraction.
+        before = moved[2:] / (WINDOW * fall)
+        above[:-1] = np.where(np.isfinite(before), np.maximum(above[:-1], before), above[:-1])
+    ratio = below / above
+    rest = np.where(is_quiet[:-1], 0.0, above * ratio / (1 - ratio))  # the remaining geometric series
+    share = 1.6 / (growth - 1) * (above + blur[1:])
+    is_contracting = is_quiet[:-1] | (below * CONTRACTION[growth] <= above)
+    from_above = np.where(is_contracting, np.maximum(share, rest), np.inf)
+    bound[:-1] = np.where(np.isfinite(from_above), from_above, bound[:-1])
+    # From below, with two rungs there: a truncation error would have moved the estimate, unless the noise
+    # there hid it.
+    from_below = np.where(is_quiet[1:] & is_quiet[:-1], moved[1:] + blur[1:], np.inf)
+    bound[1:] = np.minimum(bound[1:], from_below)
     return bound
 
 

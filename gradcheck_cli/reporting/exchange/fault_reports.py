@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gradcheck_cli import __version__
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import code_of
-from gradcheck_cli.reporting.exchange.findings import relative
+from gradcheck_cli.reporting.exchange.findings import path_from_root
 from gradcheck_cli.reporting.exchange.github import escape_data, escape_property
 from gradcheck_cli.reporting.exchange.sarif import SCHEMA, artifact, rule_of
 from gradcheck_cli.serial import plain
@@ -76,7 +76,7 @@ def faults_github(faults: Sequence[Fault], root: Path) -> str:
     lines = []
     for fault in faults:
         properties = {
-            "file": relative(fault.path, root),
+            "file": path_from_root(fault.path, root),
             "line": str(fault.line or 1),
             "title": "gradcheck: spec",
         }
@@ -93,7 +93,7 @@ def faults_sarif(faults: Sequence[Fault], root: Path) -> str:
     results = []
     for fault in faults:
         message = f"{fault.place}: {fault.message}" if fault.place else fault.message
-        location: dict[str, object] = {"artifactLocation": artifact(relative(fault.path, root))}
+        location: dict[str, object] = {"artifactLocation": artifact(path_from_root(fault.path, root))}
         if fault.line:
             location["region"] = {"startLine": fault.line}
         identity = hashlib.sha256(
@@ -114,6 +114,6 @@ def faults_sarif(faults: Sequence[Fault], root: Path) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def with_excerpts(faults: Sequence[Fault]) -> str:
+def add_excerpts(faults: Sequence[Fault]) -> str:
     """Return every fault together with its line."""
     return "\n".join(line for fault in faults for line in (str(fault), *map(clean, excerpt(fault))))

@@ -22,7 +22,7 @@ from gradcheck_cli.reporting.codes import (
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers
 from gradcheck_cli.reporting.terminal.report_text import inputs_of, search_summary
-from gradcheck_cli.results import FAILING, UNDECIDED, Status, left_unchecked
+from gradcheck_cli.results import FAILING, UNDECIDED, Status, find_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,16 +91,16 @@ class Finding:
 def findings_of(report: Report) -> tuple[Finding, ...]:
     """Return everything that a report found, case by case, then the findings about the whole run."""
     findings: list[Finding] = []
-    unchecked = {id(case) for case in left_unchecked(report.cases)}
+    unchecked = {id(case) for case in find_unchecked(report.cases)}
     for case in report.cases:
-        findings += _of_case(case, report, strict=report.strict or id(case) in unchecked)
+        findings += _findings_of_case(case, report, strict=report.strict or id(case) in unchecked)
     cases = {(case.op, case.case, case.dtype, case.mode): case for case in report.cases}
     findings += [
-        _of_baseline(finding, cases.get((finding.op, finding.case, finding.dtype, finding.mode)))
+        _finding_of_change(finding, cases.get((finding.op, finding.case, finding.dtype, finding.mode)))
         for finding in report.baseline
     ]
     code = code_of("unchecked")
-    findings += _of_coverage(report)
+    findings += _findings_of_coverage(report)
     findings += [
         Finding("unchecked", Outcome.UNDECIDED, "run", text, text, code=code) for text in report.unchecked
     ]
@@ -112,22 +112,22 @@ def findings_of(report: Report) -> tuple[Finding, ...]:
 
 def name_of(case: CaseResult) -> str:
     """Return `op · case · dtype · mode`, without default values."""
-    return named(case.op, case.case, case.dtype, case.mode)
+    return join_name(case.op, case.case, case.dtype, case.mode)
 
 
-def named(op: str, case: str, dtype: str, mode: str) -> str:
+def join_name(op: str, case: str, dtype: str, mode: str) -> str:
     """Return `op · case · dtype · mode`, without default values."""
     usual = {"default", "float64", "graph"}
     return " · ".join([op, *(part for part in (case, dtype, mode) if part not in usual)])
 
 
-def place(text: str) -> tuple[str, int]:
+def split_place(text: str) -> tuple[str, int]:
     """Split `path:line`; the line is 0 if there is none."""
     path, _, line = text.rpartition(":")
     return (path, int(line)) if path and line.isdecimal() else (text, 0)
 
 
-def relative(file: str, root: Path) -> str:
+def path_from_root(file: str, root: Path) -> str:
     """Return a file's path relative to the repository's root, with `/`; unchanged if it lies outside."""
     path = Path(file)
     try:
@@ -136,32 +136,33 @@ def relative(file: str, root: Path) -> str:
         return path.as_posix()
 
 
-def _of_case(case: CaseResult, report: Report, *, strict: bool) -> Iterator[Finding]:
+def _findings_of_case(case: CaseResult, report: Report, *, strict: bool) -> Iterator[Finding]:
     for pair in case.pairs:
-        yield _of_pair(case, pair, strict=strict)
+        yield _finding_of_pair(case, pair, strict=strict)
     for check in case.checks:
         if check.status not in (Status.PASSED, Status.EXPECTED_MISMATCH):
-            yield _of_check(case, check, strict=strict)
+            yield _finding_of_check(case, check, strict=strict)
     if case.error is not None:
         text = "\n".join([case.error.message, *case.error.traceback, *_reproduce(case)])
         title = f"{case.error.kind}: {first_line(case.error.message)}"
         about_spec = case.error.kind in _ABOUT_THE_SPEC or not case.source
-        file, line = _of_frames(case.error.traceback) or place(case.spec if about_spec else case.source)
+        fallback = split_place(case.spec if about_spec else case.source)
+        file, line = _place_in_traceback(case.error.traceback) or fallback
         rule, code = f"error/{case.error.kind}", code_of_error(case.error)
         yield Finding(rule, Outcome.UNDECIDED, "case", title, text, file, line, case, code=code)
     if case.search is not None and case.search.found is None:
-        file, line = place(case.spec)
+        file, line = split_place(case.spec)
         text = search_summary(case.search)
         yield Finding("search", Outcome.PASSED, "search", text, text, file, line, case)
     for warning in case.warnings:
         outcome = Outcome.FAILED if report.strict_precision else Outcome.WARNED
         title = f"precision: {first_line(warning)}"
-        file, line = place(case.source or case.spec)
+        file, line = split_place(case.source or case.spec)
         code = code_of("precision")
         yield Finding("precision", outcome, "precision", title, warning, file, line, case, code=code)
 
 
-def _outcome(status: Status, *, strict: bool) -> Outcome:
+def _outcome_of(status: Status, *, strict: bool) -> Outcome:
     if status in FAILING:
         return Outcome.FAILED
     if status in UNDECIDED or (strict and status is Status.SKIPPED):
@@ -169,17 +170,16 @@ def _outcome(status: Status, *, strict: bool) -> Outcome:
     return Outcome.SKIPPED if status is Status.SKIPPED else Outcome.PASSED
 
 
-def _of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Finding:
-    outcome = _outcome(pair.status, strict=strict)
+def _finding_of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Finding:
+    outcome = _outcome_of(pair.status, strict=strict)
     words = str(pair.status).replace("_", " ")
     note = f": {pair.note}" if pair.note else ""
     # If it is right, there is nothing to see except what was requested.
-    file, line = place(case.source if outcome is Outcome.FAILED and case.source else case.spec)
-    text = (
-        ""
-        if outcome is Outcome.PASSED
-        else "\n".join([*pair_lines(pair), *found_lines(case, pair), *_reason(case), *_reproduce(case)])
-    )
+    file, line = split_place(case.source if outcome is Outcome.FAILED and case.source else case.spec)
+    text = ""
+    if outcome is not Outcome.PASSED:
+        lines = [*pair_lines(pair), *counterexample_lines(case, pair), *_reason(case), *_reproduce(case)]
+        text = "\n".join(lines)
     title = f"{pair.label} {words}{note}"
     code = code_of_pair(pair)
     return Finding(str(pair.status), outcome, pair.label, title, text, file, line, case, pair, code)
@@ -203,44 +203,44 @@ def pair_lines(pair: PairResult) -> list[str]:
     return [*lines, pair.message] if pair.message else lines
 
 
-def found_lines(case: CaseResult, pair: PairResult) -> list[str]:
+def counterexample_lines(case: CaseResult, pair: PairResult) -> list[str]:
     """Return where a search found a pair to be wrong, and what it tried, one line each."""
     if case.search is None or case.search.found is None or pair.status is not Status.MISMATCHED:
         return []
     return [search_summary(case.search), *inputs_of(case.search.found)]
 
 
-def _of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> Finding:
-    outcome = _outcome(check.status, strict=strict)
-    file, line = place(case.source if outcome is Outcome.FAILED and case.source else case.spec)
+def _finding_of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> Finding:
+    outcome = _outcome_of(check.status, strict=strict)
+    file, line = split_place(case.source if outcome is Outcome.FAILED and case.source else case.spec)
     title = f"check {check.name} {str(check.status).replace('_', ' ')}"
     text = "\n".join([check.message or title, *_reason(case), *_reproduce(case)])
     name, code = f"check {check.name}", code_of_check(check)
     return Finding(f"check/{check.name}", outcome, name, title, text, file, line, case, code=code)
 
 
-def _of_baseline(finding: BaselineFinding, case: CaseResult | None) -> Finding:
-    name = named(finding.op, finding.case, finding.dtype, finding.mode)
+def _finding_of_change(finding: BaselineFinding, case: CaseResult | None) -> Finding:
+    name = join_name(finding.op, finding.case, finding.dtype, finding.mode)
     words = str(finding.change).replace("_", " ")
     outcome = Outcome.FAILED if finding.is_failure else Outcome.PASSED
     where = f"{name} · {finding.pair}"
-    file, line = place(finding.spec)  # for something that was deleted, this is all that is left
+    file, line = split_place(finding.spec)  # for something that was deleted, this is all that is left
     if case is not None:
         about_code = finding.change in _IN_THE_CODE and case.source
-        file, line = place(case.source if about_code else case.spec)
+        file, line = split_place(case.source if about_code else case.spec)
     text = f"{where}: {finding.message}"
     rule, code = f"baseline/{finding.change}", code_of_change(finding)
     return Finding(rule, outcome, where, f"{where}: {words}", text, file, line, code=code)
 
 
-def _of_coverage(report: Report) -> Iterator[Finding]:
+def _findings_of_coverage(report: Report) -> Iterator[Finding]:
     if report.branches_fall_short:
         for case in report.cases:
             never = [branch.label(side) for branch in case.branches for side in branch.unseen]
             if never:
                 first = next(branch for branch in case.branches if branch.unseen)
                 title, text = f"{len(never)} sides of branches never seen", f"never: {', '.join(never)}"
-                file, line = place(first.place)
+                file, line = split_place(first.place)
                 code = code_of("unseen")
                 yield Finding(
                     "unseen", Outcome.UNDECIDED, "branches", title, text, file, line, case, code=code
@@ -272,11 +272,11 @@ def first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def _of_frames(frames: tuple[str, ...]) -> tuple[str, int] | None:
+def _place_in_traceback(frames: tuple[str, ...]) -> tuple[str, int] | None:
     """Return file and line of the innermost of the user's own frames, from `path:line: in function`."""
     for frame in reversed(frames):
         head, _, rest = frame.partition(": in ")
-        file, line = place(head)
+        file, line = split_place(head)
         if rest and line and not frame.startswith(" "):
             return file, line
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradcheck_cli.reporting.exchange.findings import BAD, Finding, Outcome, findings_of, relative
+from gradcheck_cli.reporting.exchange.findings import BAD, Finding, Outcome, findings_of, path_from_root
 from gradcheck_cli.reporting.terminal import layout
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ def _command(at: _Place, findings: list[Finding], root: Path) -> str:
     properties = {"title": f"gradcheck: {title}"}
     if at.file:
         line = {"line": str(at.line)} if at.line else {}
-        properties = {"file": relative(at.file, root), **line, **properties}
+        properties = {"file": path_from_root(at.file, root), **line, **properties}
     lines = []
     for finding in findings:
         if len(findings) > 1:
             lines.append(f"{finding.headline}:")
         lines += finding.text.splitlines() or [finding.title]
-    lines = list(dict.fromkeys(lines))  # what is said of each of them (how to reproduce it) is said once
+    lines = list(dict.fromkeys(lines))  # what they have in common (how to reproduce them) is said once
     if len(lines) > _MAX_LINES:
         lines = [*lines[:_MAX_LINES], f"... and {len(lines) - _MAX_LINES} more lines in the log"]
     named = ",".join(f"{key}={escape_property(value)}" for key, value in properties.items())

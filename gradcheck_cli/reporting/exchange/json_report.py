@@ -1,9 +1,12 @@
-"""The JSON report (DESIGN §6): how each result is written, and how a report is read back or refused."""
+"""The JSON report: how each result is written, how a report is read back or refused, and its JSON Schema."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import types
+import typing
+from dataclasses import asdict, fields, is_dataclass
+from enum import Enum
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
@@ -32,24 +35,24 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.reporting.codes import Code
 
-    Object = dict[str, Any]
+Object = dict[str, Any]
 
 SCHEMA_VERSION = 1
 _LIMIT = 1024 * MIB  # the report of TensorFlow's own gradients has 5 MiB
 _GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
 
 
-def _numbered(code_of: Callable[[Any], Code | None]) -> Callable[[Any], str | None]:
+def _number_getter(code_of: Callable[[Any], Code | None]) -> Callable[[Any], str | None]:
     """Return a function that gives the number of a result's code, such as `GC102`."""
 
-    def number(result: object) -> str | None:
+    def get_number(result: object) -> str | None:
         code = code_of(result)
         return None if code is None else code.number
 
-    return number
+    return get_number
 
 
-def _printed(case: CaseResult) -> object:
+def _output_of(case: CaseResult) -> object:
     """Return the caught output of a case that isn't green."""
     if case.status in _GREEN or not case.output:
         return None
@@ -89,8 +92,8 @@ def _require_agreement(case: CaseResult, place: str) -> None:
         raise TypeFault(f"{place}.status must not be {case.status}: {why}")
 
 
-# The order of keys is that of earlier reports. A new field needs nothing here: it is written after these. It
-# is named under `absent` if reports without it must still be readable.
+# The order of keys is that of earlier reports. A new field needs no entry in `order`: it is written last. It
+# needs one in `absent` if reports without it must still be readable.
 LAYOUTS: serial.Layouts = {
     Report: Layout(
         order=(
@@ -132,7 +135,7 @@ LAYOUTS: serial.Layouts = {
         null=frozenset({"source", "host", "worker"}),
         computed={
             "numeric_dtype": lambda case: case.numeric_dtype or case.dtype,
-            "output": _printed,
+            "output": _output_of,
             "not_differentiated": lambda case: [
                 {"output": name, "dtype": dtype} for name, dtype in case.not_differentiated
             ],
@@ -164,7 +167,7 @@ LAYOUTS: serial.Layouts = {
             "worst_bound": lambda pair: pair.bound,
             "worst_ratio": lambda pair: pair.ratio,
             "relative_error": lambda pair: pair.relative_error,
-            "code": _numbered(code_of_pair),
+            "code": _number_getter(code_of_pair),
         },
         absent={
             **dict.fromkeys(("mismatch", "undecided", "worst_error", "worst_bound", "stop_change", "figure")),
@@ -172,13 +175,13 @@ LAYOUTS: serial.Layouts = {
             "stops": [],
         },
     ),
-    CheckResult: Layout(computed={"code": _numbered(code_of_check)}),
-    CaseError: Layout(order=("kind", "code"), computed={"code": _numbered(code_of_error)}),
+    CheckResult: Layout(computed={"code": _number_getter(code_of_check)}),
+    CaseError: Layout(order=("kind", "code"), computed={"code": _number_getter(code_of_error)}),
     BaselineFinding: Layout(
         order=("op", "case", "dtype", "mode", "pair", "change", "failure", "code"),
         computed={
             "failure": lambda finding: finding.is_failure,
-            "code": _numbered(code_of_change),
+            "code": _number_getter(code_of_change),
         },
     ),
     GradientCoverage: Layout(
@@ -241,9 +244,111 @@ def read_report(file: Path) -> Report:
 
 
 def _require_sums(content: Object, report: Report) -> None:
-    """Refuse a report of which a part was changed or lost: its parts don't add up to its totals."""
+    """Refuse a report whose parts don't add up to its totals: one of them was changed or lost."""
     for key, expected in (("summary", report.summary), ("exit_code", report.exit_code)):
         if key not in content:
             raise TypeFault(f"it lacks {key!r}")
         if content[key] != expected:
             raise TypeFault(f"{key} says otherwise than the cases do: a part of it was changed or lost")
+
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_NUMBER: Object = {"$ref": "#/$defs/number"}
+_TEXT: Object = {"type": "string"}
+_CODE: Object = {"type": ["string", "null"], "pattern": "^GC[0-9]{3}$"}
+# The schemas of what `LAYOUTS` writes in another form than the field's, or in addition to the fields.
+_SCHEMAS: dict[type, dict[str, Object]] = {
+    Report: {
+        "schema_version": {"const": SCHEMA_VERSION},
+        "exit_code": {"type": "integer"},
+        "summary": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
+        "evaluations_per_element": _NUMBER,
+        "sides": {"type": "object", "properties": {"seen": {"type": "integer"}, "all": {"type": "integer"}}},
+    },
+    CaseResult: {
+        "output": {
+            "anyOf": [
+                {"type": "null"},
+                {
+                    "type": "object",
+                    "properties": {
+                        "lines": {"type": "array", "items": _TEXT},
+                        "file": {"type": ["string", "null"]},
+                    },
+                    "required": ["lines", "file"],
+                },
+            ]
+        },
+        "not_differentiated": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"output": _TEXT, "dtype": _TEXT}},
+        },
+    },
+    PairResult: {
+        "worst_ratio": {"anyOf": [_NUMBER, {"type": "null"}]},
+        "relative_error": {"anyOf": [_NUMBER, {"type": "null"}]},
+        "code": _CODE,
+    },
+    CheckResult: {"code": _CODE},
+    CaseError: {"code": _CODE},
+    BaselineFinding: {"code": _CODE, "failure": {"type": "boolean"}},
+}
+
+
+def report_schema() -> Object:
+    """Return the JSON Schema (draft 2020-12) of what `--report json=FILE` writes.
+
+    Later versions may add fields, so unknown ones are allowed.
+    """
+    definitions: dict[str, Object] = {
+        "number": {
+            "description": "A number; those that JSON has no word for are texts.",
+            "anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}],
+        },
+        "complex": {
+            "description": "A number, or [re, im].",
+            "anyOf": [
+                _NUMBER,
+                {"type": "array", "prefixItems": [_NUMBER, _NUMBER], "minItems": 2, "maxItems": 2},
+            ],
+        },
+    }
+    top = _schema_of_dataclass(Report, definitions)
+    return {"$schema": DIALECT, "title": "gradcheck report", **top, "$defs": definitions}
+
+
+def _schema_of_dataclass(kind: type, definitions: dict[str, Object]) -> Object:
+    hints, layout = typing.get_type_hints(kind), LAYOUTS.get(kind, Layout())
+    schemas = {field.name: _schema_of(hints[field.name], definitions) for field in fields(kind)}
+    properties = {name: schema for name, schema in schemas.items() if name not in layout.left_out}
+    properties |= {name: {"type": ["string", "null"]} for name in layout.null}
+    properties |= _SCHEMAS.get(kind, {})
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _schema_of(kind: Any, definitions: dict[str, Object]) -> Object:  # noqa: ANN401, PLR0911 (a type; one for each kind)
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if complex in inner:
+            return {"$ref": "#/$defs/complex"}
+        (only,) = [argument for argument in inner if argument is not type(None)]
+        return {"anyOf": [_schema_of(only, definitions), {"type": "null"}]}
+    if origin is tuple and inner[-1] is Ellipsis:
+        return {"type": "array", "items": _schema_of(inner[0], definitions)}
+    if origin is tuple:
+        items = [_schema_of(argument, definitions) for argument in inner]
+        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _schema_of(inner[1], definitions)}
+    if kind is Projection:
+        return {"type": "array", "prefixItems": [_NUMBER, _NUMBER], "minItems": 2, "maxItems": 2}
+    if is_dataclass(kind):
+        name = typing.cast("type", kind).__name__
+        if name not in definitions:
+            definitions[name] = {}  # it precedes the definitions that it refers to
+            definitions[name] = _schema_of_dataclass(typing.cast("type", kind), definitions)
+        return {"$ref": f"#/$defs/{name}"}
+    if issubclass(kind, Enum):
+        return {"enum": [member.value for member in kind]}
+    plain = {bool: {"type": "boolean"}, int: {"type": "integer"}, float: _NUMBER, str: _TEXT}
+    return plain[kind]

@@ -81,7 +81,7 @@ def _add(suite: ET.Element, finding: Finding, seconds: float) -> None:
 
 
 def _classname(finding: Finding) -> str:
-    """Return what viewers group by: the spec's path with dots, as pytest's of a module, then the op."""
+    """Return the name that viewers group by: the spec's path with dots, as in a module's name, and the op."""
     if finding.case is None:
         return "gradcheck.baseline" if finding.rule.startswith("baseline/") else "gradcheck"
     path = finding.case.spec.rpartition(":")[0].rpartition(".")[0] or finding.case.spec

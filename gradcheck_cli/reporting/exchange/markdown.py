@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings_of, name_of, relative
+from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings_of, name_of, path_from_root
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, named_numbers
 from gradcheck_cli.reporting.terminal.report_text import summary_lines
@@ -62,7 +62,7 @@ def to_markdown(report: Report, root: Path) -> str:
     ]
     if changes:
         lines += ["Since the baseline, without a fault:", ""]
-        lines += _limited([f"- {escape(finding.text)}" for finding in changes], "changes")
+        lines += _limit([f"- {escape(finding.text)}" for finding in changes], "changes")
         lines.append("")
     pairs = [finding for finding in findings if finding.pair is not None]
     if pairs:
@@ -98,7 +98,7 @@ def escape(text: str) -> str:
 
 
 def _row_of(finding: Finding, root: Path) -> Sequence[str]:
-    where = relative(finding.file, root) if finding.file else ""
+    where = path_from_root(finding.file, root) if finding.file else ""
     if finding.line:
         where += f":{finding.line}"
     cells = (finding.case_name, finding.headline, finding.text, where)
@@ -115,11 +115,11 @@ def _row(finding: Finding, pair: PairResult) -> Sequence[str]:
 def table_lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lay out a table, followed by an empty line; its cells are Markdown."""
     lines = [f"| {' | '.join(heading)} |", f"|{' --- |' * len(heading)}"]
-    lines += _limited([f"| {' | '.join(row)} |" for row in rows], "rows")
+    lines += _limit([f"| {' | '.join(row)} |" for row in rows], "rows")
     return [*lines, ""]
 
 
-def _limited(lines: list[str], noun: str) -> list[str]:
+def _limit(lines: list[str], noun: str) -> list[str]:
     """Cut off what is too long for a summary page, and say how much that is."""
     if len(lines) <= MAX_ROWS:
         return lines

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gradcheck_cli.reporting.codes import code_of, link_of, page_of
-from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings_of, relative
+from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings_of, path_from_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,7 +84,7 @@ def _result(finding: Finding, rule: int, root: Path) -> dict[str, object]:
         "partialFingerprints": {"gradcheck/v1": _identity(finding)},
     }
     if finding.file:
-        location: dict[str, object] = {"artifactLocation": artifact(relative(finding.file, root))}
+        location: dict[str, object] = {"artifactLocation": artifact(path_from_root(finding.file, root))}
         if finding.line:
             location["region"] = {"startLine": finding.line}
         result["locations"] = [{"physicalLocation": location}]

@@ -65,10 +65,10 @@ def graph_of(path: Sequence[PathOp], input_name: str, output_name: str) -> OpGra
     """Lay out the ops of a path around the first one to blame; `None` if their edges aren't known."""
     if not any(op.reads for op in path):
         return None
-    kept = _nearest(path)
-    edges = _edges(path, kept)
+    drawn = _nearest(path)
+    edges = _edges(path, drawn)
     layers = _layers(edges)
-    rows, short_edges = _with_bends(edges, layers)
+    rows, short_edges = _bend_long_edges(edges, layers)
     _order(rows, short_edges)
     centre = _spread(rows, short_edges)
     left = min(centre[key] - _width(key) / 2 for row in rows for key in row) - 2
@@ -79,7 +79,7 @@ def graph_of(path: Sequence[PathOp], input_name: str, output_name: str) -> OpGra
         if key[0] != "bend"
     ]
     blamed = ", ".join(f"{op.type} {op.name}" for op in path if op.status == str(Status.MISMATCHED))
-    few = f"{len(kept)} of {layout.count(len(path), 'op')}, the nearest to the one to blame"
+    few = f"{len(drawn)} of {layout.count(len(path), 'op')}, the nearest to the one to blame"
     return OpGraph(
         width=max(centre[key] + _width(key) / 2 for row in rows for key in row) - left + 2,
         height=(len(rows) - 1) * _LAYER + _HEIGHT + 4,
@@ -87,8 +87,8 @@ def graph_of(path: Sequence[PathOp], input_name: str, output_name: str) -> OpGra
         edges=tuple(_curve(index, edge, layers, centre, left) for index, edge in enumerate(edges)),
         words=f"graph of the ops from {input_name} to {output_name}; to blame: {blamed or 'none'}; "
         "the list beside it says the same",
-        note="" if len(kept) == len(path) else few,
-        ops=frozenset(kept),
+        note="" if len(drawn) == len(path) else few,
+        ops=frozenset(drawn),
     )
 
 
@@ -100,30 +100,30 @@ def _nearest(path: Sequence[PathOp]) -> set[int]:
             if read >= 0:
                 near[index].append(read)
                 near[read].append(index)
-    found = [index for index, op in enumerate(path) if op.status == str(Status.MISMATCHED)][:MOST_NODES]
-    found = found or [len(path) - 1]
-    distance = dict.fromkeys(found, 0)
-    for index in found:  # grows during the loop
+    nearest = [index for index, op in enumerate(path) if op.status == str(Status.MISMATCHED)][:MOST_NODES]
+    nearest = nearest or [len(path) - 1]
+    distance = dict.fromkeys(nearest, 0)
+    for index in nearest:  # grows during the loop
         for other in near[index]:
-            if other not in distance and distance[index] < _NEAR and len(found) < MOST_NODES:
+            if other not in distance and distance[index] < _NEAR and len(nearest) < MOST_NODES:
                 distance[other] = distance[index] + 1
-                found.append(other)
-    return set(found)
+                nearest.append(other)
+    return set(nearest)
 
 
-def _edges(path: Sequence[PathOp], kept: set[int]) -> list[tuple[_Key, _Key]]:
+def _edges(path: Sequence[PathOp], drawn: set[int]) -> list[tuple[_Key, _Key]]:
     """Return the edges between drawn nodes, each once; "…" represents neighbours that aren't drawn."""
-    found: dict[tuple[_Key, _Key], None] = {}
+    edges: dict[tuple[_Key, _Key], None] = {}
     for index, op in enumerate(path):
         for read in op.reads:
-            if index in kept:
-                source = _INPUT if read < 0 else ("op", read, 0) if read in kept else ("before", index, 0)
-                found[source, ("op", index, 0)] = None
-            elif read in kept:
-                found[("op", read, 0), ("after", read, 0)] = None
-        if index in kept and op.is_last:
-            found[("op", index, 0), _OUTPUT] = None
-    return list(found)
+            if index in drawn:
+                source = _INPUT if read < 0 else ("op", read, 0) if read in drawn else ("before", index, 0)
+                edges[source, ("op", index, 0)] = None
+            elif read in drawn:
+                edges[("op", read, 0), ("after", read, 0)] = None
+        if index in drawn and op.is_last:
+            edges[("op", index, 0), _OUTPUT] = None
+    return list(edges)
 
 
 def _layers(edges: Sequence[tuple[_Key, _Key]]) -> dict[_Key, int]:
@@ -148,7 +148,7 @@ def _layers(edges: Sequence[tuple[_Key, _Key]]) -> dict[_Key, int]:
     return layers
 
 
-def _with_bends(
+def _bend_long_edges(
     edges: Sequence[tuple[_Key, _Key]], layers: Mapping[_Key, int]
 ) -> tuple[list[list[_Key]], list[tuple[_Key, _Key]]]:
     """Return the nodes of each layer, and edges between adjacent layers: long edges have bends."""
@@ -184,10 +184,10 @@ def _order(rows: list[list[_Key]], edges: Sequence[tuple[_Key, _Key]]) -> None:
     above, below = _neighbours(edges)
     for sweep in range(_SWEEPS):
         near = below if sweep % 2 else above
-        place = {key: index - (len(row) - 1) / 2 for row in rows for index, key in enumerate(row)}
+        position = {key: index - (len(row) - 1) / 2 for row in rows for index, key in enumerate(row)}
         for row in reversed(rows) if sweep % 2 else rows:
-            row.sort(key=lambda key: _mean([place[other] for other in near[key]], place[key]))
-            place.update({key: index - (len(row) - 1) / 2 for index, key in enumerate(row)})
+            row.sort(key=lambda key: _mean([position[other] for other in near[key]], position[key]))
+            position.update({key: index - (len(row) - 1) / 2 for index, key in enumerate(row)})
 
 
 def _spread(rows: Sequence[Sequence[_Key]], edges: Sequence[tuple[_Key, _Key]]) -> dict[_Key, float]:
@@ -199,15 +199,15 @@ def _spread(rows: Sequence[Sequence[_Key]], edges: Sequence[tuple[_Key, _Key]]) 
             wanted = [_mean([centre[other] for other in above[key] + below[key]], centre[key]) for key in row]
             # The mean of two layouts without overlaps has no overlaps: one packs from the left, the other
             # from the right.
-            from_left = _packed(row, wanted)
-            from_right = [-x for x in _packed(row[::-1], [-x for x in wanted[::-1]])][::-1]
+            from_left = _pack(row, wanted)
+            from_right = [-x for x in _pack(row[::-1], [-x for x in wanted[::-1]])][::-1]
             centre.update(
-                {key: (one + other) / 2 for key, one, other in zip(row, from_left, from_right, strict=True)}
+                {key: (x + other) / 2 for key, x, other in zip(row, from_left, from_right, strict=True)}
             )
     return centre
 
 
-def _packed(row: Sequence[_Key], wanted: Sequence[float]) -> list[float]:
+def _pack(row: Sequence[_Key], wanted: Sequence[float]) -> list[float]:
     """Return the requested centres, moved to the right where there is no room."""
     centres: list[float] = []
     for index, (key, x) in enumerate(zip(row, wanted, strict=True)):
@@ -235,16 +235,16 @@ def _curve(
 ) -> str:
     source, target = edge
     x, y = centre[source] - left, layers[source] * _LAYER + _HEIGHT + 2
-    drawn = f"M{x:.0f} {y}"
+    curve = f"M{x:.0f} {y}"
     for depth in range(layers[source] + 1, layers[target] + 1):
         end = target if depth == layers[target] else ("bend", index, depth)
         end_x, end_y = centre[end] - left, depth * _LAYER + 2
-        drawn += f"C{x:.0f} {(y + end_y) / 2:.0f} {end_x:.0f} {(y + end_y) / 2:.0f} {end_x:.0f} {end_y}"
+        curve += f"C{x:.0f} {(y + end_y) / 2:.0f} {end_x:.0f} {(y + end_y) / 2:.0f} {end_x:.0f} {end_y}"
         x, y = end_x, end_y
         if end is not target:
             y += _HEIGHT
-            drawn += f"V{y}"
-    return drawn
+            curve += f"V{y}"
+    return curve
 
 
 def _node(key: _Key, centre: float, depth: int, path: Sequence[PathOp], ends: tuple[str, str]) -> GraphNode:

@@ -18,12 +18,12 @@ from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
 from gradcheck_cli.reporting.exchange.findings import (
     BAD,
     Outcome,
+    counterexample_lines,
     findings_of,
-    found_lines,
     name_of,
     pair_lines,
-    place,
-    relative,
+    path_from_root,
+    split_place,
 )
 from gradcheck_cli.reporting.html.op_graph import graph_of
 from gradcheck_cli.reporting.terminal import layout
@@ -72,15 +72,15 @@ def to_html(report: Report, root: Path) -> str:
     findings = findings_of(report)
     pairs = [finding for finding in findings if finding.pair is not None]
     anchors = {id(finding): f"f{index}" for index, finding in enumerate(findings)}
-    telling = [finding for finding in pairs if _is_telling(finding)]
-    telling.sort(key=_gravity)
+    detailed = [finding for finding in pairs if _needs_details(finding)]
+    detailed.sort(key=_gravity)
     details = [
         _detail(finding, anchors[id(finding)], root, is_drawn=index < MOST_DRAWN)
-        for index, finding in enumerate(telling[:_MOST_DETAILS])
+        for index, finding in enumerate(detailed[:_MOST_DETAILS])
     ]
     shown = {detail["anchor"] for detail in details}
     others = [
-        _told(finding, anchors[id(finding)], root)
+        _entry(finding, anchors[id(finding)], root)
         for finding in findings
         if finding.pair is None and (finding.outcome is not Outcome.PASSED or finding.text)
     ]
@@ -90,9 +90,9 @@ def to_html(report: Report, root: Path) -> str:
         for finding in sorted(pairs, key=_gravity)
     ]
     first = next((finding for finding in sorted(findings, key=_gravity) if finding.outcome in BAD), None)
-    told_first = None if first is None else _told(first, anchors[id(first)], root)
-    if told_first is not None and first is not None and first.pair is not None:
-        told_first["title"] = f"{first.title}, of {first.case_name}"
+    first_entry = None if first is None else _entry(first, anchors[id(first)], root)
+    if first_entry is not None and first is not None and first.pair is not None:
+        first_entry["title"] = f"{first.title}, of {first.case_name}"
     return render(
         "page.html",
         title=f"gradcheck: {_verdict(report)}",
@@ -100,7 +100,7 @@ def to_html(report: Report, root: Path) -> str:
         exit_code=report.exit_code,
         counts=counts_of(report),
         versions=", ".join(f"{name} {value}" for name, value in report.facts.items()),
-        first=told_first,
+        first=first_entry,
         others=others,
         rows=rows,
         columns=COLUMNS,
@@ -126,13 +126,13 @@ def _environment() -> Environment:
     return Environment(
         loader=PackageLoader("gradcheck_cli.reporting.html"),
         autoescape=True,
-        finalize=_shown,
+        finalize=_clean_text,
         undefined=StrictUndefined,
         trim_blocks=True,
     )
 
 
-def _shown(value: object) -> object:
+def _clean_text(value: object) -> object:
     """Return text for a page; control characters are spelt out, since browsers show none."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
@@ -157,7 +157,7 @@ def _gravity(finding: Finding) -> int:
     return _GRAVITY[finding.outcome]
 
 
-def _is_telling(finding: Finding) -> bool:
+def _needs_details(finding: Finding) -> bool:
     """Whether there is something to see: neither a plain pass nor something that wasn't checked."""
     pair = finding.pair
     if pair is None or pair.status is Status.SKIPPED:
@@ -189,9 +189,9 @@ def counts_of(report: Report) -> str:
     return " ".join(line.plain.strip() for line in lines).rsplit("  ", 1)[0]
 
 
-def _told(finding: Finding, anchor: str, root: Path) -> dict[str, str]:
+def _entry(finding: Finding, anchor: str, root: Path) -> dict[str, str]:
     """Return the page's text for a finding that has no row of its own, or that comes first."""
-    where = relative(finding.file, root) if finding.file else ""
+    where = path_from_root(finding.file, root) if finding.file else ""
     name = f"{finding.case_name}: " if finding.case is not None and finding.pair is None else ""
     return {
         "anchor": anchor,
@@ -204,7 +204,7 @@ def _told(finding: Finding, anchor: str, root: Path) -> dict[str, str]:
 
 
 def _row(finding: Finding, anchor: str) -> dict[str, str]:
-    case, pair = _both(finding)
+    case, pair = _case_and_pair(finding)
     numbers = (
         {"error": "disconnected", "allowed": "", "ratio": ""} if not pair.connected else named_numbers(pair)
     )
@@ -223,7 +223,7 @@ def _row(finding: Finding, anchor: str) -> dict[str, str]:
     }
 
 
-def _both(finding: Finding) -> tuple[CaseResult, PairResult]:
+def _case_and_pair(finding: Finding) -> tuple[CaseResult, PairResult]:
     if finding.case is None or finding.pair is None:
         raise ValueError("finding: expected one of a pair")
     return finding.case, finding.pair
@@ -231,7 +231,7 @@ def _both(finding: Finding) -> tuple[CaseResult, PairResult]:
 
 def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dict[str, Any]:
     """Return what a page shows about one pair."""
-    case, pair = _both(finding)
+    case, pair = _case_and_pair(finding)
     code = code_of_pair(pair)
     figure = pair.figure
     pictures, undrawn = _pictures(pair, figure, case, is_drawn=is_drawn)
@@ -253,10 +253,10 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
         "number": "" if code is None else code.number,
         "meaning": "" if code is None else code.title,
         "link": "" if code is None else link_of(code),
-        "lines": [*filter(None, [pair.note]), *pair_lines(pair), *found_lines(case, pair)],
+        "lines": [*filter(None, [pair.note]), *pair_lines(pair), *counterexample_lines(case, pair)],
         "pictures": [Drawn.of(picture) for picture in pictures],
         "undrawn": undrawn,
-        "wrong": [] if figure is None or figure.map is None else _wrong(figure.map),
+        "wrong": [] if figure is None or figure.map is None else _worst_cells(figure.map),
         "path": path,
         "graph": graph,
         # The content of the graph as text, and whatever isn't right.
@@ -299,14 +299,11 @@ def _pictures(
     pair: PairResult, figure: Figure | None, case: CaseResult, *, is_drawn: bool
 ) -> tuple[Sequence[Picture], str]:
     """Draw a pair, or say why it isn't drawn."""
-    on_demand = (
-        f"gradcheck show {place(case.spec)[0]} --op {case.op} --case {case.case} --pair '{pair.label}' --plot"
-    )
+    file, _ = split_place(case.spec)
+    on_demand = f"gradcheck show {file} --op {case.op} --case {case.case} --pair '{pair.label}' --plot"
     if figure is None:
-        return (
-            (),
-            f"No picture was made in the run; {on_demand} FILE.html makes one." if pair.elements else "",
-        )
+        undrawn = f"No picture was made in the run; {on_demand} FILE.html makes one."
+        return (), undrawn if pair.elements else ""
     if find_spec("matplotlib") is None:
         return (), MISSING
     if not is_drawn:
@@ -321,21 +318,21 @@ def needs_slopes(pair: PairResult) -> bool:
     return bool(pair.kinks) or pair.status is Status.INCONCLUSIVE
 
 
-def _wrong(drawn: HeatMap) -> list[dict[str, str]]:
+def _worst_cells(heat_map: HeatMap) -> list[dict[str, str]]:
     """List the cells that are furthest off: the content of heat maps, for readers who can't see them."""
     cells = [
         (share, row, column)
-        for row, line in enumerate(drawn.share)
+        for row, line in enumerate(heat_map.share)
         for column, share in enumerate(line)
-        if not share <= 1 or drawn.verdicts[row][column] != "."
+        if not share <= 1 or heat_map.verdicts[row][column] != "."
     ]
     cells.sort(key=lambda cell: -cell[0] if not math.isnan(cell[0]) else -math.inf)
     return [
         {
-            "row": drawn.rows[row],
-            "column": drawn.columns[column],
-            "analytic": f"{drawn.analytic[row][column]:.5g}",
-            "numeric": f"{drawn.numeric[row][column]:.5g}",
+            "row": heat_map.rows[row],
+            "column": heat_map.columns[column],
+            "analytic": f"{heat_map.analytic[row][column]:.5g}",
+            "numeric": f"{heat_map.numeric[row][column]:.5g}",
             "share": f"{share:.2g}",
         }
         for share, row, column in cells[:_MOST_WRONG]
@@ -378,7 +375,7 @@ def _indent(line: str) -> int:
 
 def _source(where: str, root: Path) -> Source | None:
     """Return the lines around a gradient function's first line; `None` if they can't be read."""
-    file, line = place(where)
+    file, line = split_place(where)
     if not line:
         return None
     try:
@@ -390,7 +387,7 @@ def _source(where: str, root: Path) -> Source | None:
         stop -= 1
     width = len(str(stop))
     return Source(
-        f"{relative(file, root)}:{line}",
+        f"{path_from_root(file, root)}:{line}",
         [
             SourceLine(f"{index + 1:>{width}}", layout.clean(lines[index].expandtabs(4)), index + 1 == line)
             for index in range(start, stop)

@@ -64,7 +64,7 @@ def pictures_of(label: str, figure: Figure, *, kinks: bool) -> list[Picture]:
     with mpl.rc_context(_STYLE):
         return [
             Picture(title, words, _svg(canvas, f"{label}{index}"))
-            for index, (title, words, canvas) in enumerate(_drawn(figure, kinks=kinks))
+            for index, (title, words, canvas) in enumerate(_draw_parts(figure, kinks=kinks))
         ]
 
 
@@ -102,17 +102,16 @@ class _Part(NamedTuple):
 
 def _parts(figure: Figure, *, kinks: bool) -> list[_Part]:
     parts = []
-    drawn, ladder = figure.map, figure.ladder
-    if drawn is not None:
+    heat_map, ladder = figure.map, figure.ladder
+    if heat_map is not None:
         size = f"{figure.shape[0]:,} x {figure.shape[1]:,} elements"
-        for kind, values in (("analytic", drawn.analytic), ("numeric", drawn.numeric)):
+        for kind, values in (("analytic", heat_map.analytic), ("numeric", heat_map.numeric)):
             words = f"{kind} Jacobian, {size}, from {_extreme(values, min)} to {_extreme(values, max)}"
-            parts.append(_Part(f"{kind} Jacobian", words, kind, drawn))
-        wrong = sum(row.count("x") for row in drawn.verdicts)
-        words = (
-            f"error over what is allowed, {size}; at most {_extreme(drawn.share, max)}; {wrong} cells wrong"
-        )
-        parts.append(_Part("error / allowed", words, "share", drawn))
+            parts.append(_Part(f"{kind} Jacobian", words, kind, heat_map))
+        wrong = sum(row.count("x") for row in heat_map.verdicts)
+        largest = _extreme(heat_map.share, max)
+        words = f"error over what is allowed, {size}; at most {largest}; {wrong} cells wrong"
+        parts.append(_Part("error / allowed", words, "share", heat_map))
     if ladder is not None:
         off = abs(ladder.analytic - ladder.numeric)
         words = (
@@ -129,7 +128,7 @@ def _parts(figure: Figure, *, kinks: bool) -> list[_Part]:
     return parts
 
 
-def _drawn(figure: Figure, *, kinks: bool) -> Iterable[tuple[str, str, Canvas]]:
+def _draw_parts(figure: Figure, *, kinks: bool) -> Iterable[tuple[str, str, Canvas]]:
     for part in _parts(figure, kinks=kinks):
         canvas = Canvas(figsize=(3.4, 2.9))
         canvas.patch.set_alpha(0)
@@ -152,39 +151,39 @@ def _extreme(values: tuple[tuple[float, ...], ...], of: type | object) -> str:
     return f"{of(finite):.4g}" if finite else "nan"  # type: ignore[operator]
 
 
-def _draw_map(axes: Axes, drawn: HeatMap, kind: str) -> None:
-    rows, columns = len(drawn.rows), len(drawn.columns)
+def _draw_map(axes: Axes, heat_map: HeatMap, kind: str) -> None:
+    rows, columns = len(heat_map.rows), len(heat_map.columns)
     axes.patch.set_facecolor("#888888")  # for missing numbers
     if kind == "share":
-        share = np.array(drawn.share)
+        share = np.array(heat_map.share)
         shown = np.clip(share, _LEAST_SHARE, None)
         colours = mpl.colormaps["cividis"].with_extremes(over=_RED)
         image = axes.imshow(shown, cmap=colours, norm=LogNorm(_LEAST_SHARE, 1.0), aspect="auto")
         bar = axes.figure.colorbar(image, ax=axes, extend="max", fraction=0.08)
         _plain_powers(bar.ax.yaxis)
         if max(rows, columns) <= _MOST_LETTERS:
-            for row, verdicts in enumerate(drawn.verdicts):
+            for row, verdicts in enumerate(heat_map.verdicts):
                 for column, verdict in enumerate(verdicts):
                     if verdict != ".":
                         axes.text(
                             column, row, verdict, color="white", ha="center", va="center", weight="bold"
                         )
     else:
-        values = np.array(drawn.analytic if kind == "analytic" else drawn.numeric)
-        jacobians = np.abs(np.array([drawn.analytic, drawn.numeric]))
+        values = np.array(heat_map.analytic if kind == "analytic" else heat_map.numeric)
+        jacobians = np.abs(np.array([heat_map.analytic, heat_map.numeric]))
         largest = float(np.max(jacobians, initial=0.0, where=np.isfinite(jacobians))) or 1.0
         image = axes.imshow(values, cmap="RdBu_r", norm=Normalize(-largest, largest), aspect="auto")
         axes.figure.colorbar(image, ax=axes, fraction=0.08)
-    _name_ticks(axes.yaxis, drawn.rows, drawn.row_step)
-    _name_ticks(axes.xaxis, drawn.columns, drawn.column_step)
+    _name_ticks(axes.yaxis, heat_map.rows, heat_map.row_step)
+    _name_ticks(axes.xaxis, heat_map.columns, heat_map.column_step)
     axes.tick_params(axis="x", rotation=90)
 
 
 def _name_ticks(axis: object, names: tuple[str, ...], step: int) -> None:
     every = -(-len(names) // _MOST_TICKS)
-    places = range(0, len(names), every)
+    ticks = range(0, len(names), every)
     more = " …" if step > 1 else ""
-    axis.set_ticks(list(places), [f"{layout.clean(names[place])}{more}" for place in places])  # type: ignore[attr-defined]
+    axis.set_ticks(list(ticks), [f"{layout.clean(names[index])}{more}" for index in ticks])  # type: ignore[attr-defined]
 
 
 def _plain_powers(axis: object) -> None:

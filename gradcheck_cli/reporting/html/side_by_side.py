@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.reporting.exchange.findings import named
+from gradcheck_cli.reporting.exchange.findings import join_name
 from gradcheck_cli.reporting.html.page import counts_of, render, words_of
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers
@@ -42,9 +42,8 @@ def to_html(old: Side, new: Side, findings: Sequence[BaselineFinding]) -> str:
         The page.
     """
     changes: dict[Key, BaselineFinding] = {}
-    for finding in sorted(
-        findings, key=lambda finding: not finding.is_failure
-    ):  # of several changes, a failure is shown
+    # Of several changes of a pair, a failure is shown.
+    for finding in sorted(findings, key=lambda finding: not finding.is_failure):
         changes.setdefault((finding.op, finding.case, finding.dtype, finding.mode, finding.pair), finding)
     before, after = _pairs(old[1]), _pairs(new[1])
     rows = [
@@ -85,7 +84,7 @@ def _row(
     key: Key, before: PairResult | None, after: PairResult | None, change: BaselineFinding | None
 ) -> dict[str, object]:
     return {
-        "op": named(*key[:4]),
+        "op": join_name(*key[:4]),
         "pair": key[4],
         "change": "" if change is None else str(change.change).replace("_", " "),
         "is_failure": change is not None and change.is_failure,

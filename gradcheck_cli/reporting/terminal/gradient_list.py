@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.tensorflow_backend.registry.gradient_registry import GradientEntry
 
-    Covering = Mapping[str, Sequence[str]]
+    SpecsByName = Mapping[str, Sequence[str]]
 
 STYLES = {
     "gradient": "green",
@@ -29,7 +29,7 @@ FIELDS = ("op_type", "status", "function", "file", "line", "origin", "specs")
 
 
 def gradients_json(
-    entries: Sequence[GradientEntry], specs: Covering, *, tensorflow_version: str, op_types: int
+    entries: Sequence[GradientEntry], specs: SpecsByName, *, tensorflow_version: str, op_types: int
 ) -> str:
     """Render entries as JSON text.
 
@@ -55,7 +55,7 @@ def gradients_json(
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def gradients_csv(entries: Sequence[GradientEntry], specs: Covering) -> str:
+def gradients_csv(entries: Sequence[GradientEntry], specs: SpecsByName) -> str:
     """Render entries as CSV with a heading; several specs in one cell are separated by blanks."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -66,7 +66,7 @@ def gradients_csv(entries: Sequence[GradientEntry], specs: Covering) -> str:
 
 def gradients_table(
     entries: Sequence[GradientEntry],
-    specs: Covering | None,
+    specs: SpecsByName | None,
     *,
     op_types: int,
     width: int | None,
@@ -114,7 +114,7 @@ def _counts(entries: Sequence[GradientEntry], op_types: int) -> str:
     return f"{len(entries):,} {noun}{by_status} · {op_types:,} op types in this TensorFlow"
 
 
-def _columns(entry: GradientEntry, specs: Covering | None) -> list[str]:
+def _columns(entry: GradientEntry, specs: SpecsByName | None) -> list[str]:
     where = f"{entry.file}:{entry.line}" if entry.file else ""
     # The file shows the module: the table has no room for both.
     row = [entry.name, entry.status, entry.function.rpartition(":")[2], where]

@@ -127,9 +127,9 @@ def jacobian_text(
     shapes = f"{output} {view.output.shape}, {view.input_info.name} {view.input_info.shape}"
     lines = layout.pack([*parts, f"{title}  ({shapes})"], separator=" · ", width=width, indent=4)
     for part in view.parts:
-        of = "" if len(view.parts) == 1 else f", upstream {part}"
+        suffix = "" if len(view.parts) == 1 else f", upstream {part}"
         for name in ("analytic", "numeric"):
-            lines.append(name + of)
+            lines.append(name + suffix)
             matrix = _matrix(view, getattr(view.sample, name), index, part)
             if index is None:
                 lines += _matrix_lines(matrix, _row_names(view), width)
@@ -155,7 +155,7 @@ def _row_names(view: PairView) -> Callable[[int], str]:
 
 
 def _position(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(int(part) for part in np.unravel_index(flat, shape)) if shape else ()
+    return tuple(int(index) for index in np.unravel_index(flat, shape)) if shape else ()
 
 
 def _shaped_lines(values: Matrix, name: str, width: int) -> list[str]:
@@ -185,7 +185,7 @@ def _matrix_lines(matrix: Matrix, row_name: Callable[[int], str], width: int) ->
     # No column is narrower than two blanks and a digit, so more columns than this never fit.
     texts = [[_short(value) for value in row[: width // 3]] for row in matrix[:shown_rows]]
     widths = [2 + max(len(row[column]) for row in texts) for column in range(len(texts[0]))]
-    shown_columns = _fitting(widths, width - margin, columns)
+    shown_columns = _count_fitting(widths, width - margin, columns)
     mark = "  …" if shown_columns < columns else ""
     lines = [
         f"  {layout.pad(name, margin - 2)}"
@@ -203,15 +203,15 @@ def _matrix_lines(matrix: Matrix, row_name: Callable[[int], str], width: int) ->
     return lines
 
 
-def _fitting(widths: Sequence[int], room: int, columns: int) -> int:
+def _count_fitting(widths: Sequence[int], room: int, columns: int) -> int:
     """Return how many columns fit, at least one; if all do, the mark of omission needs no room."""
     if len(widths) == columns and sum(widths) <= room:
         return columns
     used = 0
-    for place, wide in enumerate(widths):
+    for column, wide in enumerate(widths):
         used += wide
         if used > room - 3:
-            return max(1, place)
+            return max(1, column)
     return len(widths)
 
 
@@ -226,9 +226,9 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
     if (verdict == Verdict.PASS).all():
         if not error.size:
             return ["no elements"]
-        place = np.unravel_index(int(np.argmax(error)), error.shape)
-        allowed = (arrays["allowed"] + arrays["uncertainty"])[place]
-        return [f"equal: the largest difference is {error[place]:.3e}, where {allowed:.1e} is allowed"]
+        largest = np.unravel_index(int(np.argmax(error)), error.shape)
+        allowed = (arrays["allowed"] + arrays["uncertainty"])[largest]
+        return [f"equal: the largest difference is {error[largest]:.3e}, where {allowed:.1e} is allowed"]
     places = np.argwhere(verdict != Verdict.PASS)
     size = np.nan_to_num(error[verdict != Verdict.PASS], nan=np.inf, posinf=np.inf)
     order = np.lexsort((-size, -RANK[verdict[verdict != Verdict.PASS]]))
@@ -238,14 +238,14 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
         if (element_count := int(np.count_nonzero(verdict == code)))
     ]
     lines = [f"of {layout.count(verdict.size, 'element')}: {', '.join(counts)}"]
-    info = view.input_info
+    output, info = view.output, view.input_info
     for row, column in places[order[:MAX_DIFFERENCES]]:
         first, second = layout.format_distinctly(
             arrays["analytic"][row, column].item(), arrays["numeric"][row, column].item()
         )
-        at = int(rows[row])
+        output_row = int(rows[row])
         where = (
-            f"{layout.element(view.output.name, index_of(at, view.output), part_of(at, view.output))} / "
+            f"{layout.element(output.name, index_of(output_row, output), part_of(output_row, output))} / "
             f"{layout.element(info.name, index_of(column, info), part_of(column, info))}"
         )
         parts = [
@@ -276,8 +276,8 @@ def _verdict_lines(view: PairView, width: int) -> list[str]:
     ]
     return [
         line.plain
-        for place, text in enumerate(messages)
-        for line in layout.wrap(text, width=width, indent=2 if place else 0)
+        for index, text in enumerate(messages)
+        for line in layout.wrap(text, width=width, indent=2 if index else 0)
     ]
 
 
@@ -303,30 +303,30 @@ _KEY = (
 )
 
 
-def heat_lines(drawn: HeatMap, *, coloured: bool) -> list[Text]:
+def heat_lines(heat_map: HeatMap, *, coloured: bool) -> list[Text]:
     """Lay out a heat map.
 
     Args:
-        drawn: the cells.
+        heat_map: the cells.
         coloured: whether there are colours; otherwise a letter in each cell says the same.
     """
-    rows, columns = len(drawn.rows), len(drawn.columns)
-    margin = max(layout.cells(name) for name in drawn.rows)
+    rows, columns = len(heat_map.rows), len(heat_map.columns)
+    margin = max(layout.cells(name) for name in heat_map.rows)
     lines = []
     if not coloured:
-        for name, verdicts in zip(drawn.rows, drawn.verdicts, strict=True):
+        for name, verdicts in zip(heat_map.rows, heat_map.verdicts, strict=True):
             lines.append(Text(f"  {layout.pad(layout.clean(name), margin)}  {verdicts}"))
     else:
         for top in range(0, rows, 2):
-            line = Text(f"  {layout.pad(layout.clean(drawn.rows[top]), margin)}  ")
+            line = Text(f"  {layout.pad(layout.clean(heat_map.rows[top]), margin)}  ")
             for column in range(columns):
-                below = f" on {_colour(drawn, top + 1, column)}" if top + 1 < rows else ""
-                line.append(_HALF, style=_colour(drawn, top, column) + below)
+                below = f" on {_colour(heat_map, top + 1, column)}" if top + 1 < rows else ""
+                line.append(_HALF, style=_colour(heat_map, top, column) + below)
             lines.append(line)
-    first, last = layout.clean(drawn.columns[0]), layout.clean(drawn.columns[-1])
+    first, last = layout.clean(heat_map.columns[0]), layout.clean(heat_map.columns[-1])
     lines.append(Text(f"  {'':{margin}}  {first}" + (f" to {last}" if columns > 1 else "")))
-    if drawn.row_step * drawn.column_step > 1:
-        lines.append(Text(f"  a cell is the worst of {drawn.row_step} x {drawn.column_step} elements"))
+    if heat_map.row_step * heat_map.column_step > 1:
+        lines.append(Text(f"  a cell is the worst of {heat_map.row_step} x {heat_map.column_step} elements"))
     key = Text("  ")
     if coloured:
         for word, colour in _KEY:
@@ -336,8 +336,8 @@ def heat_lines(drawn: HeatMap, *, coloured: bool) -> list[Text]:
     return [*lines, key]
 
 
-def _colour(drawn: HeatMap, row: int, column: int) -> str:
-    verdict = drawn.verdicts[row][column]
+def _colour(heat_map: HeatMap, row: int, column: int) -> str:
+    verdict = heat_map.verdicts[row][column]
     if verdict in _COLOURS:
         return _COLOURS[verdict]
-    return "blue" if drawn.share[row][column] <= _CLEAR else "cyan"
+    return "blue" if heat_map.share[row][column] <= _CLEAR else "cyan"

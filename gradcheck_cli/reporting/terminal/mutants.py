@@ -77,7 +77,7 @@ def _mutants(report: Report) -> Iterator[tuple[CaseResult, Mutant]]:
 def case_lines(case: CaseResult, *, width: int, verbose: bool = False) -> list[Text]:
     """Lay out the missed corruptions of one case, or all of them; nothing if there is nothing to report."""
     shown = [mutant for mutant in case.mutants if verbose or mutant.outcome != CAUGHT]
-    untried = _untried(case)
+    untried = _why_untried(case)
     if not shown and not untried:
         return []
     name = f"{case.spec.rpartition(':')[0]} · {case.op} · {case.dtype} · {case.mode}"
@@ -92,7 +92,7 @@ def case_lines(case: CaseResult, *, width: int, verbose: bool = False) -> list[T
     return lines
 
 
-def _untried(case: CaseResult) -> str:
+def _why_untried(case: CaseResult) -> str:
     """Say why a case, or one of its pairs, wasn't tried; empty if everything was."""
     if case.error is not None:
         return f"not tried: {case.error.kind}: {case.error.message}"
@@ -124,10 +124,10 @@ def tally_lines(report: Report, tally: Tally, *, width: int) -> list[Text]:
         rows.append((f"{kind}: {CORRUPTIONS[kind]}", f"{tried:,}", *numbers))
     widths = [max(layout.cells(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
-    for place, row in enumerate(rows if kinds else []):
+    for index, row in enumerate(rows if kinds else []):
         cells = [layout.pad(row[0], widths[0])]
         cells += [cell.rjust(size) for cell, size in zip(row[1:], widths[1:], strict=True)]
-        lines.append(Text("  ".join(cells), style="" if place else "bold"))
+        lines.append(Text("  ".join(cells), style="" if index else "bold"))
     share = "" if tally.share is None else f" ({_percent(tally.share)})"
     share_text = (
         f"{tally.count(CAUGHT):,} of {layout.count(tally.total, 'corruption')} called a mismatch{share}"
@@ -168,7 +168,7 @@ def mutants_json(report: Report) -> str:
         "untried": [
             {"op": case.op, "case": case.case, "dtype": case.dtype, "spec": case.spec, "reason": reason}
             for case in report.cases
-            if (reason := _untried(case))
+            if (reason := _why_untried(case))
         ],
         "mutants": [
             {

@@ -30,7 +30,7 @@ NUMBERS = ("error", "allowed", "ratio")
 _WIDTHS = (len("disconnected"), len("1.0e-300"), len("1.0e-300"))  # of their columns, two blanks before each
 NUMBERS_WIDTH = sum(2 + width for width in _WIDTHS)
 # An error larger than this is described by its ratio.
-_MOST_TOLD = 10.0
+_MAX_RELATIVE = 10.0
 INDENT = 2
 MIN_LABEL = 10
 MIN_VERDICT = 14  # two blanks and INCONCLUSIVE
@@ -57,10 +57,10 @@ def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
     if width < beside_label + MIN_LABEL:
         folded = []
         for pair, label, verdict in zip(case.pairs, labels, verdicts, strict=True):
-            folded += [*_folded(pair, label, verdict, width), *_details(pair, width, verbose=verbose)]
+            folded += [*_fold(pair, label, verdict, width), *_details(pair, width, verbose=verbose)]
         return folded
-    known = [cells for cells in map(layout.cells, labels) if cells <= width - beside_label]
-    widest = max([len("pair"), *known])
+    fitting = [cells for cells in map(layout.cells, labels) if cells <= width - beside_label]
+    widest = max([len("pair"), *fitting])
     # Slightly fewer blanks after the labels, so that a note fits beside its verdict.
     notes = [
         INDENT + NUMBERS_WIDTH + 2 + verdict.cell_len + 2 + layout.cells(_note(pair))
@@ -93,7 +93,7 @@ def _row(pair: PairResult, label: str, verdict: Text, column: int, width: int) -
     return lines
 
 
-def _folded(pair: PairResult, label: str, verdict: Text, width: int) -> list[Text]:
+def _fold(pair: PairResult, label: str, verdict: Text, width: int) -> list[Text]:
     """Lay out a pair on a terminal too narrow for columns: its verdict, then its numbers by name."""
     lines = [Text(f"  {label}  ") + verdict]
     note = _note(pair)
@@ -169,7 +169,7 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
             f"analytic {analytic}",
             f"numeric {numeric} ± {pair.worst.uncertainty:.1e}",
         ]
-        if pair.relative_error is not None and pair.relative_error < _MOST_TOLD:
+        if pair.relative_error is not None and pair.relative_error < _MAX_RELATIVE:
             parts.append(f"off by {100 * pair.relative_error:.3g} %")
         lines += [Text(line) for line in layout.pack(parts, separator="   ", width=width, indent=11)]
     for diagnosis in pair.diagnosis:

@@ -55,9 +55,12 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
     if case.error is not None:
         lines += _error(case.error, width)
     if case.pairs:
-        lines += [*pair_lines(case, width, verbose=verbose), *_beside_pairs(case, width, verbose=verbose)]
+        lines += [
+            *pair_lines(case, width, verbose=verbose),
+            *_lines_beside_pairs(case, width, verbose=verbose),
+        ]
     if verbose:
-        lines += _beside_checks(case, width)
+        lines += _lines_beside_checks(case, width)
     for check in case.checks:
         if check.status is not Status.PASSED or (verbose and check.message):
             lines += _check(check, width)
@@ -134,8 +137,8 @@ def _heading(case: CaseResult, width: int) -> list[Text]:
     return lines
 
 
-def _beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
-    """Name the outputs without a pair, what was held while the inputs moved, and sides never taken."""
+def _lines_beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
+    """Name the outputs without a pair, what was held while the inputs moved, and sides that no point took."""
     lines = []
     if case.not_differentiated:
         named = ", ".join(f"{name} ({dtype})" for name, dtype in case.not_differentiated)
@@ -152,11 +155,11 @@ def _beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
 def search_lines(search: SearchResult, width: int) -> list[Text]:
     """Say what a search tried and what it found."""
     lines = layout.wrap(search_summary(search), width=width, indent=2)
-    found = [] if search.found is None else inputs_of(search.found)
-    return [*lines, *(Text(f"    {layout.clean(one)}") for one in found)]
+    inputs = [] if search.found is None else inputs_of(search.found)
+    return [*lines, *(Text(f"    {layout.clean(line)}") for line in inputs)]
 
 
-def _beside_checks(case: CaseResult, width: int) -> list[Text]:
+def _lines_beside_checks(case: CaseResult, width: int) -> list[Text]:
     """Name the checks that passed without a message, and the cost of the case."""
     quiet = [check.name for check in case.checks if check.status is Status.PASSED and not check.message]
     messages = [f"checks passed: {', '.join(quiet)}"] if quiet else []
@@ -199,7 +202,7 @@ def _output(case: CaseResult) -> list[Text]:
     # Never wrapped, like the frames: its layout is the author's.
     lines = [Text(f"    printed last{where}:" if case.output_file else "    printed:")]
     for line in case.output:
-        lines += [Text(f"      {part}", style="dim") for part in layout.lines_of(line)]
+        lines += [Text(f"      {piece}", style="dim") for piece in layout.lines_of(line)]
     return lines
 
 
@@ -229,10 +232,10 @@ def search_summary(search: SearchResult) -> str:
     return f"{text}: {'nothing found' if search.found is None else 'found'}"
 
 
-def inputs_of(found: Counterexample) -> list[str]:
+def inputs_of(example: Counterexample) -> list[str]:
     """Return each input of a counterexample with its value: `x = [4.0, 0.0]`."""
-    shapes = dict(found.shapes)
+    shapes = dict(example.shapes)
     return [
         f"{name} = {value}" + (f", shape {list(shapes[name])}" if name in shapes else "")
-        for name, value in found.inputs
+        for name, value in example.inputs
     ]

@@ -67,16 +67,16 @@ def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> 
 def _table(pass_trace: PassTrace, width: int) -> list[Text]:
     if not pass_trace.ops:
         return [Text("  no op on the path")]
-    rows = [_rows(op) for op in pass_trace.ops]
+    rows_by_op = [_rows(op) for op in pass_trace.ops]
     widths = [
-        max(layout.cells(row[column]) for row in [HEADINGS, *[part for parts in rows for part in parts]])
+        max(layout.cells(row[column]) for row in [HEADINGS, *[row for rows in rows_by_op for row in rows]])
         for column in range(len(HEADINGS))
     ]
     if 2 + sum(widths) + 2 * (len(widths) - 1) > width:
-        return [line for op in pass_trace.ops for line in _folded(op, width)]
+        return [line for op in pass_trace.ops for line in _fold(op, width)]
     lines = [Text(_row(HEADINGS, widths), style="dim")]
-    for op, parts in zip(pass_trace.ops, rows, strict=True):
-        lines += [Text(_row(part, widths)) for part in parts]
+    for op, rows in zip(pass_trace.ops, rows_by_op, strict=True):
+        lines += [Text(_row(row, widths)) for row in rows]
         lines += _below(op, width)
     return lines
 
@@ -85,28 +85,28 @@ def _rows(op: TracedOp) -> list[tuple[str, ...]]:
     """Return an op's rows: as many as the larger number of its upstreams and gradients."""
     count = max(len(op.upstreams), len(op.gradients), 1)
     rows: list[tuple[str, ...]] = []
-    for place in range(count):
-        flow = _tensor(op.upstreams[place][1]) if place < len(op.upstreams) else ""
-        gradient = _tensor(op.gradients[place][1]) if place < len(op.gradients) else ""
-        local = _values(op.local[place]) if place < len(op.local) and op.local[place] is not None else ""
-        first = (layout.clean(op.place.name), layout.clean(op.place.type)) if not place else ("", "")
-        rows.append((*first, flow, local, gradient))
+    for index in range(count):
+        upstream = _tensor(op.upstreams[index][1]) if index < len(op.upstreams) else ""
+        gradient = _tensor(op.gradients[index][1]) if index < len(op.gradients) else ""
+        local = _values(op.local[index]) if index < len(op.local) and op.local[index] is not None else ""
+        first = (layout.clean(op.place.name), layout.clean(op.place.type)) if not index else ("", "")
+        rows.append((*first, upstream, local, gradient))
     return rows
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
     padded = [
-        layout.pad(cell, wide) if place < LEFT else " " * (wide - layout.cells(cell)) + cell
-        for place, (cell, wide) in enumerate(zip(cells, widths, strict=True))
+        layout.pad(cell, wide) if column < LEFT else " " * (wide - layout.cells(cell)) + cell
+        for column, (cell, wide) in enumerate(zip(cells, widths, strict=True))
     ]
     return ("  " + "  ".join(padded)).rstrip()
 
 
-def _folded(op: TracedOp, width: int) -> list[Text]:
+def _fold(op: TracedOp, width: int) -> list[Text]:
     lines = layout.wrap(f"{op.place.name} ({op.place.type})", width=width, indent=2)
-    for output, flow in op.upstreams:
+    for output, upstream in op.upstreams:
         what = "upstream in" if len(op.upstreams) == 1 else f"upstream in at output {output}"
-        lines += layout.wrap(f"{what}: {_tensor(flow)}", width=width, indent=4)
+        lines += layout.wrap(f"{what}: {_tensor(upstream)}", width=width, indent=4)
     for (input_index, gradient), local in zip(op.gradients, op.local, strict=True):
         what = "gradient out" if len(op.gradients) == 1 else f"gradient out at input {input_index}"
         suffix = f" (local {_values(local)})" if local is not None else ""
@@ -191,7 +191,7 @@ def place_json(place: OpPlace) -> dict[str, object]:
 def _op_json(op: TracedOp) -> dict[str, object]:
     return {
         **place_json(op.place),
-        "upstreams": [{"output": output, "value": plain(flow)} for output, flow in op.upstreams],
+        "upstreams": [{"output": output, "value": plain(upstream)} for output, upstream in op.upstreams],
         "gradients": [
             {"input": input_index, "value": plain(gradient), "local": plain(local)}
             for (input_index, gradient), local in zip(op.gradients, op.local, strict=True)

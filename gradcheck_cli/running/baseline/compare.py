@@ -50,23 +50,25 @@ def compare(
     """
     findings: list[BaselineFinding] = []
     reported: set[Key] = set()  # a finding about a whole case is reported with the first of its pairs
-    renamed = _renamed(old, new, is_expected)
+    renamed = _find_renamed(old, new, is_expected)
     for key, pair in old.items():
         if key in renamed:
             now = new[renamed[key]]
-            was = " · ".join(part for part, new_part in zip(key, now.key, strict=True) if part != new_part)
+            was = " · ".join(
+                old_part for old_part, new_part in zip(key, now.key, strict=True) if old_part != new_part
+            )
             findings.append(
                 _finding(now, Change.RENAMED, f"was {was}; the gradient and its forward are the same")
             )
             findings += [
-                _finding(now, change, message) for change, message in _changes(pair, now, breaks=breaks)
+                _finding(now, change, message) for change, message in _find_changes(pair, now, breaks=breaks)
             ]
         elif key in new:
             case = (*key[:-1], "")
-            if case not in reported and (less := _less(pair, new[key])):
+            if case not in reported and (less := _describe_less(pair, new[key])):
                 reported.add(case)
                 findings.append(_finding(new[key], Change.WEAKENED, less))
-            changes = _changes(pair, new[key], breaks=breaks)
+            changes = _find_changes(pair, new[key], breaks=breaks)
             findings += [_finding(new[key], change, message) for change, message in changes]
         elif is_expected(pair):
             findings.append(_finding(pair, Change.VANISHED, f"was checked in {pair.spec}, and no longer is"))
@@ -78,7 +80,7 @@ def compare(
     return tuple(sorted(findings))
 
 
-def _renamed(
+def _find_renamed(
     old: Mapping[Key, LockedPair], new: Mapping[Key, LockedPair], is_expected: Callable[[LockedPair], bool]
 ) -> dict[Key, Key]:
     """Find pairs whose op or case has been renamed, by their fingerprints.
@@ -105,7 +107,7 @@ def _is_alike(old: LockedPair, new: LockedPair) -> bool:
         fingerprint is not None and fingerprint.analytic and fingerprint.forward for fingerprint in prints
     )
     is_same_pair = old.key[2:] == new.key[2:] and old.status is new.status
-    return is_known and is_same_pair and _moved(old, new) == ("", "")
+    return is_known and is_same_pair and _describe_moves(old, new) == ("", "")
 
 
 def is_same(old: LockedPair, new: LockedPair) -> bool:
@@ -114,8 +116,8 @@ def is_same(old: LockedPair, new: LockedPair) -> bool:
     tolerances = (old.tolerance, new.tolerance)
     return (
         same_error
-        and not list(_changes(old, new, breaks=False))
-        and not _loosened(new, old)
+        and not list(_find_changes(old, new, breaks=False))
+        and not _describe_loosening(new, old)
         and (old.checks_off, old.samples, old.sides) == (new.checks_off, new.samples, new.sides)
         and (old.status, old.connected, old.spec) == (new.status, new.connected, new.spec)
         and all(tolerances) == any(tolerances)
@@ -127,27 +129,27 @@ def _finding(pair: LockedPair, change: Change, message: str) -> BaselineFinding:
     return BaselineFinding(*pair.key, change, message, pair.spec)
 
 
-def _changes(old: LockedPair, new: LockedPair, *, breaks: bool) -> Iterator[tuple[Change, str]]:
+def _find_changes(old: LockedPair, new: LockedPair, *, breaks: bool) -> Iterator[tuple[Change, str]]:
     if new.status not in GREEN:
         if new.status is Status.SKIPPED and old.status is not Status.SKIPPED:
-            yield Change.WEAKENED, f"was {_words(old)}, and is skipped now"
+            yield Change.WEAKENED, f"was {_describe_status(old)}, and is skipped now"
         elif breaks and old.status in GREEN:
-            yield Change.BROKE, f"was {_words(old)}, and is {_words(new)} now"
+            yield Change.BROKE, f"was {_describe_status(old)}, and is {_describe_status(new)} now"
         return  # the run's own verdict says this
     if breaks and old.status not in GREEN:
-        yield Change.MENDED, f"was {_words(old)}, and is {_words(new)} now"
+        yield Change.MENDED, f"was {_describe_status(old)}, and is {_describe_status(new)} now"
     if old.status is Status.PASSED and new.status is Status.EXPECTED_MISMATCH:
         yield Change.WEAKENED, "was right, and the spec expects it to be wrong now"
     elif old.status in GREEN and old.connected and not new.connected:
         yield Change.WEAKENED, "had a gradient, and has None now"
-    loosened = _loosened(old, new)
+    loosened = _describe_loosening(old, new)
     if loosened:
         yield Change.LOOSENED, loosened
     if old.status in GREEN:
-        yield from _moves(old, new)
+        yield from _find_moves(old, new)
 
 
-def _less(old: LockedPair, new: LockedPair) -> str:
+def _describe_less(old: LockedPair, new: LockedPair) -> str:
     """Say which parts of a case are no longer checked; empty if all are."""
     parts = [f"check {name} is turned off now" for name in new.checks_off if name not in old.checks_off]
     if new.samples < old.samples:
@@ -160,9 +162,9 @@ def _less(old: LockedPair, new: LockedPair) -> str:
     return "; ".join(parts)
 
 
-def _moves(old: LockedPair, new: LockedPair) -> Iterator[tuple[Change, str]]:
+def _find_moves(old: LockedPair, new: LockedPair) -> Iterator[tuple[Change, str]]:
     """Yield how a gradient that was right, and still is, has changed."""
-    analytic, forward = _moved(old, new)
+    analytic, forward = _describe_moves(old, new)
     if forward:  # errors and gradients then belong to another function
         what = "the forward and the gradient have changed" if analytic else "the forward has changed"
         errors = f" (error {old.error:.1e} -> {new.error:.1e})"
@@ -177,7 +179,7 @@ def _moves(old: LockedPair, new: LockedPair) -> Iterator[tuple[Change, str]]:
         )
 
 
-def _words(pair: LockedPair) -> str:
+def _describe_status(pair: LockedPair) -> str:
     return str(pair.status).replace("_", " ")
 
 
@@ -185,7 +187,7 @@ def _drift_limit(old: LockedPair, new: LockedPair) -> float:
     return GROWTH * max(old.error, old.noise, new.noise, _ROUNDING * min(old.allowed, new.allowed))
 
 
-def _loosened(old: LockedPair, new: LockedPair) -> str:
+def _describe_loosening(old: LockedPair, new: LockedPair) -> str:
     """Say how a tolerance is wider than before; empty if it isn't."""
     before, after = old.tolerance, new.tolerance
     if before is None or after is None:
@@ -206,17 +208,17 @@ def _loosened(old: LockedPair, new: LockedPair) -> str:
     return f"scaled tolerance {before.scaled:.1e} -> {after.scaled:.1e} of the row" if wider else ""
 
 
-def _moved(old: LockedPair, new: LockedPair) -> tuple[str, str]:
+def _describe_moves(old: LockedPair, new: LockedPair) -> tuple[str, str]:
     """Say how gradient and forward have changed, by their projections; empty if they haven't."""
     if old.fingerprint is None or new.fingerprint is None:
         return "", ""
     return (
-        _apart(old.fingerprint.analytic, new.fingerprint.analytic),
-        _apart(old.fingerprint.forward, new.fingerprint.forward),
+        _describe_difference(old.fingerprint.analytic, new.fingerprint.analytic),
+        _describe_difference(old.fingerprint.forward, new.fingerprint.forward),
     )
 
 
-def _apart(before: Sequence[Projection], after: Sequence[Projection]) -> str:
+def _describe_difference(before: Sequence[Projection], after: Sequence[Projection]) -> str:
     if len(before) != len(after):
         return "its projections can't be compared"
     for first, second in zip(before, after, strict=True):

@@ -80,7 +80,7 @@ def compare_reports(before: Report, after: Report) -> tuple[tuple[BaselineFindin
     """
     old, new = locked_pairs_of(before.cases), locked_pairs_of(after.cases)
     is_expected, was_expected = Expected(after), Expected(before)
-    lost, were_lost = _without_pairs(after), _without_pairs(before)
+    lost, were_lost = _explain_unchecked(after), _explain_unchecked(before)
     findings: list[BaselineFinding] = []
     for finding in compare(old, new, is_expected=is_expected, breaks=True):
         key = (finding.op, finding.case, finding.dtype, finding.mode, finding.pair)
@@ -99,7 +99,7 @@ def compare_reports(before: Report, after: Report) -> tuple[tuple[BaselineFindin
     return tuple(sorted(findings)), unasked
 
 
-def _without_pairs(report: Report) -> dict[tuple[str, str, str, str], str]:
+def _explain_unchecked(report: Report) -> dict[tuple[str, str, str, str], str]:
     """Return why cases have no pairs that should have been checked, by case."""
     reasons = {}
     for case in report.cases:
@@ -112,9 +112,9 @@ def _without_pairs(report: Report) -> dict[tuple[str, str, str, str], str]:
 
 def _changed_checks(before: Report, after: Report) -> Iterator[BaselineFinding]:
     """Yield the checks that fail now and didn't, or no longer fail."""
-    earlier = {_key(case): _failing(case) for case in before.cases if case.pairs}
+    earlier = {_key(case): _failing_checks(case) for case in before.cases if case.pairs}
     for case in after.cases:
-        old, new = earlier.get(_key(case)), _failing(case)
+        old, new = earlier.get(_key(case)), _failing_checks(case)
         if old is None or not case.pairs:
             continue
         for name in {**old, **new}:
@@ -132,5 +132,5 @@ def _key(case: CaseResult) -> tuple[str, str, str, str]:
     return case.op, case.case, case.dtype, case.mode
 
 
-def _failing(case: CaseResult) -> Mapping[str, str]:
+def _failing_checks(case: CaseResult) -> Mapping[str, str]:
     return {check.name: str(check.status) for check in case.checks if check.status in FAILING | UNDECIDED}

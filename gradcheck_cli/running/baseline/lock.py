@@ -76,7 +76,7 @@ def read_lock(file: Path) -> dict[Key, LockedPair]:
     faults = []
     for line_number, line in enumerate(lines[1:], start=2):
         try:
-            entry = _read(serial.parse(line), file.parent)
+            entry = _read_line(serial.parse(line), file.parent)
         except ValueError as error:
             faults.append(f"{file}:{line_number}: isn't a pair's line: {line[:40]!r} ({error})")
             continue
@@ -107,8 +107,8 @@ def update_pairs(
         is_gone: whether a pair that isn't in the run is removed.
     """
     right = {key: entry for key, entry in new.items() if entry.status in GREEN}
-    kept = {key: entry for key, entry in old.items() if key in new or not is_gone(entry)}
-    result = dict(kept)
+    remaining = {key: entry for key, entry in old.items() if key in new or not is_gone(entry)}
+    result = dict(remaining)
     changed = 0
     for key, entry in right.items():
         if key in old and is_same(old[key], entry):
@@ -119,7 +119,7 @@ def update_pairs(
     update = Update(
         new=added,
         changed=changed,
-        removed=len(old) - len(kept),
+        removed=len(old) - len(remaining),
         kept=len(result) - added - changed,
         left_out=len(new) - len(right),
     )
@@ -133,11 +133,11 @@ def lock_text(entries: Mapping[Key, LockedPair], folder: Path) -> str:
         entries: its content.
         folder: the folder of the lock file: specs are named relative to it.
     """
-    lines = [_line(entries[key], folder) for key in sorted(entries)]
+    lines = [_write_line(entries[key], folder) for key in sorted(entries)]
     return "".join(f"{line}\n" for line in [HEADER, *lines])
 
 
-def _line(entry: LockedPair, folder: Path) -> str:
+def _write_line(entry: LockedPair, folder: Path) -> str:
     content: Object = {
         "op": entry.op,
         "case": entry.case,
@@ -149,9 +149,9 @@ def _line(entry: LockedPair, folder: Path) -> str:
         "connected": entry.connected,
         "samples": entry.samples,
         "checks_off": list(entry.checks_off),
-        "error": _short(entry.error),
-        "noise": _short(entry.noise),
-        "allowed": _short(entry.allowed),
+        "error": _format_size(entry.error),
+        "noise": _format_size(entry.noise),
+        "allowed": _format_size(entry.allowed),
     }
     if entry.sides is not None:
         content["sides"] = list(entry.sides)
@@ -160,16 +160,16 @@ def _line(entry: LockedPair, folder: Path) -> str:
         # Not rounded: the next run would take a rounded tolerance as a loosened one.
         content |= {"rtol": tolerance.rtol, "scaled": tolerance.scaled, "atol": tolerance.atol}
     if entry.fingerprint is not None:
-        content["analytic"] = [_projection(projection) for projection in entry.fingerprint.analytic]
-        content["forward"] = [_projection(projection) for projection in entry.fingerprint.forward]
+        content["analytic"] = [_format_projection(projection) for projection in entry.fingerprint.analytic]
+        content["forward"] = [_format_projection(projection) for projection in entry.fingerprint.forward]
     return json.dumps(content, ensure_ascii=False)
 
 
-def _short(value: float) -> str:
+def _format_size(value: float) -> str:
     return f"{value:.2e}"
 
 
-def _projection(projection: Projection) -> str:
+def _format_projection(projection: Projection) -> str:
     return f"{projection.value:.8e} ± {projection.slack:.0e}"
 
 
@@ -184,7 +184,7 @@ def _require_merged(file: Path, lines: Sequence[str]) -> None:
             )
 
 
-def _read(content: object, folder: Path) -> LockedPair:
+def _read_line(content: object, folder: Path) -> LockedPair:
     """Read a line's content.
 
     Raises:
@@ -202,9 +202,9 @@ def _read(content: object, folder: Path) -> LockedPair:
         spec=Path(relpath(folder / line.spec)).as_posix(),
         status=line.status,
         connected=line.connected,
-        error=_number(line.error),
-        noise=_number(line.noise),
-        allowed=_number(line.allowed),
+        error=_parse_size(line.error),
+        noise=_parse_size(line.noise),
+        allowed=_parse_size(line.allowed),
         checks_off=line.checks_off,
         samples=line.samples,
         sides=line.sides,
@@ -213,7 +213,8 @@ def _read(content: object, folder: Path) -> LockedPair:
         entry = replace(entry, tolerance=Tolerance(line.rtol, line.scaled, line.atol))
     if line.analytic is not None and line.forward is not None:
         entry = replace(
-            entry, fingerprint=Fingerprint(_projections(line.analytic), _projections(line.forward))
+            entry,
+            fingerprint=Fingerprint(_parse_projections(line.analytic), _parse_projections(line.forward)),
         )
     return entry
 
@@ -246,13 +247,13 @@ class _Line:
     )
 
 
-def _number(value: str) -> float:
+def _parse_size(value: str) -> float:
     parsed = float(value)
     if math.isnan(parsed) or parsed < 0:
         raise ValueError(f"{value!r} is no size")
     return parsed
 
 
-def _projections(values: Sequence[str]) -> tuple[Projection, ...]:
+def _parse_projections(values: Sequence[str]) -> tuple[Projection, ...]:
     parts = [value.split(" ± ") for value in values]
     return tuple(Projection(float(value), float(slack)) for value, slack in parts)

@@ -1,6 +1,6 @@
-"""The code of a folder's specs, packed to be sent to another machine, and laid out there as it lies here.
+"""Packs the code of a folder's specs for another machine, and unpacks it there with the same paths.
 
-Paths stay what they are, below another root: a spec finds its data, its code the working directory, and
+There the paths lie below another root. A spec finds its data, its code finds the working directory, and
 messages name files as they do here.
 """
 
@@ -65,20 +65,21 @@ def pack(cases: Sequence[Case]) -> CodeFolder:
         for file in frozenset[Path]().union(*(dependencies(case).files for case in cases))
         if file.is_file() and not file.is_relative_to(inside) and not file.is_relative_to(_OWN)
     }
-    files = {*_below(folder), *(packed_file for file in outside for packed_file in _with_package(file))}
+    files = {*_walk(folder), *(packed_file for file in outside for packed_file in _package_files(file))}
     places = (Path(entry) for entry in sys.path if entry and not is_installed(Path(entry)))
     known_folders = {inside, Path.cwd()}
     return CodeFolder(
-        *_zipped(sorted(files), folder),
+        *_zip(sorted(files), folder),
         tuple(
-            str(place)
-            for place in dict.fromkeys(places)
-            if place not in known_folders and any(file.is_relative_to(place) for file in outside)
+            str(module_folder)
+            for module_folder in dict.fromkeys(places)
+            if module_folder not in known_folders
+            and any(file.is_relative_to(module_folder) for file in outside)
         ),
     )
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path) -> Iterator[Path]:
     """Yield the files of a folder, except those that tools keep there for themselves."""
     for parent, folders, names in os.walk(folder):
         folders[:] = [
@@ -91,25 +92,24 @@ def _below(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in names if not name.startswith("."))
 
 
-def _with_package(file: Path) -> Iterable[Path]:
+def _package_files(file: Path) -> Iterable[Path]:
     """Return the files of the outermost package that contains a file, or the file itself."""
     top = None
     for parent in file.parents:
         if not (parent / "__init__.py").is_file():
             break
         top = parent
-    return (file,) if top is None else _below(top)
+    return (file,) if top is None else _walk(top)
 
 
-def _zipped(files: Iterable[Path], folder: Path) -> tuple[str, bytes]:
+def _zip(files: Iterable[Path], folder: Path) -> tuple[str, bytes]:
     """Return the digest of files and the archive that contains them."""
     digest, room, target = hashlib.sha256(), LIMIT, io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:
             content = b""
-            with suppress(
-                OSError
-            ):  # deleted, no plain file or unreadable: the code that needs it will say so
+            # A file may be deleted, not plain or unreadable: the code that needs it will say so.
+            with suppress(OSError):
                 if not file.is_file():
                     continue
                 room -= file.stat().st_size
@@ -149,16 +149,19 @@ def relocate(case: Case, root: Path) -> Case:
         if spec.source.kind != "file" or not Path(path).is_absolute():
             return spec
         return replace(
-            spec, source=replace(spec.source, arguments={**spec.source.arguments, "path": below(root, path)})
+            spec,
+            source=replace(
+                spec.source, arguments={**spec.source.arguments, "path": relocate_path(root, path)}
+            ),
         )
 
     def argument(spec: Argument) -> Argument:
         return replace(spec, tensors=tuple(tensor(inner) for inner in spec.tensors))
 
     arguments = tuple(argument(spec_argument) for spec_argument in case.arguments)
-    return replace(case, folder=below(root, case.folder), arguments=arguments)
+    return replace(case, folder=relocate_path(root, case.folder), arguments=arguments)
 
 
-def below(root: Path, path: str) -> str:
+def relocate_path(root: Path, path: str) -> str:
     """Return where an absolute path is found below `root`."""
     return f"{root}{path}"

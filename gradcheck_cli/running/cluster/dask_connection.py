@@ -70,7 +70,7 @@ class Connection:
             if name.startswith("distributed"):
                 logging.getLogger(name).setLevel(logging.CRITICAL)  # we report what it would
         self.where = cluster.address or "this machine"
-        self._cluster = None if cluster.address else _own_cluster(cluster.jobs)
+        self._cluster = None if cluster.address else _start_cluster(cluster.jobs)
         try:
             self.client: Client = Client(
                 cluster.address or self._cluster, timeout=_ANSWERS, set_as_default=False, name="gradcheck"
@@ -95,7 +95,7 @@ class Connection:
         """Return the workers' descriptions, after checking that all of them have what a case needs."""
         try:
             self.client.wait_for_workers(1, timeout=_JOINS)
-            fleet = Fleet.of(_within(_JOINS, partial(self.client.run, describe, on_error="return")))
+            fleet = Fleet.of(_call_within(_JOINS, partial(self.client.run, describe, on_error="return")))
         except TimeoutError:
             raise CaseFailedError(
                 "workers",
@@ -134,13 +134,13 @@ class Connection:
             partial(self.client.close, timeout=_LEAVES),
         ):
             with suppress(Exception):  # a dead scheduler can't be told, and needn't be
-                _within(_ANSWERS, step)
+                _call_within(_ANSWERS, step)
         if self._cluster is not None:
             with suppress(Exception):  # likewise
-                _within(_JOINS, self._cluster.close)
+                _call_within(_JOINS, self._cluster.close)
 
 
-def _own_cluster(jobs: int) -> LocalCluster:
+def _start_cluster(jobs: int) -> LocalCluster:
     import dask
     from distributed import LocalCluster
 
@@ -150,7 +150,7 @@ def _own_cluster(jobs: int) -> LocalCluster:
         )
 
 
-def _within(seconds: float, call: Callable[[], Value]) -> Value:
+def _call_within(seconds: float, call: Callable[[], Value]) -> Value:
     """Call a Dask function that may wait for ever for an answer.
 
     Raises:

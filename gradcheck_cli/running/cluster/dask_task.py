@@ -19,7 +19,7 @@ from distributed import Reschedule, get_worker
 
 from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.running.cluster import wire
-from gradcheck_cli.running.cluster.code_folder import below, lay_out, relocate
+from gradcheck_cli.running.cluster.code_folder import lay_out, relocate, relocate_path
 from gradcheck_cli.running.cluster.dask_versions import Fleet, versions
 from gradcheck_cli.running.processes.limits import Limits, default_memory
 from gradcheck_cli.running.processes.local_workers import LocalWorkers
@@ -90,7 +90,7 @@ def check_document(order: bytes, archive: bytes) -> bytes:
     there = {"worker": str(worker.name), "host": platform.node()}
     report_start(worker, document_order, {"name": there["worker"], "host": there["host"]})
     try:
-        outcome = _checked(worker, document_order, archive)
+        outcome = _check(worker, document_order, archive)
     except GradcheckError as error:
         return json.dumps({**there, "failure": str(error)}).encode()
     results = [replace(result, worker=there["worker"], host=there["host"]) for result in outcome.results]
@@ -103,15 +103,13 @@ def check_document(order: bytes, archive: bytes) -> bytes:
         }
     )
     root = _root_of(worker, document_order)
-    for prefix in (
-        below(root, document_order.directory) + "/",
-        str(root),
-    ):  # as paths are there, where they are read
+    # Whoever reads the results knows the paths without this worker's root.
+    for prefix in (relocate_path(root, document_order.directory) + "/", str(root)):
         answer = answer.replace(json.dumps(json.dumps(prefix)[1:-1])[1:-1], "")
     return answer.encode()
 
 
-class _Found(NamedTuple):
+class _Outcome(NamedTuple):
     tensorflow: str
     results: Sequence[CaseResult]
     printed: dict[int, str]
@@ -130,14 +128,15 @@ def _store(worker: Worker) -> Path:
     return Path(worker.local_directory).resolve() / "gradcheck"
 
 
-def _checked(worker: Worker, document_order: Order, archive: bytes) -> _Found:
+def _check(worker: Worker, document_order: Order, archive: bytes) -> _Outcome:
     if document_order.versions and document_order.versions != versions():
         fleet = Fleet({worker.address: versions()}, frozenset())
         raise wire.WireError(fleet.complaint())
     cases: list[Case] = wire.loads(document_order.cases)
     root = lay_out(document_order.digest, archive, _store(worker))
     place = Place(
-        below(root, document_order.directory), tuple(below(root, part) for part in document_order.path)
+        relocate_path(root, document_order.directory),
+        tuple(relocate_path(root, folder) for folder in document_order.path),
     )
     Path(place.directory).mkdir(parents=True, exist_ok=True)
     key = worker.get_current_task()
@@ -153,7 +152,7 @@ def _checked(worker: Worker, document_order: Order, archive: bytes) -> _Found:
             if not _is_wanted(worker, key):
                 raise Reschedule  # another worker runs it, if it is still wanted
         is_done = True
-        return _found(workers.tensorflow_version, results)
+        return _collect(workers.tensorflow_version, results)
     finally:
         _servers.give(workers, output, is_fit=is_done)
 
@@ -164,16 +163,16 @@ def _is_wanted(worker: Worker, key: Hashable) -> bool:
     return task is not None and task.state != "cancelled" and worker.status.name in _RUNNING
 
 
-def _found(tensorflow: str, results: dict[int, CaseResult]) -> _Found:
+def _collect(tensorflow: str, results: dict[int, CaseResult]) -> _Outcome:
     """Return the results with what failed cases printed, read from the files that were kept here."""
     printed = {}
     for index, result in results.items():
         if result.output_file:
-            with Path(result.output_file).open("rb") as kept:
-                printed[index] = kept.read(_MOST_PRINTED).decode(errors="replace")
+            with Path(result.output_file).open("rb") as stream:
+                printed[index] = stream.read(_MOST_PRINTED).decode(errors="replace")
             Path(result.output_file).unlink()
             results[index] = replace(result, output_file="")
-    return _Found(tensorflow, [results[index] for index in sorted(results)], printed)
+    return _Outcome(tensorflow, [results[index] for index in sorted(results)], printed)
 
 
 _Key = tuple[float, "int | None", str]
@@ -205,7 +204,7 @@ class _Servers:
         return workers, output
 
     def give(self, workers: LocalWorkers, output: Path, *, is_fit: bool) -> None:
-        """Take workers back, to be used again if they are fit for it, and to be ended if nobody does."""
+        """Take workers back. If they are fit, they can be taken again before they are ended."""
         timer = threading.Timer(_IDLE if is_fit else 0.0, self._end, (workers,))
         timer.daemon = True
         with self._lock:

@@ -35,10 +35,16 @@ def versions() -> dict[str, str]:
     For Python only the first two parts are returned: the rest never changes a result.
     """
     python = ".".join(platform.python_version_tuple()[:2])
-    return dict(zip(NAMES, (python, __version__, _installed("numpy"), _installed(*_TENSORFLOW)), strict=True))
+    return dict(
+        zip(
+            NAMES,
+            (python, __version__, _installed_version("numpy"), _installed_version(*_TENSORFLOW)),
+            strict=True,
+        )
+    )
 
 
-def _installed(*names: str) -> str:
+def _installed_version(*names: str) -> str:
     for name in names:
         try:
             return version(name)

@@ -48,7 +48,7 @@ _TICK = 0.5  # seconds between two checks of the time
 class _Document:
     """One document's cases, and the workers that have started it, in `begun`."""
 
-    number: int
+    index: int
     cases: list[Numbered]
     future: Future[Any] | None = None
     begun: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ class DaskWorkers:
         """
         self._cluster, self._limits = cluster, limits
         self._isolate = isolate
-        self._kept = OutputFolder(output)
+        self._output_folder = OutputFolder(output)
         self._connection: Connection | None = None
         self._run = ""
         self._version = ""
@@ -102,10 +102,7 @@ class DaskWorkers:
             numbered,
             key=lambda numbered_case: numbered_case.index if self._isolate else numbered_case.case.spec,
         )
-        self._open = {
-            document_number: _Document(document_number, list(part))
-            for document_number, (_, part) in enumerate(documents)
-        }
+        self._open = {index: _Document(index, list(group)) for index, (_, group) in enumerate(documents)}
         folders: dict[str, list[Case]] = {}
         for case in cases:
             folders.setdefault(case.folder, []).append(case)
@@ -167,7 +164,7 @@ class DaskWorkers:
         code, archive = self._codes[cases[0].folder]
         order = Order(
             run=self._run,
-            document=document.number,
+            document=document.index,
             cases=wire.dumps(cases),
             timeout=self._limits.timeout,
             memory=self._limits.memory,
@@ -181,7 +178,7 @@ class DaskWorkers:
             check_document,
             order.dumps(),
             archive,
-            key=(f"gradcheck-{self._run}", document.number, document.counted),
+            key=(f"gradcheck-{self._run}", document.index, document.counted),
             resources=dict.fromkeys(self._resources_for(cases), 1),
             pure=False,
         )
@@ -223,7 +220,7 @@ class DaskWorkers:
             return
         if "case" in message:
             numbered_case = document.cases[message["case"]]
-            self._running[document.number] = time.monotonic(), f"{numbered_case.case.op} on {message['name']}"
+            self._running[document.index] = time.monotonic(), f"{numbered_case.case.op} on {message['name']}"
             yield Started(numbered_case.index)
             return
         document.begun.append(f"{message['name']} on {message['host']}")
@@ -239,7 +236,7 @@ class DaskWorkers:
 
     def _on_answer(self, document: _Document, future: Future[Any], answer: object) -> Iterator[Event]:
         """Handle the end of a task: its results, or the loss of its worker."""
-        if document.future is not future or document.number not in self._open:
+        if document.future is not future or document.index not in self._open:
             return
         connection = self._connect()
         if isinstance(answer, bytes):
@@ -268,14 +265,14 @@ class DaskWorkers:
         self._version = self._version or answer["tensorflow"]
         self._end(document)
         results = wire.loads(answer["results"])
-        for place, (numbered_case, result) in enumerate(zip(document.cases, results, strict=True)):
-            printed = answer["printed"].get(str(place))
-            file = "" if printed is None else self._kept.keep_text(numbered_case.case, printed)
+        for position, (numbered_case, result) in enumerate(zip(document.cases, results, strict=True)):
+            printed = answer["printed"].get(str(position))
+            file = "" if printed is None else self._output_folder.keep_text(numbered_case.case, printed)
             yield Ended(numbered_case.index, _name_worker(replace(result, output_file=file)))
 
     def _end(self, document: _Document) -> None:
-        del self._open[document.number]
-        self._running.pop(document.number, None)
+        del self._open[document.index]
+        self._running.pop(document.index, None)
 
     def _give_up(self, document: _Document) -> Iterator[Event]:
         names = ", ".join(document.begun[:_ATTEMPTS])

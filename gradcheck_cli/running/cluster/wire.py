@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def _parts_of(*kinds: Any) -> Iterator[type]:  # noqa: ANN401 (types, such as `tuple[int, ...]`)
+def _types_in(*kinds: Any) -> Iterator[type]:  # noqa: ANN401 (types, such as `tuple[int, ...]`)
     """Yield the dataclasses and enumerations that occur in values of some types."""
     waiting, yielded = list(kinds), set[type]()
     while waiting:
@@ -38,7 +38,7 @@ def _parts_of(*kinds: Any) -> Iterator[type]:  # noqa: ANN401 (types, such as `t
 # The types that may be received, by name.
 _TYPES: dict[str, Any] = {
     f"{kind.__module__.removeprefix('gradcheck_cli.')}.{kind.__name__}": kind
-    for kind in _parts_of(Case, CaseResult)
+    for kind in _types_in(Case, CaseResult)
 }
 _NAMES: dict[type, str] = {kind: name for name, kind in _TYPES.items()}
 _KIND, _VALUE = "~", "is"  # the keys of a mapping that represents a value of a type that JSON lacks
@@ -62,7 +62,7 @@ def dumps(value: object) -> str:
     Raises:
         TypeError: it contains a value of another type.
     """
-    return json.dumps(plain(value, mark=_tagged), allow_nan=False, ensure_ascii=False)
+    return json.dumps(plain(value, mark=_tag), allow_nan=False, ensure_ascii=False)
 
 
 def loads(text: str | bytes) -> Any:  # noqa: ANN401 (whatever was written)
@@ -71,30 +71,30 @@ def loads(text: str | bytes) -> Any:  # noqa: ANN401 (whatever was written)
     Raises:
         WireError: another version wrote it, with other types or other fields.
     """
-    return _value(json.loads(text))
+    return _untag(json.loads(text))
 
 
-def _tagged(value: object, form: Any) -> object:  # noqa: ANN401 (JSON)
+def _tag(value: object, form: Any) -> object:  # noqa: ANN401 (JSON)
     """Return the mapping for a value of a type that JSON lacks: the type's name, and the content."""
     kind = type(value)
     if isinstance(value, dict):
         if _KIND not in value and all(isinstance(key, str) for key in value):
             return form
-        form = [[plain(key, mark=_tagged), part] for key, part in form.items()]
+        form = [[plain(key, mark=_tag), item] for key, item in form.items()]
     name = _NAMES.get(kind) or next((name for name, built in _BUILT.items() if isinstance(value, built)), "")
     if not name:
         raise TypeError(f"a case or a result holds a {kind.__name__}, which isn't sent: {value!r}")
     return {_KIND: name, _VALUE: form}
 
 
-def _value(plain: Any) -> Any:  # noqa: ANN401 (as `loads`)
+def _untag(plain: Any) -> Any:  # noqa: ANN401 (as `loads`)
     if isinstance(plain, list):
-        return [_value(item) for item in plain]
+        return [_untag(item) for item in plain]
     if not isinstance(plain, dict):
         return plain
     if _KIND not in plain:
-        return {key: _value(item) for key, item in plain.items()}
-    kind, inner = plain[_KIND], _value(plain[_VALUE])
+        return {key: _untag(item) for key, item in plain.items()}
+    kind, inner = plain[_KIND], _untag(plain[_VALUE])
     if kind in _BUILT:
         return complex(*inner) if kind == "complex" else _BUILT[kind](inner)
     if kind not in _TYPES:

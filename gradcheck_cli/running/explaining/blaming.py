@@ -73,10 +73,12 @@ def blame_path(
     """
     from gradcheck_cli.tensorflow_backend.walk.op_path import WalkedPath
 
-    found: PathBlame | None = None
+    best: PathBlame | None = None
     for sample in samples:
         op = opener.open(Opening(sample))
-        reason = _no_truth(opener.case, op.random_types) or _cut_off(_stops(op, output, input_indices))
+        reason = _explain_no_truth(opener.case, op.random_types) or _describe_cut(
+            _stops(op, output, input_indices)
+        )
         if reason:
             blame = Blame((), None, reason)
         else:
@@ -84,19 +86,19 @@ def blame_path(
             try:
                 blame = find_blame(WalkedPath.of(wide or op, output, input_indices))
             except GradientFormError as error:
-                blame = _of_form(error)
+                blame = _blame_form(error)
         names = tuple(op.inputs[input_index].name for input_index in input_indices)
         here = PathBlame(op.outputs[output].name, names, sample, blame)
-        if found is None or _RANK[blame.status] > _RANK[found.blame.status]:
-            found = here
+        if best is None or _RANK[blame.status] > _RANK[best.blame.status]:
+            best = here
         if blame.named or reason:
             break
-    if found is None:
+    if best is None:
         raise ValueError("samples: expected at least one")
-    return found
+    return best
 
 
-def _of_form(error: GradientFormError) -> Blame:
+def _blame_form(error: GradientFormError) -> Blame:
     """Blame the op whose gradient has the wrong form.
 
     Raises:
@@ -110,27 +112,27 @@ def _of_form(error: GradientFormError) -> Blame:
 
 
 def compare_with_run(
-    found: Sequence[PathBlame], findings: Findings, label: str | None = None
+    paths: Sequence[PathBlame], findings: Findings, label: str | None = None
 ) -> tuple[PathBlame, ...]:
-    """Mark paths as undecided whose ops are all right although a run fails.
+    """Mark each path as undecided if its ops are all right but a run fails.
 
     Args:
-        found: the findings on each path.
+        paths: the findings on each path.
         findings: a run's findings on the case.
         label: the requested pair: then only its verdict and the case's checks count.
     """
-    checks = [f"check {one.name}: {one.message}" for one in findings.checks if one.status in _FAILS]
-    held = []
-    for one in found:
+    checks = [f"check {check.name}: {check.message}" for check in findings.checks if check.status in _FAILS]
+    marked = []
+    for path in paths:
         pairs = [
             f"{pair.label} is {pair.status}{_details(pair)}"
             for pair in findings.pairs
             if pair.status in _FAILS
-            and (pair.label == label if label else pair.order > 1 or pair.output == one.output)
+            and (pair.label == label if label else pair.order > 1 or pair.output == path.output)
         ]
-        told = "; ".join([*pairs, *checks])
-        held.append(replace(one, blame=replace(one.blame, run=told)) if told else one)
-    return tuple(held)
+        failures = "; ".join([*pairs, *checks])
+        marked.append(replace(path, blame=replace(path.blame, run=failures)) if failures else path)
+    return tuple(marked)
 
 
 _FAILS = FAILING | UNDECIDED
@@ -138,14 +140,14 @@ _FAILS = FAILING | UNDECIDED
 
 def _details(pair: PairResult) -> str:
     """Describe a failing pair."""
-    told = pair.message or "; ".join(pair.diagnosis)
-    return f" ({told})" if told else ""
+    details = pair.message or "; ".join(pair.diagnosis)
+    return f" ({details})" if details else ""
 
 
 _RANK = {Status.PASSED: 0, Status.INCONCLUSIVE: 1, Status.MISMATCHED: 2}
 
 
-def _no_truth(case: Case, random_types: Sequence[str]) -> str:
+def _explain_no_truth(case: Case, random_types: Sequence[str]) -> str:
     """Say why differences of the forward aren't what its gradients should be; empty if they are."""
     if case.reference is not None:
         return (
@@ -167,8 +169,8 @@ def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float)
         spent: seconds that the check took.
     """
     # A raw op, or a forward under one custom gradient, is a single op: the pair says everything.
-    is_one = BINDINGS[case.binding].is_one_op or case.forward is None
-    orders = (2,) if is_one or case.reference is not None else (1, 2)
+    is_single = BINDINGS[case.binding].is_one_op or case.forward is None
+    orders = (2,) if is_single or case.reference is not None else (1, 2)
     wrong = [
         pair.label
         for pair in findings.pairs
@@ -181,9 +183,9 @@ def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float)
     for label in wrong[:MOST_PAIRS]:
         if spent + time.perf_counter() - began > LONG:
             if not _is_single(findings.first, label):
-                lines[label] = f"blame: not looked for, since this takes long: {_command(case, label)}"
+                lines[label] = f"blame: not looked for, since this takes long: {_blame_command(case, label)}"
             continue
-        line = _line(case, label, opener)
+        line = _blame_line(case, label, opener)
         if line:
             lines[label] = f"blame: {line}"
     pairs = tuple(
@@ -206,7 +208,7 @@ def _is_single(op: Any, label: str) -> bool:  # noqa: ANN401 (an op of any opene
         return False
 
 
-def _command(case: Case, label: str) -> str:
+def _blame_command(case: Case, label: str) -> str:
     """Return the command that finds the op to blame."""
     if case.path.startswith("<"):
         return "write the spec to a file, and run 'gradcheck blame' of it"
@@ -214,23 +216,23 @@ def _command(case: Case, label: str) -> str:
     return " ".join(shlex.quote(word) for word in words)
 
 
-def _line(case: Case, label: str, opener: GraphOpener) -> str:
+def _blame_line(case: Case, label: str, opener: GraphOpener) -> str:
     """Return the line for a pair; empty if its path is a single op."""
     from gradcheck_cli.tensorflow_backend.graph.sample_point import points
 
     try:
         opener, op, (output, input_index) = open_pair(opener, label)
-        cut_off = _cut_off(_stops(op, output, [input_index]))
+        cut_off = _describe_cut(_stops(op, output, [input_index]))
         if cut_off:
             return cut_off
         if input_index >= op.traced.at.count:  # a variable: ops aren't followed from it
             return ""
-        found = blame_path(output, [input_index], points(case), opener).blame
+        blame = blame_path(output, [input_index], points(case), opener).blame
     except CaseFailedError as error:
         return f"no op can be named: {error.message}"
     except Exception as error:  # noqa: BLE001 (an explanation that fails must not cost the verdict)
         return f"no op can be named: {type(error).__name__}: {error}"
-    return sentence(found) if len(found.ops) > 1 or found.is_form else ""
+    return sentence(blame) if len(blame.ops) > 1 or blame.is_form else ""
 
 
 def _stops(op: GraphOperation, output: int, input_indices: Sequence[int]) -> list[UnheldStop]:
@@ -240,8 +242,8 @@ def _stops(op: GraphOperation, output: int, input_indices: Sequence[int]) -> lis
     return [stop for input_index in input_indices for stop in op.unheld_stops(output, input_index)]
 
 
-def _cut_off(stops: Sequence[UnheldStop]) -> str:
-    """Name the `stop_gradient`s behind which the gradient is right and its own gradient is wrong."""
+def _describe_cut(stops: Sequence[UnheldStop]) -> str:
+    """Name the `stop_gradient`s because of which the gradient is right but its own gradient is wrong."""
     if not stops:
         return ""
     places = ", ".join(dict.fromkeys(stop.place for stop in stops))
@@ -256,9 +258,9 @@ def _cut_off(stops: Sequence[UnheldStop]) -> str:
     )
 
 
-def exit_code_of(found: Sequence[PathBlame]) -> int:
+def exit_code_of(paths: Sequence[PathBlame]) -> int:
     """Return `blame`'s exit code: 1 if an op is named, 0 if all are right, else 3."""
-    statuses = {one.blame.status for one in found}
+    statuses = {path.blame.status for path in paths}
     if Status.MISMATCHED in statuses:
         return 1
     return 0 if statuses == {Status.PASSED} else 3

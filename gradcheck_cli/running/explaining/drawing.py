@@ -45,41 +45,45 @@ def add_figures(findings: Findings, opener: CaseOpener[Any]) -> Findings:
     for pair in findings.pairs:
         figure = None
         if is_wanted(pair) and drawn < _MOST and time.perf_counter() - began < _LONG:
-            figure = _figure(findings, pair, opener)
+            figure = _draw_figure(findings, pair, opener)
             drawn += figure is not None
         pairs.append(pair if figure is None else replace(pair, figure=figure))
     return replace(findings, pairs=tuple(pairs))
 
 
-def _figure(findings: Findings, pair: PairResult, opener: CaseOpener[Any]) -> Figure | None:
+def _draw_figure(findings: Findings, pair: PairResult, opener: CaseOpener[Any]) -> Figure | None:
     judged = findings.judged.get(pair.label)
     figure = None if judged is None else figure_of(judged)
     if judged is None or figure is None:
         return None
     # A figure that can't be drawn must not cost the verdict.
     with suppress(CaseFailedError, CaseSkippedError, UsageError):
-        of, op, place = open_pair(opener, pair.label, figure.point)
-        differenced = op if of.case.reference is None else of.open(Opening(figure.point, of="reference"))
-        differenced = of.in_dtype(differenced, "float64") or differenced
-        ladder = ladder_of(of.case, differenced, place, judged.samples[figure.point])
+        own_opener, op, pair_key = open_pair(opener, pair.label, figure.point)
+        differenced = (
+            op
+            if own_opener.case.reference is None
+            else own_opener.open(Opening(figure.point, of="reference"))
+        )
+        differenced = own_opener.in_dtype(differenced, "float64") or differenced
+        ladder = ladder_of(own_opener.case, differenced, pair_key, judged.samples[figure.point])
         figure = replace(figure, ladder=ladder)
         if any(line.startswith("blame: op") for line in pair.diagnosis):
-            figure = replace(figure, path=_path(of, place, figure.point))
+            figure = replace(figure, path=_draw_path(own_opener, pair_key, figure.point))
     return figure
 
 
-def _path(opener: CaseOpener[Any], place: tuple[int, int], sample: int) -> tuple[PathOp, ...]:
+def _draw_path(opener: CaseOpener[Any], pair_key: tuple[int, int], sample: int) -> tuple[PathOp, ...]:
     """Return the ops between output and input with their verdicts, in the order of the forward."""
     try:
-        found = blame_path(place[0], [place[1]], [sample], opener).blame
+        blame = blame_path(pair_key[0], [pair_key[1]], [sample], opener).blame
     except Exception:  # noqa: BLE001 (a path that can't be drawn is left out; the verdict stands)
         return ()
     # Blame goes backward. From a long path, the part around the first named op is drawn.
-    ops, last = found.ops[::-1], len(found.ops) - 1
+    ops, last = blame.ops[::-1], len(blame.ops) - 1
     guilty = next((index for index, op in enumerate(ops) if op.status is Status.MISMATCHED), 0)
     first = max(0, min(guilty - _MOST_OPS // 2, len(ops) - _MOST_OPS))
     read_by_others = {read for op in ops for read in op.reads}
-    kept = range(first, min(first + _MOST_OPS, len(ops)))
+    drawn = range(first, min(first + _MOST_OPS, len(ops)))
     return tuple(
         PathOp(
             op.place.name,
@@ -90,9 +94,9 @@ def _path(opener: CaseOpener[Any], place: tuple[int, int], sample: int) -> tuple
             tuple(
                 -1 if read < 0 else last - read - first
                 for read in reversed(op.reads)
-                if read < 0 or last - read in kept
+                if read < 0 or last - read in drawn
             ),
             last - index not in read_by_others,
         )
-        for index, op in enumerate(ops[kept.start : kept.stop], kept.start)
+        for index, op in enumerate(ops[drawn.start : drawn.stop], drawn.start)
     )

@@ -69,13 +69,13 @@ def with_limit(error: CaseError, memory: int | None) -> CaseError:
     return replace(error, message=f"{error.message.rstrip('.')}. {limit}")
 
 
-def signal_name(number: int) -> str:
+def signal_name(signal_number: int) -> str:
     """Return a signal as `signal 11 (SIGSEGV: Segmentation fault)`."""
     try:
-        known_signal = signal.Signals(number)
+        known_signal = signal.Signals(signal_number)
     except ValueError:
-        return f"signal {number}"
-    return f"signal {number} ({known_signal.name}: {signal.strsignal(number)})"
+        return f"signal {signal_number}"
+    return f"signal {signal_number} ({known_signal.name}: {signal.strsignal(signal_number)})"
 
 
 def user_frames(stacks: str) -> tuple[str, ...]:
@@ -88,16 +88,16 @@ def user_frames(stacks: str) -> tuple[str, ...]:
         file, line, function = match["file"], int(match["line"]), match["function"]
         code = linecache.getline(file, line).strip()
         if _GENERATED in file:
-            place = f"as rewritten by AutoGraph: in {function.removeprefix('tf__')}"
+            frame = f"as rewritten by AutoGraph: in {function.removeprefix('tf__')}"
         elif file.startswith("<") or str(Path(file).resolve()).startswith((_OWN, *_LIBRARIES)):
             continue
         else:
-            place = f"{_shown(file)}:{line}: in {function}"
-        lines += [place, f"    {code}"] if code else [place]
+            frame = f"{_relative_path(file)}:{line}: in {function}"
+        lines += [frame, f"    {code}"] if code else [frame]
     return tuple(lines)
 
 
-def _shown(file: str) -> str:
+def _relative_path(file: str) -> str:
     try:
         return str(Path(file).resolve().relative_to(Path.cwd()))
     except ValueError:

@@ -1,11 +1,12 @@
-"""The process that imports TensorFlow once, runs none of it, and forks a process for each task.
+"""The fork server: a process that imports TensorFlow once, runs none of it, and forks one for each task.
 
-It is the program that `ForkServer` in `forking` starts; their messages are described there.
+`ForkServer` is the parent's end. It starts a Python process that runs `serve`, and sends orders to it.
 docs/decisions/0010 says why multiprocessing's isn't used.
 """
 
 from __future__ import annotations
 
+import array
 import gc
 import os
 import select
@@ -13,21 +14,148 @@ import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
+import tempfile
 import traceback
 import warnings
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.running.processes import process
+from gradcheck_cli.running.processes.limits import hold_to_one_thread
 from gradcheck_cli.running.processes.messages import Exit
 
-# An order says what to do, and for which task. FORK is sent with the task's descriptors.
-ORDER = struct.Struct("<cq")
-FORK, KILL, DUMP = b"f", b"k", b"d"
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# An order says what to do, and for which task. _FORK is sent with the task's descriptors.
+_ORDER = struct.Struct("<cq")
+_FORK, _KILL, _DUMP = b"f", b"k", b"d"
 # The server's reports, with the task if they concern one.
-READY, BROKEN, EXITED = "ready", "broken", "exited"
-DESCRIPTORS = 3  # of a task: its connection, its output, its stacks
+_READY, _BROKEN, _EXITED = "ready", "broken", "exited"
+_DESCRIPTORS = 3  # of a task: its connection, its output, its stacks
+
+# Modules are searched where this process searches them, not in the working directory first.
+_PROGRAM = """
+import sys
+sys.path[:] = {path!r}
+from gradcheck_cli.running.processes.fork_server import serve
+serve({orders}, {reports}, {scratch!r})
+"""
+_LOOKING = 0.5  # seconds between two checks whether it was stopped
+_STOPPED = ("T", "t")  # by a signal, by a debugger
+_PATIENCE = 10.0  # seconds for processes that were sent SIGKILL to end
+
+
+class ForkServer:
+    """A fork server. It starts when this object is made, and imports TensorFlow in the background.
+
+    Attributes:
+        reports: the connection with its reports: `(_READY, version)` or `(_BROKEN, message)`, then one
+            `(_EXITED, Exit)` for each task.
+    """
+
+    def __init__(self, *, writes_bytecode: bool = True) -> None:
+        """Start the process.
+
+        Args:
+            writes_bytecode: whether Python may write compiled modules. It compares a file's size and its time
+                in seconds, so it can miss a change that is saved within the same second.
+        """
+        ours, theirs = socket.socketpair()
+        receiving, sending = os.pipe()
+        self._scratch = tempfile.mkdtemp(prefix="gradcheck-")
+        environment = dict(os.environ)
+        hold_to_one_thread(environment)
+        # The processes of a server share a GPU; without this, the first one takes all of its memory.
+        environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+        if not writes_bytecode:
+            environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        program = _PROGRAM.format(
+            path=sys.path, orders=theirs.fileno(), reports=sending, scratch=self._scratch
+        )
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 (our own program)
+                [sys.executable, "-c", program],
+                stdin=subprocess.DEVNULL,
+                stdout=None if sys.stderr is None else 2,  # it must not print to the results
+                pass_fds=(theirs.fileno(), sending),
+                env=environment,
+                start_new_session=True,  # only this process handles Ctrl-C
+            )
+        os.close(sending)
+        ours.settimeout(_PATIENCE)  # a server that reads no orders must not block this process
+        self._orders = ours
+        self._is_ready = False
+        self.reports: Connection = Connection(receiving, writable=False)
+
+    def wait_until_ready(self) -> str:
+        """Return TensorFlow's version once it is imported there.
+
+        Raises:
+            CaseFailedError: it can't be imported.
+        """
+        try:
+            while not self.reports.poll(_LOOKING):
+                self.wake()
+            what, text = self.reports.recv()
+        except EOFError:
+            what, text = _BROKEN, f"the process ended with code {self._process.wait()}"
+        if what != _READY:
+            raise CaseFailedError("import", f"TensorFlow can't be imported: {text}.")
+        self._is_ready = True
+        return str(text)
+
+    def fork(self, task: int, descriptors: Sequence[int]) -> None:
+        """Order a fork for a task, with descriptors, which may then be closed here."""
+        message = _ORDER.pack(_FORK, task)
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+        with suppress(OSError):  # as in `_order`
+            self._orders.sendmsg([message], [rights])
+
+    def dump(self, task: int) -> None:
+        """Make a task's process write its stacks to its file."""
+        self._order(_DUMP, task)
+
+    def kill(self, task: int) -> None:
+        """Kill a task's process and everything that it has started; the report of its exit follows."""
+        self._order(_KILL, task)
+
+    def wake(self) -> None:
+        """Continue the server if somebody has stopped it, since everything waits for it."""
+        with suppress(OSError, IndexError):
+            state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if state in _STOPPED and self._process.returncode is None:
+                self._process.send_signal(signal.SIGCONT)
+
+    def give_up(self) -> None:
+        """Kill a server that doesn't follow orders. Its reports end, and another one takes its place."""
+        self._process.kill()  # its children end with it
+
+    def _order(self, what: bytes, task: int) -> None:
+        with suppress(OSError):  # the server is gone, as the end of its reports says
+            self._orders.sendall(_ORDER.pack(what, task))
+
+    def close(self) -> None:
+        """End the server and everything that it has started."""
+        if self.reports.closed:
+            return
+        self.wake()
+        self._orders.close()
+        with suppress(OSError):
+            self._is_ready = self._is_ready or self.reports.poll()
+        try:
+            # While it still imports, it has no children, so there is nothing to wait for.
+            self._process.wait(_PATIENCE if self._is_ready else 0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its children end with it
+            self._process.wait()
+        self.reports.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 def serve(orders: int, reports: int, scratch: str) -> None:
@@ -43,11 +171,11 @@ def serve(orders: int, reports: int, scratch: str) -> None:
     try:
         version = _load()
     except BaseException as error:  # noqa: BLE001 (any error: the parent tells the user)
-        server.report((BROKEN, f"{type(error).__name__}: {error}"))
+        server.report((_BROKEN, f"{type(error).__name__}: {error}"))
         return
     process.end_with_parent(signal_number=0)
     process.adopt_orphans()
-    server.report((READY, version))
+    server.report((_READY, version))
     try:
         server.serve()
     finally:
@@ -93,18 +221,18 @@ class _Server:
     def _obey(self, own_descriptors: tuple[int, ...]) -> bool:
         """Carry out one order; return whether more may come."""
         try:
-            order, descriptors, _, _ = socket.recv_fds(self._orders, ORDER.size, DESCRIPTORS)
+            order, descriptors, _, _ = socket.recv_fds(self._orders, _ORDER.size, _DESCRIPTORS)
         except OSError:
             return False
-        if len(order) < ORDER.size:
+        if len(order) < _ORDER.size:
             return False
-        what, task = ORDER.unpack(order)
-        if what == FORK:
+        what, task = _ORDER.unpack(order)
+        if what == _FORK:
             self._fork(task, descriptors, own_descriptors)
         for pid, running_task in self._tasks.items():
-            if running_task == task and what == KILL:
+            if running_task == task and what == _KILL:
                 process.kill_group(pid)
-            elif running_task == task and what == DUMP:
+            elif running_task == task and what == _DUMP:
                 os.kill(pid, process.DUMP_SIGNAL)
         return True
 
@@ -116,7 +244,7 @@ class _Server:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
         except OSError as error:
-            self.report((EXITED, Exit(task, 1, f"no process could be made for it: {error.strerror}")))
+            self.report((_EXITED, Exit(task, 1, f"no process could be made for it: {error.strerror}")))
             pid = -1
         if pid == 0:
             code = 1
@@ -152,7 +280,7 @@ class _Server:
             if not self._tasks:
                 self._kill_children()  # in other sessions; they can't belong to a running task
             if task is not None:
-                self.report((EXITED, Exit(task, os.waitstatus_to_exitcode(status))))
+                self.report((_EXITED, Exit(task, os.waitstatus_to_exitcode(status))))
 
     def _kill_children(self) -> None:
         for pid in process.children():
@@ -171,7 +299,3 @@ class _Server:
                 break
             self._kill_children()  # those that the ended process has left behind
         shutil.rmtree(self._scratch, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    serve(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -8,7 +8,7 @@ from itertools import groupby
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.running.processes.forking import ForkServer
+from gradcheck_cli.running.processes.fork_server import ForkServer
 from gradcheck_cli.running.processes.limits import Limits
 from gradcheck_cli.running.processes.messages import Exit
 from gradcheck_cli.running.processes.output import OutputFolder
@@ -52,13 +52,12 @@ class LocalWorkers:
         """
         self._jobs, self._isolate = jobs, isolate
         self._options = TaskOptions(limits or Limits())
-        self._kept = OutputFolder(output)
+        self._output_folder = OutputFolder(output)
         self._writes_bytecode = writes_bytecode
         self._server = ForkServer(writes_bytecode=writes_bytecode)
         self._waiting: deque[list[Numbered]] = deque()
-        self._suspects: deque[list[Numbered]] = (
-            deque()
-        )  # documents that were running when a fork server was killed
+        # Documents that were running when a fork server was killed.
+        self._suspects: deque[list[Numbered]] = deque()
         self._is_alone = False  # whether a suspect is running, alone
         self._running: dict[int, RunningTask] = {}
         self._forked = 0
@@ -156,7 +155,7 @@ class LocalWorkers:
             elif message.result is None:
                 yield Started(task.start(message).index)
             else:
-                yield task.finish(message, message.result, self._kept)
+                yield task.finish(message, message.result, self._output_folder)
 
     def _on_report(self) -> Iterator[Event]:
         """Handle the end of a process, or of the server; the server's end also ends all processes."""
@@ -169,7 +168,7 @@ class LocalWorkers:
 
     def _on_exit(self, task: RunningTask, exit_: Exit) -> Iterator[Event]:
         yield from self._listen(task)
-        ended = task.on_exit(exit_, self._kept)
+        ended = task.on_exit(exit_, self._output_folder)
         if ended is not None:
             yield ended
         if task.left:

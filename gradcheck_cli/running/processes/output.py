@@ -1,4 +1,4 @@
-"""A process's output: it is written to a file, of which the last lines are shown."""
+"""Keeps what a process prints in a file, and returns its last lines."""
 
 from __future__ import annotations
 

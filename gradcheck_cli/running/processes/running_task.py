@@ -18,7 +18,7 @@ from gradcheck_cli.running.workers import Ended
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradcheck_cli.running.processes.forking import ForkServer
+    from gradcheck_cli.running.processes.fork_server import ForkServer
     from gradcheck_cli.running.processes.limits import Limits
     from gradcheck_cli.running.processes.messages import Exit, Place
     from gradcheck_cli.spec.case import Case
@@ -95,12 +95,12 @@ class RunningTask:
         self._given_up = self._kill_at = None
         self._offset = message.printed
         self._began = time.monotonic()
-        own = self._limits.timeout if numbered.case.timeout is None else numbered.case.timeout
-        self._seconds = own + numbered.case.search
+        timeout = self._limits.timeout if numbered.case.timeout is None else numbered.case.timeout
+        self._seconds = timeout + numbered.case.search
         self._deadline = self._began + self._seconds
         return numbered
 
-    def finish(self, message: Message, result: CaseResult, kept: OutputFolder) -> Ended:
+    def finish(self, message: Message, result: CaseResult, output_folder: OutputFolder) -> Ended:
         """Record that the running case has ended; return its `Ended`, with its output."""
         numbered = self.left.pop(0)
         self._given_up = self._kill_at = None
@@ -108,7 +108,7 @@ class RunningTask:
         lines, is_all = self._output.tail(self._offset, message.printed)
         file = ""
         if result.status not in _GREEN and not is_all:
-            file = kept.keep(numbered.case, self._output, self._offset, message.printed)
+            file = output_folder.keep(numbered.case, self._output, self._offset, message.printed)
         return Ended(numbered.index, replace(result, output=lines, output_file=file))
 
     def extend(self, seconds: float) -> None:
@@ -146,7 +146,7 @@ class RunningTask:
             return self._deadline
         return self._kill_at + _KILLING if self._is_killed else self._kill_at
 
-    def on_exit(self, exit_: Exit, kept: OutputFolder) -> Ended | None:
+    def on_exit(self, exit_: Exit, output_folder: OutputFolder) -> Ended | None:
         """Return the end of the case that the process's exit interrupted, if any; `left` holds the others."""
         if not self.left or (self._is_killed and self._kill_at is None):
             return None  # the case that it was killed for ended just in time; the next isn't to blame
@@ -155,7 +155,9 @@ class RunningTask:
         lines, _ = self._output.tail(self._offset, size)
         error = self._given_up or self._error(exit_, lines)
         result = failed_case(numbered.case, error, time.monotonic() - self._began)
-        file = kept.keep(numbered.case, self._output, self._offset, size) if size > self._offset else ""
+        file = (
+            output_folder.keep(numbered.case, self._output, self._offset, size) if size > self._offset else ""
+        )
         return Ended(numbered.index, replace(result, output=lines, output_file=file))
 
     def _error(self, exit_: Exit, lines: Sequence[str]) -> CaseError:

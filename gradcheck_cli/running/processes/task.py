@@ -48,7 +48,7 @@ def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
     process.prefer_as_oom_victim()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.stdout, sys.stderr = _printing_to(output, 1), _printing_to(output, 2)
+    sys.stdout, sys.stderr = _redirect(output, 1), _redirect(output, 2)
     faulthandler.enable(file=stacks)
     faulthandler.register(process.DUMP_SIGNAL, file=stacks, all_threads=True)
     # AutoGraph's files are removed when Python exits, but this process ends by os._exit.
@@ -58,7 +58,7 @@ def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
     return 0
 
 
-def _printing_to(output: int, descriptor: int) -> TextIO:
+def _redirect(output: int, descriptor: int) -> TextIO:
     """Redirect a descriptor to a file, and return a text stream on it."""
     os.dup2(output, descriptor)
     # Line-buffered: what a process printed before it crashed must be in the file.
@@ -83,7 +83,7 @@ class _Runner:
         for case in task.cases:
             self._send()
             with listen_to_progress(self._tell):
-                result = _done(list_pairs if task.listing else run_case, case, task.memory)
+                result = _check(list_pairs if task.listing else run_case, case, task.memory)
             self._send(result)
 
     def _tell(self, share: float) -> None:
@@ -101,7 +101,7 @@ class _Runner:
         self._connection.send(Message(os.fstat(self._output).st_size, result))
 
 
-def _done(what: Callable[[Case], CaseResult], case: Case, memory: int | None) -> CaseResult:
+def _check(what: Callable[[Case], CaseResult], case: Case, memory: int | None) -> CaseResult:
     began = time.perf_counter()
     try:
         result = what(case)

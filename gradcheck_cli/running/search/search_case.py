@@ -20,7 +20,7 @@ from gradcheck_cli.checking.ops.operations import open_operations
 from gradcheck_cli.covered import side_counts
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import Counterexample, SearchResult, Status
-from gradcheck_cli.running.chosen_points import RIGHT, check_at, wrong_pairs
+from gradcheck_cli.running.chosen_points import RIGHT, check_at, replace_if_wrong, wrong_pairs
 from gradcheck_cli.running.search.shrinking import shrink
 from gradcheck_cli.running.search.suspicion import suspect
 from gradcheck_cli.spec.drafts.draft import as_flow
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.checking.examine import Findings
-    from gradcheck_cli.results import PairResult
     from gradcheck_cli.running.search.suspicion import Suspicion
     from gradcheck_cli.spec.case import Case, InputSpec
     from gradcheck_cli.tensorflow_backend.branches.choosing import PointChooser
@@ -72,6 +71,15 @@ class CaseSearch:
         sides: the branches, and which sides were seen.
         pace: how long to search.
         judgement: how many seconds it takes to judge a point.
+        points: how many points were looked at.
+        judged: how many of them went to the judge.
+        largest: the largest disagreement of gradient and differences.
+        spoilt: at how many points the gradient wasn't finite, although the function was.
+        wrong: the judge's findings at a wrong point.
+        worst: that point.
+        in_vain: how often the judge found nothing at points with the same sides, by reason and sides.
+        first: the op at the first sample point.
+        counterexample: the wrong point, shrunk.
     """
 
     opener: GraphOpener
@@ -87,7 +95,7 @@ class CaseSearch:
     worst: dict[int, Array] = field(default_factory=dict)
     in_vain: Counter[tuple[str, bytes]] = field(default_factory=Counter)
     first: Any = None
-    found: Counterexample | None = None
+    counterexample: Counterexample | None = None
 
     def __post_init__(self) -> None:
         """Open what is differenced at the first sample point."""
@@ -113,13 +121,13 @@ class CaseSearch:
     def run(self) -> SearchResult:
         """Search, and add what is found to the findings."""
         self._calibrate()
-        number = 0
+        round_index = 0
         while not self.is_over and self.free.size:
             with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
-                self._round(number)
-            number += 1
+                self._round(round_index)
+            round_index += 1
         if self.wrong is not None:
-            self.found = self.shrunk()
+            self.counterexample = self.shrink_worst()
         seen, sides = side_counts(self.sides.branches(self.opener.case.unreached))
         return SearchResult(
             self.pace.elapsed,
@@ -129,26 +137,26 @@ class CaseSearch:
             sides,
             self.largest,
             self.spoilt,
-            self.found,
+            self.counterexample,
         )
 
     def _calibrate(self) -> None:
         """Measure how much gradient and differences disagree where all is right, as with a held stop."""
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
-            numbers = range(max(1, self.pace.batch(_CALIBRATING)))
-            _, found = self._suspicion(self.first.traced.at.stacked(numbers), numbers)
-            usual = float(np.median(found.disagreement))
+            seeds = range(max(1, self.pace.batch(_CALIBRATING)))
+            _, suspicion = self._compare(self.first.traced.at.stacked(seeds), seeds)
+            usual = float(np.median(suspicion.disagreement))
             self.threshold = max(self.threshold, _USUAL * usual)
 
-    def _round(self, number: int) -> None:
+    def _round(self, round_index: int) -> None:
         wanted = self.sides.wanted(self.opener.case.unreached)
         if wanted.any():
-            self._steer(wanted, number)
+            self._steer(wanted, round_index)
             if self.is_over:
                 return
-        points = self._points(number)
+        points = self._make_points(round_index)
         count = len(next(iter(points.values())))
-        looked, suspicion = self._suspicion(points, range(number, number + count))
+        looked, suspicion = self._compare(points, range(round_index, round_index + count))
         self.points += count
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
         self._keep_elite(points, looked.taken, suspicion.disagreement)
@@ -166,54 +174,54 @@ class CaseSearch:
                     break
                 if self.in_vain[key] < _AGAIN:
                     judged += 1
-                    self.judge(
-                        {number: stack[row] for number, stack in points.items()}, looked.taken[row], key
-                    )
+                    self.judge(_point_at(points, row), looked.taken[row], key)
 
-    def _suspicion(self, points: Point, seeds: Sequence[int]) -> tuple[Looked, Suspicion]:
+    def _compare(self, points: Point, seeds: Sequence[int]) -> tuple[Looked, Suspicion]:
         """Compare gradients with differences at some points."""
         with self.pace.timed(len(seeds)):
             looked = self.sides.field.look(points, seeds, pulls=True)
             return looked, suspect(self.differenced, looked, points, self.free, self.generator)
 
-    def _drawn(self, number: int) -> dict[int, Array]:
+    def _draw(self, round_index: int) -> dict[int, Array]:
         """Draw a round's points as the spec says."""
-        numbers = candidates.numbers(as_stated=self.stated, start=_START + number * candidates.COUNT)
-        drawn: dict[int, Array] = self.first.traced.at.stacked(numbers[:_DRAWN])
+        indices = candidates.list_candidates(
+            as_stated=self.stated, start=_START + round_index * candidates.COUNT
+        )
+        drawn: dict[int, Array] = self.first.traced.at.stacked(indices[:_DRAWN])
         return drawn
 
-    def _points(self, number: int) -> dict[int, Array]:
+    def _make_points(self, round_index: int) -> dict[int, Array]:
         """Draw points, make patterns of most of them, and move some that were promising."""
-        drawn = self._drawn(number)
+        drawn = self._draw(round_index)
         most = _PYTHON if self.sides.field.python else min(_BATCH, max(2, self.sides.field.most))
         most = max(1, self.pace.batch(most))
         rows = np.arange(most) % _DRAWN
-        points = {number: stack[rows] for number, stack in drawn.items()}
+        points = {input_index: stack[rows] for input_index, stack in drawn.items()}
         vectors = self.free.pack(points)
         vectors[most // 8 :] = make_patterns(
             self.free, vectors[most // 8 :], self.generator, self.sides.field.constants
         )
         if self.elite and most // 4:
             moved = slice(most - most // 4, most)
-            some = self.generator.integers(len(self.elite), size=most // 4)
+            chosen = self.generator.integers(len(self.elite), size=most // 4)
             sizes = 10.0 ** self.generator.uniform(-6, 1, (most // 4, 1)) * self.free.spreads
             share = self.generator.random((most // 4, self.free.size)) < 0.5  # noqa: PLR2004 (half)
-            vectors[moved] = np.array([self.elite[one] for one in some]) + np.where(
+            vectors[moved] = np.array([self.elite[index] for index in chosen]) + np.where(
                 share, sizes * self.generator.standard_normal(share.shape), 0.0
             )
-        return self.free.unpack(self.free.inside(vectors), self.free.others(points))
+        return self.free.unpack(self.free.clip(vectors), self.free.others(points))
 
-    def _keep_elite(self, points: Point, taken: Array, disagreement: Array) -> None:
+    def _keep_elite(self, points: Point, sides_taken: Array, disagreement: Array) -> None:
         """Keep the points that take rare sides, or disagree most."""
         vectors = self.free.pack(points)
-        rarity = taken.mean(axis=0)
+        rarity = sides_taken.mean(axis=0)
         rare = np.flatnonzero((rarity > 0) & (rarity < 0.05))  # noqa: PLR2004 (one in twenty)
-        rows = [int(np.argmax(taken[:, side])) for side in rare[:4]] + [int(np.argmax(disagreement))]
+        rows = [int(np.argmax(sides_taken[:, side])) for side in rare[:4]] + [int(np.argmax(disagreement))]
         self.elite = [*(vectors[row] for row in rows), *self.elite][:_ELITE]
 
-    def _steer(self, wanted: Array, number: int) -> None:
+    def _steer(self, wanted: Array, round_index: int) -> None:
         """Steer towards sides that no point has taken."""
-        chooser = self._chooser(wanted, number)
+        chooser = self._make_chooser(wanted, round_index)
         most = chooser.left
         for side in np.flatnonzero(wanted):
             if self.is_over:
@@ -229,41 +237,43 @@ class CaseSearch:
                 if self.in_vain[key] < 2 * _AGAIN and self.may_judge and not self.sides.seen[side]:
                     self.judge(find.point, find.taken, key)
 
-    def _chooser(self, wanted: Array, number: int) -> PointChooser:
+    def _make_chooser(self, wanted: Array, round_index: int) -> PointChooser:
         from gradcheck_cli.tensorflow_backend.branches.choosing import PointChooser
 
         most = min(_STEERED // 16 if self.sides.field.python else _STEERED, self.sides.field.most)
         most = max(1, self.pace.batch(most))
         chooser = PointChooser(self.sides.field, self.opener.case, wanted, as_stated=self.stated, most=most)
         chooser.generator = self.generator
-        chooser.among(self._drawn(number), min(_PYTHON if self.sides.field.python else _BATCH, most))
+        most_at_once = min(_PYTHON if self.sides.field.python else _BATCH, most)
+        chooser.look_around(self._draw(round_index), most_at_once)
         self.points += most - chooser.left
         return chooser
 
-    def at_samples(self, samples: Sequence[int]) -> bool:
+    def judge_samples(self, samples: Sequence[int]) -> bool:
         """Judge sample points until one is wrong; return whether one is."""
         for sample in samples:
             points = self.first.traced.at.stacked([sample])
-            if points and self.judge({number: stack[0] for number, stack in points.items()}, self.sides.seen):
+            if points and self.judge(_point_at(points, 0), self.sides.seen):
                 return True
         return False
 
-    def judge(self, point: Point, taken: Array, key: tuple[str, bytes] = ("", b"")) -> bool:
+    def judge(self, point: Point, sides_taken: Array, key: tuple[str, bytes] = ("", b"")) -> bool:
         """Judge one point; return whether a pair is unexpectedly wrong there."""
         self.judged += 1
-        found = None
+        at_point = None
         before = self.pace.clock()
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
-            found = check_at(self.opener, point, _JUDGED + self.judged)
+            at_point = check_at(self.opener, point, _JUDGED + self.judged)
         self.opener.state.chosen.pop(_JUDGED + self.judged, None)
         self.judgement = max(self.pace.clock() - before, self.judgement / 2)
-        asked = {pair.label for pair in self.findings.pairs if pair.status in _JUDGED_PAIRS}
-        if found is not None and asked & wrong_pairs(found, self.findings).keys():
-            self.wrong, self.worst = found, {number: np.asarray(value) for number, value in point.items()}
+        judged_labels = {pair.label for pair in self.findings.pairs if pair.status in _JUDGED_PAIRS}
+        if at_point is not None and judged_labels & wrong_pairs(at_point, self.findings).keys():
+            self.wrong = at_point
+            self.worst = {input_index: np.asarray(value) for input_index, value in point.items()}
             return True
         self.in_vain[key] += 1
-        if found is not None and found.pairs and all(pair.status in RIGHT for pair in found.pairs):
-            self.sides.seen |= taken
+        if at_point is not None and at_point.pairs and all(pair.status in RIGHT for pair in at_point.pairs):
+            self.sides.seen |= sides_taken
         return False
 
     @property
@@ -272,35 +282,43 @@ class CaseSearch:
         pairs = () if self.wrong is None else wrong_pairs(self.wrong, self.findings).values()
         return any(pair.mismatch in ("value", "nonfinite") for pair in pairs)
 
-    def shrunk(self) -> Counterexample:
+    def shrink_worst(self) -> Counterexample:
         """Shrink the wrong point, and describe the result."""
         left = min(_SHRINKING, max(self.pace.left, _LONGER * self.pace.seconds))
         until = self.pace.clock() + left
-        stacked = {number: value[None] for number, value in self.worst.items()}
+        stacked = {input_index: value[None] for input_index, value in self.worst.items()}
         others = self.free.others(stacked)
-        taken = np.zeros(len(self.sides.seen), bool)
+        no_sides = np.zeros(len(self.sides.seen), bool)
 
         def is_wrong(vector: Array) -> bool:
             if self.pace.clock() + self.judgement > until:
                 return False
-            own = self.free.unpack(vector[None], others)
-            return self.judge({number: stack[0] for number, stack in own.items()}, taken)
+            point = self.free.unpack(vector[None], others)
+            return self.judge(_point_at(point, 0), no_sides)
 
-        shrink(self.free.pack(stacked)[0], is_wrong, self.free.inside)
-        return counterexample(self.opener, self.worst)
+        shrink(self.free.pack(stacked)[0], is_wrong, self.free.clip)
+        return describe_point(self.opener, self.worst)
 
 
-def counterexample(opener: GraphOpener, point: Point) -> Counterexample:
+def _point_at(points: Point, row: int | np.integer[Any]) -> Point:
+    """Return one of some stacked points."""
+    return {input_index: stack[row] for input_index, stack in points.items()}
+
+
+def describe_point(opener: GraphOpener, point: Point) -> Counterexample:
     """Describe a point: the name, dtype and values of each drawn input."""
     tensors = opener.case.tensors
     return Counterexample(
-        tuple((tensors[number].name, as_flow(_plain(value))) for number, value in sorted(point.items()))
+        tuple(
+            (tensors[input_index].name, as_flow(_to_plain(value)))
+            for input_index, value in sorted(point.items())
+        )
     )
 
 
-def _plain(value: Array) -> object:
+def _to_plain(value: Array) -> object:
     if value.dtype.kind == "c":
-        texts = np.array([str(one).strip("()") for one in value.ravel()], object)
+        texts = np.array([str(element).strip("()") for element in value.ravel()], object)
         return texts.reshape(value.shape).tolist()
     return value.tolist()
 
@@ -312,7 +330,7 @@ def search(
 
     Args:
         opener: opens the case.
-        samples: the numbers of the sample points.
+        samples: the indices of the sample points.
         findings: what the sample points showed; changed.
         seconds: how long to search.
         spent: how many seconds the samples took.
@@ -324,7 +342,7 @@ def search(
     from gradcheck_cli.tensorflow_backend.branches.sides import Sides
 
     first: Any = findings.first
-    reason = _why_not(opener, findings)
+    reason = _explain_refusal(opener, findings)
     if reason:
         findings.search = SearchResult(0.0, 0, 0, refused=reason)
         return False
@@ -336,23 +354,28 @@ def search(
         # The batch of one comes last, and takes about as long as the case did.
         last = 0.0 if spent > seconds else min(spent, seconds / 2)
         pace.seconds -= last
-        one = CaseSearch(opener, findings, sides, pace, spent / len(samples))
+        case_search = CaseSearch(opener, findings, sides, pace, spent / len(samples))
         if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
-            one.at_samples(samples)
-        findings.search = one.run()
-        if one.wrong is None and last:
-            one = _with_one_row(one, last) or one
-            findings.search = replace(findings.search, found=one.found, judged=one.judged)
-        if one.wrong is not None:
-            wrong = wrong_pairs(one.wrong, findings)
-            findings.pairs = tuple(_with(pair, wrong.get(pair.label)) for pair in findings.pairs)
+            case_search.judge_samples(samples)
+        findings.search = case_search.run()
+        if case_search.wrong is None and last:
+            case_search = _search_one_row(case_search, last) or case_search
+            findings.search = replace(
+                findings.search, found=case_search.counterexample, judged=case_search.judged
+            )
+        if case_search.wrong is not None:
+            wrong = wrong_pairs(case_search.wrong, findings)
+            note = "at a point that the search found; right at the sample points"
+            findings.pairs = tuple(
+                replace_if_wrong(pair, wrong.get(pair.label), note) for pair in findings.pairs
+            )
         findings.branches = sides.branches(opener.case.unreached)
         findings.sides_unknown = sides.unknown
         return True
     return False
 
 
-def _why_not(opener: GraphOpener, findings: Findings) -> str:
+def _explain_refusal(opener: GraphOpener, findings: Findings) -> str:
     """Return why a case can't be searched; empty if it can."""
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
@@ -365,29 +388,30 @@ def _why_not(opener: GraphOpener, findings: Findings) -> str:
     return ""
 
 
-def _with_one_row(search: CaseSearch, seconds: float) -> CaseSearch | None:
+def _search_one_row(search: CaseSearch, seconds: float) -> CaseSearch | None:
     """Return a search that found a wrong gradient with a batch of one, at the sample points; else `None`."""
     from gradcheck_cli.checking.ops.opener import Opening
     from gradcheck_cli.tensorflow_backend.branches.pace import Pace
     from gradcheck_cli.tensorflow_backend.branches.sides import Sides
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
-    case = one_row(search.opener.case)
+    case = cut_to_one_row(search.opener.case)
     if case is None:
         return None
     with suppress(CaseFailedError, CaseSkippedError, GradientFormError):
         opener: GraphOpener = opener_of(case, case.mode)
         first = opener.open(Opening(0))
-        own = CaseSearch(opener, replace(search.findings, first=first), Sides(first), Pace(seconds))
-        own.judged = search.judged
-        if own.at_samples(range(case.samples)) and own.is_wrong_in_values:
-            shapes = tuple((case.tensors[number].name, case.tensors[number].shape) for number in own.worst)
-            own.found = replace(own.shrunk(), shapes=shapes)
-            return own
+        row_search = CaseSearch(opener, replace(search.findings, first=first), Sides(first), Pace(seconds))
+        row_search.judged = search.judged
+        if row_search.judge_samples(range(case.samples)) and row_search.is_wrong_in_values:
+            moved = [case.tensors[input_index] for input_index in row_search.worst]
+            shapes = tuple((tensor.name, tensor.shape) for tensor in moved)
+            row_search.counterexample = replace(row_search.shrink_worst(), shapes=shapes)
+            return row_search
     return None
 
 
-def one_row(case: Case) -> Case | None:
+def cut_to_one_row(case: Case) -> Case | None:
     """Return a case with a batch of one: each drawn input with the same first dimension gets one row.
 
     `None` if there is no such dimension.
@@ -401,8 +425,10 @@ def one_row(case: Case) -> Case | None:
         return replace(tensor, shape=(1, *tensor.shape[1:])) if fits else tensor
 
     arguments = tuple(
-        replace(one, tensors=tuple(map(cut, one.tensors))) if one.form.kind in ("tensor", "list") else one
-        for one in case.arguments
+        replace(argument, tensors=tuple(map(cut, argument.tensors)))
+        if argument.form.kind in ("tensor", "list")
+        else argument
+        for argument in case.arguments
     )
     outputs = tuple(replace(output, shape=None) for output in case.outputs)
     return replace(case, arguments=arguments, outputs=outputs)
@@ -410,10 +436,3 @@ def one_row(case: Case) -> Case | None:
 
 def _is_drawn(tensor: InputSpec) -> bool:
     return distribution_of(tensor) is not None and not tensor.is_variable
-
-
-def _with(pair: PairResult, wrong: PairResult | None) -> PairResult:
-    if wrong is None or pair.order != 1 or pair.status is not Status.PASSED:
-        return pair
-    told = "at a point that the search found; right at the sample points"
-    return replace(wrong, fingerprint=pair.fingerprint, diagnosis=(*wrong.diagnosis, told))

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 _DIGITS = (0, 1, 2, 3, 6)  # decimals, the simplest first
 
 
-def shrink(vector: Array, is_wrong: Callable[[Array], bool], inside: Callable[[Array], Array]) -> Array:
+def shrink(vector: Array, is_wrong: Callable[[Array], bool], clip: Callable[[Array], Array]) -> Array:
     """Return a simpler point that is wrong, too.
 
     Args:
         vector: the point, (n,).
         is_wrong: asks the judge; returns False once the time is up.
-        inside: moves points, (B, n), into the allowed range.
+        clip: moves points, (B, n), into the allowed range.
     """
-    search = _Shrinking(vector, is_wrong, inside)
+    search = _Shrinking(vector, is_wrong, clip)
     any(search.attempt(np.round(vector, digits)) for digits in _DIGITS)
     span = len(vector)
     while span:
@@ -31,8 +31,8 @@ def shrink(vector: Array, is_wrong: Callable[[Array], bool], inside: Callable[[A
             search.set(slice(start, start + span), 0.0)
         span //= 2
     for column in np.flatnonzero(search.vector).tolist():
-        own = float(search.vector[column])
-        any(search.set(slice(column, column + 1), simpler) for simpler in _simpler(own))
+        value = float(search.vector[column])
+        any(search.set(slice(column, column + 1), simpler) for simpler in _simpler(value))
     return search.vector
 
 
@@ -42,18 +42,18 @@ class _Shrinking:
 
     vector: Array
     is_wrong: Callable[[Array], bool]
-    inside: Callable[[Array], Array]
+    clip: Callable[[Array], Array]
     tried: set[bytes] = field(default_factory=set)
 
-    def set(self, part: slice, value: float) -> bool:
+    def set(self, components: slice, value: float) -> bool:
         """Give some components a value, if the point is still wrong."""
         simpler = self.vector.copy()
-        simpler[part] = value
+        simpler[components] = value
         return self.attempt(simpler)
 
     def attempt(self, simpler: Array) -> bool:
         """Take a point, if it is simpler and also wrong."""
-        allowed = self.inside(simpler[None])[0]
+        allowed = self.clip(simpler[None])[0]
         key = allowed.tobytes()
         if key in self.tried or _size(allowed) >= _size(self.vector):
             return False

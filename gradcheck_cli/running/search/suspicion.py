@@ -50,7 +50,7 @@ def suspect(
     Args:
         op: the op that is differenced.
         looked: values, upstreams and gradients at the points.
-        points: (B, *shape), by the input's number.
+        points: (B, *shape), by the input's index.
         free: the inputs that move.
         generator: draws the directions.
     """
@@ -58,19 +58,19 @@ def suspect(
     signs = np.where(generator.random(vectors.shape) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (half)
     moves = signs * _STEP * np.maximum(np.abs(vectors), free.spreads)
     others = free.others(points)
-    above, below = free.inside(vectors + moves), free.inside(vectors - moves)
+    above, below = free.clip(vectors + moves), free.clip(vectors - moves)
     count = len(vectors)
     both = {
-        number: np.concatenate([stack, np.broadcast_to(low, stack.shape)])
-        for (number, stack), low in zip(
+        input_index: np.concatenate([stack, np.broadcast_to(low, stack.shape)])
+        for (input_index, stack), low in zip(
             free.unpack(above, others).items(), free.unpack(below, others).values(), strict=True
         )
     }
     values = op.evaluate(both)
     numeric, size, noise = (np.zeros(count) for _ in range(3))
     with np.errstate(all="ignore"):
-        for number, (_, flow) in zip(_numbers(op), looked.outputs, strict=True):
-            wide: Array = values[number]
+        for output_index, (_, flow) in zip(_differentiable_outputs(op), looked.outputs, strict=True):
+            wide: Array = values[output_index]
             change = wide[:count] - wide[count:]
             products = _rows(np.real(np.conj(flow) * change))
             numeric += products.sum(axis=1)
@@ -78,12 +78,12 @@ def suspect(
             noise += _ROUNDINGS * _rows(np.abs(flow * wide[:count])).sum(axis=1)
         analytic = np.zeros(count)
         is_whole = np.ones(count, bool)
-        for part, own in zip(free.parts, free.split(above - below), strict=True):
-            gradient = looked.gradients[part.number]
+        for free_input, own in zip(free.parts, free.split(above - below), strict=True):
+            gradient = looked.gradients[free_input.index]
             if gradient is None:
                 continue
             flat = _rows(gradient)
-            flat = np.concatenate([flat.real, flat.imag], axis=1) if part.is_complex else flat.real
+            flat = np.concatenate([flat.real, flat.imag], axis=1) if free_input.is_complex else flat.real
             is_whole &= np.isfinite(flat).all(axis=1)
             analytic += (flat * own).sum(axis=1)
             size += np.abs(flat * own).sum(axis=1)
@@ -93,8 +93,8 @@ def suspect(
     return Suspicion(np.where(is_known & is_whole, np.nan_to_num(share), 0.0), is_known & ~is_whole)
 
 
-def _numbers(op: Operation) -> list[int]:
-    return [number for number, output in enumerate(op.outputs) if output.is_differentiable]
+def _differentiable_outputs(op: Operation) -> list[int]:
+    return [output_index for output_index, output in enumerate(op.outputs) if output.is_differentiable]
 
 
 def _rows(values: Array) -> Array:

@@ -43,7 +43,7 @@ def compile_expression(text: str) -> Matcher:
         ExpressionError: the expression is malformed.
     """
     parser = _Parser(text)
-    matcher = parser.either(0)
+    matcher = parser.parse_or(0)
     parser.expect_end()
     return lambda target: matcher(target.casefold())
 
@@ -62,26 +62,26 @@ class _Parser:
         self._next += is_match
         return is_match
 
-    def either(self, depth: int) -> Matcher:
-        sides = [self._both(depth)]
+    def parse_or(self, depth: int) -> Matcher:
+        sides = [self._parse_and(depth)]
         while self._takes("or"):
-            sides.append(self._both(depth))
+            sides.append(self._parse_and(depth))
         return lambda text: any(side(text) for side in sides)
 
-    def _both(self, depth: int) -> Matcher:
-        sides = [self._one(depth)]
+    def _parse_and(self, depth: int) -> Matcher:
+        sides = [self._parse_not(depth)]
         while self._takes("and"):
-            sides.append(self._one(depth))
+            sides.append(self._parse_not(depth))
         return lambda text: all(side(text) for side in sides)
 
-    def _one(self, depth: int) -> Matcher:
+    def _parse_not(self, depth: int) -> Matcher:
         if depth > _DEEPEST:
             raise ExpressionError(f"must not go deeper than {_DEEPEST} levels of 'not' and brackets")
         if self._takes("not"):
-            inner = self._one(depth + 1)
+            inner = self._parse_not(depth + 1)
             return lambda text: not inner(text)
         if self._takes("("):
-            inner = self.either(depth + 1)
+            inner = self.parse_or(depth + 1)
             if not self._takes(")"):
                 raise ExpressionError(f"expected 'and', 'or' or ')', but got {self._token}")
             return inner

@@ -41,7 +41,7 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
     """
     filters = (
         (case_filter.ops, "no op is named '{}'.", lambda case: (case.op,)),
-        (case_filter.names, "no case is named '{}'.", _names),
+        (case_filter.names, "no case is named '{}'.", _case_names),
         (case_filter.tags, "no spec has the tag '{}'.", lambda case: case.tags),
         (
             case_filter.op_types,
@@ -52,7 +52,9 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
     chosen = tuple(cases)
     for requested, message, names_of in filters:
         # The names of cases are those of the requested ops.
-        _require(requested, message, names_of, chosen if names_of is _names and case_filter.ops else cases)
+        _require(
+            requested, message, names_of, chosen if names_of is _case_names and case_filter.ops else cases
+        )
         chosen = tuple(case for case in chosen if not requested or set(requested) & set(names_of(case)))
     if case_filter.expression is not None:
         try:
@@ -62,11 +64,11 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
         # They are separated by blanks, so that no word matches across two of them.
         chosen = tuple(case for case in chosen if holds(f"{case.path} {case.op} {case.name}"))
     if cases and not chosen:
-        raise NoSpecsError(f"none of {len(cases)} cases matches {_described(case_filter)}.")
+        raise NoSpecsError(f"none of {len(cases)} cases matches {_describe(case_filter)}.")
     return chosen
 
 
-def _names(case: Case) -> Sequence[str]:
+def _case_names(case: Case) -> Sequence[str]:
     return (case.name,)
 
 
@@ -90,7 +92,7 @@ def suggest_name(name: str, known_names: Sequence[str]) -> str:
     return f" There are: {shown}." if known_names else ""
 
 
-def _described(case_filter: CaseFilter) -> str:
+def _describe(case_filter: CaseFilter) -> str:
     parts = [] if case_filter.expression is None else [f"-k '{case_filter.expression}'"]
     options = (
         ("--tag", case_filter.tags),

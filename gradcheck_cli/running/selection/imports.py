@@ -1,4 +1,4 @@
-"""Which of the project's files a case's code is made of, by what its modules import; nothing is imported."""
+"""Finds the project's files that a case depends on, by reading what its modules import; imports nothing."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def dependencies(case: Case) -> Dependencies:
     functions = [reference.target for reference in (case.forward, case.gradient, case.reference) if reference]
     classes = [target for argument in case.arguments for target in argument.form.targets]
     modules = tuple(target.partition(":")[0] for target in (*functions, *classes))
-    module_files = _of_modules(modules, (case.folder, str(Path.cwd())))
+    module_files = _follow_modules(modules, (case.folder, str(Path.cwd())))
     files = {Path(case.path).resolve(), Path(case.folder, FOLDER_DEFAULTS).resolve()}
     for tensor in case.tensors:
         if tensor.source.kind == "file":
@@ -84,13 +84,13 @@ def dependencies(case: Case) -> Dependencies:
 
 def clear_cache() -> None:
     """Drop what was read: files may have changed."""
-    for cached in (_of_modules, _imports, parse_file):
+    for cached in (_follow_modules, _imports, parse_file):
         cached.cache_clear()
     clear_folder_cache()
 
 
 @lru_cache(maxsize=1024)
-def _of_modules(modules: tuple[str, ...], folders: tuple[str, ...]) -> Dependencies:
+def _follow_modules(modules: tuple[str, ...], folders: tuple[str, ...]) -> Dependencies:
     walk = _Walk(folders)
     for name in modules:
         walk.visit(name, required=True)
@@ -104,8 +104,8 @@ def _candidates(name: str, folders: tuple[str, ...]) -> Iterator[Path]:
     if parent:
         package = find(parent, folders)
         places = tuple((package and package.submodule_search_locations) or ())
-    for place in places:
-        folder = Path(place).resolve()
+    for location in places:
+        folder = Path(location).resolve()
         if not is_installed(folder):
             yield folder / f"{last}.py"
             yield folder / last / "__init__.py"
@@ -132,20 +132,20 @@ def _imports(file: Path, module: str) -> _Imports:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = _absolute(node, module, is_package=is_package)
+            base = _absolute_module(node, module, is_package=is_package)
             if base is not None:
                 names |= {base, *_members(base, node, file)}
         elif isinstance(node, ast.Call) and _imports_by_call(node):
             target = node.args[0] if node.args else None
             if isinstance(target, ast.Constant) and isinstance(target.value, str):
                 package = module if is_package else module.rpartition(".")[0]
-                names.add(_from(package, target.value))
+                names.add(_absolute_name(package, target.value))
             else:
                 is_open = True
     return _Imports(frozenset(names - {""}), is_open)
 
 
-def _absolute(statement: ast.ImportFrom, module: str, *, is_package: bool) -> str | None:
+def _absolute_module(statement: ast.ImportFrom, module: str, *, is_package: bool) -> str | None:
     """Return the module that a `from ... import` names; `None` if it leads out of the package."""
     if not statement.level:
         return statement.module
@@ -162,7 +162,9 @@ def _members(base: str, node: ast.ImportFrom, file: Path) -> set[str]:
         return {f"{base}.{alias.name}" for alias in node.names}
     spec = find(base, (str(file.parent), str(Path.cwd())))
     places = (spec and spec.submodule_search_locations) or ()
-    return {f"{base}.{module_file.stem}" for place in places for module_file in Path(place).glob("*.py")}
+    return {
+        f"{base}.{module_file.stem}" for location in places for module_file in Path(location).glob("*.py")
+    }
 
 
 def _imports_by_call(node: ast.Call) -> bool:
@@ -170,7 +172,7 @@ def _imports_by_call(node: ast.Call) -> bool:
     return name in {"import_module", "__import__"}
 
 
-def _from(package: str, name: str) -> str:
+def _absolute_name(package: str, name: str) -> str:
     """Return the absolute name for `import_module(name, package)`."""
     level = len(name) - len(name.lstrip("."))
     if not level:

@@ -38,15 +38,15 @@ def find(name: str, folders: Sequence[str]) -> ModuleSpec | None:
         Its origin and, for a package, where its submodules are; `None` if there is no such module.
     """
     top, *rest = name.split(".")
-    spec = _in(folders, top) or _on_pythons_path(top)
-    for part in rest:
+    spec = _find_in(folders, top) or _on_pythons_path(top)
+    for submodule in rest:
         if spec is None or spec.submodule_search_locations is None:
             return None
-        spec = _in(spec.submodule_search_locations, part)
+        spec = _find_in(spec.submodule_search_locations, submodule)
     return spec
 
 
-def _in(folders: Iterable[str], name: str) -> ModuleSpec | None:
+def _find_in(folders: Iterable[str], name: str) -> ModuleSpec | None:
     """Find a module or package in folders; otherwise all folders of that name, as a namespace package.
 
     Python's own finder for these requires their parent to be imported.
@@ -104,7 +104,7 @@ def is_installed(file: Path) -> bool:
     """Whether a file belongs to Python or to an installed package: such code doesn't count as changed."""
     if set(_INSTALLED) & set(file.parts):
         return True
-    return any(file.is_relative_to(place) for place in _standard_library())
+    return any(file.is_relative_to(folder) for folder in _standard_library())
 
 
 @lru_cache(maxsize=1)

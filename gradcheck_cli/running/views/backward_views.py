@@ -50,8 +50,8 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
     with user_code(case):
         from gradcheck_cli.tensorflow_backend.walk.backward_walk import walk
 
-        _, op, paths = _paths(case, label)
-        found, known = [], set()
+        _, op, paths = _open_paths(case, label)
+        traces, types_seen = [], set()
         for output, input_indices in paths:
             try:
                 walked = walk(op, output, input_indices)
@@ -59,13 +59,13 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
                 raise CaseFailedError("gradient", error.message) from error
             passes, gradients = walked.passes(np.ones(op.outputs[output].shape))
             ops = summarise_pass(passes)
-            known |= {one.place.type for one in ops}
+            types_seen |= {summary.place.type for summary in ops}
             shown = tuple(
-                one
-                for one, step in zip(ops, walked.steps, strict=True)
-                if (one.place.type in types if types else not step.passes_on or one.marks)
+                summary
+                for summary, step in zip(ops, walked.steps, strict=True)
+                if (summary.place.type in types if types else not step.passes_on or summary.marks)
             )
-            found.append(
+            traces.append(
                 PassTrace(
                     op.outputs[output].name,
                     tuple(op.inputs[input_index].name for input_index in input_indices),
@@ -80,13 +80,13 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
                     ),
                 )
             )
-    missing = [name for name in types if name not in known]
+    missing = [name for name in types if name not in types_seen]
     if missing:
         raise UsageError(
             f"--type: no op of type {', '.join(missing)} on the way; there are "
-            f"{', '.join(sorted(known)) or 'none'}."
+            f"{', '.join(sorted(types_seen)) or 'none'}."
         )
-    return tuple(found)
+    return tuple(traces)
 
 
 def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
@@ -104,20 +104,22 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
     with user_code(case):
         from gradcheck_cli.tensorflow_backend.graph.sample_point import points
 
-        opener, op, paths = _paths(case, label)
+        opener, op, paths = _open_paths(case, label)
         samples = points(case)
-        found = [_blame(opener, op, output, input_indices, samples) for output, input_indices in paths]
-        if exit_code_of(found):
-            return tuple(found)
+        blamed = [
+            _blame_arguments(opener, op, output, input_indices, samples) for output, input_indices in paths
+        ]
+        if exit_code_of(blamed):
+            return tuple(blamed)
         findings = check(case, explains=False)
-        held = compare_with_run(found, findings, label)
+        marked = compare_with_run(blamed, findings, label)
         return tuple(
-            _check_again(one, opener, op, path, findings) if one.blame.run else one
-            for one, path in zip(held, paths, strict=True)
+            _check_again(path_blame, opener, op, path, findings) if path_blame.blame.run else path_blame
+            for path_blame, path in zip(marked, paths, strict=True)
         )
 
 
-def _blame(
+def _blame_arguments(
     opener: GraphOpener,
     op: GraphOperation,
     output: int,
@@ -129,12 +131,12 @@ def _blame(
     if arguments:
         return blame_path(output, arguments, samples, opener)
     names = tuple(op.inputs[input_index].name for input_index in input_indices)
-    told = f"{', '.join(names)} is a variable, by which no op is moved: a run's verdict counts"
-    return PathBlame(op.outputs[output].name, names, 0, Blame((), agrees=True, reason=told))
+    reason = f"{', '.join(names)} is a variable, by which no op is moved: a run's verdict counts"
+    return PathBlame(op.outputs[output].name, names, 0, Blame((), agrees=True, reason=reason))
 
 
 def _check_again(
-    found: PathBlame,
+    blamed: PathBlame,
     opener: GraphOpener,
     op: GraphOperation,
     path: tuple[int, Sequence[int]],
@@ -154,51 +156,55 @@ def _check_again(
     all_inputs = [input_index for pair_output, input_index in pair_keys(op) if pair_output == output]
     arguments = [input_index for input_index in all_inputs if input_index < op.traced.at.count]
     variables = [input_index for input_index in input_indices if input_index >= op.traced.at.count]
-    looked = [found.blame] if found.blame.ops or not arguments else []
-    if not looked:  # only a variable was requested
-        looked = [blame_path(output, arguments, samples, opener).blame]
+    blames = [blamed.blame] if blamed.blame.ops or not arguments else []
+    if not blames:  # only a variable was requested
+        blames = [blame_path(output, arguments, samples, opener).blame]
     if arguments and opener.in_dtype(op, "float64") is not None:
         again = blame_path(output, arguments, samples, opener, declared=True)
         if again.blame.named and not variables:
             return again
-        looked.append(again.blame)
+        blames.append(again.blame)
     walks = {op.inputs[input_index].name: walk(op, output, [input_index]) for input_index in variables}
     for pair in findings.pairs:
-        if pair.mismatch == "value" and pair.output == found.output and pair.input in walks:
-            maker = _by_elimination(walks[pair.input], looked)
+        if pair.mismatch == "value" and pair.output == blamed.output and pair.input in walks:
+            maker = _find_by_elimination(walks[pair.input], blames)
             if maker is not None:
-                told = f"{pair.label} is wrong, and every op on the way to it is right for the arguments"
-                named = OpVerdict(maker, Status.MISMATCHED, evidence=told)
-                return replace(found, blame=Blame((named,), agrees=False))
-    makers = [describe_op(place) for one in walks.values() for place in one.makers]
+                evidence = f"{pair.label} is wrong, and every op on the way to it is right for the arguments"
+                verdict = OpVerdict(maker, Status.MISMATCHED, evidence=evidence)
+                return replace(blamed, blame=Blame((verdict,), agrees=False))
+    makers = [describe_op(place) for walked in walks.values() for place in walked.makers]
     if not makers:
-        return found
-    whose = f"{found.blame.run}; gradients of variables come from {', '.join(dict.fromkeys(makers))}"
-    return replace(found, blame=replace(found.blame, run=whose))
+        return blamed
+    message = f"{blamed.blame.run}; gradients of variables come from {', '.join(dict.fromkeys(makers))}"
+    return replace(blamed, blame=replace(blamed.blame, run=message))
 
 
-def _by_elimination(walked: Walk, looked: Sequence[Blame]) -> OpPlace | None:
+def _find_by_elimination(walked: Walk, blames: Sequence[Blame]) -> OpPlace | None:
     """Return the op whose gradient for a variable must be wrong if the variable's gradient is.
 
     Its upstream is right, since each op from the output to it was seen to be right for the arguments, and
     only reads of the variable follow it.
     """
-    if len(walked.makers) != 1 or any(blame.agrees is False for blame in looked):
+    if len(walked.makers) != 1 or any(blame.agrees is False for blame in blames):
         return None
-    right = [{one.place.name for one in blame.ops if one.status is Status.PASSED} for blame in looked]
+    right = [
+        {verdict.place.name for verdict in blame.ops if verdict.status is Status.PASSED} for blame in blames
+    ]
     needed = {place.name for place in walked.places if place.type != "ReadVariableOp"}
     return walked.makers[0] if right and all(needed <= names for names in right) else None
 
 
-def _paths(case: Case, label: str | None) -> tuple[GraphOpener, GraphOperation, list[tuple[int, list[int]]]]:
+def _open_paths(
+    case: Case, label: str | None
+) -> tuple[GraphOpener, GraphOperation, list[tuple[int, list[int]]]]:
     """Return the requested output and inputs, by index, with their op and its opener."""
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
     opener = opener_of(case, "graph")
     if label is not None:
-        found = open_pair(opener, label)
-        output, input_index = found.pair
-        return found.opener, found.op, [(output, [input_index])]
+        opened_pair = open_pair(opener, label)
+        output, input_index = opened_pair.pair
+        return opened_pair.opener, opened_pair.op, [(output, [input_index])]
     op = opener.open(Opening())
     pairs = pair_keys(op)
     if not pairs:

@@ -38,57 +38,61 @@ class Drafted:
 
     Attributes:
         draft: the spec.
-        found: the result of running it, or of opening it if it can't be run.
+        result: the result of running it, or of opening it if it can't be run.
         why_not: why it wasn't run, if there is no result.
     """
 
     draft: Draft
-    found: CaseResult | None
+    result: CaseResult | None
     why_not: str = "no shape that was tried is taken"
 
     @property
     def runs(self) -> bool:
         """Whether it can be opened, and has pairs."""
-        return self.found is not None and self.found.error is None and bool(self.found.pairs)
+        return self.result is not None and self.result.error is None and bool(self.result.pairs)
 
     @property
     def is_right(self) -> bool:
         """Whether a run of it ends with 0: something was tested, and nothing is wrong or undecided."""
-        return self.found is not None and self.found.status is Status.PASSED
+        return self.result is not None and self.result.status is Status.PASSED
 
     @property
     def is_hopeless(self) -> bool:
         """Whether no values will help: what is named doesn't exist."""
-        return self.found is not None and self.found.error is not None and self.found.error.kind in _HOPELESS
+        return (
+            self.result is not None and self.result.error is not None and self.result.error.kind in _HOPELESS
+        )
 
     @property
     def needs_no_variables(self) -> bool:
         """Whether it says `variables: true`, and there are none."""
-        error = self.found.error if self.found is not None else None
+        error = self.result.error if self.result is not None else None
         return error is not None and _NO_VARIABLES in error.message and "variables" in self.draft.keys
 
     @property
     def is_mismatched(self) -> bool:
         """Whether running it finds a wrong gradient: then the spec is as it should be."""
-        return self.found is not None and self.found.status is Status.MISMATCHED
+        return self.result is not None and self.result.status is Status.MISMATCHED
 
     @property
     def trouble(self) -> str:
         """Say why running it doesn't end with 0; empty if it does."""
-        found = self.found
-        if found is None:
+        result = self.result
+        if result is None:
             return self.why_not
-        if found.error is not None:
-            return f"{found.error.kind}: {found.error.message}"
-        told = [
-            f"{pair.label} is {pair.status}: {_why(pair)}" for pair in found.pairs if pair.status not in _FINE
+        if result.error is not None:
+            return f"{result.error.kind}: {result.error.message}"
+        troubles = [
+            f"{pair.label} is {pair.status}: {_why(pair)}"
+            for pair in result.pairs
+            if pair.status not in _FINE
         ]
-        told += [
-            f"check {one.name} is {one.status}: {one.message}"
-            for one in found.checks
-            if one.status not in _FINE
+        troubles += [
+            f"check {check.name} is {check.status}: {check.message}"
+            for check in result.checks
+            if check.status not in _FINE
         ]
-        return "\n  ".join(told)
+        return "\n  ".join(troubles)
 
 
 _FINE = (Status.PASSED, Status.EXPECTED_MISMATCH)
@@ -115,11 +119,11 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
 
     with settings(), importable(str(Path.cwd())):
         draft = describe(target)
-        found = _first_decided(_tries(draft), may_try)
-        if found is not None and found.needs_no_variables:
+        decided = _find_decided(_list_tries(draft), may_try)
+        if decided is not None and decided.needs_no_variables:
             draft = draft.without_key("variables")
-            found = _first_decided(_tries(draft), may_try)
-        return _explain_in_draft(found or Drafted(draft, None))
+            decided = _find_decided(_list_tries(draft), may_try)
+        return _explain_in_draft(decided or Drafted(draft, None))
 
 
 def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted:
@@ -136,11 +140,11 @@ def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted
     from gradcheck_cli.tensorflow_backend.registry.describe_op_type import describe_op_type
 
     drafts = describe_op_type(op_type, may_try)
-    found = _first_decided(_kinds_of(drafts.found), may_try)
-    return _explain_in_draft(found or Drafted(drafts.first, None, drafts.why_not))
+    decided = _find_decided(_vary_kinds(drafts.accepted), may_try)
+    return _explain_in_draft(decided or Drafted(drafts.first, None, drafts.why_not))
 
 
-def _first_decided(tries: Iterator[tuple[str, Draft]], may_try: MayTry) -> Drafted | None:
+def _find_decided(tries: Iterator[tuple[str, Draft]], may_try: MayTry) -> Drafted | None:
     """Return the first candidate that is right or wrong; otherwise the one that came closest to that."""
     best: Drafted | None = None
     runs: Counter[str] = Counter()
@@ -150,14 +154,14 @@ def _first_decided(tries: Iterator[tuple[str, Draft]], may_try: MayTry) -> Draft
         if not may_try(tried.text()):
             best = best or Drafted(tried, None, "it ends the process on some of the inputs that were tried")
             continue
-        drafted = Drafted(tried, _opened(tried))
+        drafted = Drafted(tried, _open(tried))
         if drafted.is_hopeless or drafted.needs_no_variables:
             return drafted
         if drafted.runs:
             runs[kind] += 1
-            named = _with_outputs(tried, drafted.found)
+            named = _with_outputs(tried, drafted.result)
             drafted = Drafted(named, _run(named))
-            if _is_decided(drafted.found):
+            if _is_decided(drafted.result):
                 return drafted
         if best is None or _rank(drafted) > _rank(best):
             best = drafted
@@ -169,26 +173,28 @@ def _explain_in_draft(drafted: Drafted) -> Drafted:
     if drafted.is_right or drafted.is_mismatched:
         return drafted
     begin = "as it is, a run doesn't exit with 0:" if drafted.runs else "it doesn't run as it is:"
-    told = [line for text in (begin, *drafted.trouble.splitlines()) for line in textwrap.wrap(text, _WIDTH)]
-    return replace(drafted, draft=replace(drafted.draft, notes=(*told, *drafted.draft.notes)))
+    lines = [line for text in (begin, *drafted.trouble.splitlines()) for line in textwrap.wrap(text, _WIDTH)]
+    return replace(drafted, draft=replace(drafted.draft, notes=(*lines, *drafted.draft.notes)))
 
 
-def _kinds_of(drafts: Iterator[Draft]) -> Iterator[tuple[str, Draft]]:
+def _vary_kinds(drafts: Iterator[Draft]) -> Iterator[tuple[str, Draft]]:
     """Yield (kind of values, draft): inputs of these shapes, with one kind of numbers after another."""
-    known = []
+    drafts_so_far = []
     for draft in drafts:
-        known.append(draft)
+        drafts_so_far.append(draft)
         yield "", draft
-    for kind, draft in itertools.product([kind for kind in guesses.KINDS if kind], known):
-        inputs = tuple(replace(one, says=_of_kind(one.says, kind)) for one in draft.inputs)
+    for kind, draft in itertools.product([kind for kind in guesses.KINDS if kind], drafts_so_far):
+        inputs = tuple(
+            replace(draft_input, says=_with_kind(draft_input.says, kind)) for draft_input in draft.inputs
+        )
         if inputs != draft.inputs:
             yield kind, replace(draft, inputs=inputs)
 
 
-def _of_kind(says: Any, kind: str) -> Any:  # noqa: ANN401 (what a spec says about an input)
+def _with_kind(says: Any, kind: str) -> Any:  # noqa: ANN401 (what a spec says about an input)
     """Return an input with numbers of a kind; unchanged if its values or its dtype leave no choice."""
     if isinstance(says, list):
-        return [_of_kind(one, kind) for one in says]
+        return [_with_kind(element, kind) for element in says]
     shape, made = says.get("shape"), {}
     if shape is not None and set(says) <= {"shape", "dtype"} and guesses.fits(kind, shape):
         made = guesses.KINDS[kind](shape)
@@ -197,97 +203,107 @@ def _of_kind(says: Any, kind: str) -> Any:  # noqa: ANN401 (what a spec says abo
     return {**made, **says}
 
 
-def _is_decided(found: CaseResult | None) -> bool:
+def _is_decided(result: CaseResult | None) -> bool:
     """Whether other values won't show more: everything is right, or some number is clearly wrong.
 
     Gradients that are infinite or `None` may be so only outside a domain; and if one triangle of a matrix is
     read, symmetric values may help.
     """
-    if found is None:
+    if result is None:
         return False
-    wrong = [pair for pair in found.pairs if pair.mismatch == "value"]
+    wrong = [pair for pair in result.pairs if pair.mismatch == "value"]
     one_triangle = any("symmetric: true" in text for pair in wrong for text in pair.diagnosis)
-    return found.status is Status.PASSED or (bool(wrong) and not one_triangle)
+    return result.status is Status.PASSED or (bool(wrong) and not one_triangle)
 
 
 def _rank(drafted: Drafted) -> int:
     """Rate how close a draft is to a right one: it should open, and leave as little as possible undecided."""
-    if drafted.found is None or not drafted.runs:
-        return 0 if drafted.found is None else 1
-    passed = sum(pair.status is Status.PASSED for pair in drafted.found.pairs)
+    if drafted.result is None or not drafted.runs:
+        return 0 if drafted.result is None else 1
+    passed = sum(pair.status is Status.PASSED for pair in drafted.result.pairs)
     return 2 + passed
 
 
-def _tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
+def _list_tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
     """Yield (kind of values, draft), every guess filled in: all inputs of one shape, then each of its own."""
     seen = set()
-    mixed = (("mixed", inputs) for _, inputs in _by_kind(draft, mixed=True))
-    for kind, inputs in itertools.chain(_by_kind(draft), _with_integers(draft), mixed):
-        key = repr([one.says for one in inputs])
+    mixed = (("mixed", inputs) for _, inputs in _guess_by_kind(draft, mixed=True))
+    for kind, inputs in itertools.chain(_guess_by_kind(draft), _guess_integers(draft), mixed):
+        key = repr([draft_input.says for draft_input in inputs])
         if key not in seen:
             seen.add(key)
             yield kind, replace(draft, inputs=inputs)
 
 
-def _by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
+def _guess_by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
     shapes = list(guesses.SHAPES)
-    names = [name for one in draft.inputs for name in (one.parts or [one.name])]
+    names = [name for draft_input in draft.inputs for name in (draft_input.parts or [draft_input.name])]
     if _takes_an_axis(draft):
         shapes.sort(key=lambda shape: len(shape) <= 1)  # matrices first
-    tensors = [part for one in draft.inputs for part in (one.parts.values() or [one])]
+    tensors = [
+        tensor for draft_input in draft.inputs for tensor in (draft_input.parts.values() or [draft_input])
+    ]
     kinds = ["", "float32"] if mixed else guesses.kinds_for(draft.called)
     for kind in kinds:
         choices = [
-            [_guessed(one, kind, shape, names) for shape in shapes if guesses.fits(kind, shape)]
-            for one in tensors
+            [_guess(tensor, kind, shape, names) for shape in shapes if guesses.fits(kind, shape)]
+            for tensor in tensors
         ]
         together: Iterator[tuple[DraftInput, ...]] = zip(*choices, strict=True) if choices else iter([()])
         each = itertools.islice(itertools.product(*choices), _MOST_OPENED // 3)
-        yield from ((kind, _regrouped(draft.inputs, chosen)) for chosen in (each if mixed else together))
+        yield from ((kind, _regroup(draft.inputs, chosen)) for chosen in (each if mixed else together))
 
 
-def _regrouped(inputs: Sequence[DraftInput], chosen: Sequence[DraftInput]) -> tuple[DraftInput, ...]:
+def _regroup(inputs: Sequence[DraftInput], chosen: Sequence[DraftInput]) -> tuple[DraftInput, ...]:
     """Return the inputs with chosen tensors, of which a structure takes several."""
     left = iter(chosen)
     return tuple(
-        one.with_parts(itertools.islice(left, len(one.parts))) if one.parts else next(left) for one in inputs
+        draft_input.with_parts(itertools.islice(left, len(draft_input.parts)))
+        if draft_input.parts
+        else next(left)
+        for draft_input in inputs
     )
 
 
 def _takes_an_axis(draft: Draft) -> bool:
-    names = {*draft.mapping().get("attrs", {}), *(one.name for one in draft.inputs)}
+    names = {*draft.mapping().get("attrs", {}), *(draft_input.name for draft_input in draft.inputs)}
     return bool(names & {"axis", "dim", "dims", "axes"}) or any(
-        guesses.kind_of(one.name, names) in {"row", "probabilities"} for one in draft.inputs
+        guesses.kind_of(draft_input.name, names) in {"row", "probabilities"} for draft_input in draft.inputs
     )
 
 
-def _guessed(one: DraftInput, kind: str, shape: list[int], names: Collection[str] = ()) -> DraftInput:
+def _guess(draft_input: DraftInput, kind: str, shape: list[int], names: Collection[str] = ()) -> DraftInput:
     """Return an input with a guess for what isn't known about it."""
-    if isinstance(one.says, list):  # a list input: its elements are alike
-        elements = [{**guesses.KINDS[kind](shape), **part} for part in one.says]
-        return replace(one, says=elements, is_guess=True)
-    if one.parts:
-        return one.with_parts(_guessed(part, kind, shape, names) for part in one.parts.values())
-    says = one.says or {}
+    if isinstance(draft_input.says, list):  # a list input: its elements are alike
+        elements = [{**guesses.KINDS[kind](shape), **element} for element in draft_input.says]
+        return replace(draft_input, says=elements, is_guess=True)
+    if draft_input.parts:
+        return draft_input.with_parts(_guess(part, kind, shape, names) for part in draft_input.parts.values())
+    says = draft_input.says or {}
     if "shape" in says or "value" in says or "object" in says:
-        return one
-    if says.get("dtype", "").startswith(("int", "uint")) or guesses.kind_of(one.name, names) == "integers":
+        return draft_input
+    if (
+        says.get("dtype", "").startswith(("int", "uint"))
+        or guesses.kind_of(draft_input.name, names) == "integers"
+    ):
         value = guesses.INTEGERS[guesses.SHAPES.index(shape)]
-        return replace(one, says={"dtype": "int32", **says, "value": value}, is_guess=True)
+        return replace(draft_input, says={"dtype": "int32", **says, "value": value}, is_guess=True)
     if "dtype" in says:
         made = guesses.KINDS[kind](shape)
-        return replace(one, says={**made, **says}, is_guess=True)
-    by_name = None if kind not in {"", "float32"} else guesses.guess_for(guesses.kind_of(one.name, names))
+        return replace(draft_input, says={**made, **says}, is_guess=True)
+    by_name = (
+        None if kind not in {"", "float32"} else guesses.guess_for(guesses.kind_of(draft_input.name, names))
+    )
     made = (by_name or guesses.KINDS[kind])(shape)
     if kind == "float32" and "dtype" not in made:
         made = {**made, "dtype": "float32"}
-    return replace(one, says=made, is_guess=True)
+    return replace(draft_input, says=made, is_guess=True)
 
 
-def _with_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
+def _guess_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
     """Yield drafts in which one or two inputs of unknown dtype are whole numbers."""
-    unknown = [place for place, one in enumerate(draft.inputs) if not one.says]
-    names = [one.name for one in draft.inputs]
+    unknown = [index for index, draft_input in enumerate(draft.inputs) if not draft_input.says]
+    names = [draft_input.name for draft_input in draft.inputs]
     subsets = [*itertools.combinations(unknown, 1), *itertools.combinations(unknown, 2)]
     for chosen in reversed(subsets):
         if len(chosen) == len(draft.inputs):
@@ -297,25 +313,25 @@ def _with_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]]
             yield (
                 "integers",
                 tuple(
-                    replace(one, says={"value": value, "dtype": "int32"}, is_guess=True)
-                    if place in chosen
-                    else _guessed(one, "", shape, names)
-                    for place, one in enumerate(draft.inputs)
+                    replace(draft_input, says={"value": value, "dtype": "int32"}, is_guess=True)
+                    if index in chosen
+                    else _guess(draft_input, "", shape, names)
+                    for index, draft_input in enumerate(draft.inputs)
                 ),
             )
 
 
-def _opened(draft: Draft) -> CaseResult | None:
-    case = _case(draft)
+def _open(draft: Draft) -> CaseResult | None:
+    case = _load(draft)
     return None if case is None else list_pairs(case)
 
 
 def _run(draft: Draft) -> CaseResult | None:
-    case = _case(draft)
+    case = _load(draft)
     return None if case is None else run_case(case)
 
 
-def _case(draft: Draft) -> Case | None:
+def _load(draft: Draft) -> Case | None:
     try:
         (case,) = load_mapping(draft.mapping())
     except GradcheckError:
@@ -323,11 +339,11 @@ def _case(draft: Draft) -> Case | None:
     return case
 
 
-def _with_outputs(draft: Draft, found: CaseResult | None) -> Draft:
+def _with_outputs(draft: Draft, result: CaseResult | None) -> Draft:
     """Return the draft with its outputs named, if there are several: those that have gradients."""
-    names = list(dict.fromkeys(pair.output for pair in found.pairs)) if found is not None else []
+    names = list(dict.fromkeys(pair.output for pair in result.pairs)) if result is not None else []
     plain = all(name.isidentifier() for name in names)
-    whole = found is not None and not found.not_differentiated
+    whole = result is not None and not result.not_differentiated
     if len(names) <= 1 or "outputs" in draft.keys or not plain or not whole:
         return draft
     return draft.with_key("outputs", names, "what forward returns, in order: choose names")

@@ -34,22 +34,26 @@ def pair_view(case: Case, label: str) -> PairView:
     """
     start_tensorflow()
     with user_code(case):
-        found = check(case, explains=False)
-        if label in {pair.label for pair in found.pairs} and not _is_whole(found, label):
+        findings = check(case, explains=False)
+        if label in {pair.label for pair in findings.pairs} and not _is_whole(findings, label):
             # It may be skipped by its spec, or too large to be judged whole unless someone asks for it.
             rules = (*case.pairs, PairRule("*", _SKIP), _rule_without_skip(case, label))
-            found = check(replace(case, method="full", pairs=rules), explains=False)
-    result = next((pair for pair in found.pairs if pair.label == label), None)
-    failing = failing_checks(found)
-    if result is None and found.pairs:
-        known = ", ".join(pair.label for pair in found.pairs)
-        raise UsageError(f"--pair: no pair {label!r}; there are {known}.")
-    if result is None or label not in found.judged:
-        told = result.message if result is not None else next((one.message for one in failing), "")
-        raise CaseFailedError("pairs", told or "there is nothing to differentiate.")
+            findings = check(replace(case, method="full", pairs=rules), explains=False)
+    result = next((pair for pair in findings.pairs if pair.label == label), None)
+    failing = failing_checks(findings)
+    if result is None and findings.pairs:
+        labels = ", ".join(pair.label for pair in findings.pairs)
+        raise UsageError(f"--pair: no pair {label!r}; there are {labels}.")
+    if result is None or label not in findings.judged:
+        message = (
+            result.message
+            if result is not None
+            else next((check_result.message for check_result in failing), "")
+        )
+        raise CaseFailedError("pairs", message or "there is nothing to differentiate.")
     if result.mismatch == FORM:  # zeros replace it, and nobody's gradient would be shown
         raise CaseFailedError("gradient", result.message)
-    judged = found.judged[label]
+    judged = findings.judged[label]
     point = judged.index_to_show
     return PairView(
         label,
@@ -59,27 +63,29 @@ def pair_view(case: Case, label: str) -> PairView:
         judged.samples[point].whole(),
         result,
         failing,
-        tuple(warning for warning in found.warnings if f" {label}:" in warning),
+        tuple(warning for warning in findings.warnings if f" {label}:" in warning),
     )
 
 
-def failing_checks(found: Findings) -> tuple[CheckResult, ...]:
+def failing_checks(findings: Findings) -> tuple[CheckResult, ...]:
     """Return the structural checks for which a run fails."""
-    return tuple(one for one in found.checks if one.status in FAILING | UNDECIDED)
+    return tuple(
+        check_result for check_result in findings.checks if check_result.status in FAILING | UNDECIDED
+    )
 
 
 def _rule_without_skip(case: Case, label: str) -> PairRule:
     """Return the spec's rule for a pair, without its `skip`."""
-    own = rule_for(case.pairs, label) or PairRule(label, "")
-    return replace(own, glob=label, expect="" if own.expect == _SKIP else own.expect)
+    rule = rule_for(case.pairs, label) or PairRule(label, "")
+    return replace(rule, glob=label, expect="" if rule.expect == _SKIP else rule.expect)
 
 
-def _is_whole(found: Findings, label: str) -> bool:
+def _is_whole(findings: Findings, label: str) -> bool:
     """Whether a pair was judged element by element; one of wrong form has no elements at all."""
-    if label in found.judged:
-        judged = found.judged[label]
+    if label in findings.judged:
+        judged = findings.judged[label]
         return judged.samples[judged.index_to_show].rows is None
-    return all(pair.status is not Status.SKIPPED for pair in found.pairs if pair.label == label)
+    return all(pair.status is not Status.SKIPPED for pair in findings.pairs if pair.label == label)
 
 
 def draw_pair(case: Case, label: str) -> CaseResult:
@@ -93,8 +99,8 @@ def draw_pair(case: Case, label: str) -> CaseResult:
     result = run_case(replace(case, drawn=label, remembered=False))
     if result.error is not None:
         raise CaseFailedError(result.error.kind, result.error.message, result.error.traceback)
-    found = [pair for pair in result.pairs if pair.label == label]
-    if not found:
-        known = ", ".join(pair.label for pair in result.pairs) or "none"
-        raise UsageError(f"--pair: no pair {label!r}; there are {known}.")
-    return replace(result, pairs=tuple(found))
+    pairs = [pair for pair in result.pairs if pair.label == label]
+    if not pairs:
+        labels = ", ".join(pair.label for pair in result.pairs) or "none"
+        raise UsageError(f"--pair: no pair {label!r}; there are {labels}.")
+    return replace(result, pairs=tuple(pairs))

@@ -15,7 +15,7 @@ from gradcheck_cli.spec.words import BINDINGS
 if TYPE_CHECKING:
     from gradcheck_cli.spec.faults import FaultLog
     from gradcheck_cli.spec.models.document_model import Defaults
-    from gradcheck_cli.spec.yaml.yaml_nodes import Node
+    from gradcheck_cli.spec.yaml_tree import Node
 
 KEYS = frozenset({"forward", "op_type", "gradient", "binding"})
 
@@ -49,7 +49,7 @@ def check_binding(log: FaultLog, node: Node, model: Defaults, broken: set[str]) 
         return
     binding = binding_of(model)
     has_forward, has_type, has_gradient = (
-        given is not None for given in (model.forward, model.op_type, model.gradient)
+        value is not None for value in (model.forward, model.op_type, model.gradient)
     )
     if not has_forward and not has_type:
         log.add(node, "is missing; write forward: module:function, or op_type for a raw op", "forward")

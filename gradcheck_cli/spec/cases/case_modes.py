@@ -21,9 +21,11 @@ def in_each_mode(
         modes: replace the specs' own, if there are any; a mode named twice counts once.
         device: replaces the specs' own.
     """
-    asked = tuple(dict.fromkeys(modes))
-    if asked or device is not None:
-        cases = [replace(case, modes=asked or case.modes, device=device or case.device) for case in cases]
+    replacements = tuple(dict.fromkeys(modes))
+    if replacements or device is not None:
+        cases = [
+            replace(case, modes=replacements or case.modes, device=device or case.device) for case in cases
+        ]
     return tuple(
         case if case.modes == (case.mode,) else replace(case, mode=mode)
         for case in cases

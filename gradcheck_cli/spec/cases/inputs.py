@@ -1,9 +1,9 @@
 """Makes an `InputSpec` from one input of a merged case, and checks the rules that involve several keys.
 
-Decisions that live here: an input's dtype is its own, else bool for a `bool` generator, else the entry of
-`dtypes` that made the case, else float64. A fixed value (`value`, `file`) can't be moved by `away_from` or
-`min_gap`; on the edge of its `domain` it may stand, since differences can be taken to one side. Structured
-generators (`spd` and the like) can't be moved element by element either.
+An input's dtype is its own, else bool for a `bool` generator, else the entry of `dtypes` that made the case,
+else float64. A fixed value (`value`, `file`) can't be moved by `away_from` or `min_gap`. It may lie on the
+edge of its `domain`, since differences can be taken to one side. Arrays of structured generators (`spd` and
+the like) can't be moved element by element either.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.spec.faults import FaultLog
     from gradcheck_cli.spec.models.input_model import InputModel
-    from gradcheck_cli.spec.yaml.yaml_nodes import Node
+    from gradcheck_cli.spec.yaml_tree import Node
 
 # The value of a generator's key -> its arguments, as plain data that can be pickled.
 _ARGUMENTS: dict[str, Callable[[Any], dict[str, object]]] = {

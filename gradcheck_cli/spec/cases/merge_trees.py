@@ -1,12 +1,15 @@
-"""Merging of trees: `defaults` under an op, an op under its cases.
+"""Merges trees: `defaults` under an op, an op under its cases.
 
-Mappings merge by key; everything else is replaced. Some keys have further rules: - an input's generator
-replaces the generator below it, and a generator that can't be moved takes `away_from` and `min_gap` away with
-it; - a list argument merges element by element with one of the same length, and replaces any other; so does a
-tuple; a dict and an object merge by key; and a structure replaces one of another kind; - where a sparse or
-ragged tensor has its values is replaced whole; - pair rules of the upper tree come last, since the last rule
-that matches wins; - cases that are a mapping extend those below, each merged like an op; null stands for a
-case that is removed. A list of cases replaces those below.
+Mappings merge by key; everything else is replaced. Some keys have further rules:
+
+- An input's generator replaces the generator below it. One whose elements can't be moved one by one also
+  removes `away_from` and `min_gap`.
+- A list argument merges element by element with one of the same length, and replaces any other. So does a
+  tuple. A dict and an object merge by key. A structure replaces one of another kind.
+- `sparse` or `ragged` replaces either of them below.
+- Pair rules of the upper tree come last, since the last rule that matches wins.
+- A mapping of cases extends those below. Each case merges like an op; null removes a case. A list of cases
+  replaces those below.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from gradcheck_cli.spec.words import GENERATORS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gradcheck_cli.spec.yaml.yaml_nodes import Node
+    from gradcheck_cli.spec.yaml_tree import Node
 
 MOVERS = ("away_from", "min_gap")
 COMPOSITES = ("sparse", "ragged")
@@ -43,9 +46,11 @@ def merge_op(below: Node, above: Node) -> Node:
         entries["inputs"] = _merge_inputs(lower, upper)
     lower, upper = below.get("pairs"), above.get("pairs")
     if lower is not None and upper is not None and lower.children and upper.children:
-        kept = {glob: rule for glob, rule in lower.children.items() if glob not in upper.children}
-        both = _merge(lower, upper)
-        entries["pairs"] = replace(both, value=kept | {glob: both.children[glob] for glob in upper.children})
+        only_below = {glob: rule for glob, rule in lower.children.items() if glob not in upper.children}
+        merged_rules = _merge(lower, upper)
+        entries["pairs"] = replace(
+            merged_rules, value=only_below | {glob: merged_rules.children[glob] for glob in upper.children}
+        )
     lower, upper = below.get("cases"), above.get("cases")
     if lower is not None and upper is not None:
         entries["cases"] = merge_cases(lower, upper)
@@ -54,10 +59,10 @@ def merge_op(below: Node, above: Node) -> Node:
 
 def merge_cases(below: Node, above: Node) -> Node:
     """Merge a mapping of cases over others; a list replaces them."""
-    return _merge(by_name(below), above, _merge_case)
+    return _merge(cases_by_name(below), above, _merge_case)
 
 
-def by_name(cases: Node) -> Node:
+def cases_by_name(cases: Node) -> Node:
     """Return cases as a mapping by their names."""
     if not isinstance(cases.value, list):
         return cases
@@ -83,13 +88,13 @@ def reorder_inputs(merged: Node, above: Node) -> Node:
     return replace(merged, value={**merged.children, "inputs": ordered})
 
 
-def _merge(below: Node, above: Node, each: Callable[[Node, Node], Node] | None = None) -> Node:
-    """Merge key by key; `each` merges the values of a key on both sides; by default this function does."""
+def _merge(below: Node, above: Node, merge_value: Callable[[Node, Node], Node] | None = None) -> Node:
+    """Merge key by key; `merge_value` merges the two values of a key, by default in the same way."""
     if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
         return above
     entries = dict(below.value)
     for key, node in above.value.items():
-        entries[key] = (each or _merge)(entries[key], node) if key in entries else node
+        entries[key] = (merge_value or _merge)(entries[key], node) if key in entries else node
     return replace(above, value=entries)
 
 
@@ -122,14 +127,14 @@ def _kind(node: Node) -> str:
 
 
 def _merge_tensor(below: Node, above: Node) -> Node:
-    given = set(above.children).intersection(GENERATORS)
-    dropped = set(GENERATORS) if given else set()
-    if not all(GENERATORS[kind].is_elementwise for kind in given):
+    generators = set(above.children).intersection(GENERATORS)
+    dropped = set(GENERATORS) if generators else set()
+    if not all(GENERATORS[kind].is_elementwise for kind in generators):
         dropped.update(MOVERS)
     if any(key in above.children for key in COMPOSITES):
         dropped.update(COMPOSITES)
-    kept = {key: node for key, node in below.children.items() if key not in dropped}
-    return _merge(replace(below, value=kept), above)
+    remaining = {key: node for key, node in below.children.items() if key not in dropped}
+    return _merge(replace(below, value=remaining), above)
 
 
 def _merge_structure(below: Node, above: Node) -> Node:
@@ -137,6 +142,6 @@ def _merge_structure(below: Node, above: Node) -> Node:
     for key in PARTS:
         lower, upper = below.get(key), above.get(key)
         if lower is not None and upper is not None:
-            by_name = isinstance(lower.value, dict) and isinstance(upper.value, dict)
-            merged[key] = _merge_inputs(lower, upper) if by_name else merge_input(lower, upper)
+            are_mappings = isinstance(lower.value, dict) and isinstance(upper.value, dict)
+            merged[key] = _merge_inputs(lower, upper) if are_mappings else merge_input(lower, upper)
     return replace(above, value=merged)

@@ -41,21 +41,25 @@ def matches(glob: str, label: str) -> bool:
 
 
 def could_match(glob: str, label: str) -> bool:
-    """Tell whether a glob could match a part of a label's output, as `dy.loss/dx` is of `dy/dx`.
+    """Tell whether a glob could match a pair of a part of the output, as `dy.loss/dx` is one of `dy/dx`.
 
     Args:
         glob: what a spec says.
         label: a pair of an output that may turn out to be a structure.
     """
-    wanted, slash, taken = glob.partition("/")
-    output, _, given = label.partition("/")
-    if not slash or not matches(taken, given):
+    output_glob, slash, input_glob = glob.partition("/")
+    output, _, input_name = label.partition("/")
+    if not slash or not matches(input_glob, input_name):
         return False
-    return any(char in ".[" and matches(wanted[:place], output) for place, char in enumerate(wanted) if place)
+    return any(
+        char in ".[" and matches(output_glob[:index], output)
+        for index, char in enumerate(output_glob)
+        if index
+    )
 
 
 @lru_cache(maxsize=1024)
 def _pattern(glob: str) -> re.Pattern[str]:
     # Several stars in a row are one star: a regex with many `.*.*` backtracks for a very long time.
     glob = re.sub(r"\*+", "*", glob)
-    return re.compile("".join({"*": ".*", "?": "."}.get(part, re.escape(part)) for part in glob), re.DOTALL)
+    return re.compile("".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in glob), re.DOTALL)

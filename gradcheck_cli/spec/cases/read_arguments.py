@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.cases.inputs import InputReader
     from gradcheck_cli.spec.models.document_model import OpModel
     from gradcheck_cli.spec.models.input_model import Sparse
-    from gradcheck_cli.spec.yaml.yaml_nodes import Node
+    from gradcheck_cli.spec.yaml_tree import Node
 
     Tensors = InputModel | list[InputModel] | None
     Read = tuple[Form, tuple[InputSpec, ...]]
@@ -66,28 +66,28 @@ def read_arguments(reader: InputReader, node: Node, model: OpModel) -> tuple[Arg
     return tuple(arguments) if is_sound else None
 
 
-def check_known(log: FaultLog, given: Node, base: Node) -> None:
+def check_known(log: FaultLog, case_inputs: Node, op_inputs: Node) -> None:
     """Log a case's names of inputs, or parts of inputs, that its op doesn't have.
 
     Args:
         log: where faults go.
-        given: the case's inputs, or a dict or the fields among them.
-        base: the op's own inputs.
+        case_inputs: the case's inputs, or the parts of a dict or an object among them.
+        op_inputs: those of the op.
     """
-    names = list(base.children)
-    for name, node in given.children.items():
+    names = list(op_inputs.children)
+    for name, node in case_inputs.children.items():
         if name not in names:
             remedy = suggest(name, names) or f"Inputs: {', '.join(names)}"
-            log.add_key(given, f"must be an input of the op, but got {name!r}. {remedy}", name)
+            log.add_key(case_inputs, f"must be an input of the op, but got {name!r}. {remedy}", name)
             continue
         for key in ("dict", "fields"):
-            inner, below = node.get(key), base.get(name, key)
+            inner, below = node.get(key), op_inputs.get(name, key)
             if inner is not None and below is not None:
                 check_known(log, inner, below)
 
 
 def _fits(log: FaultLog, node: Node, tensors: Tensors, model: OpModel) -> bool:
-    """Whether what forward is can take such an argument: neither op types nor NumPy functions take all."""
+    """Whether the forward can take such an argument: op types and NumPy functions don't take every kind."""
     if isinstance(tensors, list):
         return all(_fits(log, node.get(i) or node, part, model) for i, part in enumerate(tensors))
     kind = "" if tensors is None else tensors.structure
@@ -124,7 +124,7 @@ def _fits_leaf(log: FaultLog, node: Node, leaf: InputModel, model: OpModel) -> b
 
 def _read(reader: InputReader, name: str, node: Node, tensors: Tensors) -> Read | None:
     if isinstance(tensors, list):
-        return _read_listed(reader, name, node, "list", tensors)
+        return _read_elements(reader, name, node, "list", tensors)
     model = tensors or InputModel()
     kind = model.structure
     if not kind:
@@ -133,12 +133,12 @@ def _read(reader: InputReader, name: str, node: Node, tensors: Tensors) -> Read 
         return None
     named = _named_parts(model)
     if not named:
-        return _read_listed(reader, name, node.get(kind) or node, kind, _listed_parts(model))
+        return _read_elements(reader, name, node.get(kind) or node, kind, _listed_parts(model))
     key = "fields" if kind == "object" else kind
     parts = [
         _read(reader, f"{name}.{part}", node.get(key, part) or node, inner) for part, inner in named.items()
     ]
-    return _combined(kind, parts, keys=named, target=model.object_ or "")
+    return _combine(kind, parts, keys=named, target=model.object_ or "")
 
 
 def _read_tensor(reader: InputReader, name: str, node: Node, model: InputModel) -> Read | None:
@@ -153,14 +153,14 @@ def _read_tensor(reader: InputReader, name: str, node: Node, model: InputModel) 
     return None if tensor is None else (Form(), (tensor,))
 
 
-def _read_listed(
+def _read_elements(
     reader: InputReader, name: str, node: Node, kind: str, parts: Sequence[Tensors]
 ) -> Read | None:
     read = [_read(reader, f"{name}[{i}]", node.get(i) or node, part) for i, part in enumerate(parts)]
-    return _combined(kind, read)
+    return _combine(kind, read)
 
 
-def _combined(
+def _combine(
     kind: str, parts: Sequence[Read | None], *, keys: Iterable[str] = (), target: str = ""
 ) -> Read | None:
     sound = [part for part in parts if part is not None]
@@ -172,17 +172,17 @@ def _combined(
 
 def _stands_alone(log: FaultLog, node: Node, kind: str) -> bool:
     """Whether a structure is written with only its own keys, and with all of them."""
-    own = ("object", "fields") if kind == "object" else (kind,)
+    own_keys = ("object", "fields") if kind == "object" else (kind,)
     for key in node.children:
-        if key not in own:
+        if key not in own_keys:
             log.add_key(
                 node,
-                f"must not stand beside {own[-1]}: a structure has no values of its own. "
+                f"must not stand beside {own_keys[-1]}: a structure has no values of its own. "
                 "Write it in each tensor of the structure, or remove it",
                 key,
             )
             return False
-    for key in own:
+    for key in own_keys:
         if key not in node.children:
             log.add(
                 node,
@@ -231,12 +231,12 @@ def _read_sparse(reader: InputReader, name: str, node: Node, model: InputModel) 
     """
     sparse = model.sparse
     if sparse is None or not model.shape:
-        found = "is missing" if model.shape is None else "must have a dimension, but got []"
+        fault = "is missing" if model.shape is None else "must have a dimension, but got []"
         remedy = "write the dense shape of the sparse tensor, such as [3, 4]"
-        reader.log.add(node, f"{found}; {remedy}", "shape")
+        reader.log.add(node, f"{fault}; {remedy}", "shape")
         return None
     shape = tuple(model.shape)
-    count = _count(reader.log, node, sparse, shape)
+    count = _count_nonzeros(reader.log, node, sparse, shape)
     if count is None:
         return None
     values = reader.read(f"{name}.values", node, model.model_copy(update={"shape": [count], "sparse": None}))
@@ -249,7 +249,7 @@ def _read_sparse(reader: InputReader, name: str, node: Node, model: InputModel) 
     return Form("sparse", shape=shape), (indices, values, dense)
 
 
-def _count(log: FaultLog, node: Node, sparse: Sparse, shape: tuple[int, ...]) -> int | None:
+def _count_nonzeros(log: FaultLog, node: Node, sparse: Sparse, shape: tuple[int, ...]) -> int | None:
     """Return the number of nonzeros, or `None` if they don't fit, which is logged."""
     elements = math.prod(shape)
     if (sparse.indices is None) == (sparse.nnz is None):
@@ -274,7 +274,7 @@ def _count(log: FaultLog, node: Node, sparse: Sparse, shape: tuple[int, ...]) ->
 
 
 def _are_places(log: FaultLog, node: Node, places: list[list[int]], shape: tuple[int, ...]) -> bool:
-    for number, place in enumerate(places):
+    for row, place in enumerate(places):
         fits = len(place) == len(shape) and all(
             index < size for index, size in zip(place, shape, strict=True)
         )
@@ -285,7 +285,7 @@ def _are_places(log: FaultLog, node: Node, places: list[list[int]], shape: tuple
                 "Write one index for each dimension, from 0",
                 "sparse",
                 "indices",
-                number,
+                row,
             )
             return False
     return True
@@ -306,12 +306,12 @@ def _read_ragged(reader: InputReader, name: str, node: Node, model: InputModel) 
     if model.shape is not None:
         log.add(
             node,
-            "must be left out for a ragged tensor, whose rows ragged.row_lengths says. "
+            "must be left out for a ragged tensor: ragged.row_lengths says how long its rows are. "
             "Write ragged.inner_shape for the dimensions of each value",
             "shape",
         )
         return None
-    nested = _nested(ragged.row_lengths)
+    nested = _nest(ragged.row_lengths)
     for outer, (above, lengths) in enumerate(itertools.pairwise(nested)):
         if len(lengths) != sum(above):
             log.add(
@@ -331,7 +331,7 @@ def _read_ragged(reader: InputReader, name: str, node: Node, model: InputModel) 
     names = (
         [f"{name}.row_splits"]
         if len(nested) == 1
-        else [f"{name}.nested_row_splits[{number}]" for number in range(len(nested))]
+        else [f"{name}.nested_row_splits[{depth}]" for depth in range(len(nested))]
     )
     splits = tuple(
         InputSpec(
@@ -345,7 +345,7 @@ def _read_ragged(reader: InputReader, name: str, node: Node, model: InputModel) 
     return Form("ragged", splits=len(splits)), (values, *splits)
 
 
-def _nested(lengths: list[int] | list[list[int]]) -> list[list[int]]:
+def _nest(lengths: list[int] | list[list[int]]) -> list[list[int]]:
     """Return row lengths as one list for each ragged dimension."""
     rows = [row for row in lengths if isinstance(row, list)]
     return rows or [[length for length in lengths if isinstance(length, int)]]

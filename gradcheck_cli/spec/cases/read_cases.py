@@ -23,7 +23,7 @@ from gradcheck_cli.spec.faults import FaultLog, show, suggest
 from gradcheck_cli.spec.models.document_model import OpModel
 from gradcheck_cli.spec.values.constraints import few_values
 from gradcheck_cli.spec.words import BINDINGS, GENERATORS
-from gradcheck_cli.spec.yaml.yaml_nodes import Node
+from gradcheck_cli.spec.yaml_tree import Node
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.models.document_model import MismatchModel
@@ -55,7 +55,7 @@ class _Merged:
     @property
     def has_broken_inputs(self) -> bool:
         """Whether some input has a fault, from which others would only follow."""
-        return any(part.startswith("inputs") for part in self.broken)
+        return any(name.startswith("inputs") for name in self.broken)
 
 
 def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
@@ -84,21 +84,23 @@ def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
     has_default = any(name is not None and name.value == DEFAULT_CASE for name in names)
     is_template = has_default or (bool(entries) and any(map(_lacks_shape, _tensors(op.model))))
     cases = (
-        [] if is_template else _variants(replace(op, node=_without(op.node, "cases")), DEFAULT_CASE, origin)
+        []
+        if is_template
+        else _read_variants(replace(op, node=_without(op.node, "cases")), DEFAULT_CASE, origin)
     )
-    taken: dict[str, Node] = {}
+    names_so_far: dict[str, Node] = {}
     for entry in entries:
         name = entry.get("name")
         if name is not None and isinstance(name.value, str):
-            _check_name(log, name, taken)
-        inputs, known = entry.get("inputs"), op.node.get("inputs")
-        if inputs is not None and known is not None:
-            check_known(log, inputs, known)
+            _check_name(log, name, names_so_far)
+        case_inputs, op_inputs = entry.get("inputs"), op.node.get("inputs")
+        if case_inputs is not None and op_inputs is not None:
+            check_known(log, case_inputs, op_inputs)
         case = _validate(log, merge_op(base, _without(entry, "name")))
         if case is not None and case.model.inputs is not None:
-            cases += _variants(case, str(name.value) if name else "", origin)
-    full = {case.name for case in cases if case.has_elements}
-    return [replace(case, is_alone=full <= {case.name}) for case in cases]
+            cases += _read_variants(case, str(name.value) if name else "", origin)
+    non_empty = {case.name for case in cases if case.has_elements}
+    return [replace(case, is_alone=non_empty <= {case.name}) for case in cases]
 
 
 def _validate(log: FaultLog, node: Node) -> _Merged | None:
@@ -120,14 +122,16 @@ def _lacks_shape(model: InputModel) -> bool:
     return model.shape is None and model.ragged is None and not has_own
 
 
-def _check_name(log: FaultLog, name: Node, taken: dict[str, Node]) -> None:
+def _check_name(log: FaultLog, name: Node, names_so_far: dict[str, Node]) -> None:
     text = str(name.value)
-    if text in taken:
-        log.add(name, f"must be unique, but got {text!r}, which line {taken[text].line} has. Rename one")
-    taken.setdefault(text, name)
+    if text in names_so_far:
+        log.add(
+            name, f"must be unique, but got {text!r}, which line {names_so_far[text].line} has. Rename one"
+        )
+    names_so_far.setdefault(text, name)
 
 
-def _variants(merged: _Merged, name: str, origin: Origin) -> list[Case]:
+def _read_variants(merged: _Merged, name: str, origin: Origin) -> list[Case]:
     """Return a case in each of its dtypes."""
     log, node, model = merged.log, merged.node, merged.model
     for key in ("reference_forward", "implicit"):
@@ -174,7 +178,7 @@ def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | Non
     """
     log, node, model = merged.log, merged.node, merged.model
     arguments = read_arguments(InputReader(log, origin.folder, variant), node, model)
-    outputs = () if merged.broken & (KEYS | {"outputs"}) else _outputs(merged, variant)
+    outputs = () if merged.broken & (KEYS | {"outputs"}) else _read_outputs(merged, variant)
     if not arguments or merged.has_broken_inputs:
         return None
     _check_pairs(merged, arguments, outputs)
@@ -206,7 +210,7 @@ def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | Non
         reason=model.reason or "",
         pairs=_rules_of(model, is_second_order=is_second_order),
         tolerance=Tolerance() if tolerance is None else Tolerance(tolerance.atol, tolerance.rtol),
-        samples=_samples(model, arguments),
+        samples=_count_samples(model, arguments),
         freeze=model.freeze,
         modes=tuple(model.modes),
         mode=model.modes[0],
@@ -236,8 +240,8 @@ def _main_dtype(arguments: tuple[Argument, ...]) -> str:
     return next((tensor.dtype for tensor in tensors if tensor.is_differentiable), tensors[0].dtype)
 
 
-def _samples(model: OpModel, arguments: tuple[Argument, ...]) -> int:
-    """Return how many points are drawn: as written, else enough for what takes few values to take each."""
+def _count_samples(model: OpModel, arguments: tuple[Argument, ...]) -> int:
+    """Return how many points are drawn: as written, else enough for an input with few values to take each."""
     tensors = [tensor for argument in arguments for tensor in argument.tensors]
     if "samples" in model.model_fields_set:
         return model.samples
@@ -245,7 +249,7 @@ def _samples(model: OpModel, arguments: tuple[Argument, ...]) -> int:
 
 
 def _rules_of(model: OpModel, *, is_second_order: bool = True) -> tuple[PairRule, ...]:
-    """Return the pair rules in the order written; of a dtype without second order, those of first order."""
+    """Return the pair rules in the order written; a dtype without second order has none of second order."""
     rules = []
     for glob, rule in (model.pairs or {}).items():
         if isinstance(model.second_order, list) and not is_second_order and glob.startswith("d2"):
@@ -262,7 +266,7 @@ def _expectation_of(written: str | MismatchModel) -> tuple[str, str]:
     return "mismatch", written.mismatch
 
 
-def _outputs(merged: _Merged, variant: str | None) -> tuple[OutputSpec, ...]:
+def _read_outputs(merged: _Merged, variant: str | None) -> tuple[OutputSpec, ...]:
     log, node = merged.log, merged.node
     binding, written = binding_of(merged.model), merged.model.outputs
     tells_outputs = BINDINGS[binding].tells_outputs

@@ -21,17 +21,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.spec.cases.merge_trees import by_name, merge_cases
+from gradcheck_cli.spec.cases.merge_trees import PARTS, cases_by_name, merge_cases
 from gradcheck_cli.spec.faults import show, suggest
 from gradcheck_cli.spec.words import DTYPE_KINDS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
-from gradcheck_cli.spec.yaml.yaml_nodes import Node, join
+from gradcheck_cli.spec.yaml_tree import Node, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gradcheck_cli.spec.faults import FaultLog
 
-_PARTS = ("dict", "tuple", "list", "fields")
+
 _FUNCTIONS = ("forward", "gradient", "reference")
 
 
@@ -45,119 +45,128 @@ def expand_short_forms(op: Node, below: Node | None = None) -> Node:
     entries = dict(op.children)
     module = op.get("module") or (None if below is None else below.get("module"))
 
-    def case(node: Node) -> Node:
+    def expand_case(node: Node) -> Node:
         return expand_short_forms(node, Node({"module": module}, 0, "") if module else None)
 
-    def cases(node: Node) -> Node:
-        return _each(node, case)
+    def expand_cases(node: Node) -> Node:
+        return _map_children(node, expand_case)
 
-    def sets(node: Node) -> Node:
-        return _each(node, cases)
+    def expand_sets(node: Node) -> Node:
+        return _map_children(node, expand_cases)
 
-    def function(node: Node) -> Node:
-        return _of_module(node, module)
+    def add_module(node: Node) -> Node:
+        return _with_module(node, module)
 
-    expansions = {"inputs": _inputs, "pairs": _pairs, "cases": cases, "case_sets": sets}
-    expansions |= dict.fromkeys(_FUNCTIONS, function) | dict.fromkeys(LISTS_OF_WORDS, _listed)
-    expansions["dtypes"] = _dtypes
+    expansions = {
+        "inputs": _expand_inputs,
+        "pairs": _expand_rules,
+        "cases": expand_cases,
+        "case_sets": expand_sets,
+    }
+    expansions |= dict.fromkeys(_FUNCTIONS, add_module) | dict.fromkeys(LISTS_OF_WORDS, _as_list)
+    expansions["dtypes"] = _expand_dtypes
     for key, expand in expansions.items():
         if key in entries:
             entries[key] = expand(entries[key])
     return replace(op, value=entries) if isinstance(op.value, dict) else op
 
 
-def of_each_type(op: Node) -> list[Node]:
+def split_op_types(op: Node) -> list[Node]:
     """Return an op whose `op_type` is a list as an op of each type; any other as it is."""
     types = op.get("op_type")
     if types is None or not types.items:
         return [op]
-    return [replace(op, value={**op.children, "op_type": each}) for each in types.items]
+    return [replace(op, value={**op.children, "op_type": op_type}) for op_type in types.items]
 
 
-def _of_module(function: Node, module: Node | None) -> Node:
+def _with_module(function: Node, module: Node | None) -> Node:
     """Return a function with its module before it, also as `{numpy: .function}`."""
     if isinstance(function.value, dict):
-        return _each(function, lambda part: _of_module(part, module))
+        return _map_children(function, lambda child: _with_module(child, module))
     is_short = isinstance(function.value, str) and function.value.startswith(".")
     if not is_short or module is None or not isinstance(module.value, str):
         return function
     return replace(function, value=f"{module.value}:{str(function.value)[1:]}")
 
 
-def _inputs(inputs: Node) -> Node:
-    return _each(inputs, _input)
+def _expand_inputs(inputs: Node) -> Node:
+    return _map_children(inputs, _expand_input)
 
 
-def _holding(key: str, node: Node) -> Node:
+def _wrap(key: str, node: Node) -> Node:
     return Node({key: node}, node.line, node.place, node.key_line)
 
 
-def _listed(node: Node) -> Node:
+def _as_list(node: Node) -> Node:
     if not isinstance(node.value, str):
         return node
     return Node([node], node.line, node.place, node.key_line)
 
 
-def _dtypes(node: Node) -> Node:
-    listed = _listed(node)
-    each = [part for word in listed.items for part in _of_kind(word)]
-    return replace(listed, value=each) if each else listed
+def _expand_dtypes(node: Node) -> Node:
+    listed = _as_list(node)
+    dtypes = [dtype for word in listed.items for dtype in _expand_kind(word)]
+    return replace(listed, value=dtypes) if dtypes else listed
 
 
-def _of_kind(word: Node) -> list[Node]:
+def _expand_kind(word: Node) -> list[Node]:
     kind = DTYPE_KINDS.get(word.value) if isinstance(word.value, str) else None
     return [word] if kind is None else [replace(word, value=dtype) for dtype in kind]
 
 
-def _input(node: Node) -> Node:
+def _expand_input(node: Node) -> Node:
     if isinstance(node.value, list):
-        if all(type(part.value) is int for part in node.value):
-            return _holding("shape", node)
-        return _each(node, _input)
+        if all(type(child.value) is int for child in node.value):
+            return _wrap("shape", node)
+        return _map_children(node, _expand_input)
     if not isinstance(node.value, dict):
         return node
     parts = {
-        key: _each(part, _input) if key in _PARTS else _two_numbers(key, part)
-        for key, part in node.value.items()
+        key: _map_children(child, _expand_input) if key in PARTS else _name_numbers(key, child)
+        for key, child in node.value.items()
     }
     return replace(node, value=parts)
 
 
-def _two_numbers(key: str, node: Node) -> Node:
+def _name_numbers(key: str, node: Node) -> Node:
     names = TWO_NUMBERS.get(key, ())
     if len(node.items) != len(names):
         return node
     return replace(node, value=dict(zip(names, node.items, strict=True))) if names else node
 
 
-def _pairs(pairs: Node) -> Node:
-    return _each(pairs, _pair)
+def _expand_rules(pairs: Node) -> Node:
+    return _map_children(pairs, _expand_rule)
 
 
-def _pair(rule: Node) -> Node:
+def _expand_rule(rule: Node) -> Node:
     if isinstance(rule.value, str):
-        return _holding("expect", rule)
+        return _wrap("expect", rule)
     words = [word for word in PAIR_EXPECTATIONS if word in rule.children]
     if len(words) != 1 or "expect" in rule.children:
         return rule
     (word,) = words
-    given = rule.children[word]
-    kind = Node({word: given}, given.line, rule.place, given.key_line)
-    told = {"expect": kind} if word == "mismatch" else {"expect": replace(given, value=word), "reason": given}
-    if "reason" in rule.children and "reason" in told:
+    detail = rule.children[word]
+    kind = Node({word: detail}, detail.line, rule.place, detail.key_line)
+    expanded = (
+        {"expect": kind} if word == "mismatch" else {"expect": replace(detail, value=word), "reason": detail}
+    )
+    if "reason" in rule.children and "reason" in expanded:
         return rule
-    return replace(rule, value={**told, **{key: node for key, node in rule.children.items() if key != word}})
+    return replace(
+        rule, value={**expanded, **{key: node for key, node in rule.children.items() if key != word}}
+    )
 
 
-def _each(node: Node, expand: Callable[[Node], Node]) -> Node:
+def _map_children(node: Node, expand: Callable[[Node], Node]) -> Node:
     if isinstance(node.value, dict):
-        return replace(node, value={key: expand(part) for key, part in node.value.items()})
+        return replace(node, value={key: expand(child) for key, child in node.value.items()})
     if isinstance(node.value, list):
-        return replace(node, value=[expand(part) for part in node.value])
+        return replace(node, value=[expand(child) for child in node.value])
     return node
 
 
-def with_listed_cases(log: FaultLog, op: Node, below: Node | None = None) -> Node:
+def collect_cases(log: FaultLog, op: Node, below: Node | None = None) -> Node:
     """Return an op with all its cases in one list under `cases`: those of sets first, then its own.
 
     Args:
@@ -168,15 +177,17 @@ def with_listed_cases(log: FaultLog, op: Node, below: Node | None = None) -> Nod
     if not isinstance(op.value, dict):
         return op
     entries = {key: node for key, node in op.value.items() if key not in ("cases_from", "case_sets")}
-    shared, own = _cases_of_sets(log, op), entries.get("cases")
-    if own is None and shared.children:
-        own = replace(shared, value={})
-    if own is not None and isinstance(own.value, dict):
+    shared, own_cases = _cases_of_sets(log, op), entries.get("cases")
+    if own_cases is None and shared.children:
+        own_cases = replace(shared, value={})
+    if own_cases is not None and isinstance(own_cases.value, dict):
         removable = {**shared.children, **_named_cases(below)}
-        _check_removed(log, own, list(removable))
-        entries["cases"] = cases_as_list(log, replace(own, value=merge_cases(shared, own).children))
-    elif own is not None and isinstance(own.value, list):
-        entries["cases"] = replace(own, value=[*cases_as_list(log, shared).items, *own.value])
+        _check_removed(log, own_cases, list(removable))
+        entries["cases"] = cases_as_list(
+            log, replace(own_cases, value=merge_cases(shared, own_cases).children)
+        )
+    elif own_cases is not None and isinstance(own_cases.value, list):
+        entries["cases"] = replace(own_cases, value=[*cases_as_list(log, shared).items, *own_cases.value])
     return replace(op, value=entries)
 
 
@@ -184,25 +195,25 @@ def cases_as_list(log: FaultLog, cases: Node) -> Node:
     """Return a mapping of cases as a list of those that aren't null, each with its name."""
     if not isinstance(cases.value, dict):
         return cases
-    named = [_named(log, name, case) for name, case in cases.value.items() if case.value is not None]
+    named = [_with_name(log, name, case) for name, case in cases.value.items() if case.value is not None]
     return replace(cases, value=named)
 
 
 def _named_cases(below: Node | None) -> dict[str, Node]:
     cases = None if below is None else below.get("cases")
-    return {} if cases is None else by_name(cases).children
+    return {} if cases is None else cases_by_name(cases).children
 
 
-def _check_removed(log: FaultLog, cases: Node, known: list[str]) -> None:
+def _check_removed(log: FaultLog, cases: Node, known_names: list[str]) -> None:
     for name, case in cases.children.items():
-        if case.value is None and name not in known:
-            remedy = suggest(name, known) or f"Cases: {', '.join(known) or 'none'}"
+        if case.value is None and name not in known_names:
+            remedy = suggest(name, known_names) or f"Cases: {', '.join(known_names) or 'none'}"
             log.add_key(
                 cases, f"must have a value, or be a case of the defaults that null removes. {remedy}", name
             )
 
 
-def _named(log: FaultLog, name: str, case: Node) -> Node:
+def _with_name(log: FaultLog, name: str, case: Node) -> Node:
     if not isinstance(case.value, dict):
         log.add(case, f"must be a mapping, but got {show(case.plain())}. Write {{}} for a case like the op")
         case = replace(case, value={})
@@ -214,14 +225,14 @@ def _named(log: FaultLog, name: str, case: Node) -> Node:
 
 def _cases_of_sets(log: FaultLog, op: Node) -> Node:
     """Return the cases of the sets that an op names, later sets over earlier ones."""
-    found = Node({}, op.line, op.place)
-    asked, sets = op.get("cases_from"), op.get("case_sets")
-    known = {} if sets is None else sets.children
-    for number, name in enumerate(asked.items if asked else ()):
-        if isinstance(name.value, str) and name.value in known:
-            cases = by_name(known[name.value])
-            found = replace(cases, value=merge_cases(found, cases).children)
+    merged = Node({}, op.line, op.place)
+    names, sets = op.get("cases_from"), op.get("case_sets")
+    known_sets = {} if sets is None else sets.children
+    for index, name in enumerate(names.items if names else ()):
+        if isinstance(name.value, str) and name.value in known_sets:
+            cases = cases_by_name(known_sets[name.value])
+            merged = replace(cases, value=merge_cases(merged, cases).children)
         elif isinstance(name.value, str):
-            remedy = suggest(name.value, known) or f"Sets: {', '.join(known) or 'none'}"
-            log.add(op, f"must be a set of case_sets, but got {name.value!r}. {remedy}", "cases_from", number)
-    return found
+            remedy = suggest(name.value, known_sets) or f"Sets: {', '.join(known_sets) or 'none'}"
+            log.add(op, f"must be a set of case_sets, but got {name.value!r}. {remedy}", "cases_from", index)
+    return merged

@@ -32,7 +32,7 @@ class DraftInput:
     def with_parts(self, parts: Iterable[DraftInput]) -> DraftInput:
         """Return the structure with other tensors."""
         key = "fields" if "fields" in self.says else "dict"
-        return replace(self, says={**self.says, key: {one.name: one.says for one in parts}}, is_guess=True)
+        return replace(self, says={**self.says, key: {part.name: part.says for part in parts}}, is_guess=True)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,11 @@ class Draft:
 
     def mapping(self) -> dict[str, Any]:
         """Return the spec as a mapping, for `load_mapping`."""
-        return {"op": self.op, **self.keys, "inputs": {one.name: one.says for one in self.inputs}}
+        return {
+            "op": self.op,
+            **self.keys,
+            "inputs": {draft_input.name: draft_input.says for draft_input in self.inputs},
+        }
 
     def with_key(self, key: str, value: object, remark: str = "") -> Draft:
         """Return the draft with one more key."""
@@ -75,9 +79,9 @@ class Draft:
             remark = self.remarks.get(key, "")
             lines.append(f"{key}: {as_flow(value)}" + (f"  # {remark}" if remark else ""))
         lines.append("inputs:" if self.inputs else "inputs: {}")
-        for one in self.inputs:
-            guess = "  # values that it accepts: replace them with yours" if one.is_guess else ""
-            lines.append(f"  {as_flow(one.name)}: {as_flow(one.says)}{guess}")
+        for draft_input in self.inputs:
+            guess = "  # values that it accepts: replace them with yours" if draft_input.is_guess else ""
+            lines.append(f"  {as_flow(draft_input.name)}: {as_flow(draft_input.says)}{guess}")
         lines += [f"# {note}" for note in self.notes]
         return "\n".join(lines) + "\n"
 

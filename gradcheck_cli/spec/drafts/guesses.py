@@ -58,7 +58,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "spectrum": ("spectrum", "spectra", "stfts", "fft"),
 }
 
-# Arguments without a default that are no tensors, and their possible values.
+# Arguments without a default that aren't tensors, and their possible values.
 SETTINGS: dict[str, Any] = {
     "axis": 1,
     "dim": 1,
@@ -100,8 +100,8 @@ _BESIDE = {
 def kind_of(name: str, others: Collection[str] = ()) -> str:
     """Return the kind of value that an input's name suggests, given the other names; empty for none."""
     words = name.lower().strip("_").split("_")
-    for kind, known in _WORDS.items():
-        if words[-1] in known or (kind == "mask" and words[0] in known):
+    for kind, hints in _WORDS.items():
+        if words[-1] in hints or (kind == "mask" and words[0] in hints):
             return kind
     beside = (kind for own, (other, kind) in _BESIDE.items() if own.split()[0] == name and other in others)
     return next(beside, "")
@@ -139,7 +139,7 @@ KINDS: dict[str, Callable[[list[int]], Guess]] = {
 }
 
 
-# Functions that say what kind of values the code that calls them is for.
+# Code that calls one of these functions takes values of this kind.
 _CALLED = {
     **dict.fromkeys(("cholesky", "cholesky_solve", "self_adjoint_eig", "eigh"), "positive definite"),
     **dict.fromkeys(("conj", "imag", "angle"), "complex"),

@@ -111,8 +111,8 @@ _RANGES: dict[str, tuple[float, float]] = {
 
 def integers(name: str) -> list[Any]:
     """Return the values that a whole-number input may have, the likeliest first, by its name in the OpDef."""
-    known = next((values for pattern, values in _INTEGERS if re.fullmatch(pattern, name)), ())
-    return [*known, *(value for value in _ANY_INTEGERS if value not in known)]
+    by_name = next((values for pattern, values in _INTEGERS if re.fullmatch(pattern, name)), ())
+    return [*by_name, *(value for value in _ANY_INTEGERS if value not in by_name)]
 
 
 def shapes(name: str) -> list[list[int]]:
@@ -121,10 +121,12 @@ def shapes(name: str) -> list[list[int]]:
     One shape of each rank comes before a second one of any: a rank that is refused is refused for every
     shape.
     """
-    known = next((first for pattern, first in _SHAPES_BY_NAME if re.fullmatch(pattern, name)), ())
-    others = [shape for rank in (2, 1, 3, 4, 5, 0) for shape in SHAPES[rank] if shape not in known]
+    by_name = next(
+        (named_shapes for pattern, named_shapes in _SHAPES_BY_NAME if re.fullmatch(pattern, name)), ()
+    )
+    others = [shape for rank in (2, 1, 3, 4, 5, 0) for shape in SHAPES[rank] if shape not in by_name]
     others.sort(key=lambda shape: SHAPES[len(shape)].index(shape))
-    return [*known, *others, *([[0]] if name in _MAYBE_EMPTY else [])]
+    return [*by_name, *others, *([[0]] if name in _MAYBE_EMPTY else [])]
 
 
 def attr_values(name: str, kind: str, least: int) -> tuple[Any, ...]:
@@ -155,5 +157,5 @@ def is_known_attr(name: str) -> bool:
 
 def number_range(name: str) -> tuple[float, float] | None:
     """Return the range in which an input's numbers must lie, if its name suggests one."""
-    word = next((one for one in _RANGES if re.search(rf"(^|_){one}(vals)?$", name)), None)
-    return None if word is None else _RANGES[word]
+    key = next((key for key in _RANGES if re.search(rf"(^|_){key}(vals)?$", name)), None)
+    return None if key is None else _RANGES[key]

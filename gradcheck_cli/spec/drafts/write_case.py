@@ -27,13 +27,13 @@ def write_case(case: Case, example: Counterexample) -> str:
         WriteError: the file can't be added to; it is left as it was.
     """
     file = Path(case.path)
-    name = _free_name(case)
+    name = _choose_name(case)
     entry = as_flow(_entry(case, example, name))
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise WriteError(f"{error.strerror or error}; the case is {entry}") from error
-    changed = _with_entry(text, case.line, entry)
+    changed = _add_entry(text, case.line, entry)
     if changed is None:
         raise WriteError(f"put this under 'cases' yourself: {entry}")
     file.write_text(changed, encoding="utf-8")
@@ -45,15 +45,15 @@ def write_case(case: Case, example: Counterexample) -> str:
     return name
 
 
-def _free_name(case: Case) -> str:
+def _choose_name(case: Case) -> str:
     try:
-        known = {one.name for one in load_cases([case.path]) if one.op == case.op}
+        names = {other.name for other in load_cases([case.path]) if other.op == case.op}
     except GradcheckError:
-        known = set()
-    number = 1
-    while f"found-{number}" in known:
-        number += 1
-    return f"found-{number}"
+        names = set()
+    suffix = 1
+    while f"found-{suffix}" in names:
+        suffix += 1
+    return f"found-{suffix}"
 
 
 def _entry(case: Case, example: Counterexample, name: str) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _entry(case: Case, example: Counterexample, name: str) -> dict[str, Any]:
     return own
 
 
-def _with_entry(text: str, line: int, entry: str) -> str | None:
+def _add_entry(text: str, line: int, entry: str) -> str | None:
     """Return a file's text with an entry added to the cases of the op at a line; `None` if it isn't plain."""
     op = _mapping_at(text, line)
     if op is None or op.flow_style:
@@ -98,17 +98,17 @@ def _with_entry(text: str, line: int, entry: str) -> str | None:
     cases = next((value for key, value in op.value if key.value == "cases"), None)
     if cases is None:
         indent = " " * op.start_mark.column
-        return _inserted(lines, _last_line(op), f"{indent}cases:\n{indent}  - {entry}\n")
+        return _insert(lines, _last_line(op), f"{indent}cases:\n{indent}  - {entry}\n")
     if not isinstance(cases, yaml.SequenceNode):
         return None
     if cases.flow_style:
         end = cases.end_mark.index - 1
         return text[:end] + (", " if cases.value else "") + entry + text[end:]
     indent = " " * cases.start_mark.column
-    return _inserted(lines, _last_line(cases), f"{indent}- {entry}\n")
+    return _insert(lines, _last_line(cases), f"{indent}- {entry}\n")
 
 
-def _inserted(lines: list[str], after: int, new: str) -> str:
+def _insert(lines: list[str], after: int, new: str) -> str:
     return "".join([*lines[: after + 1], new, *lines[after + 1 :]])
 
 
@@ -129,8 +129,8 @@ def _mapping_at(text: str, line: int) -> yaml.MappingNode | None:
 def _last_line(node: yaml.Node) -> int:
     """Return the 0-based line on which a node's last part ends."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
-        inner = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
-        return max(_last_line(part) for part in inner)
+        inner = [child for entry in node.value for child in (entry if isinstance(entry, tuple) else (entry,))]
+        return max(_last_line(child) for child in inner)
     mark = node.end_mark
     is_block = isinstance(node, yaml.ScalarNode) and node.style in ("|", ">")
     return mark.line - 1 if is_block and mark.column == 0 else mark.line

@@ -19,9 +19,9 @@ from gradcheck_cli.spec.models.input_model import (
     WORD,
     Strict,
     Tensors,
-    described,
     form_of,
     make_model,
+    optional,
     word_or_list,
     word_or_mapping,
 )
@@ -59,8 +59,8 @@ from gradcheck_cli.spec.words import CHECKS
 class OutputModel(Strict):
     """What is known about an output."""
 
-    dtype: DtypeField | None = described("TensorFlow dtype of the output.", "float32")
-    shape: VaryingShape | None = described("Dimensions; null where one is unknown.", [4, None])
+    dtype: DtypeField | None = optional("TensorFlow dtype of the output.", "float32")
+    shape: VaryingShape | None = optional("Dimensions; null where one is unknown.", [4, None])
 
 
 class MismatchModel(Strict):
@@ -86,16 +86,16 @@ class PairModel(Strict):
         "mismatch where one is given. Without it, what the op or case expects.",
         examples=["zero", {"mismatch": "none"}],
     )
-    atol: NonNegative | None = described("Absolute tolerance, as written.", 1e-6)
-    rtol: NonNegative | None = described("Relative tolerance, as written.", 1e-4)
-    reason: Text | None = described("Why; shown in the report.", "the cut is meant")
+    atol: NonNegative | None = optional("Absolute tolerance, as written.", 1e-6)
+    rtol: NonNegative | None = optional("Relative tolerance, as written.", 1e-4)
+    reason: Text | None = optional("Why; shown in the report.", "the cut is meant")
 
 
 class ToleranceModel(Strict):
     """Tolerances, as written; without them, scaled defaults."""
 
-    atol: NonNegative | None = described("Absolute tolerance.", 1e-6)
-    rtol: NonNegative | None = described("Relative tolerance.", 1e-4)
+    atol: NonNegative | None = optional("Absolute tolerance.", 1e-6)
+    rtol: NonNegative | None = optional("Relative tolerance.", 1e-4)
 
 
 class PowerModel(Strict):
@@ -149,38 +149,38 @@ class CaseKeys(Strict):
 
     inputs: (
         Annotated[dict[Label, Tensors], Field(min_length=1), expects("a mapping of names to inputs")] | None
-    ) = described(
+    ) = optional(
         "Inputs by name, in forward's positional order (for an op type: by argument name). "
         "A list is a list argument; `dict`, `tuple` and `object` make other structures. Arguments that "
         "forward takes only by keyword are passed by name.",
         {"x": {"shape": [3, 2]}},
     )
-    attrs: dict[str, Any] | None = described(
+    attrs: dict[str, Any] | None = optional(
         "Keyword arguments of forward, or attributes of the op type; never differentiated.",
         {"transpose_a": True},
     )
-    build: dict[str, Any] | None = described(
+    build: dict[str, Any] | None = optional(
         "Makes forward a factory: it is called with these arguments and returns the function to check.",
         {"delta": 1.0},
     )
-    outputs: Outputs | None = described(
+    outputs: Outputs | None = optional(
         "Names of the outputs in order, or a mapping of names to dtype and shape.",
         ["y"],
         {"y": {"dtype": "float32", "shape": [4]}},
     )
-    dtypes: VaryingDtypes | None = described(
+    dtypes: VaryingDtypes | None = optional(
         "Runs the case once per dtype, for each input that names none. `floating` stands for the four real "
         "dtypes, `complex` for the two complex ones.",
         ["float32", "float64"],
         ["floating", "complex128"],
     )
-    pairs: dict[str, PairModel] | None = described(
+    pairs: dict[str, PairModel] | None = optional(
         "Expectations by pair label dOUT/dIN, with * and ? as wildcards; "
         "of several that match, the last one written wins. `{zero: why}` is an expectation with its reason, "
         "`{mismatch: value, reason: why}` one with its kind.",
         {"dy/dx": {"expect": "disconnected"}},
     )
-    tolerance: ToleranceModel | None = described(
+    tolerance: ToleranceModel | None = optional(
         "Tolerances that replace the scaled defaults.", {"rtol": 1e-4}
     )
     method: Method = Field(
@@ -190,12 +190,12 @@ class CaseKeys(Strict):
         "full: every element, whatever the size. probe: random probes above 4,096 elements. central, ladder: "
         "only this way of differencing. complex_step: for an analytic forward.",
     )
-    checks: ChecksModel | None = described("Structural checks to turn off.", {"linearity": False})
-    nondeterminism: NondeterminismModel | None = described(
+    checks: ChecksModel | None = optional("Structural checks to turn off.", {"linearity": False})
+    nondeterminism: NondeterminismModel | None = optional(
         "For a gradient whose sums have no fixed order: how far it may differ when it is repeated.",
         {"atol": 1e-6},
     )
-    unreached: dict[str, Text] | None = described(
+    unreached: dict[str, Text] | None = optional(
         "Sides of branches that the inputs can't take, as the report names them, with * and ? as wildcards; "
         "each with the reason. They don't count as never seen.",
         {"x > 3.5 true": "x is a probability"},
@@ -209,10 +209,10 @@ class CaseKeys(Strict):
         "strict, and so is the kind if it is given.",
         examples=["mismatch", {"mismatch": "none"}],
     )
-    reason: Text | None = described(
+    reason: Text | None = optional(
         "Why a mismatch is expected; shown in the report.", "returns the derivative of (c + k) * d"
     )
-    reference: Module | None = described(
+    reference: Module | None = optional(
         "Function whose derivative a surrogate gradient is meant to be.", "surrogates:sigmoid"
     )
     reference_forward: Flag = Field(default=False, description="The forward must also equal the reference.")
@@ -221,7 +221,7 @@ class CaseKeys(Strict):
         description="The forward draws a sample, and `reference` makes its distribution from the inputs: an "
         "object with `cdf` and `prob`. The truth is the implicit reparameterisation, -(dF/dp) / f.",
     )
-    freeze: Flag | None = described(
+    freeze: Flag | None = optional(
         "Whether a stop_gradient on backpropagation's path keeps its value while the inputs move. true: yes, "
         "it is meant; false: never; unset: a pair is inconclusive if that changes its derivative. "
         "Random draws are always held.",
@@ -234,21 +234,21 @@ class CaseKeys(Strict):
         "gradients are compared.",
         examples=[["graph", "eager"]],
     )
-    variables: Flag | None = described(
+    variables: Flag | None = optional(
         "true makes every trainable variable that the forward uses an input of its own, by its name; false "
         "makes none. Default: those of a Keras layer or model, and those that a custom gradient has "
         "gradients for.",
         ON,
     )
-    covers: OpTypes | None = described(
+    covers: OpTypes | None = optional(
         "Op types whose own registered gradient function must be seen to run anywhere in the case's backward "
         "pass; otherwise the case is an error. An op_type without forward and gradient covers itself.",
         ["StatelessIf", "MatMul"],
     )
-    tensorflow: Versions | None = described(
+    tensorflow: Versions | None = optional(
         "Versions of TensorFlow that the case is for; with any other version it is skipped.", ">=2.18"
     )
-    needs: Texts | None = described(
+    needs: Texts | None = optional(
         "Modules that the case needs; if one isn't installed, it is skipped.", ["tensorflow_probability"]
     )
     second_order: Annotated[
@@ -260,28 +260,28 @@ class CaseKeys(Strict):
         "ignored in the others.",
         examples=[ON, ["float64", "complex128"]],
     )
-    device: Device | None = described("Where to run; skipped if there is no such device.", "GPU:0")
+    device: Device | None = optional("Where to run; skipped if there is no such device.", "GPU:0")
     samples: Count = Field(
         default=2,
         description="Points at which drawn values are checked. By default up to 4 if an input of at most 8 "
         "elements is drawn from that few booleans, integers or choices, so that each is used in turn.",
     )
     seed: Seed = Field(default=0, description="Seed of the drawn values.")
-    budget: Positive | None = described(
+    budget: Positive | None = optional(
         "Seconds in which `method: auto` judges a case, apart from the necessary minimum; what is unseen "
         "after that is inconclusive. Default: 10.",
         30,
     )
-    power: PowerModel | None = described(
+    power: PowerModel | None = optional(
         "What random probes must detect. Default: an error of 0.01 in one element, missed with a probability "
         "of at most 0.1.",
         {"size": 0.1, "miss": 0.2},
     )
-    timeout: Positive | None = described(
+    timeout: Positive | None = optional(
         "Seconds after which a case is stopped, if cases run in separate processes.", 120
     )
     tags: Texts = Field(default=[], description="Labels for selection.", examples=[["slow"]])
-    description: Text | None = described("What the op is.", "Two chained sparse convolutions")
+    description: Text | None = optional("What the op is.", "Two chained sparse convolutions")
 
 
 class CaseModel(CaseKeys):
@@ -293,35 +293,35 @@ class CaseModel(CaseKeys):
 class Defaults(CaseKeys):
     """Keys merged under each op of the file."""
 
-    op: OpName | None = described(
+    op: OpName | None = optional(
         "Name of the op; unique. In it, `{op_type}` stands for the op type, or for the first that the op "
         "covers. Default: the op type, or the file's stem.",
         "huber",
         "tf_{op_type}",
     )
-    module: ModuleName | None = described(
+    module: ModuleName | None = optional(
         "Module of the functions that are written without one, such as `forward: .huber`.", "package.module"
     )
-    forward: Module | None = described("The function under test.", "package.module:function")
-    op_type: OpType | None = described(
+    forward: Module | None = optional("The function under test.", "package.module:function")
+    op_type: OpType | None = optional(
         "TensorFlow's name of a kernel, instead of forward. A list makes an op of each, with the same keys.",
         "MatMul",
         ["Sin", "Cos"],
     )
-    gradient: Module | None = described(
+    gradient: Module | None = optional(
         "Gradient function (op, *upstream); {numpy: module:function} takes (*upstream, *inputs).",
         "gradients:square_grad",
         {"numpy": "gradients:square_grad"},
     )
-    binding: Binding | None = described("How the gradient is attached.", "py_func")
-    cases: list[CaseModel] | None = described(
+    binding: Binding | None = optional("How the gradient is attached.", "py_func")
+    cases: list[CaseModel] | None = optional(
         "Further cases, each merged over the spec's own keys. A list replaces the cases of the defaults; a "
         "mapping of names to cases extends them, and null removes one.",
         [{"name": "square", "inputs": {"a": {"shape": [4, 4]}}}],
         {"square": {"inputs": {"a": [4, 4]}}},
     )
-    cases_from: Texts | None = described("Sets of cases, from `case_sets`, that come first.", ["unary"])
-    case_sets: dict[Label, list[CaseModel]] | None = described(
+    cases_from: Texts | None = optional("Sets of cases, from `case_sets`, that come first.", ["unary"])
+    case_sets: dict[Label, list[CaseModel]] | None = optional(
         "Sets of cases by name, which the ops take by `cases_from`; written like `cases`. In defaults.",
         {"unary": {"empty": {"inputs": {"x": [0]}}}},
     )
@@ -340,4 +340,4 @@ class OpsFile(Strict):
         description="The ops, each as in a separate document.",
         examples=[[{"op": "square", "forward": "tensorflow:square", "inputs": {"x": {"shape": [3]}}}]],
     )
-    defaults: Defaults | None = described("Merged under each op.", {"dtypes": ["float32", "float64"]})
+    defaults: Defaults | None = optional("Merged under each op.", {"dtypes": ["float32", "float64"]})

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import ConfigDict, Field
 
 from gradcheck_cli.spec.models import versions
-from gradcheck_cli.spec.models.input_model import Strict, described
+from gradcheck_cli.spec.models.input_model import Strict, optional
 from gradcheck_cli.spec.models.leaf_types import OneOf, Text, Versions, expects
 from gradcheck_cli.spec.words import EXCEPTIONS
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.faults import FaultLog
-    from gradcheck_cli.spec.yaml.yaml_nodes import Node
+    from gradcheck_cli.spec.yaml_tree import Node
 
 
 class ExceptionModel(Strict):
@@ -33,7 +33,7 @@ class ExceptionModel(Strict):
     reason: Text = Field(
         description="Why, in the words that a reader needs.", examples=["has a kernel for GPUs only"]
     )
-    tensorflow: Versions | None = described(
+    tensorflow: Versions | None = optional(
         "Versions of TensorFlow in which it can't be checked; with any other it counts as missing.", "<2.18"
     )
 
@@ -52,7 +52,7 @@ class ExceptionsFile(Strict):
             expects("a mapping of op types to {kind, reason}"),
         ]
         | None
-    ) = described(
+    ) = optional(
         "By op type; for `run --cov` also by function, as module:function, and by module. "
         "`{gpu: why}` is the kind with its reason.",
         {"NcclReduce": {"kind": "gpu", "reason": "has a kernel for GPUs only"}},
@@ -82,30 +82,30 @@ class Excepted:
         return versions.matches(version, self.tensorflow)
 
 
-def read_exceptions(log: FaultLog, document: Node, taken: dict[str, str]) -> list[Excepted]:
+def read_exceptions(log: FaultLog, document: Node, places: dict[str, str]) -> list[Excepted]:
     """Read a document with `exceptions`; faults are logged.
 
     Args:
         log: where faults go.
         document: the document.
-        taken: where each op type is excepted already; extended.
+        places: where each op type is excepted already; extended.
     """
     document = _with_kinds(document)
     model, _ = log.validate(ExceptionsFile, document)
     listed = document.get("exceptions")
     if model is None or model.exceptions is None or listed is None:
         return []
-    found = []
+    excepted = []
     for op_type, entry in model.exceptions.items():
         node = listed.children[op_type]
         place = f"{log.path}:{node.key_line or node.line}"
-        if op_type in taken:
-            message = f"must be excepted once, but {taken[op_type]} does so too. Remove one"
+        if op_type in places:
+            message = f"must be excepted once, but {places[op_type]} does so too. Remove one"
             log.add_key(listed, message, op_type)
             continue
-        taken[op_type] = place
-        found.append(Excepted(op_type, entry.kind, entry.reason, place, entry.tensorflow or ""))
-    return found
+        places[op_type] = place
+        excepted.append(Excepted(op_type, entry.kind, entry.reason, place, entry.tensorflow or ""))
+    return excepted
 
 
 def _with_kinds(document: Node) -> Node:

@@ -49,7 +49,7 @@ _NO_LIST = allows(
 ON: Final = True
 
 
-def described(text: str, *examples: object, alias: str | None = None) -> Any:  # noqa: ANN401 (pydantic's own type)
+def optional(text: str, *examples: object, alias: str | None = None) -> Any:  # noqa: ANN401 (pydantic's own type)
     """Return a field that may be left out, with its line of documentation for the JSON Schema."""
     return Field(default=None, description=text, examples=list(examples) or None, alias=alias)
 
@@ -78,15 +78,15 @@ def make_model(name: str, about: str, keys: dict[str, Any], *, base: type[Strict
 class Domain(Strict):
     """Bounds that neither a drawn value nor a perturbation leaves."""
 
-    low: Real | None = described("Lower bound.", 0)
-    high: Real | None = described("Upper bound.", 1)
+    low: Real | None = optional("Lower bound.", 0)
+    high: Real | None = optional("Upper bound.", 1)
 
 
 class Sparse(Strict):
     """Where the nonzeros of a SparseTensor are; its values are what is differentiated."""
 
-    indices: Places | None = described("The place of each nonzero.", [[0, 1], [2, 0]])
-    nnz: NonZeros | None = described("Number of nonzeros, at places that are drawn.", 5)
+    indices: Places | None = optional("The place of each nonzero.", [[0, 1], [2, 0]])
+    nnz: NonZeros | None = optional("Number of nonzeros, at places that are drawn.", 5)
 
 
 class Ragged(Strict):
@@ -102,8 +102,8 @@ class Ragged(Strict):
 
 
 class _Tensor(Strict):
-    shape: Shape | None = described("Dimensions; may be left out with `value` or `file`.", [3, 2])
-    dtype: DtypeField | None = described("TensorFlow dtype; default float64.", "float32")
+    shape: Shape | None = optional("Dimensions; may be left out with `value` or `file`.", [3, 2])
+    dtype: DtypeField | None = optional("TensorFlow dtype; default float64.", "float32")
 
 
 # The types of generators and their numbers, by the words of `words.GENERATORS`.
@@ -126,9 +126,9 @@ def _attribute(kind: str) -> str:
 
 def _field_of(kind: str, generator: Generator) -> tuple[Any, Any]:
     """Return the type of a generator's key, and its documentation."""
-    taken = _model_of(kind, generator) if generator.numbers else _TAKES[generator.takes]
+    value_type = _model_of(kind, generator) if generator.numbers else _TAKES[generator.takes]
     alias = kind if _attribute(kind) != kind else None
-    return taken | None, described(generator.about, *generator.examples, alias=alias)
+    return value_type | None, optional(generator.about, *generator.examples, alias=alias)
 
 
 def _model_of(kind: str, generator: Generator) -> Any:  # noqa: ANN401 (a model)
@@ -154,42 +154,42 @@ else:
 class InputModel(_Sources):
     """One tensor that goes into the op (dtype, shape, where its values come from), or a structure of them."""
 
-    away_from: Reals | None = described(
+    away_from: Reals | None = optional(
         "Points, such as kinks, that drawn values keep 0.1 standard deviations away from.", [0]
     )
-    min_gap: Positive | None = described("Least distance between any two drawn elements: no ties.", 0.01)
-    symmetric: Yes | None = described(
+    min_gap: Positive | None = optional("Least distance between any two drawn elements: no ties.", 0.01)
+    symmetric: Yes | None = optional(
         "A symmetric (Hermitian) matrix that stays so: elements move in pairs, symmetric parts are compared. "
         "For what reads one triangle, such as a Cholesky factor.",
         ON,
     )
-    domain: Domain | None = described("Bounds for all values and perturbations.", {"low": 0})
-    scale: Positive | None = described("Typical magnitude, for the step; default from the values.", 1.0e-3)
+    domain: Domain | None = optional("Bounds for all values and perturbations.", {"low": 0})
+    scale: Positive | None = optional("Typical magnitude, for the step; default from the values.", 1.0e-3)
     differentiate: Flag = Field(default=True, description="false: the tensor isn't differentiated.")
-    sparse: Sparse | None = described(
+    sparse: Sparse | None = optional(
         "Makes it a SparseTensor of the dense shape `shape`; the values are those of its nonzeros.",
         {"nnz": 5},
     )
-    ragged: Ragged | None = described(
+    ragged: Ragged | None = optional(
         "Makes it a RaggedTensor; the values are its flat values.", {"row_lengths": [2, 0, 3]}
     )
-    dict_: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = described(
+    dict_: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = optional(
         "A dict of inputs by key, labelled `x.key`.", {"w": {"shape": [3, 2]}}, alias="dict"
     )
-    tuple_: Annotated[list[Tensors], Field(min_length=1), _LISTED] | None = described(
+    tuple_: Annotated[list[Tensors], Field(min_length=1), _LISTED] | None = optional(
         "A tuple of inputs, labelled `x[0]`, `x[1]`.", [{"shape": [3]}, {"shape": [2]}], alias="tuple"
     )
-    list_: Annotated[list[Tensors], Field(min_length=1), _LISTED] | None = described(
+    list_: Annotated[list[Tensors], Field(min_length=1), _LISTED] | None = optional(
         "A list of inputs, labelled `x[0]`, `x[1]`, where a list alone can't stand.",
         [{"shape": [3]}],
         alias="list",
     )
-    object_: ClassName | None = described(
+    object_: ClassName | None = optional(
         "A dataclass, named tuple or the like, which is called with its fields by keyword.",
         "package.module:State",
         alias="object",
     )
-    fields: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = described(
+    fields: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = optional(
         "The fields of an object, labelled `x.field`.", {"h": {"shape": [2]}}
     )
 
@@ -204,8 +204,8 @@ class InputModel(_Sources):
         """The key that makes this a structure of inputs: dict, tuple, list or object; empty for a tensor."""
         if self.object_ is not None or self.fields is not None:
             return "object"
-        given = {"dict": self.dict_, "tuple": self.tuple_, "list": self.list_}
-        return next((key for key, parts in given.items() if parts is not None), "")
+        structures = {"dict": self.dict_, "tuple": self.tuple_, "list": self.list_}
+        return next((key for key, parts in structures.items() if parts is not None), "")
 
 
 def form_of(value: object) -> str:

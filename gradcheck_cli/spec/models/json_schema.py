@@ -26,7 +26,7 @@ def json_schema() -> dict[str, Any]:
     )
     definitions = {name: _tidy(definition) for name, definition in schema["$defs"].items()}
     case = definitions["CaseModel"]
-    properties = {key: part for key, part in case["properties"].items() if key != "name"}
+    properties = {key: subschema for key, subschema in case["properties"].items() if key != "name"}
     definitions["NamedCase"] = {
         **case,
         "properties": deepcopy(properties),
@@ -90,8 +90,10 @@ def _allow_short_forms(properties: dict[str, Any], definitions: dict[str, Any]) 
 
 def _allow_short_rules(pairs: dict[str, Any], definitions: dict[str, Any]) -> None:
     """Allow a word, a word with its reason, and the kind of a mismatch beside the other keys of a pair."""
-    own = {key: part for key, part in definitions["PairModel"]["properties"].items() if key != "expect"}
-    bounds = {key: part for key, part in own.items() if key != "reason"}
+    own = {
+        key: subschema for key, subschema in definitions["PairModel"]["properties"].items() if key != "expect"
+    }
+    bounds = {key: subschema for key, subschema in own.items() if key != "reason"}
     words = [word for word in PAIR_EXPECTATIONS if word != "mismatch"]
     short = [_keyed_by(word, own["reason"], bounds) for word in words]
     short.append(_keyed_by("mismatch", definitions["MismatchModel"]["properties"]["mismatch"], own))
@@ -111,14 +113,14 @@ def _allow_other_lists(properties: dict[str, Any]) -> None:
         dtypes = properties["dtypes"]["items"]
         properties["dtypes"]["items"] = {**dtypes, "enum": [*dtypes["enum"], *DTYPE_KINDS]}
     for key in LISTS_OF_WORDS:
-        _allow_one(properties.get(key, {}))
+        _allow_single_word(properties.get(key, {}))
     for key in TWO_NUMBERS:
         if "$ref" in properties.get(key, {}):
             pair = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
             properties[key]["anyOf"] = [{"$ref": properties[key].pop("$ref")}, pair]
 
 
-def _allow_one(words: dict[str, Any]) -> None:
+def _allow_single_word(words: dict[str, Any]) -> None:
     """Allow a word in the place of a list of words."""
     if words.get("type") == "array":
         listed = {key: words.pop(key) for key in ("type", "items", "minItems") if key in words}
@@ -140,23 +142,23 @@ def _allow_named_cases(cases: dict[str, Any]) -> None:
 def _tidy(schema: Any) -> Any:  # noqa: ANN401 (JSON)
     """Return a schema without the nulls that represent absent keys, and without pydantic's titles."""
     if isinstance(schema, list):
-        return [_tidy(part) for part in schema]
+        return [_tidy(subschema) for subschema in schema]
     if not isinstance(schema, dict):
         return schema
-    tidy = {key: _tidy(part) for key, part in schema.items() if not _is_noise(key, part)}
+    tidy = {key: _tidy(subschema) for key, subschema in schema.items() if not _is_noise(key, subschema)}
     if isinstance(tidy.get("properties"), dict):
         # Only a key's own null means that it is absent: unknown dimensions and bare input names are real.
-        tidy["properties"] = {key: _without_null(part) for key, part in tidy["properties"].items()}
+        tidy["properties"] = {key: _without_null(subschema) for key, subschema in tidy["properties"].items()}
     return tidy
 
 
-def _is_noise(key: str, part: object) -> bool:
-    return (key == "title" and isinstance(part, str)) or (key == "default" and part is None)
+def _is_noise(key: str, subschema: object) -> bool:
+    return (key == "title" and isinstance(subschema, str)) or (key == "default" and subschema is None)
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
     if len(options) == len(schema.get("anyOf", [])):
         return schema
-    rest = {key: part for key, part in schema.items() if key != "anyOf"}
+    rest = {key: subschema for key, subschema in schema.items() if key != "anyOf"}
     return {**options[0], **rest} if len(options) == 1 else {**rest, "anyOf": options}

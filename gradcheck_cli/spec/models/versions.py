@@ -40,11 +40,11 @@ def cases_by_type(cases: Iterable[Case], version: str) -> dict[str, list[Case]]:
 
     A case covers the op types of its `covers`, and a raw `op_type` itself.
     """
-    found: dict[str, list[Case]] = {}
+    by_type: dict[str, list[Case]] = {}
     for case in cases:
         if not matches(version, case.tensorflow):
             continue
         own = (str(case.op_type),) if case.is_raw_op else ()
         for op_type in dict.fromkeys((*own, *case.covers)):
-            found.setdefault(op_type, []).append(case)
-    return found
+            by_type.setdefault(op_type, []).append(case)
+    return by_type

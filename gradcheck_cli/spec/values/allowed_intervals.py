@@ -49,10 +49,10 @@ def allowed_intervals(
     distance = AWAY * distribution.stddev
     for point in sorted(away_from):
         intervals = [
-            part
+            piece
             for a, b in intervals
-            for part in ((a, min(b, point - distance)), (max(a, point + distance), b))
-            if part[0] < part[1]
+            for piece in ((a, min(b, point - distance)), (max(a, point + distance), b))
+            if piece[0] < piece[1]
         ]
     return tuple(intervals)
 

@@ -1,6 +1,6 @@
 """Reads arrays from files beside a spec, without pickle, and checks them against a dtype.
 
-Needs numpy: `written` imports it only for a spec that names a file.
+Needs numpy: `literal_checks` imports it only for a spec that names a file.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def check(
     shape: tuple[int, ...] | None,
     domain: tuple[float | None, float | None],
 ) -> tuple[int, ...]:
-    """Check an array in a file, block by block: a large one is never in memory as a whole, an `.npz`'s apart.
+    """Check an array in a file block by block: it is never in memory as a whole, except one of an `.npz`.
 
     Args:
         place: where it is.
@@ -100,11 +100,11 @@ def check(
     Raises:
         ArrayError: it can't be read, or its values don't fit.
     """
-    with _open_stream(place) as (stream, kind, found):
-        if shape is not None and found != shape:
-            return found
+    with _open_stream(place) as (stream, kind, stored_shape):
+        if shape is not None and stored_shape != shape:
+            return stored_shape
         _check_kind(kind, dtype)
-        left = math.prod(found)
+        left = math.prod(stored_shape)
         if stream is None:
             array = load(place).ravel(order="K")
             blocks = (array[start : start + _BLOCK] for start in range(0, left, _BLOCK))
@@ -115,7 +115,7 @@ def check(
         for block in blocks:
             _check_values(block, dtype)
             check_domain(block, *domain)
-    return found
+    return stored_shape
 
 
 @contextlib.contextmanager
@@ -191,8 +191,8 @@ def _check_values(array: NDArray[np.generic], dtype: str) -> None:
                 f"must hold integers from {low} to {high}, but got {array.min()} to {array.max()}"
             )
     if kind in ("float", "complex"):
-        for part in (array.real, array.imag) if array.dtype.kind == "c" else (array,):
-            size = np.abs(part.astype(np.float64, copy=False))
+        for component in (array.real, array.imag) if array.dtype.kind == "c" else (array,):
+            size = np.abs(component.astype(np.float64, copy=False))
             if np.any(np.isfinite(size) & (size > LARGEST_FLOATS[dtype])):
                 raise ArrayError(
                     f"must hold values of at most {LARGEST_FLOATS[dtype]:.6g} in size for dtype {dtype}"

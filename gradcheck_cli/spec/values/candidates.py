@@ -1,9 +1,9 @@
 """Candidate points, drawn in addition to the samples; those that take another side of a branch are kept.
 
-They are sample points with high numbers, drawn like any other. Normal values are also drawn wider and
-narrower, within their bounds, and with all elements of one sign; whole numbers also with one value or two: as
-ids of segments, they leave others empty. A stated range is never left: a spec claims nothing of the function
-beyond it.
+They are sample points with high indices, drawn like any other. Normal values are also drawn wider and
+narrower, within their bounds, and with all elements of one sign. Whole numbers are also drawn with only one
+or two values: as ids of segments, these leave other segments empty. A stated range is never left: a spec
+says nothing about the function beyond it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _FACTORS = (1.0, 10.0, 1.0, 3.0, 1.0, 0.1, 1.0, 30.0)
 _PERIOD = 16
 _POSITIVE, _NEGATIVE = 4, 12
 _WHOLE = frozenset({"integers", "default"})  # generators
-_FEW_VALUES = {6: 1, 14: 2}  # how many values whole numbers have, in other two of them
+_FEW_VALUES = {6: 1, 14: 2}  # how many values whole numbers have, in two others of them
 
 
-def numbers(*, as_stated: bool, start: int = 0) -> list[int]:
+def list_candidates(*, as_stated: bool, start: int = 0) -> list[int]:
     """Return the indices of some candidates, or only of those that are drawn as the spec says.
 
     Far from the middle, a dtype with few digits may lose all of them, which says nothing about the formula.
@@ -52,7 +52,7 @@ def _factor(sample: int) -> float:
 
 
 def draw_candidate(case: Case, tensor: InputSpec, sample: int) -> NDArray[Any]:
-    """Draw the values of one input at a candidate point; see `values.draw`.
+    """Draw the values of one input at a candidate point; see `draw_values.draw`.
 
     Args:
         case: the case.
@@ -61,19 +61,19 @@ def draw_candidate(case: Case, tensor: InputSpec, sample: int) -> NDArray[Any]:
     """
     factor = _factor(sample)
     distribution = distribution_of(tensor)
-    way = (sample - FIRST) % _PERIOD
+    turn = (sample - FIRST) % _PERIOD
     is_whole = kind_of(tensor.dtype) == "integer" and tensor.source.kind in _WHOLE
-    if is_whole and tensor.min_gap is None and way in _FEW_VALUES:
+    if is_whole and tensor.min_gap is None and turn in _FEW_VALUES:
         drawn = draw(case, tensor, sample)
-        values = drawn.ravel()[: _FEW_VALUES[way]]
+        values = drawn.ravel()[: _FEW_VALUES[turn]]
         return np.resize(values, drawn.shape) if values.size else drawn
     if not isinstance(distribution, Normal) or not tensor.is_differentiable:
         return draw(case, tensor, sample)
     is_free = tensor.domain == (None, None) and not tensor.away_from and tensor.min_gap is None
-    if way in (_POSITIVE, _NEGATIVE) and is_free:
+    if turn in (_POSITIVE, _NEGATIVE) and is_free:
         drawn = draw(case, tensor, sample)
         sided: NDArray[Any] = (
-            drawn if np.iscomplexobj(drawn) else np.abs(drawn) * (1 if way == _POSITIVE else -1)
+            drawn if np.iscomplexobj(drawn) else np.abs(drawn) * (1 if turn == _POSITIVE else -1)
         )
         return sided
     if factor == 1.0:

@@ -14,7 +14,7 @@ from gradcheck_cli.spec.words import SOURCES
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import InputSpec
-    from gradcheck_cli.spec.yaml.yaml_nodes import Node
+    from gradcheck_cli.spec.yaml_tree import Node
 
 # A drawn input with at most this many elements, each with at most this many possible values, takes all of
 # these in turn. With more of either, two draws see enough.
@@ -66,8 +66,8 @@ def check_moving(log: FaultLog, node: Node, tensor: InputSpec) -> None:
         )
         return
     distribution = distribution_of(tensor)
-    for key, given in (("away_from", bool(tensor.away_from)), ("min_gap", tensor.min_gap is not None)):
-        if given and not _check_movable(log, node, tensor, distribution, key):
+    for key, is_given in (("away_from", bool(tensor.away_from)), ("min_gap", tensor.min_gap is not None)):
+        if is_given and not _check_movable(log, node, tensor, distribution, key):
             return
     if tensor.source.kind == "value":
         _check_value(log, node, tensor)
@@ -159,11 +159,11 @@ def check_symmetric(log: FaultLog, node: Node, tensor: InputSpec) -> None:
 
 def _is_symmetric(tensor: InputSpec) -> bool:
     # A broadcast value is the same in each matrix, or row: elements are looked up by their own indices.
-    found = {
+    elements = {
         path: complex(literals.to_number(leaf) or 0)
         for path, leaf in literals.leaves(tensor.source.arguments["value"])
     }
-    if any(len(path) != len(tensor.shape) for path in found):
-        return len(found) == 1 and not any(value.imag for value in found.values())
-    across = {path: found.get((*path[:-2], path[-1], path[-2])) for path in found}
-    return all(across[path] == value.conjugate() for path, value in found.items())
+    if any(len(path) != len(tensor.shape) for path in elements):
+        return len(elements) == 1 and not any(value.imag for value in elements.values())
+    across = {path: elements.get((*path[:-2], path[-1], path[-2])) for path in elements}
+    return all(across[path] == value.conjugate() for path, value in elements.items())

@@ -41,7 +41,7 @@ class ElementDistribution(ABC):
 
     @property
     def middle(self) -> float:
-        """What values lie on either side of: zero where it is among them, else the middle of their range."""
+        """The point that separates the two sides: zero if it is inside the range, else the range's middle."""
         low, high = self.range
         return 0.0 if low < 0 < high else low / 2 + high / 2
 
@@ -69,7 +69,7 @@ class Uniform(ElementDistribution):
 
     @property
     def stddev(self) -> float:
-        """The width's share, halved first: the width of the whole float64 range overflows."""
+        """Width over sqrt(12); the ends are halved first, as the width of the float64 range overflows."""
         return (self.high / 2 - self.low / 2) / math.sqrt(3)
 
     def chance(self, intervals: Sequence[Interval]) -> float:
@@ -145,10 +145,10 @@ class Integers(ElementDistribution):
     def chance(self, intervals: Sequence[Interval]) -> float:
         """Return the share of whole numbers in the intervals."""
         low, high = self.range
-        held = sum(
+        inside = sum(
             max(math.ceil(min(b, high + 1)) - math.floor(max(a, low - 1)) - 1, 0) for a, b in intervals
         )
-        return held / (high - low + 1)
+        return inside / (high - low + 1)
 
     def draw(self, rng: np.random.Generator, count: int) -> NDArray[Any]:
         """Draw 64-bit integers, unsigned where they must be."""

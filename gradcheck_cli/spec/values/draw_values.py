@@ -24,7 +24,7 @@ from gradcheck_cli.spec.values import arrays, literals
 from gradcheck_cli.spec.values.allowed_intervals import AWAY, allowed_intervals
 from gradcheck_cli.spec.values.constraints import FEW_ELEMENTS, few_values
 from gradcheck_cli.spec.values.distributions import ElementDistribution, distribution_of, pick
-from gradcheck_cli.spec.values.generators import Drawing, draw_structured, mirror, places
+from gradcheck_cli.spec.values.generators import Drawing, draw_places, draw_structured, mirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,13 +59,13 @@ def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
         CaseFailedError: a file changed since validation, or the requested values can't be drawn.
     """
     if tensor.source.kind == "value":
-        return _written(tensor)
+        return _read_value(tensor)
     if tensor.source.kind == "file":
-        return _stored(case, tensor)
+        return _read_file(case, tensor)
     few = few_values(tensor)
     if few and sample:
-        return _next_value(_drawn(case, tensor, 0), np.array(_converted(tensor, list(few))), sample)
-    return _drawn(case, tensor, sample)
+        return _next_value(_draw_sample(case, tensor, 0), np.array(_convert(tensor, list(few))), sample)
+    return _draw_sample(case, tensor, sample)
 
 
 def _next_value(first: Array, values: Array, sample: int) -> Array:
@@ -74,45 +74,45 @@ def _next_value(first: Array, values: Array, sample: int) -> Array:
     return np.asarray(values[(which + sample) % len(values)])
 
 
-def _drawn(case: Case, tensor: InputSpec, sample: int) -> Array:
+def _draw_sample(case: Case, tensor: InputSpec, sample: int) -> Array:
     kind = kind_of(tensor.dtype)
     rng = _stream(case, tensor, sample, "real")
     if tensor.source.kind == "places":
-        return places(rng, tensor.source.arguments, tensor.shape)
+        return draw_places(rng, tensor.source.arguments, tensor.shape)
     imaginary = _stream(case, tensor, sample, "imaginary")
     if kind == "bool":
-        drawn = _booleans(tensor, rng)
+        drawn = _draw_booleans(tensor, rng)
     elif sample % 2 and kind in {"float", "complex"} and math.prod(tensor.shape) <= FEW_ELEMENTS:
         before = _stream(case, tensor, sample - 1, "real"), _stream(case, tensor, sample - 1, "imaginary")
-        drawn = _unshaped(tensor, rng, imaginary, opposite=before)
+        drawn = _draw_elements(tensor, rng, imaginary, opposite=before)
     else:
-        drawn = _unshaped(tensor, rng, imaginary)
+        drawn = _draw_elements(tensor, rng, imaginary)
     shaped: Array = drawn.astype(arrays.wide_type(tensor.dtype)).reshape(tensor.shape)
     return mirror(shaped) if tensor.symmetric else shaped
 
 
-def _stream(case: Case, tensor: InputSpec, sample: int, part: str) -> np.random.Generator:
-    key = json.dumps([case.seed, case.op, case.name, tensor.name, list(tensor.shape), sample, part])
+def _stream(case: Case, tensor: InputSpec, sample: int, component: str) -> np.random.Generator:
+    key = json.dumps([case.seed, case.op, case.name, tensor.name, list(tensor.shape), sample, component])
     digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
     # PCG64 by name: numpy may change what default_rng returns.
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(int.from_bytes(digest, "big"))))
 
 
-def _failed(tensor: InputSpec, message: str) -> CaseFailedError:
+def _error(tensor: InputSpec, message: str) -> CaseFailedError:
     return CaseFailedError("values", f"inputs.{tensor.name}: {message}")
 
 
-def _written(tensor: InputSpec) -> Array:
+def _read_value(tensor: InputSpec) -> Array:
     value = tensor.source.arguments["value"]
     flat = [leaf for _, leaf in literals.leaves(value)]
-    array = _converted(tensor, flat).reshape(literals.shape_of(value) or ())
+    array = _convert(tensor, flat).reshape(literals.shape_of(value) or ())
     try:
         return np.array(np.broadcast_to(array, tensor.shape))
     except ValueError:
-        raise _failed(tensor, f"values of shape {array.shape} don't broadcast to {tensor.shape}") from None
+        raise _error(tensor, f"values of shape {array.shape} don't broadcast to {tensor.shape}") from None
 
 
-def _converted(tensor: InputSpec, flat: list[object]) -> Array:
+def _convert(tensor: InputSpec, flat: list[object]) -> Array:
     wide = arrays.wide_type(tensor.dtype)
     kind = kind_of(tensor.dtype)
     if kind == "complex":
@@ -122,7 +122,7 @@ def _converted(tensor: InputSpec, flat: list[object]) -> Array:
     return np.array(flat, dtype=wide)
 
 
-def _stored(case: Case, tensor: InputSpec) -> Array:
+def _read_file(case: Case, tensor: InputSpec) -> Array:
     arguments = tensor.source.arguments
     key = arguments.get("key")
     try:
@@ -131,17 +131,17 @@ def _stored(case: Case, tensor: InputSpec) -> Array:
         )
         wide = arrays.fit(array, tensor.dtype)
     except arrays.ArrayError as error:
-        raise _failed(tensor, f"file {error}") from error
+        raise _error(tensor, f"file {error}") from error
     if wide.shape != tensor.shape:
-        raise _failed(
+        raise _error(
             tensor, f"file must hold an array of shape {tensor.shape}, but got {wide.shape}: it has changed"
         )
     if tensor.symmetric and not np.array_equal(wide, mirror(wide), equal_nan=True):
-        raise _failed(tensor, "file must hold a symmetric matrix (Hermitian, where it is complex)")
+        raise _error(tensor, "file must hold a symmetric matrix (Hermitian, where it is complex)")
     return wide
 
 
-def _booleans(tensor: InputSpec, rng: np.random.Generator) -> Array:
+def _draw_booleans(tensor: InputSpec, rng: np.random.Generator) -> Array:
     if tensor.source.kind == "choice":
         values: tuple[bool, ...] = tensor.source.arguments["values"]  # type: ignore[assignment]
         return pick(rng, values, math.prod(tensor.shape))
@@ -149,7 +149,7 @@ def _booleans(tensor: InputSpec, rng: np.random.Generator) -> Array:
     return rng.random(tensor.shape) < probability
 
 
-def _unshaped(
+def _draw_elements(
     tensor: InputSpec,
     rng: np.random.Generator,
     imaginary: np.random.Generator,
@@ -160,57 +160,59 @@ def _unshaped(
     count = math.prod(tensor.shape)
     distribution = distribution_of(tensor)
     if source.kind == "choice":
-        values = _converted(tensor, list(source.arguments["values"]))  # type: ignore[call-overload]
+        values = _convert(tensor, list(source.arguments["values"]))  # type: ignore[call-overload]
         if distribution is None:
             return pick(rng, values, count)
-        return _placed(tensor, distribution, lambda n: pick(rng, values, n))
+        return _draw_allowed(tensor, distribution, lambda n: pick(rng, values, n))
     if distribution is None:
-        return _structured(tensor, rng)
+        return _draw_structured(tensor, rng)
 
-    def sampled(streams: tuple[np.random.Generator, np.random.Generator]) -> Callable[[int], Array]:
-        def real(n: int) -> Array:
+    def make_sampler(streams: tuple[np.random.Generator, np.random.Generator]) -> Callable[[int], Array]:
+        def draw_real(n: int) -> Array:
             return distribution.draw(streams[0], n)
 
-        def both(n: int) -> Array:
+        def draw_complex(n: int) -> Array:
             parts = [distribution.draw(stream, n) for stream in streams]
             return np.asarray(parts[0].astype(float) + 1j * parts[1].astype(float))
 
-        return both if kind == "complex" else real
+        return draw_complex if kind == "complex" else draw_real
 
-    placed = _placed(tensor, distribution, sampled((rng, imaginary)))
+    placed = _draw_allowed(tensor, distribution, make_sampler((rng, imaginary)))
     if opposite is not None:
-        other = _placed(tensor, distribution, sampled(opposite))
-        placed = _turned(tensor, distribution, placed, other, sampled((rng, imaginary)))
+        other = _draw_allowed(tensor, distribution, make_sampler(opposite))
+        placed = _redraw_same_side(tensor, distribution, placed, other, make_sampler((rng, imaginary)))
     if tensor.min_gap is None or count <= 1:
         return placed
-    return _spread(placed.astype(np.float64), tensor.min_gap, _bounded(tensor, distribution))
+    return _spread(placed.astype(np.float64), tensor.min_gap, _limit_intervals(tensor, distribution))
 
 
-def _bounded(tensor: InputSpec, distribution: ElementDistribution) -> list[tuple[float, float]]:
+def _limit_intervals(tensor: InputSpec, distribution: ElementDistribution) -> list[tuple[float, float]]:
     """Return where values may lie, limited to the distribution's own range."""
     low, high = distribution.range
     intervals = allowed_intervals(distribution, tensor.away_from, tensor.domain)
     return [(max(a, low), min(b, high)) for a, b in intervals if max(a, low) < min(b, high)]
 
 
-def _placed(tensor: InputSpec, distribution: ElementDistribution, sample: Callable[[int], Array]) -> Array:
+def _draw_allowed(
+    tensor: InputSpec, distribution: ElementDistribution, sample: Callable[[int], Array]
+) -> Array:
     """Draw elements, and redraw those outside the allowed intervals until there are none."""
     drawn = sample(math.prod(tensor.shape))
     if not tensor.away_from and tensor.domain == (None, None):
         return drawn
     for _ in range(MAX_ROUNDS):
-        outside = np.flatnonzero(~_inside(tensor, distribution, drawn))
+        outside = np.flatnonzero(~_is_inside(tensor, distribution, drawn))
         if not outside.size:
             return drawn
         drawn[outside] = sample(outside.size)
-    raise _failed(
+    raise _error(
         tensor,
         f"domain and away_from leave almost none of what {distribution.kind} draws. "
         "Draw from where values are wanted, for example with uniform",
     )
 
 
-def _turned(
+def _redraw_same_side(
     tensor: InputSpec,
     distribution: ElementDistribution,
     drawn: Array,
@@ -232,12 +234,12 @@ def _turned(
         drawn[same] = sample(same.size)
         if tensor.away_from or tensor.domain != (None, None):
             # An element that falls outside returns to the same side, and is drawn once more.
-            outside = same[~_inside(tensor, distribution, drawn[same])]
+            outside = same[~_is_inside(tensor, distribution, drawn[same])]
             drawn[outside] = other[outside]
     return drawn
 
 
-def _inside(tensor: InputSpec, distribution: ElementDistribution, drawn: Array) -> NDArray[np.bool_]:
+def _is_inside(tensor: InputSpec, distribution: ElementDistribution, drawn: Array) -> NDArray[np.bool_]:
     if kind_of(tensor.dtype) == "complex":
         distances = [np.abs(drawn.astype(complex) - point) for point in tensor.away_from]
         return np.asarray(np.all([distance >= AWAY * distribution.stddev for distance in distances], axis=0))
@@ -249,7 +251,7 @@ def _inside(tensor: InputSpec, distribution: ElementDistribution, drawn: Array) 
     return np.asarray(np.any(inside, axis=0)) if inside else np.zeros(wide.shape, np.bool_)
 
 
-def _structured(tensor: InputSpec, rng: np.random.Generator) -> Array:
+def _draw_structured(tensor: InputSpec, rng: np.random.Generator) -> Array:
     """Draw an array with structure; its elements can't be redrawn one by one, so the whole array is."""
     low, high = tensor.domain
     is_complex = kind_of(tensor.dtype) == "complex"
@@ -261,7 +263,7 @@ def _structured(tensor: InputSpec, rng: np.random.Generator) -> Array:
         wide = drawn.astype(np.float64)
         if (low is None or wide.min() >= low) and (high is None or wide.max() <= high):
             return drawn
-    raise _failed(
+    raise _error(
         tensor, f"domain must hold what {tensor.source.kind} draws, but it doesn't. Widen it, or drop it"
     )
 

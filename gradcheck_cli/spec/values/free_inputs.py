@@ -36,7 +36,7 @@ class FreeInput:
     """One input whose elements may be chosen.
 
     Attributes:
-        number: its index among the case's inputs.
+        index: its index among the case's inputs.
         shape: its shape.
         is_complex: whether each element has two parts; all real parts come first.
         intervals: where each real component may lie, disjoint and ascending.
@@ -44,7 +44,7 @@ class FreeInput:
         spread: its standard deviation.
     """
 
-    number: int
+    index: int
     shape: tuple[int, ...]
     is_complex: bool
     intervals: tuple[Interval, ...]
@@ -56,7 +56,7 @@ class FreeInput:
         """How many real components it has."""
         return math.prod(self.shape) * (2 if self.is_complex else 1)
 
-    def inside(self, values: Array) -> Array:
+    def clip(self, values: Array) -> Array:
         """Return values, each moved to the nearest allowed one."""
         best = np.full(values.shape, np.nan)
         for low, high in self.intervals:
@@ -81,8 +81,8 @@ class FreeInputs:
             as_stated: stay where values are likely to be drawn: far away, a dtype with few digits may lose
                 all of them, which says nothing about the formula.
         """
-        found = []
-        for number, tensor in enumerate(case.tensors):
+        free_inputs = []
+        for input_index, tensor in enumerate(case.tensors):
             distribution = distribution_of(tensor)
             if not _is_free(tensor, distribution) or distribution is None:
                 continue
@@ -90,10 +90,12 @@ class FreeInputs:
             is_complex = kind_of(tensor.dtype) == "complex"
             low, high = distribution.range
             middle = distribution.mean if isinstance(distribution, Normal) else low / 2 + high / 2
-            found.append(
-                FreeInput(number, tensor.shape, is_complex, intervals, middle, distribution.stddev or 1.0)
+            free_inputs.append(
+                FreeInput(
+                    input_index, tensor.shape, is_complex, intervals, middle, distribution.stddev or 1.0
+                )
             )
-        return FreeInputs(tuple(part for part in found if part.intervals and part.size))
+        return FreeInputs(tuple(part for part in free_inputs if part.intervals and part.size))
 
     @property
     def size(self) -> int:
@@ -104,7 +106,7 @@ class FreeInputs:
         """Turn stacks of inputs, (B, *shape) by index, into vectors, (B, size)."""
         flat = [np.empty((len(next(iter(points.values()))), 0))]
         for part in self.parts:
-            values = points[part.number].reshape(len(points[part.number]), -1)
+            values = points[part.index].reshape(len(points[part.index]), -1)
             flat.append(np.concatenate([values.real, values.imag], axis=1) if part.is_complex else values)
         return np.concatenate(flat, axis=1).astype(np.float64)
 
@@ -115,29 +117,29 @@ class FreeInputs:
             vectors: the vectors.
             others: the other inputs, (B, *shape) or (1, *shape).
         """
-        found = {
-            number: np.broadcast_to(stack, (len(vectors), *stack.shape[1:]))
-            for number, stack in others.items()
+        stacks = {
+            input_index: np.broadcast_to(stack, (len(vectors), *stack.shape[1:]))
+            for input_index, stack in others.items()
         }
         for part, own in zip(self.parts, self.split(vectors), strict=True):
             half = part.size // 2
             values = own[:, :half] + 1j * own[:, half:] if part.is_complex else own
-            found[part.number] = values.reshape(len(vectors), *part.shape)
-        return found
+            stacks[part.index] = values.reshape(len(vectors), *part.shape)
+        return stacks
 
     def others(self, points: Mapping[int, Array]) -> dict[int, Array]:
         """Return the stacks of the inputs that may not be chosen."""
-        chosen = {part.number for part in self.parts}
-        return {number: stack for number, stack in points.items() if number not in chosen}
+        chosen = {part.index for part in self.parts}
+        return {input_index: stack for input_index, stack in points.items() if input_index not in chosen}
 
     def split(self, vectors: Array) -> list[Array]:
         """Split vectors, (B, size), into each input's components."""
         return np.split(vectors, np.cumsum([part.size for part in self.parts]), axis=1)[:-1]
 
-    def inside(self, vectors: Array) -> Array:
+    def clip(self, vectors: Array) -> Array:
         """Return vectors with each component moved to the nearest allowed value."""
         parts = zip(self.parts, self.split(vectors), strict=True)
-        return np.concatenate([vectors[:, :0], *(part.inside(own) for part, own in parts)], axis=1)
+        return np.concatenate([vectors[:, :0], *(part.clip(own) for part, own in parts)], axis=1)
 
     @property
     def spreads(self) -> Array:

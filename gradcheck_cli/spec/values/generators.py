@@ -48,7 +48,9 @@ class Drawing:
     is_complex: bool = False
 
 
-def places(rng: np.random.Generator, arguments: Mapping[str, object], shape: Shape) -> NDArray[np.generic]:
+def draw_places(
+    rng: np.random.Generator, arguments: Mapping[str, object], shape: Shape
+) -> NDArray[np.generic]:
     """Draw distinct places in a dense shape, in order.
 
     Args:
@@ -70,9 +72,9 @@ def mirror(matrix: NDArray[np.generic]) -> NDArray[np.generic]:
     """Return a matrix, or a stack of them, with its lower triangle mirrored: symmetric, or Hermitian."""
     values: Floats = np.asarray(matrix)
     lower = np.tril(values, -1)
-    on = np.arange(values.shape[-1])
+    diagonal = np.arange(values.shape[-1])
     full = lower + np.conj(np.swapaxes(lower, -1, -2))
-    full[..., on, on] = values[..., on, on].real
+    full[..., diagonal, diagonal] = values[..., diagonal, diagonal].real
     return np.asarray(full)
 
 
@@ -122,28 +124,30 @@ def _triangular(drawing: Drawing) -> Floats:
     rows, columns = drawing.shape[-2:]
     scale = OFF_DIAGONAL / np.sqrt(max(rows, columns))
     full = scale * _gaussian(drawing)
-    kept = np.tril(full, -1) if drawing.arguments["side"] == "lower" else np.triu(full, 1)
-    on = np.arange(min(rows, columns))
-    kept[..., on, on] = 1j * full[..., on, on].imag if drawing.is_complex else 0
-    kept[..., on, on] += drawing.rng.uniform(1.0, 2.0, kept[..., on, on].shape)
-    return np.asarray(kept)
+    triangle = np.tril(full, -1) if drawing.arguments["side"] == "lower" else np.triu(full, 1)
+    diagonal = np.arange(min(rows, columns))
+    triangle[..., diagonal, diagonal] = 1j * full[..., diagonal, diagonal].imag if drawing.is_complex else 0
+    triangle[..., diagonal, diagonal] += drawing.rng.uniform(
+        1.0, 2.0, triangle[..., diagonal, diagonal].shape
+    )
+    return np.asarray(triangle)
 
 
-def _of_a_package(drawing: Drawing) -> NDArray[np.generic]:
+def _call_extension(drawing: Drawing) -> NDArray[np.generic]:
     """Draw with a function of another package.
 
     Raises:
         CaseFailedError: there is no generator of that name, it raises, or it returns another shape.
     """
-    name, known = str(drawing.arguments["name"]), extensions(GENERATORS)
-    if name not in known:
+    name, installed = str(drawing.arguments["name"]), extensions(GENERATORS)
+    if name not in installed:
         raise CaseFailedError(
             "values",
             f"no installed package brings a generator '{name}' (entry points of {GENERATORS}); there are: "
-            f"{', '.join(sorted(known)) or 'none'}.",
+            f"{', '.join(sorted(installed)) or 'none'}.",
         )
     try:
-        drawn = np.asarray(known[name](drawing.rng, drawing.shape))
+        drawn = np.asarray(installed[name](drawing.rng, drawing.shape))
     except Exception as error:
         raise CaseFailedError(
             "values", f"generator '{name}' raised {type(error).__name__}: {error}"
@@ -164,7 +168,7 @@ _STRUCTURED: dict[str, Callable[[Drawing], NDArray[np.generic]]] = {
     "spd": _spd,
     "orthogonal": _orthogonal,
     "triangular": _triangular,
-    "generator": _of_a_package,
+    "generator": _call_extension,
 }
 
 

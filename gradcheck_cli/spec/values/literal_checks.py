@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gradcheck_cli.spec.case import Source
-    from gradcheck_cli.spec.yaml.yaml_nodes import Node
+    from gradcheck_cli.spec.yaml_tree import Node
 
 MAX_ELEMENTS = 2**31  # beyond this, no Jacobian and hardly one array fits into memory
 
@@ -32,19 +32,19 @@ class LiteralChecks:
 
     def check_value(self, value: object, shape: Shape | None) -> Shape | None:
         """Check a `value`, and return the input's shape: as written, or the value's own."""
-        found = literals.shape_of(value)
-        if found is None:
+        value_shape = literals.shape_of(value)
+        if value_shape is None:
             self.log.add(self.node, "must have rows of equal length, but got a ragged list", "value")
             return shape
         self.check_leaves(value, "value")
-        if shape is not None and not literals.broadcasts(found, shape):
+        if shape is not None and not literals.broadcasts(value_shape, shape):
             self.log.add(
                 self.node,
-                f"must broadcast to the shape {show(shape)}, but got values of shape {show(found)}. "
+                f"must broadcast to the shape {show(shape)}, but got values of shape {show(value_shape)}. "
                 "Change one of them",
                 "value",
             )
-        return found if shape is None else shape
+        return value_shape if shape is None else shape
 
     def check_file(self, folder: str, arguments: Mapping[str, object], shape: Shape | None) -> Shape | None:
         """Check a `file`, and return its array's shape, or `None` if there is none."""
@@ -52,18 +52,19 @@ class LiteralChecks:
 
         key = arguments["key"]
         try:
-            place = arrays.ArrayPlace(folder, str(arguments["path"]), None if key is None else str(key))
-            found = arrays.check(place, self.dtype, shape, self._domain())
+            array_place = arrays.ArrayPlace(folder, str(arguments["path"]), None if key is None else str(key))
+            stored_shape = arrays.check(array_place, self.dtype, shape, self._domain())
         except arrays.ArrayError as error:
             self.log.add(self.node, str(error), "file")
             return shape
-        if shape is not None and found != shape:
+        if shape is not None and stored_shape != shape:
             self.log.add(
                 self.node,
-                f"must hold an array of shape {show(shape)}, but got {show(found)}. Change one of them",
+                f"must hold an array of shape {show(shape)}, but got {show(stored_shape)}. "
+                "Change one of them",
                 "file",
             )
-        return found
+        return stored_shape
 
     def _domain(self) -> tuple[float | None, float | None]:
         low, high = (self.node.get("domain", end) for end in ("low", "high"))
@@ -75,9 +76,9 @@ class LiteralChecks:
     def check_leaves(self, values: object, key: str) -> None:
         """Check that every scalar fits the dtype."""
         for path, leaf in literals.leaves(values):
-            wanted = literals.misfit(leaf, self.dtype)
-            if wanted:
-                self.log.add(self.node, f"must be {wanted}, but got {show(leaf)}", key, *path)
+            requirement = literals.misfit(leaf, self.dtype)
+            if requirement:
+                self.log.add(self.node, f"must be {requirement}, but got {show(leaf)}", key, *path)
                 return  # one is enough: the others probably have the same cause
 
     def check_arguments(self, source: Source) -> None:
@@ -96,9 +97,9 @@ class LiteralChecks:
             self._check_integers(source.kind, low, high)
             return
         for key, end in ends.items():
-            wanted = literals.misfit(end, self.dtype)
-            if wanted:
-                self.log.add(self.node, f"must be {wanted}, but got {show(end)}", source.kind, key)
+            requirement = literals.misfit(end, self.dtype)
+            if requirement:
+                self.log.add(self.node, f"must be {requirement}, but got {show(end)}", source.kind, key)
 
     def _check_integers(self, kind: str, low: int, high: int) -> None:
         """Check the ends of a range of integers, high excluded."""

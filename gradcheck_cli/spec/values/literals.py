@@ -77,7 +77,7 @@ def misfit(value: object, dtype: str) -> str:  # noqa: PLR0911 (one return per k
         return "" if _is_integral(number) and low <= value <= high else f"an integer from {low} to {high}"
     largest = LARGEST_FLOATS[dtype]
     parts = (number.real, number.imag)
-    if any(math.isfinite(part) and abs(part) > largest for part in parts):
+    if any(math.isfinite(component) and abs(component) > largest for component in parts):
         return f"at most {largest:.6g} in size for dtype {dtype}"
     return ""
 

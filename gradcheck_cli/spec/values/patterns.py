@@ -20,22 +20,24 @@ if TYPE_CHECKING:
 _HALF = 0.5  # the probability of each choice
 
 
-def _scaled(factor: float) -> Pattern:
+def _scale(factor: float) -> Pattern:
     return lambda free, rows, _generator, _values: free.middles + factor * (rows - free.middles)
 
 
-def _one_sided(sign: float) -> Pattern:
+def _take_one_side(sign: float) -> Pattern:
     return lambda free, rows, _generator, _values: free.middles + sign * np.abs(rows - free.middles)
 
 
-def _zeros(_free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]) -> Array:
-    """Some components are zero; in some points all of them are."""
+def _set_zeros(
+    _free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]
+) -> Array:
+    """Set some components to zero; in some points all of them."""
     share = generator.random((len(rows), 1)) ** 2 * 1.5
     return np.where(generator.random(rows.shape) < share, 0.0, rows)
 
 
-def _ties(free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]) -> Array:
-    """Two components of an input are equal; in every other point all of them are."""
+def _tie(free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]) -> Array:
+    """Make two components of an input equal; in every other point all of them."""
     parts = free.split(rows.copy())
     for own in parts:
         if own.shape[1] > 1:
@@ -47,10 +49,10 @@ def _ties(free: FreeInputs, rows: Array, generator: np.random.Generator, _values
     return np.concatenate(parts, axis=1)
 
 
-def _equal_rows(
+def _repeat_rows(
     free: FreeInputs, rows: Array, _generator: np.random.Generator, _values: Sequence[float]
 ) -> Array:
-    """All slices of an input along its first axis are the same."""
+    """Make all slices of an input along its first axis the same."""
     parts = free.split(rows.copy())
     for part, own in zip(free.parts, parts, strict=True):
         if len(part.shape) > 1 and part.shape[0]:
@@ -59,27 +61,25 @@ def _equal_rows(
     return np.concatenate(parts, axis=1)
 
 
-def _borders(
+def _move_to_borders(
     free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]
 ) -> Array:
-    """Some components are at an end of their range."""
+    """Move some components to an end of their range."""
     ends = free.borders
     if not ends:
         return rows
     return np.where(generator.random(rows.shape) < _HALF, generator.choice(ends, rows.shape), rows)
 
 
-def _rounded(
-    _free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]
-) -> Array:
-    """Whole numbers, or halves."""
+def _round(_free: FreeInputs, rows: Array, generator: np.random.Generator, _values: Sequence[float]) -> Array:
+    """Round to whole numbers, or to halves."""
     return np.round(rows * 2) / 2 if generator.random() < _HALF else np.round(rows)
 
 
-def _compared(
+def _set_compared(
     _free: FreeInputs, rows: Array, generator: np.random.Generator, values: Sequence[float]
 ) -> Array:
-    """Some components have, or almost have, a value that something is compared with."""
+    """Set some components to a value that something is compared with, or close to one."""
     if not values:
         return rows
     drawn = generator.choice(np.array(values), rows.shape)
@@ -91,18 +91,18 @@ def _compared(
 
 
 PATTERNS: tuple[Pattern, ...] = (
-    _scaled(10.0),
-    _scaled(0.1),
-    _one_sided(1.0),
-    _one_sided(-1.0),
-    _zeros,
-    _ties,
-    _equal_rows,
-    _borders,
-    _compared,
-    _scaled(3.0),
-    _rounded,
-    _scaled(30.0),
+    _scale(10.0),
+    _scale(0.1),
+    _take_one_side(1.0),
+    _take_one_side(-1.0),
+    _set_zeros,
+    _tie,
+    _repeat_rows,
+    _move_to_borders,
+    _set_compared,
+    _scale(3.0),
+    _round,
+    _scale(30.0),
 )
 
 
@@ -120,9 +120,9 @@ def make_patterns(
     Returns:
         (B, n), inside the ranges that the spec states.
     """
-    found = rows.copy()
-    for number, pattern in enumerate(PATTERNS):
-        own = slice(number, None, len(PATTERNS))
-        if len(found[own]):
-            found[own] = pattern(free, found[own], generator, values)
-    return free.inside(found)
+    points = rows.copy()
+    for index, pattern in enumerate(PATTERNS):
+        own = slice(index, None, len(PATTERNS))
+        if len(points[own]):
+            points[own] = pattern(free, points[own], generator, values)
+    return free.clip(points)

@@ -30,7 +30,7 @@ def call_with(
 
     Args:
         call: takes positional and keyword arguments, and calls the function with them.
-        function: its signature says what it takes only by keyword.
+        function: the function; its signature says what it takes only by keyword.
         case: the case.
         tensors: its inputs, flat.
 
@@ -38,13 +38,13 @@ def call_with(
         CaseFailedError: of kind "inputs": an object can't be built from its fields.
     """
     values = build_arguments(case, tensors)
-    by_keyword = _by_keyword(function, list(values), case.attrs)
-    positional = [value for name, value in values.items() if name not in by_keyword]
-    placed, attrs = _with_attrs_before(function, positional, dict(case.attrs))
-    return call(placed, {**{name: values[name] for name in by_keyword}, **attrs})
+    keyword_names = _keyword_names(function, list(values), case.attrs)
+    positional = [value for name, value in values.items() if name not in keyword_names]
+    positional, attrs = _place_attrs_before(function, positional, dict(case.attrs))
+    return call(positional, {**{name: values[name] for name in keyword_names}, **attrs})
 
 
-def _with_attrs_before(
+def _place_attrs_before(
     function: Callable[..., Any], tensors: list[Any], attrs: dict[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return the tensors with the attrs whose parameters precede them, and the remaining attrs.
@@ -55,18 +55,18 @@ def _with_attrs_before(
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # not a Python function
         return tensors, attrs
-    placed: list[Any] = []
-    left = iter(tensors)
+    positional: list[Any] = []
+    unplaced = iter(tensors)
     remaining = len(tensors)
-    for name, one in parameters.items():
-        if one.kind not in _POSITIONAL or not remaining:
+    for name, parameter in parameters.items():
+        if parameter.kind not in _POSITIONAL or not remaining:
             break
         if name in attrs:
-            placed.append(attrs.pop(name))
+            positional.append(attrs.pop(name))
         else:
-            placed.append(next(left))
+            positional.append(next(unplaced))
             remaining -= 1
-    return [*placed, *left], attrs
+    return [*positional, *unplaced], attrs
 
 
 def build_arguments(case: Case, tensors: Sequence[Any]) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def build_arguments(case: Case, tensors: Sequence[Any]) -> dict[str, Any]:
 def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
     """Refuse inputs that have the names of a function's parameters in another order.
 
-    Inputs are passed by position, and their pairs have the names of the spec: each would be reported under
-    the other one's name. Parameters with other names, and `*args`, say nothing about the order.
+    Inputs are passed by position, but reported under the spec's names: each would be reported under another
+    one's name. Parameters with other names, and `*args`, say nothing about the order.
 
     Raises:
         CaseFailedError: of kind "inputs".
@@ -99,7 +99,8 @@ def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameter_names = [name for name, parameter in parameters.items() if parameter.kind is either]
     argument_names = [argument.name for argument in case.arguments if not _is_variable(argument)]
-    names = [name for name in argument_names if name not in _by_keyword(function, argument_names, case.attrs)]
+    keyword_names = _keyword_names(function, argument_names, case.attrs)
+    names = [name for name in argument_names if name not in keyword_names]
     if set(names) <= set(parameter_names) and names != [name for name in parameter_names if name in names]:
         order = ", ".join(name for name in parameter_names if name in names)
         raise CaseFailedError(
@@ -124,25 +125,20 @@ def attrs_of_reference(function: Callable[..., Any], case: Case) -> dict[str, An
 
 
 def takes_build_alone(function: Callable[..., Any], case: Case) -> bool:
-    """Whether a function is a factory, as the forward is: everything that it requires is in `build`."""
+    """Whether a function is a factory, as the forward is: it takes only what is in `build`."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return False
-    needed = [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is parameter.empty and parameter.kind in _POSITIONAL
-    ]
-    remaining = [parameter for parameter in parameters if parameter.name not in (case.build or {})]
-    return case.build is not None and set(needed) <= set(case.build) and not remaining
+    build = case.build
+    return build is not None and all(parameter.name in build for parameter in parameters)
 
 
 def _is_variable(argument: Argument) -> bool:
     return bool(argument.tensors) and argument.tensors[0].is_variable
 
 
-def _by_keyword(function: Callable[..., Any], names: Sequence[str], attrs: Any) -> list[str]:
+def _keyword_names(function: Callable[..., Any], names: Sequence[str], attrs: Any) -> list[str]:
     """Return the names of the arguments that a function can't take by position."""
     try:
         parameters = inspect.signature(function).parameters
@@ -163,11 +159,11 @@ def _by_keyword(function: Callable[..., Any], names: Sequence[str], attrs: Any) 
 
 
 def _build(form: Form, values: Iterator[Any], name: str) -> Any:
-    """Build an argument from the next values."""
+    """Build an argument from the next flat values."""
     if form.kind == "tensor":
         return next(values)
     if form.kind == "sparse":
-        return _sparse(next(values), next(values), next(values), form.shape)
+        return _build_sparse(next(values), next(values), next(values), form.shape)
     if form.kind == "ragged":
         flat, splits = next(values), list(itertools.islice(values, form.splits))
         return tf.RaggedTensor.from_nested_row_splits(flat, splits, validate=False)
@@ -181,11 +177,11 @@ def _build(form: Form, values: Iterator[Any], name: str) -> Any:
     if form.kind == "tuple":
         return tuple(parts)
     keyed = dict(zip(form.keys, parts, strict=True))
-    return keyed if form.kind == "dict" else _object(form, keyed, name)
+    return keyed if form.kind == "dict" else _build_object(form, keyed, name)
 
 
-def _sparse(indices: Any, values: Any, dense_shape: Any, shape: tuple[int, ...]) -> tf.SparseTensor:
-    # Its rank is known even if a trace knows nothing else, as where a SparseTensorSpec states it.
+def _build_sparse(indices: Any, values: Any, dense_shape: Any, shape: tuple[int, ...]) -> tf.SparseTensor:
+    # A trace knows its rank even if it knows nothing else, as if a SparseTensorSpec stated it.
     indices = tf.ensure_shape(indices, [None, len(shape)])
     tensor = tf.SparseTensor(indices, values, tf.ensure_shape(dense_shape, [len(shape)]))
     if values.shape[0] is not None:
@@ -193,7 +189,7 @@ def _sparse(indices: Any, values: Any, dense_shape: Any, shape: tuple[int, ...])
     return tensor
 
 
-def _object(form: Form, fields: dict[str, Any], name: str) -> Any:
+def _build_object(form: Form, fields: dict[str, Any], name: str) -> Any:
     make = loading.load(form.target, f"inputs.{name}")
     try:
         return make(**fields)

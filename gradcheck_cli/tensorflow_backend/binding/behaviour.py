@@ -1,9 +1,9 @@
-"""Run each module's code under the behaviour, TensorFlow 1's or 2's, that the module asks for.
+"""Runs each module's code under the behaviour, TensorFlow 1's or 2's, that the module asks for.
 
 `tf.compat.v1.disable_v2_behavior()` at the top of a module changes the whole process: eager execution is off
 from then on, for gradcheck too. So this module records such switches while modules are imported, and then
 resets them. Functions of such a module are traced with its switches on, with two exceptions: eager execution
-stays on around the trace, and variables that a function makes are resources, whose values a trace can read.
+stays on around the trace, and variables that a function makes are resource variables, which a trace can read.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Case:
     """What the code of one case asks for, and what its traces share."""
 
     caller: Switches  # what the program that calls gradcheck has switched
-    asked: Switches
+    requested: Switches
     is_tracing: bool = False
     variables: dict[tuple[str, tuple[Any, ...]], dict[Any, Any]] = field(default_factory=dict)  # by dtype
     values: dict[int, tuple[Any, ...]] = field(default_factory=dict)  # by id; the tensor and its value
@@ -72,15 +72,15 @@ _current = _Case(Switches(), Switches())
 
 
 @contextlib.contextmanager
-def own() -> Iterator[None]:
+def use_tensorflow_2() -> Iterator[None]:
     """Run under TensorFlow 2's behaviour; a caller's switches count as its modules' own."""
     global _current  # noqa: PLW0603 (the switches are global to the process, too)
     switches, scene = private_v1.switches(), private_v1.scene()
     outer = _current
     is_own = _differences(switches) == {} and scene.is_eager
     if not is_own:
-        asked = outer.caller | Switches(_differences(switches), scene)
-        _current = _Case(asked, asked)
+        requested = outer.caller | Switches(_differences(switches), scene)
+        _current = _Case(requested, requested)
         private_v1.set_switches(private_v1.OWN)
         private_v1.set_scene(private_v1.own_scene())
     try:
@@ -93,7 +93,7 @@ def own() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def of_case() -> Iterator[None]:
+def begin_case() -> Iterator[None]:
     """Start with only the caller's switches; modules that are loaded within add theirs."""
     global _current  # noqa: PLW0603 (as above)
     outer = _current
@@ -115,29 +115,29 @@ def import_module(name: str) -> ModuleType:
         Exception: whatever the module raises when it is imported.
     """
     parts = name.split(".")
-    names = [".".join(parts[: place + 1]) for place in range(len(parts))]
+    names = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
     if name not in sys.modules:
-        with _put_back(), _watch_imports():
+        with _restore_switches(), _watch_imports():
             if _current.caller.switches:
-                _enter(_current.caller)
+                _apply(_current.caller)
             for module_name in names:
                 if module_name in sys.modules:
                     _replay([module_name])
                 else:
                     __import__(module_name)
-    _current.asked = _switches_of(names)
+    _current.requested = _switches_of(names)
     return sys.modules[name]
 
 
 def _switches_of(names: list[str]) -> Switches:
-    asked = _current.asked
+    requested = _current.requested
     for name in names:
-        asked |= _RECORDS.get(sys.modules[name], Switches())
-    return asked
+        requested |= _RECORDS.get(sys.modules[name], Switches())
+    return requested
 
 
 @contextlib.contextmanager
-def _put_back() -> Iterator[None]:
+def _restore_switches() -> Iterator[None]:
     """Give each import its own default graph, and reset every switch afterwards."""
     switches, scene = private_v1.switches(), private_v1.scene()
     private_v1.set_scene(private_v1.own_scene())
@@ -148,10 +148,10 @@ def _put_back() -> Iterator[None]:
         private_v1.set_scene(scene)
 
 
-def _enter(asked: Switches) -> None:
-    private_v1.set_switches(asked.switches)
-    if asked.turns_eager_off:
-        private_v1.set_scene(private_v1.graph_scene(asked.scene or private_v1.own_scene()))
+def _apply(requested: Switches) -> None:
+    private_v1.set_switches(requested.switches)
+    if requested.turns_eager_off:
+        private_v1.set_scene(private_v1.graph_scene(requested.scene or private_v1.own_scene()))
 
 
 @contextlib.contextmanager
@@ -163,7 +163,7 @@ def _watch_imports() -> Iterator[None]:
     """
     original = builtins.__import__
 
-    def watching(
+    def record_switches(
         name: str,
         globals: Any = None,  # noqa: A002 (Python's name for it)
         locals: Any = None,  # noqa: A002 (as above)
@@ -186,7 +186,7 @@ def _watch_imports() -> Iterator[None]:
                     _RECORDS[sys.modules[module_name]] = switches
         return result
 
-    builtins.__import__ = watching
+    builtins.__import__ = record_switches
     try:
         yield
     finally:
@@ -195,9 +195,9 @@ def _watch_imports() -> Iterator[None]:
 
 def _replay(names: list[str]) -> None:
     for module_name in names:
-        asked = _RECORDS.get(sys.modules[module_name])
-        if asked is not None:
-            _enter(asked)
+        requested = _RECORDS.get(sys.modules[module_name])
+        if requested is not None:
+            _apply(requested)
 
 
 def _imported_names(name: str, names: Any, fromlist: Any, level: int) -> list[str]:
@@ -209,24 +209,24 @@ def _imported_names(name: str, names: Any, fromlist: Any, level: int) -> list[st
         except ImportError:  # it is about to be raised
             return []
     parts = name.split(".")
-    packages = [".".join(parts[: place + 1]) for place in range(len(parts))]
+    packages = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
     return packages + [f"{name}.{attribute}" for attribute in fromlist or ()]
 
 
 def turns_eager_off() -> bool:
     """Whether the code of this case, as far as it is loaded, turns eager execution off."""
-    return _current.asked.turns_eager_off
+    return _current.requested.turns_eager_off
 
 
 def functions_without_eager(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a NumPy function to run under its module's switches; it may use that module's session."""
 
     def call(*args: Any, **keywords: Any) -> Any:
-        asked = _current.asked
-        if not asked.switches:
+        requested = _current.requested
+        if not requested.switches:
             return function(*args, **keywords)
-        with _NUMPY_CALLS, _put_back():
-            _enter(asked)
+        with _NUMPY_CALLS, _restore_switches():
+            _apply(requested)
             return function(*args, **keywords)
 
     return call
@@ -235,9 +235,9 @@ def functions_without_eager(function: Callable[..., Any]) -> Callable[..., Any]:
 @contextlib.contextmanager
 def run_with_switches() -> Iterator[None]:
     """Call the case's code with its modules' switches, in eager mode or for a function that is traced."""
-    asked = _current.asked.switches
+    requested = _current.requested.switches
     before = private_v1.switches()
-    private_v1.set_switches({name: value for name, value in asked.items() if name not in _NOT_IN_CALLS})
+    private_v1.set_switches({name: value for name, value in requested.items() if name not in _NOT_IN_CALLS})
     try:
         yield
     finally:
@@ -245,26 +245,26 @@ def run_with_switches() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tracing() -> Iterator[None]:
+def trace_with_switches() -> Iterator[None]:
     """Trace the case's functions with their modules' switches."""
     case = _current
     if case.is_tracing:
         yield
         return
-    scene, asked = case.asked.scene, case.asked.switches
+    scene, requested = case.requested.scene, case.requested.switches
     case.is_tracing = True
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(run_with_switches())
-            stack.enter_context(private_v1.capture_values(_value))
+            stack.enter_context(private_v1.capture_values(_value_of))
             stack.enter_context(private_v1.differentiate_defuns())
             stack.enter_context(private_v1.register_anew())
             if scene is not None and scene.default_graph is not None:
                 stack.enter_context(private_v1.redirect_default_graph(scene.default_graph))
-            if asked.get("control_flow") is False:
+            if requested.get("control_flow") is False:
                 stack.enter_context(private_v1.pass_overrides_to_bodies())
-            if asked:
-                stack.enter_context(tf.variable_creator_scope(_variable))
+            if requested:
+                stack.enter_context(tf.variable_creator_scope(_make_variable))
             # A tf.function stays one, whether or not functions run eagerly elsewhere.
             private_v1.set_switches({"functions_eagerly": False})
             yield
@@ -272,7 +272,7 @@ def tracing() -> Iterator[None]:
         case.is_tracing = False
 
 
-def _variable(make: Callable[..., Any], **keywords: Any) -> Any:
+def _make_variable(make: Callable[..., Any], **keywords: Any) -> Any:
     """Make a variable once for all traces of a case: TensorFlow 1 code makes them while it is traced."""
     name = str(keywords.get("name"))
     initial = keywords.get("initial_value")
@@ -281,15 +281,15 @@ def _variable(make: Callable[..., Any], **keywords: Any) -> Any:
     keywords["use_resource"] = True
     with seed_globals(zlib.crc32(name.encode())):  # the same in each process, whatever was made before
         variable = make(**keywords)
-    same = _current.variables.setdefault((name, tuple(variable.shape.as_list() or ())), {})
-    if same and variable.dtype not in same:
+    by_dtype = _current.variables.setdefault((name, tuple(variable.shape.as_list() or ())), {})
+    if by_dtype and variable.dtype not in by_dtype:
         raise CaseFailedError(
             "forward", f"the variable {variable.name!r} follows the input's dtype: in another, it is another."
         )
-    return same.setdefault(variable.dtype, variable)
+    return by_dtype.setdefault(variable.dtype, variable)
 
 
-def _value(tensor: Any) -> Any:
+def _value_of(tensor: Any) -> Any:
     """Return the value of a tensor that a module made in its graph when it was imported.
 
     Raises:
@@ -333,7 +333,7 @@ def _read(tensor: Any, graph: Any) -> np.ndarray[Any, Any]:
 
 
 def _sessions_of(graph: Any) -> list[Any]:
-    scene = _current.asked.scene
+    scene = _current.requested.scene
     sessions = [] if scene is None else list(scene.sessions)
     for module in list(_RECORDS):
         sessions += [value for value in list(vars(module).values()) if private_v1.is_session(value)]

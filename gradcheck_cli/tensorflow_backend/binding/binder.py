@@ -1,7 +1,7 @@
-"""Bind a case's forward and gradient into one function of tensors, in each of the five ways.
+"""Binds a case's forward and gradient into one function of flat tensors, by each of the five bindings.
 
-The result is called once per trace, in a graph. The override that it carries is recorded, so that the trace
-can tell whether it took effect.
+The function is called once for each trace, in a graph. The override that it carries is recorded, so that the
+trace can tell whether it took effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from gradcheck_cli.tensorflow_backend.binding.arguments import (
     takes_build_alone,
 )
 from gradcheck_cli.tensorflow_backend.binding.flat_outputs import flat_arrays, flat_outputs
-from gradcheck_cli.tensorflow_backend.binding.implicit import implicit_sample
 from gradcheck_cli.tensorflow_backend.binding.seeding import seed_globals
 from gradcheck_cli.tensorflow_backend.binding.user_gradient import OpView
 from gradcheck_cli.tensorflow_backend.private import private_graphs
@@ -57,13 +56,13 @@ class Override:
 class Bound:
     """A function of flat tensors that returns flat outputs, and the override it carries, if any.
 
-    After a call, `met` returns the tensors whose backward pass shows which `stop_gradient`s are held; `None`
-    if the outputs' own backward pass does.
+    After a call, `backprop_starts` returns the tensors whose backward pass shows which `stop_gradient`s can
+    be held. It is `None` where these are the outputs.
     """
 
     call: Callable[..., list[Any]]
     override: Override | None = None
-    met: Callable[[], Sequence[Any]] | None = None
+    backprop_starts: Callable[[], Sequence[Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Binder:
         point: the inputs' values, wide; a NumPy gradient is tried there once.
         output_shapes: as the forward returned them; `None` in the first trace.
         modified: names of inputs that a NumPy forward was seen to write to, filled while it runs.
-        names: of the outputs, by their place in what is returned, filled while it runs.
+        names: the outputs' names, from their paths in what is returned, filled while it runs.
         built: what `build` returned earlier, by target: a factory is called once per case.
         shape_of: the shape that a trace may know: the whole shape, or one with unknown dimensions.
     """
@@ -96,16 +95,16 @@ class Binder:
         Raises:
             CaseFailedError: where a function can't be found.
         """
-        bound = self._attached()
-        return replace(bound, call=self._of_symmetric(bound.call))
+        bound = self._attach()
+        return replace(bound, call=self._symmetrise_inputs(bound.call))
 
-    def _attached(self) -> Bound:
+    def _attach(self) -> Bound:
         case = self.case
         if case.binding == "autodiff":
-            return Bound(self._plain(case.forward, "forward"))
-        gradient = self._gradient()
+            return Bound(self._flat_function(case.forward, "forward"))
+        gradient = self._load_gradient()
         if case.binding == "custom_gradient":
-            return Bound(self._custom_gradient(self._plain(case.forward, "forward"), gradient))
+            return Bound(self._custom_gradient(self._flat_function(case.forward, "forward"), gradient))
         if case.binding == "defun":
             return Bound(self._defun(gradient))
         if case.binding == "py_func":
@@ -113,7 +112,7 @@ class Binder:
             body = self._py_func(self._load(case.forward, "forward"))
         else:
             override = Override(unique_name(case.op), (str(case.op_type),))
-            body = self._plain(case.forward, "forward")
+            body = self._flat_function(case.forward, "forward")
         tf.RegisterGradient(override.name)(gradient)
 
         def overridden(*tensors: Any) -> list[Any]:
@@ -135,7 +134,7 @@ class Binder:
 
     def body(self) -> Callable[..., list[Any]]:
         """Return the forward alone, as a function of flat tensors."""
-        return self._of_symmetric(self._plain(self.case.forward, "forward"))
+        return self._symmetrise_inputs(self._flat_function(self.case.forward, "forward"))
 
     def reference(self) -> Bound:
         """Bind the reference, which is differenced; a NumPy function is called through py_func.
@@ -145,28 +144,29 @@ class Binder:
         function = self._load(self.case.reference, "reference")
         case = replace(self.case, attrs=attrs_of_reference(function, self.case))
         if case.implicit:
-            sampler = self._plain(case.forward, "forward")
-            return Bound(self._of_symmetric(implicit_sample(sampler, _maker(function, case))))
-        with_attrs = replace(self, case=case)
-        return Bound(self._of_symmetric(with_attrs._either(function, "reference")))  # noqa: SLF001 (of the same class)
+            sampler = self._flat_function(case.forward, "forward")
+            return Bound(self._symmetrise_inputs(_implicit_sample(sampler, _make_from_flat(function, case))))
+        binder = replace(self, case=case)
+        call = binder._tensor_or_numpy_function(function, "reference")  # noqa: SLF001 (of the same class)
+        return Bound(self._symmetrise_inputs(call))
 
     # How forward is called.
 
-    def _of_symmetric(self, call: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    def _symmetrise_inputs(self, call: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         """Give a function the symmetric (Hermitian) part of each input that the spec says is symmetric.
 
-        It is then a function of the whole matrix, whichever triangle it reads: moving an element moves it and
-        its mirror image by half each. TensorFlow's own gradient of this takes the symmetric part.
+        It is then a function of the whole matrix, whichever triangle it reads: a change of one element moves
+        it and its mirror image by half each. TensorFlow's own gradient of this takes the symmetric part.
         """
-        is_symmetric_flags = [tensor.symmetric for tensor in self.case.tensors]
-        if not any(is_symmetric_flags):
+        are_symmetric = [tensor.symmetric for tensor in self.case.tensors]
+        if not any(are_symmetric):
             return call
 
         def of_parts(*tensors: Any) -> list[Any]:
             return call(
                 *[
                     (tensor + tf.linalg.adjoint(tensor)) / 2 if is_symmetric else tensor
-                    for tensor, is_symmetric in zip(tensors, is_symmetric_flags, strict=False)
+                    for tensor, is_symmetric in zip(tensors, are_symmetric, strict=False)
                 ]
             )
 
@@ -180,12 +180,12 @@ class Binder:
         build = self.case.build
         is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case))
         if build is not None and is_factory:
-            target = self._built(ref, target, role)
+            target = self._build(ref, target, role)
         if role != "gradient":
             require_order(target, self.case, role)
         return target  # type: ignore[no-any-return]
 
-    def _built(self, ref: FunctionRef, target: Callable[..., Any], role: str) -> Any:
+    def _build(self, ref: FunctionRef, target: Callable[..., Any], role: str) -> Any:
         """Return what a factory makes from `build`; it is called once for each case."""
         if ref.target in self.built:
             return self.built[ref.target]
@@ -209,21 +209,21 @@ class Binder:
         self.built[ref.target] = built
         return built
 
-    def _plain(self, ref: FunctionRef | None, role: str) -> Callable[..., list[Any]]:
+    def _flat_function(self, ref: FunctionRef | None, role: str) -> Callable[..., list[Any]]:
         """Return forward as a function of flat tensors: the user's, or the raw op."""
         if ref is None:
             return lambda *tensors: raw_op.create(self.case, tensors)
         function = self._load(ref, role)
         if ref.numpy:
             return self._py_func(function)
-        return self._of_tensors(function, role)
+        return self._tensor_function(function, role)
 
-    def _of_tensors(self, function: Callable[..., Any], role: str) -> Callable[..., list[Any]]:
+    def _tensor_function(self, function: Callable[..., Any], role: str) -> Callable[..., list[Any]]:
         def call(*tensors: Any) -> list[Any]:
-            result = call_with(made, function, self.case, tensors)
+            result = call_with(invoke, function, self.case, tensors)
             return flat_outputs(self.case, result, role, self.names)
 
-        def made(arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        def invoke(arguments: list[Any], keywords: dict[str, Any]) -> Any:
             if tf.executing_eagerly():
                 with behaviour.run_with_switches():
                     return function(*arguments, **keywords)
@@ -231,12 +231,12 @@ class Binder:
 
         return call
 
-    def _either(self, function: Callable[..., Any], role: str) -> Callable[..., list[Any]]:
+    def _tensor_or_numpy_function(self, function: Callable[..., Any], role: str) -> Callable[..., list[Any]]:
         """Call a function of tensors; one that can't take symbolic tensors is a NumPy function."""
 
         def call(*tensors: Any) -> list[Any]:
             try:
-                return self._of_tensors(function, role)(*tensors)
+                return self._tensor_function(function, role)(*tensors)
             except NotImplementedError as error:
                 if "numpy" not in frames.text_of(error).lower():
                     raise
@@ -251,17 +251,17 @@ class Binder:
                 "outputs", "a NumPy function needs 'outputs' as a mapping with each output's dtype."
             )
         declared = [tf.as_dtype(self.dtype_of(str(output.dtype))) for output in case.outputs]
-        called = behaviour.functions_without_eager(function)
+        run_numpy = behaviour.functions_without_eager(function)
 
         def body(*arrays: np.ndarray[Any, Any]) -> Any:
             # The arrays may be TensorFlow's own memory. A forward that writes to one gets a copy, and this is
             # recorded.
             copies = [np.array(array) for array in arrays]
             result = call_with(
-                lambda positional, keywords: called(*positional, **keywords), function, case, copies
+                lambda positional, keywords: run_numpy(*positional, **keywords), function, case, copies
             )
             for tensor, array, copy in zip(case.tensors, arrays, copies, strict=True):
-                if not _same(array, copy) and tensor.name not in self.modified:
+                if not _are_equal(array, copy) and tensor.name not in self.modified:
                     self.modified.append(tensor.name)
             return flat_arrays(case, result)
 
@@ -277,12 +277,12 @@ class Binder:
 
     # How the gradient is attached.
 
-    def _gradient(self) -> Callable[..., list[Any]]:
+    def _load_gradient(self) -> Callable[..., list[Any]]:
         case = self.case
         names = [tensor.name for tensor in case.tensors]
         function = self._load(case.gradient, "gradient")
         if case.gradient is not None and case.gradient.numpy:
-            # Its dtypes and Nones are found out at the base point, once the forward's shapes are known.
+            # A call at the base point shows its dtypes and Nones, once the forward's shapes are known.
             function = behaviour.functions_without_eager(function)
             function = user_gradient.from_numpy(function, self.point, self.output_shapes or (), names)
         return user_gradient.guard_gradient(function, names)
@@ -307,7 +307,7 @@ class Binder:
         return call
 
     def _defun(self, gradient: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-        body = self._either(self._load(self.case.forward, "forward"), "forward")
+        body = self._tensor_or_numpy_function(self._load(self.case.forward, "forward"), "forward")
 
         def call(*tensors: Any) -> list[Any]:
             result = private_graphs.call_defun(unique_name(self.case.op), body, gradient, tensors)
@@ -324,14 +324,55 @@ class Binder:
         return call
 
 
-def _maker(function: Callable[..., Any], case: Case) -> Callable[[Sequence[Any]], Any]:
+def _make_from_flat(function: Callable[..., Any], case: Case) -> Callable[[Sequence[Any]], Any]:
     """Return a function of flat tensors that calls another with a case's arguments."""
     return lambda tensors: call_with(
         lambda positional, keywords: function(*positional, **keywords), function, case, tensors
     )
 
 
-def _same(values: Any, other_values: Any) -> bool:
+def _implicit_sample(
+    sampler: Callable[..., list[Any]], make_distribution: Callable[[Sequence[Any]], Any]
+) -> Callable[..., list[Any]]:
+    """Return a function of the parameters with a sampler's values and the derivative from its CDF.
+
+    A sample z keeps its quantile as the parameters p move: F(z; p) doesn't change. So dz/dp = -(dF/dp) / f,
+    where f is the density at z (implicit reparameterisation; Figurnov and others, 2018). This doesn't depend
+    on how the sampler draws.
+
+    The argument of a `stop_gradient` is held at the base point, as in every reference. One Newton step from
+    the sample there is right to first order.
+
+    Args:
+        sampler: the forward, of flat tensors; its one output is the sample.
+        make_distribution: makes an object with the methods `cdf` and `prob` from flat tensors.
+    """
+
+    def call(*tensors: Any) -> list[Any]:
+        samples = sampler(*tensors)
+        if len(samples) != 1:
+            raise CaseFailedError(
+                "outputs",
+                f"implicit: the forward must return one sample, but returned {len(samples)} outputs.",
+            )
+        distribution = make_distribution(tensors)
+        missing = [name for name in ("cdf", "prob") if not callable(getattr(distribution, name, None))]
+        if missing:
+            raise CaseFailedError(
+                "reference",
+                f"implicit: the reference must make a distribution with cdf and prob, but made a "
+                f"{type(distribution).__name__} without {' and '.join(missing)}.",
+            )
+        sample = tf.stop_gradient(samples[0])
+        quantile = distribution.cdf(sample)
+        return [
+            sample - (quantile - tf.stop_gradient(quantile)) / tf.stop_gradient(distribution.prob(sample))
+        ]
+
+    return call
+
+
+def _are_equal(values: Any, other_values: Any) -> bool:
     """Whether two arrays hold the same values, NaN like NaN."""
     if values.dtype.kind in "fcV":
         return bool(((values == other_values) | ((values != values) & (other_values != other_values))).all())  # noqa: PLR0124 (NaN)

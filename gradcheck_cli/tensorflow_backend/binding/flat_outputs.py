@@ -43,22 +43,22 @@ class _Part:
     value: Any
 
 
-def flat_outputs(case: Case, result: Any, role: str, note: list[str] | None = None) -> list[Any]:
+def flat_outputs(case: Case, result: Any, role: str, names: list[str] | None = None) -> list[Any]:
     """Return what a function returned as a flat list of tensors, in the order of the spec's names.
 
     Args:
         case: has the names that the spec gives.
         result: what was returned.
         role: "forward" or "reference", for messages.
-        note: filled with the name of each.
+        names: filled with the name of each.
 
     Raises:
         CaseFailedError: of kind "outputs": something in it is no tensor, or its names aren't the spec's.
     """
-    leaves = _named(case, result, role)
+    leaves = _name_leaves(case, result, role)
     tensors = [_tensor(leaf, role, is_root=leaf.value is result) for leaf in leaves]
-    if note is not None:
-        note[:] = unique([leaf.path for leaf in leaves])
+    if names is not None:
+        names[:] = unique([leaf.path for leaf in leaves])
     return tensors
 
 
@@ -69,11 +69,11 @@ def flat_arrays(case: Case, result: Any) -> Any:
         CaseFailedError: of kind "outputs": its names aren't the spec's.
     """
     is_flat = not any("." in leaf.path for leaf in leaves_of(result))  # lists may be an array's rows
-    return result if is_flat else [leaf.value for leaf in _named(case, result, "forward")]
+    return result if is_flat else [leaf.value for leaf in _name_leaves(case, result, "forward")]
 
 
 def unique(names: Sequence[str], used: Collection[str] = ()) -> list[str]:
-    """Return names without characters that a label can't contain, numbered where they are the same."""
+    """Return the names, numbered where they are the same or used already."""
     chosen: list[str] = []
     for name in names:
         candidate, count = name, 0
@@ -118,11 +118,11 @@ def _parts(value: Any) -> list[_Part] | None:
 
 def _all_parts(value: Any) -> list[_Part] | None:
     if isinstance(value, Mapping):
-        return [_keyed(key, value[key]) for key in _ordered(value)]
+        return [_keyed_part(key, value[key]) for key in _sort_keys(value)]
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         return [_Part("", f"[{index}]", part) for index, part in enumerate(value)]
     names = _field_names(value)
-    return None if names is None else [_keyed(name, getattr(value, name)) for name in names]
+    return None if names is None else [_keyed_part(name, getattr(value, name)) for name in names]
 
 
 def _field_names(value: Any) -> list[str] | None:
@@ -137,7 +137,8 @@ def _field_names(value: Any) -> list[str] | None:
     elif isinstance(value, tuple):  # a named tuple
         fields = list(value._fields)  # type: ignore[attr-defined]
     elif isinstance(value, tf.experimental.ExtensionType):
-        fields = [name for name in vars(value) if not name.startswith("_tf_")]  # so begin its own notes
+        # TensorFlow's own attributes have this prefix.
+        fields = [name for name in vars(value) if not name.startswith("_tf_")]
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [field.name for field in dataclasses.fields(value)]
     elif hasattr(type(value), "__attrs_attrs__"):
@@ -145,14 +146,14 @@ def _field_names(value: Any) -> list[str] | None:
     return fields
 
 
-def _ordered(value: Mapping[Any, Any]) -> list[Any]:
+def _sort_keys(value: Mapping[Any, Any]) -> list[Any]:
     try:
         return sorted(value)
     except TypeError:  # keys of several kinds, which tf.nest refuses
         return list(value)
 
 
-def _keyed(key: Any, value: Any) -> _Part:
+def _keyed_part(key: Any, value: Any) -> _Part:
     if isinstance(key, int):
         return _Part(str(key), f"[{key}]", value)
     name = NO_LABEL.sub("_", str(key))
@@ -162,7 +163,7 @@ def _keyed(key: Any, value: Any) -> _Part:
 # How leaves are named.
 
 
-def _named(case: Case, result: Any, role: str) -> list[Leaf]:
+def _name_leaves(case: Case, result: Any, role: str) -> list[Leaf]:
     """Return the leaves under their full names, in the order of the spec's names."""
     leaves = leaves_of(result)
     if not leaves or result is None:
@@ -171,44 +172,45 @@ def _named(case: Case, result: Any, role: str) -> list[Leaf]:
             f"{role}: must return tensors, but returned {type(result).__name__}; return each output.",
         )
     parts = _parts(result) or []
-    named = [output.name for output in case.outputs]
+    spec_names = [output.name for output in case.outputs]
     if isinstance(result, list | tuple) and not hasattr(result, "_fields"):
-        return _of_sequence(parts, leaves, named, role)
+        return _name_by_position(parts, leaves, spec_names, role)
     keys = [part.key for part in parts]
-    if parts and set(named) == set(keys):
+    if parts and set(spec_names) == set(keys):
         by_key = {part.key: part for part in parts}
-        return [leaf for name in named for leaf in leaves_of(by_key[name].value, name)]
-    if len(named) <= 1:
-        root = named[0] if named else "y"
+        return [leaf for name in spec_names for leaf in leaves_of(by_key[name].value, name)]
+    if len(spec_names) <= 1:
+        root = spec_names[0] if spec_names else "y"
         return [Leaf(root + leaf.path, leaf.value) for leaf in leaves]
     # The spec's own names are given by position. A dict has no position, and a field's name mustn't be used
     # for another field.
-    places = {key: place for place, key in enumerate(keys)}
-    if parts and not isinstance(result, Mapping) and all(places.get(n, i) == i for i, n in enumerate(named)):
-        return _of_sequence(parts, leaves, named, role)
+    positions = {key: position for position, key in enumerate(keys)}
+    is_in_order = all(positions.get(name, index) == index for index, name in enumerate(spec_names))
+    if parts and not isinstance(result, Mapping) and is_in_order:
+        return _name_by_position(parts, leaves, spec_names, role)
     if parts:
         raise CaseFailedError(
             "outputs",
             f"the {role} returns a {type(result).__name__} of {', '.join(keys)}, but the spec names "
-            f"{', '.join(named)}. Name its keys, or the whole by one name.",
+            f"{', '.join(spec_names)}. Name its keys, or the whole by one name.",
         )
-    raise _miscounted(role, len(leaves), named)
+    raise _count_error(role, len(leaves), spec_names)
 
 
-def _of_sequence(
-    parts: Sequence[_Part], leaves: Sequence[Leaf], named: Sequence[str], role: str
+def _name_by_position(
+    parts: Sequence[_Part], leaves: Sequence[Leaf], spec_names: Sequence[str], role: str
 ) -> list[Leaf]:
-    """Name the leaves of what is known only by position: by element, or each leaf by itself."""
-    names = named or (["y"] if len(parts) == 1 else [f"y{index}" for index in range(len(parts))])
+    """Name the leaves of a list or tuple: by its elements, or each leaf by itself."""
+    names = spec_names or (["y"] if len(parts) == 1 else [f"y{index}" for index in range(len(parts))])
     if len(names) == len(parts):
         return [leaf for name, part in zip(names, parts, strict=True) for leaf in leaves_of(part.value, name)]
-    if len(named) == len(leaves):
-        return [Leaf(name, leaf.value) for name, leaf in zip(named, leaves, strict=True)]
-    raise _miscounted(role, len(leaves), named)
+    if len(spec_names) == len(leaves):
+        return [Leaf(name, leaf.value) for name, leaf in zip(spec_names, leaves, strict=True)]
+    raise _count_error(role, len(leaves), spec_names)
 
 
-def _miscounted(role: str, count: int, named: Sequence[str]) -> CaseFailedError:
+def _count_error(role: str, count: int, spec_names: Sequence[str]) -> CaseFailedError:
+    listed = ", ".join(spec_names)
     return CaseFailedError(
-        "outputs",
-        f"the {role} returns {count} output(s), but the spec names {len(named)}: {', '.join(named)}.",
+        "outputs", f"the {role} returns {count} output(s), but the spec names {len(spec_names)}: {listed}."
     )

@@ -1,4 +1,4 @@
-"""Finds the user's functions, `module:attribute`, also beside the spec and in the working directory."""
+"""Imports the user's functions, `module:attribute`, also from beside the spec or the working directory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OWN = __name__.partition(".")[0]
 def importable(folder: str) -> Iterator[None]:
     """Put the spec's folder and the working directory in front of the import path while the block runs.
 
-    A module of the same name from another spec's folder is forgotten first: each spec gets the code beside
+    A module of the same name from another spec's folder is forgotten first, so each spec gets the code beside
     it, whatever ran before.
     """
     before = list(sys.path)
@@ -36,21 +36,21 @@ def importable(folder: str) -> Iterator[None]:
     _forget_namesakes(front)
     importlib.invalidate_caches()
     try:
-        with behaviour.of_case():
+        with behaviour.begin_case():
             yield
     finally:
         sys.path[:] = before
 
 
 def _forget_namesakes(front: list[str]) -> None:
-    """Drop top-level modules (and their submodules) that `front` would now find in another place."""
-    # This happens for each case: the folders hold a few names, but hundreds of modules are imported.
+    """Drop the top-level modules, with their submodules, that `front` would now find in another place."""
+    # This runs for each case. The folders hold a few names, but hundreds of modules are imported.
     local_modules: dict[str, Path] = {}
     for folder in front:
         local_modules = {**_modules_in(folder), **local_modules}
     for name in local_modules.keys() & sys.modules.keys() - {_OWN}:
-        found_at = _origin(sys.modules[name])
-        if found_at is None or local_modules[name].resolve() == found_at or is_installed(found_at):
+        origin = _origin(sys.modules[name])
+        if origin is None or local_modules[name].resolve() == origin or is_installed(origin):
             continue
         for stale in [
             module_name
@@ -99,18 +99,18 @@ def load(target: str, role: str) -> Any:
     module_name, _, attribute = target.partition(":")
     module = _import(module_name, role)
     value: Any = module
-    for position, part in enumerate(attribute.split(".")):
+    for position, name in enumerate(attribute.split(".")):
         try:
-            value = getattr(value, part)
+            value = getattr(value, name)
         except AttributeError:
             holder = ".".join([module_name, *attribute.split(".")[:position]])
             near = difflib.get_close_matches(
-                part, [name for name in dir(value) if not name.startswith("__")], n=1
+                name, [other for other in dir(value) if not other.startswith("__")], n=1
             )
             hint = f" Did you mean {near[0]!r}?" if near else ""
             where = getattr(module, "__file__", None) or "a built-in module"
             raise CaseFailedError(
-                "attribute", f"{role}: {holder!r} ({where}) has no attribute {part!r}.{hint}"
+                "attribute", f"{role}: {holder!r} ({where}) has no attribute {name!r}.{hint}"
             ) from None
     if not callable(value):
         raise CaseFailedError(

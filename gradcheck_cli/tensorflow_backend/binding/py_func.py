@@ -57,17 +57,17 @@ def py_func(  # noqa: PLR0913, PLR0917 (the well-known signature)
     is_list = isinstance(Tout, list | tuple)
     known_shapes = _known_shapes(func, tensors, shapes, is_list=is_list, count=len(Tout) if is_list else 1)
     if tf.executing_eagerly():
-        return _eager(func, tensors, Tout, gradient, known_shapes)
-    registered = unique_name(name or str(getattr(func, "__name__", "py_func")))
-    tf.RegisterGradient(registered)(gradient)
-    mapping = dict.fromkeys(PY_FUNC_TYPES, registered)
+        return _call_eagerly(func, tensors, Tout, gradient, known_shapes)
+    gradient_name = unique_name(name or str(getattr(func, "__name__", "py_func")))
+    tf.RegisterGradient(gradient_name)(gradient)
+    mapping = dict.fromkeys(PY_FUNC_TYPES, gradient_name)
     with tf.compat.v1.get_default_graph().gradient_override_map(mapping):
         result = tf.compat.v1.py_func(func, tensors, Tout, stateful=stateful, name=name)
-    outputs = _with_shapes(list(result) if is_list else [result], known_shapes)
+    outputs = _ensure_shapes(list(result) if is_list else [result], known_shapes)
     return outputs if is_list else outputs[0]
 
 
-def _eager(
+def _call_eagerly(
     func: Callable[..., Any],
     tensors: list[Any],
     dtypes: Any,
@@ -79,7 +79,7 @@ def _eager(
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def call(*values: Any) -> Any:
         result = tf.numpy_function(func, list(values), dtypes)
-        outputs = _with_shapes(list(result) if is_list else [result], known_shapes)
+        outputs = _ensure_shapes(list(result) if is_list else [result], known_shapes)
         view = OpView("PyFunc", "py_func", values, outputs, {})
         return outputs if is_list else outputs[0], lambda *upstream: gradient(view, *upstream)
 
@@ -100,7 +100,7 @@ def _known_shapes(
     return [None] * count
 
 
-def _with_shapes(outputs: list[Any], known_shapes: list[Any]) -> list[Any]:
+def _ensure_shapes(outputs: list[Any], known_shapes: list[Any]) -> list[Any]:
     return [
         output if shape is None else tf.ensure_shape(output, shape)
         for output, shape in zip(outputs, known_shapes, strict=True)

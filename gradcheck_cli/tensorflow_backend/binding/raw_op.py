@@ -29,8 +29,8 @@ def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
     if definition is None:
         raise CaseFailedError("op_type", unknown_op_type(op_type))
     expected = [argument.name for argument in definition.input_arg]
-    own = _own_names(op_type, definition)
-    actual = [own.get(argument.name, argument.name) for argument in case.arguments]
+    own_names = _own_names(op_type, definition)
+    actual = [own_names.get(argument.name, argument.name) for argument in case.arguments]
     if set(expected) != set(actual):
         raise CaseFailedError(
             "op_type",
@@ -38,7 +38,7 @@ def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
             f"{', '.join(actual) or 'none'}.",
         )
     attr_names = {attr.name for attr in definition.attr}
-    attrs = {own.get(name, name): value for name, value in case.attrs.items()}
+    attrs = {own_names.get(name, name): value for name, value in case.attrs.items()}
     unknown = sorted(set(attrs) - attr_names)
     if unknown:
         raise CaseFailedError(
@@ -46,7 +46,7 @@ def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
             f"op_type {op_type} has no attr {unknown[0]!r}; it has "
             f"{', '.join(sorted(attr_names)) or 'none'}.",
         )
-    values = {own.get(name, name): value for name, value in build_arguments(case, tensors).items()}
+    values = {own_names.get(name, name): value for name, value in build_arguments(case, tensors).items()}
     result = _apply(op_type, {**values, **attrs})
     if isinstance(result, tf.Operation):
         raise CaseFailedError(
@@ -57,13 +57,13 @@ def create(case: Case, tensors: Sequence[Any]) -> list[Any]:
 
 
 def _own_names(op_type: str, definition: Any) -> dict[str, str]:
-    """Return the names in an op type's definition by those of `tf.raw_ops`, where they differ."""
+    """Return the names in an op type's OpDef, by the names in `tf.raw_ops`, where they differ."""
     exported = getattr(tf.raw_ops, op_type, None)
     if exported is None:
         return {}
-    own = [one.name for one in (*definition.input_arg, *definition.attr)]
-    renamed = exported_names(definition, exported, {name: name for name in own})
-    return {name: known for name, known in renamed.items() if name not in own}
+    own_names = [field.name for field in (*definition.input_arg, *definition.attr)]
+    by_exported_name = exported_names(definition, exported, {name: name for name in own_names})
+    return {name: own_name for name, own_name in by_exported_name.items() if name not in own_names}
 
 
 def _apply(op_type: str, arguments: dict[str, Any]) -> Any:
@@ -80,8 +80,8 @@ def _apply(op_type: str, arguments: dict[str, Any]) -> Any:
 def exported_names(definition: Any, exported: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments under the names of TensorFlow's Python function for an op type.
 
-    Some are renamed there (Squeeze's squeeze_dims is axis, Select's t and e are x and y), in order if there
-    are several.
+    Some are renamed there: Squeeze's squeeze_dims is axis, Select's t and e are x and y. Renamed ones keep
+    their order.
     """
     parameters = list(inspect.signature(exported).parameters)
     inferred = {

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 Gradient = Any  # tf.Tensor, tf.IndexedSlices or None
 
-# Called with the input of a malformed gradient and the fault, where the other gradients are to be judged all
-# the same.
+# Called with the input of a malformed gradient and the fault, where the other gradients are still to be
+# judged.
 _note: contextvars.ContextVar[Callable[[Any, str], None] | None] = contextvars.ContextVar(
     "note", default=None
 )
@@ -46,7 +46,7 @@ def _replace_malformed(gradients: list[Gradient], op: Any, names: Sequence[str])
     Raises:
         GradientFormError: one is malformed, and malformed ones aren't noted.
     """
-    note, sound = _note.get(), list(gradients)
+    note, well_formed = _note.get(), list(gradients)
     for input_index, name in enumerate(names):
         tensor = op.inputs[input_index]
         message = _fault(name, gradients[input_index], tensor)
@@ -54,8 +54,8 @@ def _replace_malformed(gradients: list[Gradient], op: Any, names: Sequence[str])
             raise GradientFormError((input_index,), message)
         if message and note is not None:
             note(tensor, message)
-            sound[input_index] = tf.zeros_like(tensor)
-    return sound
+            well_formed[input_index] = tf.zeros_like(tensor)
+    return well_formed
 
 
 def guard_gradient(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[..., list[Gradient]]:
@@ -90,7 +90,7 @@ def guard_gradient(gradient: Callable[..., Any], names: Sequence[str]) -> Callab
 
 
 def _fault(name: str, value: Gradient, tensor: Any) -> str:
-    """Say what is wrong with a gradient's form; CaseFailedError if it is no tensor."""
+    """Say what is wrong with a gradient's form; empty if nothing is. CaseFailedError if it is no tensor."""
     if value is None:
         return ""
     if not isinstance(value, tf.Tensor | tf.IndexedSlices):
@@ -155,50 +155,50 @@ def from_numpy(
             for value, tensor in zip(point, op.inputs, strict=True)
         ]
         # An integer output has no upstream; the function still expects an array in its place.
-        filled = [
+        all_upstreams = [
             tf.zeros_like(output) if flow is None else flow
             for flow, output in zip(upstream, op.outputs, strict=True)
         ]
         ones = [
             np.ones(shape, tensor.dtype.as_numpy_dtype)
-            for shape, tensor in zip(output_shapes, filled, strict=True)
+            for shape, tensor in zip(output_shapes, all_upstreams, strict=True)
         ]
-        first = _as_list(function(*ones, *inputs))
-        if len(first) != len(names):
+        first_gradients = _as_list(function(*ones, *inputs))
+        if len(first_gradients) != len(names):
             raise CaseFailedError(
                 "gradient_count",
                 f"the NumPy gradient must return {len(names)} array(s), one (or None) for each of "
-                f"{', '.join(names)}, but returned {len(first)}.",
+                f"{', '.join(names)}, but returned {len(first_gradients)}.",
             )
-        returned = [input_index for input_index, value in enumerate(first) if value is not None]
-        returned = _check_dtypes(first, returned, op, names)
-        if not returned:  # a py_func without outputs is an operation and returns nothing
+        indices = [input_index for input_index, value in enumerate(first_gradients) if value is not None]
+        indices = _check_dtypes(first_gradients, indices, op, names)
+        if not indices:  # a py_func without outputs is an operation and returns nothing
             return [None] * len(names)
 
         def body(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
             values = _as_list(function(*arrays))
-            return [np.asarray(values[input_index]) for input_index in returned]
+            return [np.asarray(values[input_index]) for input_index in indices]
 
         tensors = tf.compat.v1.py_func(
             body,
-            [*filled, *op.inputs],
-            [op.inputs[input_index].dtype for input_index in returned],
+            [*all_upstreams, *op.inputs],
+            [op.inputs[input_index].dtype for input_index in indices],
             stateful=True,
         )
         result: list[Gradient] = [None] * len(names)
         # In eager mode, a single result comes as an array, without a list around it.
-        for input_index, tensor in zip(returned, _as_list(tensors), strict=True):
+        for input_index, tensor in zip(indices, _as_list(tensors), strict=True):
             result[input_index] = tf.convert_to_tensor(tensor)
         return result
 
     return gradient
 
 
-def _check_dtypes(first: list[Any], returned: list[int], op: Any, names: Sequence[str]) -> list[int]:
+def _check_dtypes(gradients: list[Any], indices: list[int], op: Any, names: Sequence[str]) -> list[int]:
     """Return the indices of arrays that have their input's dtype: `py_func` would refuse others when run."""
     malformed = []
-    for input_index in returned:
-        expected, actual = op.inputs[input_index].dtype, np.asarray(first[input_index]).dtype
+    for input_index in indices:
+        expected, actual = op.inputs[input_index].dtype, np.asarray(gradients[input_index]).dtype
         if dtypes.is_differentiable(expected) and actual != expected.as_numpy_dtype:
             message = (
                 f"the gradient for {names[input_index]} must be {expected.name}, as its input is, "
@@ -209,7 +209,7 @@ def _check_dtypes(first: list[Any], returned: list[int], op: Any, names: Sequenc
                 raise GradientFormError((input_index,), message)
             note(op.inputs[input_index], message)
             malformed.append(input_index)
-    return [input_index for input_index in returned if input_index not in malformed]
+    return [input_index for input_index in indices if input_index not in malformed]
 
 
 def _as_list(result: Any) -> list[Any]:

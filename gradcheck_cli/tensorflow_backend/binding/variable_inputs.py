@@ -39,7 +39,7 @@ def with_variables(case: Case, variables: Sequence[Any], target: Any) -> Case:
             "variables",
             "variables: true, but the forward uses no trainable variable of a floating dtype; drop the key.",
         )
-    names = _names(variables, given_names(target), {tensor.name for tensor in case.tensors})
+    names = _unique_names(variables, names_in_target(target), {tensor.name for tensor in case.tensors})
     arguments = tuple(
         Argument(name, (_as_input(name, variable),)) for name, variable in zip(names, variables, strict=True)
     )
@@ -56,8 +56,8 @@ def _as_input(name: str, variable: Any) -> InputSpec:
     return InputSpec(name, variable.dtype.name, value.shape, Source("variable", {"value": value}))
 
 
-def given_names(target: Any) -> Mapping[int, str]:
-    """Return the names under which the forward finds variables, by `id` of the variable.
+def names_in_target(target: Any) -> Mapping[int, str]:
+    """Return the names under which the forward reaches variables, by `id` of the variable.
 
     Args:
         target: the forward: a layer, a `tf.Module`, a method of one, or a function around any.
@@ -83,21 +83,21 @@ def _names_in_scope(target: Any) -> dict[str, Any]:
     return {**names.globals, **names.nonlocals}
 
 
-def _path(plain: str, found_name: str | None) -> str:
+def _path(plain: str, name_in_target: str | None) -> str:
     """Return a variable's name, with its parts separated by slashes.
 
-    In Keras it is the layer's path, to which TensorFlow may have added a number. A variable without a name is
-    named by its place in a module or a function.
+    In Keras the name is the layer's path, to which TensorFlow may have added a number. A variable without a
+    name is named by its place in a module or a function.
     """
-    if found_name is None:
+    if name_in_target is None:
         return plain
-    return found_name if "/" in found_name or re.fullmatch(rf"{_UNNAMED}(_\d+)?", plain) else plain
+    return name_in_target if "/" in name_in_target or re.fullmatch(rf"{_UNNAMED}(_\d+)?", plain) else plain
 
 
-def _names(variables: Sequence[Any], found_names: Mapping[int, str], used: set[str]) -> list[str]:
-    paths = [_path(plain_name(variable), found_names.get(id(variable))) for variable in variables]
+def _unique_names(variables: Sequence[Any], names_in_target: Mapping[int, str], used: set[str]) -> list[str]:
+    paths = [_path(plain_name(variable), names_in_target.get(id(variable))) for variable in variables]
     parts = [path.split("/") for path in paths]
-    # A layer's own name is numbered as layers are made; alone, it says nothing.
+    # A shared first part is a layer's own name, numbered in the order of creation: it says nothing.
     while all(len(path) > 1 and path[0] == parts[0][0] for path in parts):
         parts = [path[1:] for path in parts]
     return unique([NO_LABEL.sub("_", ".".join(path)) for path in parts], used)

@@ -26,21 +26,21 @@ def bodies_of(op: Any) -> list[tuple[str, Any]]:
 
     Empty for other ops, and if the graph of a body isn't known or is compiled.
     """
-    found = [
+    bodies = [
         (name, private_graphs.body_named(op.graph, name))
         for attr in _BODIES.get(op.type, ())
-        for name in _names(op, attr)
+        for name in _function_names(op, attr)
     ]
-    return [] if any(body is None for _, body in found) else found
+    return [] if any(body is None for _, body in bodies) else bodies
 
 
-def _names(op: Any, attr: str) -> list[str]:
-    value = op.get_attr(attr)
-    return [one.name for one in (value if isinstance(value, list) else [value])]
+def _function_names(op: Any, attr: str) -> list[str]:
+    functions = op.get_attr(attr)
+    return [function.name for function in (functions if isinstance(functions, list) else [functions])]
 
 
-def taken_by_bodies(op: Any) -> Sequence[Any]:
-    """Return the inputs of an op that it passes to its bodies, one for each input of theirs."""
+def body_arguments(op: Any) -> Sequence[Any]:
+    """Return the inputs that an op passes to its bodies, in the order of the bodies' inputs."""
     return list(op.inputs)[1:] if op.type in CONDITIONALS | CASES else list(op.inputs)
 
 
@@ -66,37 +66,37 @@ def follow(tensors: Iterable[Any]) -> tuple[set[int], set[Any]]:
 def _moved_outputs(op: Any, moved: Collection[int]) -> list[Any]:
     if op.type not in LOOPS:
         return list(op.outputs)
-    numbers, _ = moved_in_loop(op, moved)
-    return [op.outputs[number] for number in numbers]
+    indices, _ = moved_in_loop(op, moved)
+    return [op.outputs[index] for index in indices]
 
 
 def moved_in_loop(op: Any, moved: Collection[int]) -> tuple[set[int], bool]:
-    """Return the numbers of a loop's variables that move, and whether the number of rounds changes.
+    """Return the indices of a loop's variables that move, and whether the number of rounds changes.
 
     Args:
         op: the loop.
         moved: the ids of the tensors that move in the graph around it.
     """
     bodies, condition = bodies_of(op), private_graphs.body_named(op.graph, op.get_attr("cond").name)
-    found = {number for number, tensor in enumerate(op.inputs) if id(tensor) in moved}
+    moving = {index for index, tensor in enumerate(op.inputs) if id(tensor) in moved}
     if not bodies or condition is None:
         return set(range(len(op.outputs))), True
     body = bodies[0][1]
     while True:
-        inside, _ = follow(body.inputs[number] for number in found)
-        new = {number for number, tensor in enumerate(body.outputs) if id(tensor) in inside}
-        decided, _ = follow(condition.inputs[number] for number in found)
+        inside, _ = follow(body.inputs[index] for index in moving)
+        new = {index for index, tensor in enumerate(body.outputs) if id(tensor) in inside}
+        decided, _ = follow(condition.inputs[index] for index in moving)
         depends = id(condition.outputs[0]) in decided
         if depends:
-            new |= {number for number in range(len(body.outputs)) if not is_kept(body, number)}
-        if new <= found:
-            return found, depends
-        found |= new
+            new |= {index for index in range(len(body.outputs)) if not is_passed_on(body, index)}
+        if new <= moving:
+            return moving, depends
+        moving |= new
 
 
-def is_kept(body: Any, number: int) -> bool:
+def is_passed_on(body: Any, index: int) -> bool:
     """Whether a loop's body passes one of its variables on unchanged."""
-    tensor = body.outputs[number]
+    tensor = body.outputs[index]
     while tensor.op.type in _SAME:
         tensor = tensor.op.inputs[0]
-    return tensor is body.inputs[number]
+    return tensor is body.inputs[index]

@@ -1,7 +1,7 @@
 """Which kinds of ops branch, and how far a point is on each of their sides.
 
-A margin is positive on its side, element by element, and larger further in. If a condition decides, its truth
-shows the side; `conditions` has its margins.
+Each element has a margin, which is positive on its side, and larger further in. If a condition decides, its
+truth shows the side; `conditions` has its margins.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Kind:
     Attributes:
         sides: their names.
         margins: of each side; `None` if a condition decides.
-        inputs: the numbers of the op's inputs that decide.
+        inputs: the indices of the op's inputs that decide.
         is_output: whether the op's first output decides instead.
         offered: the sides that count only if a point takes them, because not all inputs reach them.
     """
@@ -71,47 +71,47 @@ class Kind:
     offered: frozenset[str] = frozenset()
 
 
-def aligned(values: Sequence[Array], math: Any) -> list[Array]:
+def align(values: Sequence[Array], math: Any) -> list[Array]:
     """Return stacks of values, (B, *shape) each, with added axes so that their rows broadcast."""
     most = max(len(value.shape) for value in values)
-    found = []
+    same_rank = []
     for value in values:
         while len(value.shape) < most:
             value = math.expand_dims(value, 1)  # noqa: PLW2901 (the same values)
-        found.append(value)
-    return found
+        same_rank.append(value)
+    return same_rank
 
 
-def _signs(values: Sequence[Array], _math: Any) -> Sequence[Array]:
+def _sign_margins(values: Sequence[Array], _math: Any) -> Sequence[Array]:
     return values[0], -values[0]
 
 
-def _larger(values: Sequence[Array], math: Any) -> Sequence[Array]:
-    first, second = aligned(values, math)
+def _comparison_margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
+    first, second = align(values, math)
     return first - second, second - first
 
 
-def _capped(values: Sequence[Array], math: Any) -> Sequence[Array]:
+def _relu6_margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
     value = values[0]
     return -value, math.minimum(value, _SIX - value), value - _SIX
 
 
-def _clipped(values: Sequence[Array], math: Any) -> Sequence[Array]:
-    value, low, high = aligned(values, math)
+def _clip_margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
+    value, low, high = align(values, math)
     return low - value, math.minimum(value - low, high - value), value - high
 
 
-def _rounds(values: Sequence[Array], math: Any) -> Sequence[Array]:
+def _loop_margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
     count = values[0]
     return 0.5 - count, 0.5 - math.abs(count - 1), count - 1.5
 
 
-def _rounded(values: Sequence[Array], math: Any) -> Sequence[Array]:
+def _rounding_margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
     up = math.round(values[0]) - values[0]
     return up, -up
 
 
-def _stepped(step: str) -> Kind:
+def _step_kind(step: str) -> Kind:
     def margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
         size = math.abs(getattr(math, step)(values[0]))
         return 0.5 - size, size - 0.5
@@ -119,24 +119,24 @@ def _stepped(step: str) -> Kind:
     return Kind(("to 0", "elsewhere"), margins)
 
 
-def index_kind(count: int, name: str = "branch", place: int = 0) -> Kind:
+def index_kind(count: int, noun: str = "branch", input_index: int = 0) -> Kind:
     """Return how an op branches that selects one of several things by an index.
 
     An index that is out of range selects the last.
 
     Args:
         count: how many things there are.
-        name: what they are called.
-        place: which input is the index.
+        noun: what they are called.
+        input_index: which input is the index.
     """
 
     def margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
         index = values[0]
         last = 0 * index + (count - 1)
-        taken = math.where((index < 0) | (index >= count), last, index)
-        return [0.5 - math.abs(taken - number) for number in range(count)]
+        selected = math.where((index < 0) | (index >= count), last, index)
+        return [0.5 - math.abs(selected - side) for side in range(count)]
 
-    return Kind(tuple(f"{name} {number}" for number in range(count)), margins, (place,))
+    return Kind(tuple(f"{noun} {side}" for side in range(count)), margins, (input_index,))
 
 
 # From n to the argument at which a function is within about 1/n of its limit: there e^-x, 2 e^-2x or the
@@ -151,10 +151,10 @@ _ROUNDINGS = {tf.float64: 2.0**53, tf.float32: 2.0**24}  # n: 1/n is lost in rou
 
 def saturating_kind(op: Any) -> Kind | None:
     """Return the sides of a function that reaches its limit within rounding; `None` for any other op."""
-    most = _ROUNDINGS.get(op.inputs[0].dtype) if op.inputs else None
-    if op.type not in _LIMITS or most is None:
+    n = _ROUNDINGS.get(op.inputs[0].dtype) if op.inputs else None
+    if op.type not in _LIMITS or n is None:
         return None
-    limit = _LIMITS[op.type](most)
+    limit = _LIMITS[op.type](n)
 
     def margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
         value = values[0]
@@ -169,18 +169,18 @@ def saturating_kind(op: Any) -> Kind | None:
     return Kind((low, "unsaturated", high), margins, offered=frozenset({low, high}))
 
 
-_SIGNS = Kind(("> 0", "< 0"), _signs)
+_SIGNS = Kind(("> 0", "< 0"), _sign_margins)
 CONDITION = Kind(TRUTH, None)
 MASK = Kind(TRUTH, None, is_output=True)
 KINDS = {
-    "Maximum": Kind(("first larger", "second larger"), _larger, (0, 1)),
-    "Minimum": Kind(("first larger", "second larger"), _larger, (0, 1)),
-    "Relu6": Kind(("< 0", "inside", "> 6"), _capped),
-    "ClipByValue": Kind(("below", "inside", "above"), _clipped, (0, 1, 2)),
-    **dict.fromkeys(("Round", "Rint"), Kind(("up", "down"), _rounded)),
-    "Floor": _stepped("floor"),
-    "Ceil": _stepped("ceil"),
+    "Maximum": Kind(("first larger", "second larger"), _comparison_margins, (0, 1)),
+    "Minimum": Kind(("first larger", "second larger"), _comparison_margins, (0, 1)),
+    "Relu6": Kind(("< 0", "inside", "> 6"), _relu6_margins),
+    "ClipByValue": Kind(("below", "inside", "above"), _clip_margins, (0, 1, 2)),
+    **dict.fromkeys(("Round", "Rint"), Kind(("up", "down"), _rounding_margins)),
+    "Floor": _step_kind("floor"),
+    "Ceil": _step_kind("ceil"),
     **dict.fromkeys(("Relu", "LeakyRelu", "Elu", "Selu", "Abs", "Sign"), _SIGNS),
     **dict.fromkeys(("Select", "SelectV2", *sorted(CONDITIONALS)), CONDITION),
-    **dict.fromkeys(LOOPS, Kind(("no round", "one round", "more rounds"), _rounds, is_output=True)),
+    **dict.fromkeys(LOOPS, Kind(("no round", "one round", "more rounds"), _loop_margins, is_output=True)),
 }

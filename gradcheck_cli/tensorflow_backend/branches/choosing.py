@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _STALE = 2  # rounds without a better point after which a side is given up
 _DEEP = 0.05  # of a typical margin: this far in is enough
 _FAR_OUT = 5.0  # spreads
-_KEPT = 4  # points of each side that are remembered
+_REMEMBERED = 4  # points of each side that are remembered
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Find:
 
 
 class PointChooser:
-    """Chooses points.
+    """Chooses points that take wanted sides.
 
     Attributes:
         field: looks at them.
         free: the inputs that may be chosen.
         wanted: (sides,) those that no point has taken.
-        finds: the best points that take each wanted side, by the side's number.
+        finds: the best points that take each wanted side, by the side's index.
         left: how many points may still be looked at.
     """
 
@@ -72,7 +72,7 @@ class PointChooser:
         self._typical = np.ones(len(wanted))
         self._starts: tuple[Points, Looked] | None = None
 
-    def among(self, drawn: Points, count: int) -> None:
+    def look_around(self, drawn: Points, count: int) -> None:
         """Look at drawn points, and at others that are made from them.
 
         Args:
@@ -82,21 +82,23 @@ class PointChooser:
         count = self.field.pace.batch(count)
         if not count:
             return
-        drawn = {number: stack[:count] for number, stack in drawn.items()}
-        have = len(next(iter(drawn.values())))
-        rows = np.arange(max(have, count)) % have
-        points = {number: stack[rows] for number, stack in drawn.items()}
-        if self.free.size and count > have:
+        drawn = {input_index: stack[:count] for input_index, stack in drawn.items()}
+        drawn_count = len(next(iter(drawn.values())))
+        rows = np.arange(max(drawn_count, count)) % drawn_count
+        points = {input_index: stack[rows] for input_index, stack in drawn.items()}
+        if self.free.size and count > drawn_count:
             vectors = self.free.pack(points)
-            vectors[have:] = make_patterns(self.free, vectors[have:], self.generator, self.field.constants)
+            vectors[drawn_count:] = make_patterns(
+                self.free, vectors[drawn_count:], self.generator, self.field.constants
+            )
             others = self.free.others(points)
             points = self.free.unpack(vectors, others)
         looked = self._look(points, np.arange(len(rows)))
         self._starts = points, looked
         for side in np.flatnonzero(self.wanted).tolist():
             margins = looked.margin(side)
-            known = np.abs(margins[np.isfinite(margins)])
-            self._typical[side] = (float(np.median(known)) if known.size else 0.0) or 1.0
+            finite = np.abs(margins[np.isfinite(margins)])
+            self._typical[side] = (float(np.median(finite)) if finite.size else 0.0) or 1.0
         self._note(points, looked)
 
     def is_found(self, side: int) -> bool:
@@ -114,33 +116,33 @@ class PointChooser:
         points, looked = self._starts
         scores = self._scores(points, looked, side)
         if not np.isfinite(scores).any() and self.finds:
-            finds = [find.point for own in self.finds.values() for find in own]
-            points = {number: np.stack([point[number] for point in finds]) for number in points}
+            finds = [find.point for finds_of_side in self.finds.values() for find in finds_of_side]
+            points = {
+                input_index: np.stack([point[input_index] for point in finds]) for input_index in points
+            }
             looked = self._look(points, np.arange(len(finds)))
             scores = self._scores(points, looked, side)
         row = int(np.argmax(scores))
         if not np.isfinite(scores[row]):
             return
         guards = self._guards(looked, side, row)
-        others = {number: stack[[row]] for number, stack in self.free.others(points).items()}
+        others = {input_index: stack[[row]] for input_index, stack in self.free.others(points).items()}
 
         def evaluate(vectors: Array) -> Array:
             scores = np.full((len(vectors), 1 + len(guards)), -np.inf)
-            for part in self.field.pace.parts(len(vectors)):
-                own = self.free.unpack(vectors[part], others)
-                found = self._look(own, np.full(len(vectors[part]), row))
-                self._note(own, found)
-                scores[part] = scored(found)
+            for rows in self.field.pace.parts(len(vectors)):
+                own = self.free.unpack(vectors[rows], others)
+                looked_at = self._look(own, np.full(len(vectors[rows]), row))
+                self._note(own, looked_at)
+                scores[rows] = score(looked_at)
             return scores
 
-        def scored(found: Looked) -> Array:
-            own = [found.margin(one) for one in (side, *guards)]
-            return np.where(found.is_finite[:, None], np.stack(own, axis=1), -np.inf)
+        def score(looked_at: Looked) -> Array:
+            own = [looked_at.margin(other) for other in (side, *guards)]
+            return np.where(looked_at.is_finite[:, None], np.stack(own, axis=1), -np.inf)
 
-        steering = Steering(
-            evaluate, self.free.inside, self.free.spreads, self.field.constants, self.generator
-        )
-        whole = np.stack([scores, *(looked.margin(one) for one in guards)], axis=1)
+        steering = Steering(evaluate, self.free.clip, self.free.spreads, self.field.constants, self.generator)
+        whole = np.stack([scores, *(looked.margin(guard) for guard in guards)], axis=1)
         steering.start(self.free.pack(points), whole)
         if np.ptp(scores[np.isfinite(scores)]) == 0:
             # All points are equally far from it, as for `is_nan`, so no slope leads there. A few jumps may.
@@ -156,7 +158,7 @@ class PointChooser:
     def _scores(self, points: Points, looked: Looked, side: int) -> Array:
         """Return how far starting points are on a side; minus infinity for those that aren't usable."""
         scores = np.where(looked.is_finite, looked.margin(side), -np.inf)
-        # On the very edge of several conditions at once, no step of a single one leads anywhere.
+        # On the edge of several conditions at once, a step across one of them leads nowhere.
         edge = (scores == 0) & ~looked.taken[:, side]
         if not edge.all():
             scores[edge] = -np.inf
@@ -187,11 +189,11 @@ class PointChooser:
     def _is_ordinary(self, vectors: Array) -> Array:
         """Return which vectors aren't mostly zero or equal, and don't lie far out in most components.
 
-        Where all is zero, many wrong gradients look right. Far out, digits are lost, and functions are flat.
+        At zero, many wrong gradients look right. Far out, digits are lost, and functions are flat.
         """
         if not vectors.shape[1]:
             return np.ones(len(vectors), bool)
-        few = _special(vectors) <= max(1.0, vectors.shape[1] / 2)
+        few = _count_special(vectors) <= max(1.0, vectors.shape[1] / 2)
         return np.asarray(few & (np.median(self._distances(vectors), axis=1) <= _FAR_OUT))
 
     def _note(self, points: Points, looked: Looked) -> None:
@@ -199,20 +201,20 @@ class PointChooser:
         for side in np.flatnonzero(self.wanted & looked.taken.any(axis=0)).tolist():
             rows = np.flatnonzero(looked.taken[:, side])
             depth = np.minimum(looked.margin(side)[rows] / self._typical[side], _DEEP)
-            vectors = self.free.pack({number: stack[rows] for number, stack in points.items()})
+            vectors = self.free.pack({input_index: stack[rows] for input_index, stack in points.items()})
             distance = np.max(self._distances(vectors), axis=1, initial=0.0)
-            special = _special(vectors)
-            own = self.finds.setdefault(side, [])
+            special = _count_special(vectors)
+            finds = self.finds.setdefault(side, [])
             is_special = ~self._is_ordinary(vectors)
-            for place in np.lexsort((distance, special, -depth, is_special))[:_KEPT]:
-                row = rows[place]
-                point = {number: stack[row] for number, stack in points.items()}
-                rank = float(depth[place]), -float(special[place]), -float(distance[place])
-                own.append(Find(point, looked.taken[row], (not is_special[place], *rank)))
-            own.sort(key=lambda find: find.rank, reverse=True)
-            del own[_KEPT:]
+            for index in np.lexsort((distance, special, -depth, is_special))[:_REMEMBERED]:
+                row = rows[index]
+                point = {input_index: stack[row] for input_index, stack in points.items()}
+                rank = float(depth[index]), -float(special[index]), -float(distance[index])
+                finds.append(Find(point, looked.taken[row], (not is_special[index], *rank)))
+            finds.sort(key=lambda find: find.rank, reverse=True)
+            del finds[_REMEMBERED:]
 
 
-def _special(vectors: Array) -> Array:
+def _count_special(vectors: Array) -> Array:
     """Return how many components of each vector are zero, or equal to another one."""
     return np.array([vector.size - np.unique(vector[vector != 0]).size for vector in vectors])

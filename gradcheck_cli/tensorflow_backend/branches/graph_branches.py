@@ -2,8 +2,8 @@
 
 Branches are ops of the gradient's graph: selections, comparisons that become masks, `tf.cond`, loops, and
 functions with pieces such as `maximum` and `relu`. Their conditions become additional outputs of this graph,
-so a point costs one more call. `side_graph` gets them out of bodies. TensorFlow's own gradients branch as
-their forwards do, and don't count.
+so a point costs one more call; for conditions in bodies, see `side_graph`. TensorFlow's own gradients branch
+as their forwards do, and don't count.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from gradcheck_cli.covered import Branch
 from gradcheck_cli.tensorflow_backend.branches.bodies import (
     SHAPES,
     bodies_of,
+    body_arguments,
     follow,
-    is_kept,
+    is_passed_on,
     moved_in_loop,
-    taken_by_bodies,
 )
 from gradcheck_cli.tensorflow_backend.branches.branch_kinds import (
     CASES,
@@ -32,11 +32,16 @@ from gradcheck_cli.tensorflow_backend.branches.branch_kinds import (
     LOOPS,
     MASK,
     Kind,
-    aligned,
+    align,
     index_kind,
     saturating_kind,
 )
-from gradcheck_cli.tensorflow_backend.branches.conditions import Condition, joined, text_of, told_in_body
+from gradcheck_cli.tensorflow_backend.branches.conditions import (
+    Condition,
+    describe_branch,
+    describe_in_body,
+    join_margins,
+)
 from gradcheck_cli.tensorflow_backend.frames import is_guard_of_tensorflow, place_of_branch
 
 if TYPE_CHECKING:
@@ -57,7 +62,7 @@ class Outer:
 
     Attributes:
         tensor: its condition.
-        holds: the side on which it takes this value.
+        holds: whether it takes this value where the condition is true, rather than where it is false.
     """
 
     tensor: Any
@@ -75,18 +80,21 @@ class Outer:
 
     @staticmethod
     def all_of(op: Any) -> tuple[Outer, ...]:
-        """Return the selections around a selection, as long as nothing else uses their value."""
-        found: list[Outer] = []
+        """Return the selections around a selection, going outward while nothing else uses a value."""
+        outers: list[Outer] = []
         while op.type == "SelectV2":
             users = [user for user in op.outputs[0].consumers() if user.type not in SHAPES]
-            places = [
-                place for user in users for place, one in enumerate(user.inputs) if one is op.outputs[0]
+            input_indices = [
+                input_index
+                for user in users
+                for input_index, value in enumerate(user.inputs)
+                if value is op.outputs[0]
             ]
-            if len(places) != 1 or users[0].type != "SelectV2" or not places[0]:
+            if len(input_indices) != 1 or users[0].type != "SelectV2" or not input_indices[0]:
                 break
             (op,) = users
-            found.append(Outer(op.inputs[0], places[0] == 1))
-        return tuple(found)
+            outers.append(Outer(op.inputs[0], input_indices[0] == 1))
+        return tuple(outers)
 
 
 @dataclass(frozen=True)
@@ -125,8 +133,12 @@ class Watched:
     @property
     def fetched(self) -> tuple[Any, ...]:
         """The tensors that show its sides, and how far a point is from each."""
-        found = () if self.condition is None else self.condition.fetched
-        return (*self.tensors, *found, *(tensor for outer in self.within for tensor in outer.fetched))
+        condition_tensors = () if self.condition is None else self.condition.fetched
+        return (
+            *self.tensors,
+            *condition_tensors,
+            *(tensor for outer in self.within for tensor in outer.fetched),
+        )
 
     def sides(self, values: Mapping[int, Any], math: Any) -> list[Any]:
         """Return for each side which elements take it.
@@ -143,7 +155,8 @@ class Watched:
                 is_taken = math.abs(values[id(outer.tensor)]) > 0
                 is_taken = is_taken if outer.holds else ~is_taken
                 sides = [
-                    first & second for first, second in (aligned([one, is_taken], math) for one in sides)
+                    first & second
+                    for first, second in (align([own_side, is_taken], math) for own_side in sides)
                 ]
             return sides
         return [margin > 0 for margin in self.kind.margins(own, math)]
@@ -154,21 +167,21 @@ class Watched:
         Args:
             values: as for `sides`.
             math: as for `sides`.
-            side: its number.
+            side: its index.
         """
         if self.condition is not None:
-            found = self.condition.margin(values, math, holds=side == 0)
+            margin = self.condition.margin(values, math, holds=side == 0)
             for outer in self.within:
                 own = outer.condition.margin(values, math, holds=outer.holds)
-                first, second = aligned([found, own], math)
-                found = joined(first, second, math, every=True)
-            return found
+                first, second = align([margin, own], math)
+                margin = join_margins(first, second, math, every=True)
+            return margin
         own = [values[id(tensor)] for tensor in self.tensors]
         if self.kind.margins is None:
             return math.abs(own[0]) - 0.5 if side == 0 else 0.5 - math.abs(own[0])
         return self.kind.margins(own, math)[side]
 
-    def taken(self, values: Mapping[int, Array]) -> list[Array]:
+    def sides_taken(self, values: Mapping[int, Array]) -> list[Array]:
         """Return for each side the points at which some element takes it, (B,) of booleans each.
 
         Args:
@@ -182,8 +195,8 @@ class Watched:
         """Return how far points are on one side, by their furthest element, (B,); -inf for NaN.
 
         Args:
-            values: as for `taken`.
-            side: its number.
+            values: as for `sides_taken`.
+            side: its index.
         """
         with np.errstate(invalid="ignore"):
             margin = np.asarray(self.margins(values, np, side), np.float64)
@@ -210,7 +223,7 @@ class Body:
     @property
     def inside(self) -> list[Watched]:
         """The branches in it, and in the bodies that it calls."""
-        called = [one for bodies in self.calls.values() for body in bodies for one in body.inside]
+        called = [watched for bodies in self.calls.values() for body in bodies for watched in body.inside]
         return self.watched + called
 
 
@@ -224,17 +237,17 @@ def find_branches(op: GraphOperation) -> Body:
         CaseFailedError: what is called raises.
     """
     trace = op.traced.vjp_trace
-    found = Body("", trace.whole.graph)
+    whole = Body("", trace.whole.graph)
     if not trace.joint_outputs:
-        return found
+        return whole
     names = {id(tensor): info.name for tensor, info in zip(trace.inputs, op.inputs, strict=False)}
     names |= {
-        id(tensor): f"d{op.outputs[number].name}"
-        for tensor, number in zip(trace.upstreams, trace.joint_outputs, strict=True)
+        id(tensor): f"d{op.outputs[output_index].name}"
+        for tensor, output_index in zip(trace.upstreams, trace.joint_outputs, strict=True)
     }
     finder = _Finder(names, trace.forward_ops)
-    finder.fill(found, [*trace.inputs, *trace.upstreams, *trace.held.draws], trace.results)
-    return found
+    finder.fill(whole, [*trace.inputs, *trace.upstreams, *trace.held.draws], trace.results)
+    return whole
 
 
 @dataclass
@@ -244,7 +257,7 @@ class _Finder:
     Attributes:
         names: what tensors are called, by id.
         forward_ops: the ops of the graph that aren't the gradient's.
-        part: of the case that the op at hand belongs to.
+        part: what the current op belongs to, "forward" or "gradient".
         count: how many were found.
     """
 
@@ -263,55 +276,55 @@ class _Finder:
         """
         moved, ops = follow(starts)
         between = ops & needed_by(results)
-        for one in body.graph.get_operations():
-            if one not in between or self.count >= _MOST:
+        for op in body.graph.get_operations():
+            if op not in between or self.count >= _MOST:
                 continue
             if not body.name:
-                self.part = "forward" if one in self.forward_ops else "gradient"
-            watched = self._watched(one, moved)
+                self.part = "forward" if op in self.forward_ops else "gradient"
+            watched = self._watch(op, moved)
             if watched is not None:
                 body.watched.append(watched)
                 self.count += 1
-            bodies = [self._body(one, number, moved) for number in range(len(bodies_of(one)))]
+            bodies = [self._make_body(op, index, moved) for index in range(len(bodies_of(op)))]
             if any(inner.inside for inner in bodies):
-                body.calls[one.name] = bodies
+                body.calls[op.name] = bodies
 
-    def _body(self, op: Any, number: int, moved: Collection[int]) -> Body:
-        name, graph = bodies_of(op)[number]
-        given = taken_by_bodies(op)
+    def _make_body(self, op: Any, index: int, moved: Collection[int]) -> Body:
+        name, graph = bodies_of(op)[index]
+        arguments = body_arguments(op)
         is_loop = op.type in LOOPS
-        numbers = moved_in_loop(op, moved)[0] if is_loop else range(len(given))
+        moving_indices = moved_in_loop(op, moved)[0] if is_loop else range(len(arguments))
         starts = []
-        for place, (outer, inner) in enumerate(zip(given, graph.inputs, strict=True)):
-            told = told_in_body(outer, self.names)
-            varies = is_loop and inner.dtype != tf.variant and not is_kept(graph, place)
-            self.names[id(inner)] = f"loop({told})" if varies else told
-            if place in numbers and (is_loop or id(outer) in moved):
+        for input_index, (outer, inner) in enumerate(zip(arguments, graph.inputs, strict=True)):
+            text = describe_in_body(outer, self.names)
+            varies = is_loop and inner.dtype != tf.variant and not is_passed_on(graph, input_index)
+            self.names[id(inner)] = f"loop({text})" if varies else text
+            if input_index in moving_indices and (is_loop or id(outer) in moved):
                 starts.append(inner)
         body = Body(name, graph)
         self.fill(body, starts, graph.outputs)
         return body
 
-    def _watched(self, op: Any, moved: Collection[int]) -> Watched | None:
-        kind = self._saturating(op) or _lookup(op, moved) or _kind_of(op)
+    def _watch(self, op: Any, moved: Collection[int]) -> Watched | None:
+        kind = self._saturating_kind(op) or _lookup_kind(op, moved) or _kind_of(op)
         place = "" if kind is None else place_of_branch(op)
         if kind is None or not place:
             return None
-        tensors = (op.outputs[0],) if kind.is_output else tuple(op.inputs[number] for number in kind.inputs)
+        tensors = (op.outputs[0],) if kind.is_output else tuple(op.inputs[index] for index in kind.inputs)
         if op.type in LOOPS and op.outputs[0].dtype != tf.int32:
             return None  # nothing counts its rounds
         if op.type in LOOPS and not moved_in_loop(op, moved)[1]:
             return None  # the same number of rounds at all points
         if not any(id(tensor) in moved for tensor in tensors) and op.type not in LOOPS:
             return None  # decided by a shape, or by a constant
-        branch = Branch(text_of(op, kind, self.names), place, self.part, kind.sides, ())
+        branch = Branch(describe_branch(op, kind, self.names), place, self.part, kind.sides, ())
         decides = kind.margins is None and tensors[0].dtype == tf.bool
         condition = Condition.of(tensors[0]) if decides else None
         if tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op):
             return None  # `reduce_logsumexp` has it: no finite values take its other side
         return Watched(branch, kind, tensors, condition, Outer.all_of(op))
 
-    def _saturating(self, op: Any) -> Kind | None:
+    def _saturating_kind(self, op: Any) -> Kind | None:
         """Return how a function saturates, if a hand-written gradient calls it or reads its values.
 
         Those that TensorFlow's own kernel differentiates don't count: a gradient may run the forward again.
@@ -329,8 +342,8 @@ class _Finder:
         return kind if is_read else None
 
 
-def _lookup(op: Any, moved: Collection[int]) -> Kind | None:
-    """Return the entries of a constant table, if its indices are rounded from floats."""
+def _lookup_kind(op: Any, moved: Collection[int]) -> Kind | None:
+    """Return how a lookup in a constant table branches, if its indices are computed from floats."""
     if op.type != "GatherV2" or id(op.inputs[0]) in moved:
         return None
     axis = tf.get_static_value(op.inputs[2])
@@ -338,19 +351,19 @@ def _lookup(op: Any, moved: Collection[int]) -> Kind | None:
     count = None if axis is None or shape.rank is None else shape[int(axis)]
     if not count or count > _LARGEST_TABLE or not _is_of_floats(op.inputs[1]):
         return None
-    return index_kind(count, "entry", place=1)
+    return index_kind(count, "entry", input_index=1)
 
 
 def _is_of_floats(tensor: Any) -> bool:
     """Whether integers are computed from floats."""
     waiting, seen = [tensor], {id(tensor)}
     while waiting:
-        for one in waiting.pop().op.inputs:
-            if one.dtype.is_floating:
+        for source in waiting.pop().op.inputs:
+            if source.dtype.is_floating:
                 return True
-            if id(one) not in seen:
-                seen.add(id(one))
-                waiting.append(one)
+            if id(source) not in seen:
+                seen.add(id(source))
+                waiting.append(source)
     return False
 
 
@@ -365,18 +378,18 @@ def _kind_of(op: Any) -> Kind | None:
     kind = KINDS.get(op.type)
     if kind is None or kind.is_output:
         return kind
-    told = [op.inputs[number] for number in kind.inputs]
-    is_real = all(tensor.dtype.is_floating or tensor.dtype == tf.bool for tensor in told)
+    deciding = [op.inputs[index] for index in kind.inputs]
+    is_real = all(tensor.dtype.is_floating or tensor.dtype == tf.bool for tensor in deciding)
     return kind if is_real or op.type in CONDITIONALS else None
 
 
 def needed_by(tensors: Iterable[Any]) -> set[Any]:
     """Return the ops from which some tensors are computed."""
-    found: set[Any] = set()
+    needed: set[Any] = set()
     waiting = [tensor.op for tensor in tensors]
     while waiting:
         op = waiting.pop()
-        if op not in found:
-            found.add(op)
+        if op not in needed:
+            needed.add(op)
             waiting += [tensor.op for tensor in op.inputs]
-    return found
+    return needed

@@ -25,7 +25,7 @@ from gradcheck_cli.tensorflow_backend.branches.python_conditions import (
     condition_of,
     is_elementwise,
 )
-from gradcheck_cli.tensorflow_backend.frames import is_users, shown
+from gradcheck_cli.tensorflow_backend.frames import display_path, is_users
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,7 +43,7 @@ _LONGEST = 40  # characters of a condition
 
 
 @contextlib.contextmanager
-def lines_traced(arcs: Arcs, margins: Margins | None = None) -> Iterator[None]:
+def trace_lines(arcs: Arcs, margins: Margins | None = None) -> Iterator[None]:
     """Note which line follows which, in the user's functions that TensorFlow calls meanwhile.
 
     TensorFlow calls them in its own threads, so tracing begins with each call.
@@ -56,7 +56,7 @@ def lines_traced(arcs: Arcs, margins: Margins | None = None) -> Iterator[None]:
 
     def traced(self: Any, *arguments: Any) -> Any:
         before = sys.gettrace()
-        sys.settrace(lambda frame, _event, _arg: _local(frame, arcs, margins))
+        sys.settrace(lambda frame, _event, _arg: _trace_frame(frame, arcs, margins))
         try:
             return call(self, *arguments)
         finally:
@@ -69,7 +69,7 @@ def lines_traced(arcs: Arcs, margins: Margins | None = None) -> Iterator[None]:
         script_ops.FuncRegistry.__call__ = call
 
 
-def _local(frame: Any, arcs: Arcs, margins: Margins | None) -> Any:
+def _trace_frame(frame: Any, arcs: Arcs, margins: Margins | None) -> Any:
     """Return the trace function for a frame; `None` if the code isn't the user's."""
     file = frame.f_code.co_filename
     if not is_users(file):
@@ -83,11 +83,13 @@ def _local(frame: Any, arcs: Arcs, margins: Margins | None) -> Any:
         if event == "line":
             arcs.add((file, last, frame.f_lineno))
             last = frame.f_lineno
-            for told in conditions.get(last, ()):
-                if told.is_value:
-                    _note_truths(arcs, (file, last, told.column), told.condition, frame)
+            for line_condition in conditions.get(last, ()):
+                if line_condition.is_value:
+                    _note_truths(arcs, (file, last, line_condition.column), line_condition.condition, frame)
                 if margins is not None:
-                    _note_margins(margins, (file, last, told.column), told.condition, frame)
+                    _note_margins(
+                        margins, (file, last, line_condition.column), line_condition.condition, frame
+                    )
         elif event == "return":
             arcs.add((file, last, 0))
         return note
@@ -108,13 +110,13 @@ def _note_truths(arcs: Arcs, place: Place, condition: PythonCondition, frame: An
                 arcs.add((file, line, _side_of_value(column, side)))
 
 
-def _note_margins(margins: Margins, key: Place, condition: PythonCondition, frame: Any) -> None:
+def _note_margins(margins: Margins, place: Place, condition: PythonCondition, frame: Any) -> None:
     try:
         true, false = condition.margins(frame)
     except Exception:  # noqa: BLE001 (it raises when its line runs, too, or isn't a number: then no slope leads there)
         return
-    before = margins.get(key, (-np.inf, -np.inf))
-    margins[key] = (
+    before = margins.get(place, (-np.inf, -np.inf))
+    margins[place] = (
         max(before[0], np.nan_to_num(true, nan=-np.inf)),
         max(before[1], np.nan_to_num(false, nan=-np.inf)),
     )
@@ -125,14 +127,14 @@ def constants_at(places: Iterable[Place]) -> list[float]:
     return [
         value
         for file, line, column in places
-        for told in _conditions_of(file).get(line, ())
-        if told.column == column
-        for value in told.condition.constants
+        for line_condition in _conditions_of(file).get(line, ())
+        if line_condition.column == column
+        for value in line_condition.condition.constants
     ]
 
 
 @dataclass(frozen=True)
-class _Told:
+class _LineCondition:
     """A condition of a line."""
 
     column: int
@@ -140,7 +142,7 @@ class _Told:
     is_value: bool
 
 
-def _conditions_of(file: str) -> dict[int, list[_Told]]:
+def _conditions_of(file: str) -> dict[int, list[_LineCondition]]:
     """Return the conditions of a file by their first line."""
     try:
         return _read_conditions(file, Path(file).stat().st_mtime_ns)
@@ -149,23 +151,25 @@ def _conditions_of(file: str) -> dict[int, list[_Told]]:
 
 
 @functools.lru_cache(maxsize=8)
-def _parsed(file: str, _changed: int) -> ast.Module:
+def _parse(file: str, _changed: int) -> ast.Module:
     return ast.parse(read_plain(Path(file), _LIMIT))
 
 
 @functools.lru_cache(maxsize=64)
-def _read_conditions(file: str, _changed: int) -> dict[int, list[_Told]]:
-    found: dict[int, list[_Told]] = {}
-    for node in ast.walk(_parsed(file, _changed)):
-        test = _test_of(node)
+def _read_conditions(file: str, _changed: int) -> dict[int, list[_LineCondition]]:
+    by_line: dict[int, list[_LineCondition]] = {}
+    for node in ast.walk(_parse(file, _changed)):
+        test = _condition_node(node)
         condition = None if test is None else condition_of(test)
         if test is not None and condition is not None:
-            told = _Told(test.col_offset, condition, not isinstance(node, ast.If | ast.While))
-            found.setdefault(test.lineno, []).append(told)
-    return found
+            line_condition = _LineCondition(
+                test.col_offset, condition, not isinstance(node, ast.If | ast.While)
+            )
+            by_line.setdefault(test.lineno, []).append(line_condition)
+    return by_line
 
 
-def _test_of(node: ast.AST) -> ast.expr | None:
+def _condition_node(node: ast.AST) -> ast.expr | None:
     """Return the condition of a node that has one."""
     if isinstance(node, ast.If | ast.While | ast.IfExp):
         return node.test
@@ -183,15 +187,15 @@ def python_branches(arcs: Arcs) -> list[PythonBranch]:
     for file, line, after in arcs:
         if not line:
             called[file].add(after)
-    found = []
+    branches = []
     for file, lines in sorted(called.items()):
         try:
-            tree = _parsed(file, Path(file).stat().st_mtime_ns)
+            tree = _parse(file, Path(file).stat().st_mtime_ns)
         except (OSError, SyntaxError, ValueError):
             continue
-        branches = [_branch(node, test, file) for node, test in _conditions(tree, lines)]
-        found += [one for one in branches if one.body or any(one.taken(arcs))]
-    return found
+        of_file = [_branch_at(node, test, file) for node, test in _conditions_that_ran(tree, lines)]
+        branches += [branch for branch in of_file if branch.body or any(branch.sides_taken(arcs))]
+    return branches
 
 
 @dataclass(frozen=True)
@@ -219,7 +223,7 @@ class PythonBranch:
         """Its file, first line and column."""
         return self.file, self.first, self.column
 
-    def taken(self, arcs: Arcs) -> tuple[bool, bool]:
+    def sides_taken(self, arcs: Arcs) -> tuple[bool, bool]:
         """Return whether it was true, and whether it was false, by what came after it."""
         if not self.body:
             true, false = ((self.file, self.first, _side_of_value(self.column, side)) for side in range(2))
@@ -235,7 +239,7 @@ class PythonBranch:
         return self.body in after, bool(after - {self.body})
 
 
-def _conditions(tree: ast.Module, called: set[int]) -> Iterator[tuple[ast.AST, ast.expr]]:
+def _conditions_that_ran(tree: ast.Module, called: set[int]) -> Iterator[tuple[ast.AST, ast.expr]]:
     """Yield the conditions of functions that ran.
 
     The condition of an `if` or a `while` is left out if its body begins on the same line.
@@ -243,10 +247,10 @@ def _conditions(tree: ast.Module, called: set[int]) -> Iterator[tuple[ast.AST, a
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef):
             continue
-        if not called & {function.lineno, *(one.lineno for one in function.decorator_list)}:
+        if not called & {function.lineno, *(decorator.lineno for decorator in function.decorator_list)}:
             continue
-        for node in _own(function.body):
-            test = _test_of(node)
+        for node in _nodes_outside_scopes(function.body):
+            test = _condition_node(node)
             if test is None:
                 continue
             end = test.end_lineno or test.lineno
@@ -254,25 +258,25 @@ def _conditions(tree: ast.Module, called: set[int]) -> Iterator[tuple[ast.AST, a
                 yield node, test
 
 
-# Nodes with their own names, which the frame of their line doesn't know.
+# Nodes with their own names, which aren't in the frame of their line.
 _SCOPES = (
     *(ast.FunctionDef, ast.ClassDef, ast.Lambda),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
 )
 
 
-def _own(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield what is in a function, without the functions inside it."""
+def _nodes_outside_scopes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the nodes of a function, except those with their own names."""
     for node in body:
         if not isinstance(node, _SCOPES):
             yield node
-            yield from _own(ast.iter_child_nodes(node))
+            yield from _nodes_outside_scopes(ast.iter_child_nodes(node))
 
 
-def _branch(node: ast.AST, test: ast.expr, file: str) -> PythonBranch:
+def _branch_at(node: ast.AST, test: ast.expr, file: str) -> PythonBranch:
     text = ast.unparse(test)
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
     first, last = test.lineno, test.end_lineno or test.lineno
     body = node.body[0].lineno if isinstance(node, ast.If | ast.While) else 0
-    branch = Branch(text, f"{shown(file)}:{first}", "python", ("true", "false"), ())
+    branch = Branch(text, f"{display_path(file)}:{first}", "python", ("true", "false"), ())
     return PythonBranch(branch, file, first, last, test.col_offset, body)

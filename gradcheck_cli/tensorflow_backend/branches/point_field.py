@@ -14,10 +14,7 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
 from gradcheck_cli.tensorflow_backend.branches.graph_branches import find_branches, needed_by
-from gradcheck_cli.tensorflow_backend.branches.numpy_branches import (
-    constants_at,
-    lines_traced,
-)
+from gradcheck_cli.tensorflow_backend.branches.numpy_branches import constants_at, trace_lines
 from gradcheck_cli.tensorflow_backend.branches.pace import Pace
 from gradcheck_cli.tensorflow_backend.branches.side_graph import SideGraph
 
@@ -68,7 +65,7 @@ class PointField:
         sides: the sides of all branches, each once.
         unknown: why some branches can't be looked at; empty if all can.
         python: the conditions in Python code that is called, with file and line, once the code has run.
-        reached: (sides,) which sides some point that was looked at takes.
+        reached: (sides,) which sides are taken by some point that was looked at.
         pace: how many points a call may take.
     """
 
@@ -85,27 +82,27 @@ class PointField:
         self.python: list[PythonBranch] = []
         self.pace = Pace()
         self.unknown = ""
-        found = find_branches(op)
-        if not found.calls or not self._looks_into(found):
-            self._watch(found.watched)
-            if found.calls:
-                names = ", ".join(sorted(found.calls))
+        whole = find_branches(op)
+        if not whole.calls or not self._watch_bodies(whole):
+            self._watch(whole.watched)
+            if whole.calls:
+                names = ", ".join(sorted(whole.calls))
                 self.unknown = f"not looked at inside {names}: a copy of the graph with sides can't be called"
 
-    def _watch(self, watched: Sequence[Watched | InBody], copy: SideGraph | None = None) -> None:
-        self.watched, self._copy = watched, copy
+    def _watch(self, branches: Sequence[Watched | InBody], copy: SideGraph | None = None) -> None:
+        self.watched, self._copy = branches, copy
         self.sides: list[Side] = list(
-            dict.fromkeys((one.key, side) for one in watched for side in one.branch.sides)
+            dict.fromkeys((watched.key, side) for watched in branches for side in watched.branch.sides)
         )
-        self._number = {side: number for number, side in enumerate(self.sides)}
+        self._side_index = {side: index for index, side in enumerate(self.sides)}
         self.reached = np.zeros(len(self.sides), bool)
         self._fetched: dict[bool, list[Any]] = {}
 
-    def _looks_into(self, found: Body) -> bool:
+    def _watch_bodies(self, whole: Body) -> bool:
         """Watch branches in bodies, too; return whether that works."""
         with suppress(CaseFailedError, ValueError, TypeError, KeyError, tf.errors.OpError):
-            copy = SideGraph.of(self._op.traced.vjp_trace.whole, found)
-            self._watch([*found.watched, *copy.found], copy)
+            copy = SideGraph.of(self._op.traced.vjp_trace.whole, whole)
+            self._watch([*whole.watched, *copy.branches], copy)
             self.look({}, [0])
             return True
         return False
@@ -118,31 +115,33 @@ class PointField:
 
     def add_python(self, branches: Sequence[PythonBranch]) -> None:
         """Also look at conditions in Python code, which takes a call for each point."""
-        known = {one.place for one in self.python}
-        new = [one for one in branches if one.place not in known]
+        known_places = {python_branch.place for python_branch in self.python}
+        new = [python_branch for python_branch in branches if python_branch.place not in known_places]
         self.python += new
-        for key, side in dict.fromkeys((one.branch.key, side) for one in new for side in one.branch.sides):
-            self._number[key, side] = len(self.sides)
+        for key, side in dict.fromkeys(
+            (python_branch.branch.key, side) for python_branch in new for side in python_branch.branch.sides
+        ):
+            self._side_index[key, side] = len(self.sides)
             self.sides.append((key, side))
         self.reached = np.concatenate([self.reached, np.zeros(len(self.sides) - len(self.reached), bool)])
 
     @cached_property
     def offered(self) -> set[Side]:
         """The sides that count only if a point takes them."""
-        return {(one.key, side) for one in self.watched for side in one.offered}
+        return {(watched.key, side) for watched in self.watched for side in watched.offered}
 
     @property
     def constants(self) -> list[float]:
         """The numbers that conditions compare with."""
-        found = constants_at(one.place for one in self.python)
-        found += [value for one in self.watched for value in one.constants]
-        return list(dict.fromkeys(found))
+        constants = constants_at(python_branch.place for python_branch in self.python)
+        constants += [value for watched in self.watched for value in watched.constants]
+        return list(dict.fromkeys(constants))
 
     @property
     def most(self) -> int:
         """How many points one call may take."""
         shapes = [tensor.shape for tensor in self._fetches(pulls=True)]
-        size = sum(math.prod(part or 1 for part in shape) for shape in shapes if shape.rank is not None)
+        size = sum(math.prod(length or 1 for length in shape) for shape in shapes if shape.rank is not None)
         return _LARGEST // max(1, size)
 
     def look(self, points: Points, seeds: Sequence[int], *, pulls: bool = False) -> Looked:
@@ -158,7 +157,7 @@ class PointField:
                 side and have no values.
         """
         trace = self._op.traced.vjp_trace
-        infos = [self._op.outputs[number] for number in trace.joint_outputs]
+        infos = [self._op.outputs[output_index] for output_index in trace.joint_outputs]
         upstreams = [
             np.stack([np.random.default_rng(seed).standard_normal(info.shape) for seed in seeds])
             for info in infos
@@ -167,19 +166,22 @@ class PointField:
         python: list[tuple[Arcs, Margins]] = []
         with self.pace.timed(len(seeds)):
             if self.python:
-                rows = [self._in_python(fetches, points, upstreams, row, python) for row in range(len(seeds))]
-                fetched = _stacked(rows)
+                rows = [
+                    self._look_in_python(fetches, points, upstreams, row, python) for row in range(len(seeds))
+                ]
+                fetched = _stack(rows)
             else:
                 fetched = self._values(fetches, points, upstreams)
         values = dict(zip(map(id, fetches), fetched, strict=True))
         taken = np.zeros((len(seeds), len(self.sides)), bool)
-        for one in self.watched:
-            for side, is_taken in zip(one.branch.sides, one.taken(values), strict=True):
-                taken[:, self._number[one.key, side]] |= is_taken
+        for watched in self.watched:
+            for side, is_taken in zip(watched.branch.sides, watched.sides_taken(values), strict=True):
+                taken[:, self._side_index[watched.key, side]] |= is_taken
         for row, (arcs, _) in enumerate(python):
-            for told in self.python:
-                for side, is_true in zip(told.branch.sides, told.taken(arcs), strict=True):
-                    taken[row, self._number[told.branch.key, side]] |= is_true
+            for python_branch in self.python:
+                branch = python_branch.branch
+                for side, is_true in zip(branch.sides, python_branch.sides_taken(arcs), strict=True):
+                    taken[row, self._side_index[branch.key, side]] |= is_true
         count = len(self._op.outputs)
         outputs = [values[id(tensor)] for tensor in trace.results[:count]]
         is_finite = np.ones(len(seeds), bool)
@@ -191,12 +193,12 @@ class PointField:
         return Looked(
             taken,
             is_finite,
-            [(outputs[number], flow) for number, flow in zip(trace.joint_outputs, upstreams, strict=True)],
-            self._added([values[id(tensor)] for tensor in trace.results[count:]]) if pulls else [],
+            [(outputs[index], flow) for index, flow in zip(trace.joint_outputs, upstreams, strict=True)],
+            self._add_gradients([values[id(tensor)] for tensor in trace.results[count:]]) if pulls else [],
             lambda side: self._margin(values, [margins for _, margins in python], side),
         )
 
-    def _in_python(
+    def _look_in_python(
         self, fetches: Sequence[Any], points: Points, upstreams: Sequence[Array], row: int, noted: list[Any]
     ) -> list[Array] | None:
         """Look at one point, and note the lines that run; `None` if it raises."""
@@ -204,32 +206,36 @@ class PointField:
         margins: Margins = {}
         own = slice(row, row + 1)
         noted.append((arcs, margins))
-        with lines_traced(arcs, margins), suppress(CaseFailedError):
-            part = {number: stack[own] for number, stack in points.items()}
-            return self._values(fetches, part, [flow[own] for flow in upstreams])
+        with trace_lines(arcs, margins), suppress(CaseFailedError):
+            point = {input_index: stack[own] for input_index, stack in points.items()}
+            return self._values(fetches, point, [flow[own] for flow in upstreams])
         return None
 
     def _margin(self, values: Mapping[int, Array], python: Sequence[Margins], side: int) -> Array:
         key, name = self.sides[side]
-        for one in self.python:
-            if one.branch.key == key:
-                number = one.branch.sides.index(name)
+        for python_branch in self.python:
+            if python_branch.branch.key == key:
+                index = python_branch.branch.sides.index(name)
                 nothing = (-np.inf, -np.inf)
-                return np.array([margins.get(one.place, nothing)[number] for margins in python])
-        found = [one.margin(values, one.branch.sides.index(name)) for one in self.watched if one.key == key]
-        return np.asarray(np.max(found, axis=0))
+                return np.array([margins.get(python_branch.place, nothing)[index] for margins in python])
+        of_branches = [
+            watched.margin(values, watched.branch.sides.index(name))
+            for watched in self.watched
+            if watched.key == key
+        ]
+        return np.asarray(np.max(of_branches, axis=0))
 
-    def _added(self, gradients: Sequence[Array]) -> list[Array | None]:
+    def _add_gradients(self, gradients: Sequence[Array]) -> list[Array | None]:
         """Add up the gradients of all outputs for each input."""
         trace = self._op.traced.vjp_trace
-        found: list[Array | None] = [None] * len(self._op.inputs)
+        sums: list[Array | None] = [None] * len(self._op.inputs)
         rest = iter(gradients)
         for output in trace.joint_outputs:
-            for number in trace.connected.get(output, ()):
-                gradient, before = next(rest), found[number]
+            for input_index in trace.connected.get(output, ()):
+                gradient, before = next(rest), sums[input_index]
                 with np.errstate(invalid="ignore", over="ignore"):
-                    found[number] = gradient if before is None else before + gradient
-        return found
+                    sums[input_index] = gradient if before is None else before + gradient
+        return sums
 
     def _values(self, fetches: Sequence[Any], points: Points, upstreams: Sequence[Array]) -> list[Array]:
         try:
@@ -240,24 +246,24 @@ class PointField:
                 raise
         parts = [slice(0, count // 2), slice(count // 2, count)]
         halves: list[list[Array] | None] = []
-        for part in parts:
+        for rows in parts:
             try:
-                own = {number: stack[part] for number, stack in points.items()}
-                halves.append(self._values(fetches, own, [flow[part] for flow in upstreams]))
+                own = {input_index: stack[rows] for input_index, stack in points.items()}
+                halves.append(self._values(fetches, own, [flow[rows] for flow in upstreams]))
             except CaseFailedError:
                 halves.append(None)
-        return _stacked(halves, [part.stop - part.start for part in parts])
+        return _stack(halves, [rows.stop - rows.start for rows in parts])
 
     def _fetches(self, *, pulls: bool) -> list[Any]:
         if pulls not in self._fetched:
             results = self._op.traced.vjp_trace.results
             results = results if pulls else results[: len(self._op.outputs)]
-            every = [*results, *(tensor for one in self.watched for tensor in one.fetched)]
+            every = [*results, *(tensor for watched in self.watched for tensor in watched.fetched)]
             self._fetched[pulls] = list({id(tensor): tensor for tensor in every}.values())
         return self._fetched[pulls]
 
 
-def _stacked(parts: Sequence[list[Array] | None], counts: Sequence[int] | None = None) -> list[Array]:
+def _stack(parts: Sequence[list[Array] | None], counts: Sequence[int] | None = None) -> list[Array]:
     """Put values at several points together; NaN at points without values.
 
     Args:
@@ -267,13 +273,13 @@ def _stacked(parts: Sequence[list[Array] | None], counts: Sequence[int] | None =
     Raises:
         CaseFailedError: no point has values.
     """
-    known = next((part for part in parts if part is not None), None)
-    if known is None:
+    example = next((part for part in parts if part is not None), None)
+    if example is None:
         raise CaseFailedError("forward", "the forward raises at every point that was looked at.")
     filled = [
         [
             np.full((count, *value.shape[1:]), np.nan if value.dtype.kind in "fc" else 0, value.dtype)
-            for value in known
+            for value in example
         ]
         if part is None
         else part

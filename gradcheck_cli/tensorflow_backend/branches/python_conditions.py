@@ -50,7 +50,7 @@ def condition_of(test: ast.expr) -> PythonCondition | None:
     """Read a condition; `None` if its parts may not be evaluated twice."""
     if not all(_is_pure(node) for node in ast.walk(test)):
         return None
-    found = [
+    constants = [
         float(node.value)
         for node in ast.walk(test)
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float)
@@ -61,7 +61,7 @@ def condition_of(test: ast.expr) -> PythonCondition | None:
         truth = np.asarray(value(frame), bool)
         return bool(truth.any()), not truth.all()
 
-    return PythonCondition(_margins_of(test), truths, tuple(found))
+    return PythonCondition(_margins_of(test), truths, tuple(constants))
 
 
 def is_elementwise(node: ast.expr) -> bool:
@@ -91,15 +91,15 @@ def _margins_of(test: ast.expr) -> Callable[[Any], Margins]:
         return lambda frame: inner(frame)[::-1]
     if isinstance(test, ast.BoolOp):
         parts = [_margins_of(part) for part in test.values]
-        return _joined(parts, every=isinstance(test.op, ast.And))
+        return _join(parts, every=isinstance(test.op, ast.And))
     if isinstance(test, ast.Compare):
         ends = [test.left, *test.comparators]
-        pairs = [_compared(*each) for each in zip(ends, test.ops, ends[1:], strict=False)]
-        return pairs[0] if len(pairs) == 1 else _joined(pairs, every=True)
+        pairs = [_comparison_margins(*each) for each in zip(ends, test.ops, ends[1:], strict=False)]
+        return pairs[0] if len(pairs) == 1 else _join(pairs, every=True)
     if is_elementwise(test):
-        each = _mask(test)
+        each = _mask_margins(test)
         return lambda frame: tuple(float(np.max(side)) for side in each(frame))  # type: ignore[return-value] # two
-    reduced = _reduced(test)
+    reduced = _reduction_margins(test)
     if reduced is not None:
         return reduced
     value = _value_of(test)
@@ -110,64 +110,68 @@ def _margins_of(test: ast.expr) -> Callable[[Any], Margins]:
     return truth
 
 
-def _joined(parts: list[Callable[[Any], Margins]], *, every: bool) -> Callable[[Any], Margins]:
+def _join(parts: list[Callable[[Any], Margins]], *, every: bool) -> Callable[[Any], Margins]:
     def margins(frame: Any) -> Margins:
         true, false = zip(*(part(frame) for part in parts), strict=True)
         if every:
-            return _all(np.array(true)), max(false)
-        return max(true), _all(np.array(false))
+            return _margin_of_all(np.array(true)), max(false)
+        return max(true), _margin_of_all(np.array(false))
 
     return margins
 
 
-def _all(margins: Any) -> float:
+def _margin_of_all(margins: Any) -> float:
     missing = float(np.minimum(margins, 0.0).sum())
     return missing if missing < 0 else float(np.min(margins, initial=np.inf))
 
 
-def _elements(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Callable[[Any], tuple[Any, Any]]:
+def _element_margins(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Callable[[Any], tuple[Any, Any]]:
     """Return the margins of each element of a comparison."""
     first, second = _value_of(left), _value_of(right)
 
     def margins(frame: Any) -> tuple[Any, Any]:
-        apart = np.asarray(first(frame), np.float64) - np.asarray(second(frame), np.float64)
+        difference = np.asarray(first(frame), np.float64) - np.asarray(second(frame), np.float64)
         if isinstance(op, ast.Eq | ast.NotEq):
-            own = -np.abs(apart), np.abs(apart)
-            return own if isinstance(op, ast.Eq) else own[::-1]
+            margins_of_equality = -np.abs(difference), np.abs(difference)
+            return margins_of_equality if isinstance(op, ast.Eq) else margins_of_equality[::-1]
         if isinstance(op, _ABOVE):
-            return apart, -apart
+            return difference, -difference
         if isinstance(op, _BELOW):
-            return -apart, apart
+            return -difference, difference
         raise TypeError("no order")
 
     return margins
 
 
-def _mask(node: ast.expr) -> Callable[[Any], tuple[Any, Any]]:
+def _mask_margins(node: ast.expr) -> Callable[[Any], tuple[Any, Any]]:
     """Return the margins of each element of a mask; see `is_elementwise`."""
     if isinstance(node, ast.UnaryOp):
-        inner = _mask(node.operand)
+        inner = _mask_margins(node.operand)
         return lambda frame: inner(frame)[::-1]
     if isinstance(node, ast.BinOp):
-        parts = _mask(node.left), _mask(node.right)
+        parts = _mask_margins(node.left), _mask_margins(node.right)
         is_and = isinstance(node.op, ast.BitAnd)
 
         def margins(frame: Any) -> tuple[Any, Any]:
             true, false = zip(*(part(frame) for part in parts), strict=True)
-            return (_both(*true), np.maximum(*false)) if is_and else (np.maximum(*true), _both(*false))
+            return (
+                (_margin_of_both(*true), np.maximum(*false))
+                if is_and
+                else (np.maximum(*true), _margin_of_both(*false))
+            )
 
         return margins
     assert isinstance(node, ast.Compare)  # noqa: S101 (`is_elementwise` allows nothing else)
-    return _elements(node.left, node.ops[0], node.comparators[0])
+    return _element_margins(node.left, node.ops[0], node.comparators[0])
 
 
-def _both(first: Any, second: Any) -> Any:
+def _margin_of_both(first: Any, second: Any) -> Any:
     missing = np.minimum(first, 0.0) + np.minimum(second, 0.0)
     return np.where(missing < 0, missing, np.minimum(first, second))
 
 
-def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Callable[[Any], Margins]:
-    elements = _elements(left, op, right)
+def _comparison_margins(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Callable[[Any], Margins]:
+    elements = _element_margins(left, op, right)
 
     def margins(frame: Any) -> Margins:
         true, false = elements(frame)
@@ -176,7 +180,7 @@ def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Callable[[Any],
     return margins
 
 
-def _reduced(test: ast.expr) -> Callable[[Any], Margins] | None:
+def _reduction_margins(test: ast.expr) -> Callable[[Any], Margins] | None:
     """Return the margins of `(a > b).any()`, `np.all(a > b)` and the like; `None` for anything else."""
     if not isinstance(test, ast.Call) or test.keywords:
         return None
@@ -184,12 +188,12 @@ def _reduced(test: ast.expr) -> Callable[[Any], Margins] | None:
     inner = test.args[0] if test.args else getattr(test.func, "value", None)
     if name not in ("any", "all") or not isinstance(inner, ast.Compare) or len(inner.ops) != 1:
         return None
-    elements = _elements(inner.left, inner.ops[0], inner.comparators[0])
+    elements = _element_margins(inner.left, inner.ops[0], inner.comparators[0])
 
     def margins(frame: Any) -> Margins:
         true, false = elements(frame)
         if name == "any":
-            return float(np.max(true)), _all(false)
-        return _all(true), float(np.max(false))
+            return float(np.max(true)), _margin_of_all(false)
+        return _margin_of_all(true), float(np.max(false))
 
     return margins

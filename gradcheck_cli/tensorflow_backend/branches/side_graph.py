@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _DOUBLE = tf.float64.as_datatype_enum
-_NUMBERS = itertools.count(1)
+_COPIES = itertools.count(1)
 _NAME = "gradcheck_sides"
-_EACH = 2  # numbers for a side
+_NUMBERS_PER_SIDE = 2  # whether it is taken, and the margin
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class InBody:
     Attributes:
         watched: the branch.
         tensor: the copy's output with the numbers of all sides in the bodies of an op.
-        first: the place of this branch's first number.
+        first: the index of this branch's first number.
     """
 
     watched: Watched
@@ -73,20 +73,20 @@ class InBody:
         """The tensors that show its sides."""
         return (self.tensor,)
 
-    def taken(self, values: Mapping[int, Array]) -> list[Array]:
-        """Return for each side the points at which an element takes it in some round; see `Watched.taken`."""
-        return [values[id(self.tensor)][:, self._place(side)] > 0 for side in range(self._count)]
+    def sides_taken(self, values: Mapping[int, Array]) -> list[Array]:
+        """Return for each side the points at which an element takes it in some round; see `Watched`."""
+        return [values[id(self.tensor)][:, self._position(side)] > 0 for side in range(self._count)]
 
     def margin(self, values: Mapping[int, Array], side: int) -> Array:
         """Return how far points are on one side; -inf if its line doesn't run; see `Watched.margin`."""
-        return np.asarray(values[id(self.tensor)][:, self._place(side) + 1])
+        return np.asarray(values[id(self.tensor)][:, self._position(side) + 1])
 
     @property
     def _count(self) -> int:
         return len(self.watched.branch.sides)
 
-    def _place(self, side: int) -> int:
-        return self.first + _EACH * side
+    def _position(self, side: int) -> int:
+        return self.first + _NUMBERS_PER_SIDE * side
 
 
 @dataclass
@@ -95,11 +95,11 @@ class SideGraph:
 
     Attributes:
         graph: the copy.
-        found: the branches in its bodies.
+        branches: the branches in its bodies.
     """
 
     graph: Any
-    found: list[InBody]
+    branches: list[InBody]
     _captured: Mapping[str, Any]
 
     @staticmethod
@@ -113,20 +113,22 @@ class SideGraph:
         graph = whole_graph(function)
         captured = {inner.op.name: outer for outer, inner in graph.captures}
         copier = _Copier(graph.as_graph_def())
-        places = copier.rewrite(whole, captured)
-        copy, inner = private_twin.import_graph(copier.graph_def, captured, [graph, *copier.tellers])
-        found = []
-        for name, place in places.items():
-            first, bodies, tensor = 0, whole.calls[name], copy.get_tensor_by_name(place)
-            tensor.set_shape([sum(map(_size, bodies))])
-            for one in (one for body in bodies for one in body.inside):
-                found.append(InBody(one, tensor, first))
-                first += _EACH * len(one.branch.sides)
-        return SideGraph(copy, found, inner)
+        tensor_names = copier.rewrite(whole, captured)
+        copy, inner = private_twin.import_graph(copier.graph_def, captured, [graph, *copier.side_functions])
+        branches = []
+        for name, tensor_name in tensor_names.items():
+            first, bodies, tensor = 0, whole.calls[name], copy.get_tensor_by_name(tensor_name)
+            tensor.set_shape([sum(map(_count_numbers, bodies))])
+            for watched in (watched for body in bodies for watched in body.inside):
+                branches.append(InBody(watched, tensor, first))
+                first += _NUMBERS_PER_SIDE * len(watched.branch.sides)
+        return SideGraph(copy, branches, inner)
 
     def tensors(self, originals: Iterable[Any]) -> list[Any]:
         """Return the copies of tensors of the original graph; tensors of the copy stay as they are."""
-        return [one if one.graph is self.graph else self._tensor(one) for one in originals]
+        return [
+            original if original.graph is self.graph else self._tensor(original) for original in originals
+        ]
 
     def _tensor(self, original: Any) -> Any:
         captured = self._captured.get(original.op.name)
@@ -139,32 +141,32 @@ class _Copier:
 
     Attributes:
         graph_def: the GraphDef.
-        tellers: the functions that compute the sides of each body, kept alive here.
+        side_functions: the functions that compute the sides of each body, kept alive here.
     """
 
     graph_def: Any
-    tellers: list[Any] = field(default_factory=list)
+    side_functions: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Find the functions in the GraphDef."""
-        self.library = {one.signature.name: one for one in self.graph_def.library.function}
+        self.library = {function.signature.name: function for function in self.graph_def.library.function}
 
     def rewrite(self, whole: Body, captured: Mapping[str, Any]) -> dict[str, str]:
         """Let the ops of the graph return their bodies' sides; return the name of this output for each op."""
         nodes = self.graph_def.node
-        kept = [node for node in nodes if node.name not in captured]
+        own_nodes = [node for node in nodes if node.name not in captured]
         del nodes[:]
-        nodes.extend(kept)
+        nodes.extend(own_nodes)
         by_name = {node.name: node for node in nodes}
         made: list[Any] = []
-        places = {
-            name: f"{name}:{self._returning(by_name[name], bodies, made, '')}"
+        tensor_names = {
+            name: f"{name}:{self._return_sides(by_name[name], bodies, made, '')}"
             for name, bodies in whole.calls.items()
         }
         nodes.extend(made)
-        return places
+        return tensor_names
 
-    def _returning(self, node: Any, bodies: Sequence[Body], made: list[Any], first: str) -> int:
+    def _return_sides(self, node: Any, bodies: Sequence[Body], made: list[Any], first: str) -> int:
         """Let an op return its bodies' sides as one more output, and return the number of this output.
 
         Args:
@@ -174,14 +176,14 @@ class _Copier:
             first: the suffix that names a node's first output here.
         """
         node.ClearField("experimental_type")
-        sizes = [_size(body) for body in bodies]
-        for number, body in enumerate(bodies):
-            around = sum(sizes[:number]), sum(sizes[number + 1 :])
-            name = self._told(body, around, is_loop=node.op in LOOPS)
+        sizes = [_count_numbers(body) for body in bodies]
+        for index, body in enumerate(bodies):
+            around = sum(sizes[:index]), sum(sizes[index + 1 :])
+            name = self._copy_with_sides(body, around, is_loop=node.op in LOOPS)
             if node.op in CASES:
-                node.attr["branches"].list.func[number].name = name
+                node.attr["branches"].list.func[index].name = name
             elif node.op in CONDITIONALS:
-                node.attr[("then_branch", "else_branch")[number]].func.name = name
+                node.attr[("then_branch", "else_branch")[index]].func.name = name
             else:
                 node.attr["body" if node.op in LOOPS else "f"].func.name = name
         types = node.attr["T" if node.op in LOOPS else "Tout"].list.type
@@ -196,19 +198,25 @@ class _Copier:
             node.attr["output_shapes"].list.shape.add().unknown_rank = True
         return len(types) - 1
 
-    def _told(self, body: Body, around: tuple[int, int], *, is_loop: bool) -> str:
-        """Make a function that also returns which sides it takes, and return its name."""
-        function = self._copied(body.name)
+    def _copy_with_sides(self, body: Body, around: tuple[int, int], *, is_loop: bool) -> str:
+        """Make a function that also returns which sides it takes, and return its name.
+
+        Args:
+            body: the branches in the function.
+            around: how many numbers belong to the op's earlier bodies, and to its later ones.
+            is_loop: whether it is a loop's body, which also takes the numbers of the rounds before.
+        """
+        function = self._copy(body.name)
         nodes = {node.name: node for node in function.node_def}
         made: list[Any] = []
-        parts = [self._teller(body, function, made)] if body.watched else []
+        results = [self._call_side_function(body, function, made)] if body.watched else []
         for name, bodies in body.calls.items():
-            parts.append(f"{name}:output:{self._returning(nodes[name], bodies, made, ':output:0')}")
-        for number, count in enumerate(around):
+            results.append(f"{name}:output:{self._return_sides(nodes[name], bodies, made, ':output:0')}")
+        for index, count in enumerate(around):
             if count:
-                made.append(_constant(f"{_NAME}_none_{number}", count))
-                parts.insert(number * len(parts), f"{made[-1].name}:output:0")
-        result = _joined(parts, made)
+                made.append(_constant(f"{_NAME}_none_{index}", count))
+                results.insert(index * len(results), f"{made[-1].name}:output:0")
+        result = _concatenate(results, made)
         if is_loop:
             before = function.signature.input_arg.add(name=f"{_NAME}_before", type=_DOUBLE)
             made.append(_node("Maximum", f"{_NAME}_most", [before.name, result], T=_DOUBLE))
@@ -218,43 +226,47 @@ class _Copier:
         function.ret[_NAME] = result
         return str(function.signature.name)
 
-    def _copied(self, name: str) -> Any:
+    def _copy(self, name: str) -> Any:
         function = function_pb2.FunctionDef()
         function.CopyFrom(self.library[name])
-        function.signature.name = f"{name}_sides_{next(_NUMBERS)}"
+        function.signature.name = f"{name}_sides_{next(_COPIES)}"
         added = self.graph_def.library.function.add()
         added.CopyFrom(function)
         return added
 
     def _with_input(self, name: str) -> str:
-        function = self._copied(name)
+        function = self._copy(name)
         function.signature.input_arg.add(name=f"{_NAME}_before", type=_DOUBLE)
         return str(function.signature.name)
 
-    def _teller(self, body: Body, function: Any, made: list[Any]) -> str:
+    def _call_side_function(self, body: Body, function: Any, made: list[Any]) -> str:
         """Add a call that computes the sides of a body itself, and return the name of its output."""
-        tensors = list({id(one): one for watched in body.watched for one in watched.fetched}.values())
+        tensors = list(
+            {id(tensor): tensor for watched in body.watched for tensor in watched.fetched}.values()
+        )
 
-        def tell(*values: Any) -> Any:
+        def side_numbers(*values: Any) -> Any:
             by_id = {
-                id(one): tf.expand_dims(tf.cast(value, tf.float64), 0)
-                for one, value in zip(tensors, values, strict=True)
+                id(tensor): tf.expand_dims(tf.cast(value, tf.float64), 0)
+                for tensor, value in zip(tensors, values, strict=True)
             }
-            return tf.stack([number for one in body.watched for number in _numbers(one, by_id)])
+            return tf.stack([number for watched in body.watched for number in _side_numbers(watched, by_id)])
 
-        signature = [tf.TensorSpec(one.shape, one.dtype) for one in tensors]
-        teller = tf.function(tell, signature, autograph=False).get_concrete_function()
-        self.tellers.append(teller)
-        self.graph_def.library.function.add().CopyFrom(teller.function_def)
-        node = _node("PartitionedCall", f"{_NAME}_told", [_place(one, body, function) for one in tensors])
-        node.attr["f"].func.name = teller.function_def.signature.name
-        node.attr["Tin"].list.type.extend(one.dtype.as_datatype_enum for one in tensors)
+        signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+        side_function = tf.function(side_numbers, signature, autograph=False).get_concrete_function()
+        self.side_functions.append(side_function)
+        self.graph_def.library.function.add().CopyFrom(side_function.function_def)
+        node = _node(
+            "PartitionedCall", f"{_NAME}_told", [_tensor_name(tensor, body, function) for tensor in tensors]
+        )
+        node.attr["f"].func.name = side_function.function_def.signature.name
+        node.attr["Tin"].list.type.extend(tensor.dtype.as_datatype_enum for tensor in tensors)
         node.attr["Tout"].list.type.append(_DOUBLE)
         made.append(node)
         return f"{node.name}:output:0"
 
 
-def _numbers(watched: Watched, values: Mapping[int, Any]) -> Iterator[Any]:
+def _side_numbers(watched: Watched, values: Mapping[int, Any]) -> Iterator[Any]:
     """Yield two numbers for each side of a branch, in a graph."""
     for side, elements in enumerate(watched.sides(values, IN_GRAPH)):
         margins = watched.margins(values, IN_GRAPH, side)
@@ -263,28 +275,28 @@ def _numbers(watched: Watched, values: Mapping[int, Any]) -> Iterator[Any]:
         yield tf.reduce_max(tf.where(tf.math.is_nan(margins), least, margins))
 
 
-def _size(body: Body) -> int:
-    return sum(_EACH * len(one.branch.sides) for one in body.inside)
+def _count_numbers(body: Body) -> int:
+    return sum(_NUMBERS_PER_SIDE * len(watched.branch.sides) for watched in body.inside)
 
 
-def _place(tensor: Any, body: Body, function: Any) -> str:
+def _tensor_name(tensor: Any, body: Body, function: Any) -> str:
     """Return the name of a body's tensor in its function."""
-    for number, one in enumerate(body.graph.inputs):
-        if one is tensor:
-            return str(function.signature.input_arg[number].name)
+    for index, argument in enumerate(body.graph.inputs):
+        if argument is tensor:
+            return str(function.signature.input_arg[index].name)
     op = tensor.op
     definition: op_def_pb2.OpDef = private_graphs.op_def(op.type)
-    places = arguments_of(definition.output_arg, op.node_def)
-    return f"{op.name}:{places[tensor.value_index][0]}"
+    names = arguments_of(definition.output_arg, op.node_def)
+    return f"{op.name}:{names[tensor.value_index][0]}"
 
 
-def _joined(parts: Sequence[str], made: list[Any]) -> str:
-    if len(parts) == 1:
-        return parts[0]
+def _concatenate(results: Sequence[str], made: list[Any]) -> str:
+    if len(results) == 1:
+        return results[0]
     axis = _node("Const", f"{_NAME}_axis", [], dtype=tf.int32.as_datatype_enum)
     axis.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(0, tf.int32))
-    node = _node("ConcatV2", f"{_NAME}_joined", [*parts, f"{axis.name}:output:0"], T=_DOUBLE)
-    node.attr["N"].i = len(parts)
+    node = _node("ConcatV2", f"{_NAME}_joined", [*results, f"{axis.name}:output:0"], T=_DOUBLE)
+    node.attr["N"].i = len(results)
     node.attr["Tidx"].type = tf.int32.as_datatype_enum
     made += [axis, node]
     return f"{node.name}:output:0"

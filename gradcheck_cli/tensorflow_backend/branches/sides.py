@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradcheck_cli.covered import Branch, with_excuses
-from gradcheck_cli.tensorflow_backend.branches.numpy_branches import lines_traced, python_branches
+from gradcheck_cli.tensorflow_backend.branches.numpy_branches import python_branches, trace_lines
 from gradcheck_cli.tensorflow_backend.branches.point_field import PointField
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Sides:
         points = self._op.traced.at.stacked(samples)
         if self.field.calls_python:
             arcs: Arcs = set()
-            with lines_traced(arcs):
+            with trace_lines(arcs):
                 self.field.look(points, samples, pulls=True)
             self.field.add_python(python_branches(arcs))
             self.seen = np.concatenate([self.seen, np.zeros(len(self.field.sides) - len(self.seen), bool)])
@@ -91,8 +91,12 @@ class Sides:
         for (key, side), is_seen in zip(self.field.sides, self.seen, strict=True):
             if (key, side) in counts:
                 sides.setdefault(key, []).append((side, bool(is_seen)))
-        found = [
-            Branch(*key, tuple(side for side, _ in own), tuple(side for side, is_seen in own if is_seen))
-            for key, own in sides.items()
+        branches = [
+            Branch(
+                *key,
+                tuple(side for side, _ in sides_of_branch),
+                tuple(side for side, is_seen in sides_of_branch if is_seen),
+            )
+            for key, sides_of_branch in sides.items()
         ]
-        return [with_excuses(branch, excuses) for branch in found]
+        return [with_excuses(branch, excuses) for branch in branches]

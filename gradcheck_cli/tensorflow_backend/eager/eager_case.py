@@ -1,8 +1,9 @@
-"""A case called eagerly at one sample point: its tensors, its first call, and calls under a tape."""
+"""A case called eagerly at one sample point: its forward as a repeated call, its tensors, its gradients."""
 
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,22 +18,183 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import declared_outputs
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
-from gradcheck_cli.tensorflow_backend.eager.eager_call import EagerCall
+from gradcheck_cli.tensorflow_backend.eager.eager_record import Record
 from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 from gradcheck_cli.tensorflow_backend.graph.sample_point import SamplePoint
 from gradcheck_cli.tensorflow_backend.graph.second_order import bind
-from gradcheck_cli.tensorflow_backend.private import private_eager, private_gradients, private_sites
+from gradcheck_cli.tensorflow_backend.private import (
+    private_eager,
+    private_gradients,
+    private_sites,
+    private_variables,
+)
 from gradcheck_cli.tensorflow_backend.stacks import value_of
+from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.gradients import dense, in_users_words
+from gradcheck_cli.tensorflow_backend.traces.state import Resource, State
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.stacks import Stack
 
     Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class EagerCall:
+    """A forward that is called repeatedly, at the base point first.
+
+    Attributes:
+        function: takes tensors, returns a list of tensors.
+        holds: says by its key whether a `stop_gradient` that backpropagation meets keeps its base value.
+        seed: seed of its draws, the same in each call.
+        record: what the first call ran.
+        reverse: give custom gradients their variables in reverse order.
+        gradient_variables: the variables that a custom gradient has gradients for, by `id`.
+        custom_gradients: how many of the forward's custom gradients ran at the base point.
+        is_plain: whether all of these custom gradients are TensorFlow's own.
+        written: what a call writes to; it is restored after each call.
+        written_by_gradient: what only a gradient writes to; it is restored at the end of the case.
+        must_begin_anew: whether a gradient was seen to write to what the forward uses.
+        draws: the types of the random ops that ran at the base point.
+        stops: the `stop_gradient`s that backpropagation meets, with their outputs at the base point.
+    """
+
+    function: Callable[..., Sequence[Any]]
+    holds: Callable[[str], bool]
+    seed: int = 0
+    reverse: bool = False
+    gradient_variables: dict[int, Any] = field(default_factory=dict)
+    record: Record = field(default_factory=Record)
+    custom_gradients: int = 0
+    is_plain: bool = True
+    written: State = field(default_factory=State)
+    written_by_gradient: State = field(default_factory=State)
+    must_begin_anew: bool = False
+    _sorted_writes: State = field(default_factory=State)
+    _unsorted_writes: State = field(default_factory=State)
+    draws: list[str] = field(default_factory=list)
+    stops: list[tuple[Stop, Any]] = field(default_factory=list)
+
+    def call_at_base(self, inputs: Sequence[Any]) -> list[Any]:
+        """Call at the base point, and record what is held and restored from then on."""
+
+        def stop(value: Any, is_met: bool) -> Any:  # noqa: FBT001 (called by position)
+            if is_met and isinstance(value, tf.Tensor):
+                self.stops.append((_describe_stop_here(), value))
+            return value
+
+        def count(function: Any) -> None:
+            self.custom_gradients += 1
+            self.is_plain &= private_sites.is_tensorflows(function)
+
+        with (
+            self._restore_at_end(),
+            self._order_variables(),
+            private_eager.replace_stop_gradients(stop),
+            private_eager.note_writes(lambda *resource: self.written.record(Resource(*resource))),
+            private_eager.note_custom_gradients(count),
+        ):
+            tf.random.set_seed(self.seed)
+            outputs = self.record.run(lambda: self.function(*inputs))
+        self.draws = self.record.draws(outputs)
+        return outputs
+
+    @property
+    def held_stops(self) -> list[tuple[Stop, Any]]:
+        """The `stop_gradient`s that are held, with their outputs at the base point."""
+        return [(stop, value) for stop, value in self.stops if self.holds(stop.key)]
+
+    def call_moved(self, inputs: Sequence[Any]) -> list[Any]:
+        """Call with moved inputs; what is to be held has its value at the base point."""
+        base_stops = iter(self.stops)
+
+        def stop(value: Any, is_met: bool) -> Any:  # noqa: FBT001 (called by position)
+            # The base point had no such stop: another branch is taken, or a loop runs for longer.
+            base_stop, base_value = next(base_stops, (None, value)) if is_met else (None, value)
+            is_held = base_stop is not None and self.holds(base_stop.key) and base_value.shape == value.shape
+            return base_value if is_held else value
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._restore_at_end())
+            if self.held_stops:  # inside a tf.function, they can be held only if it runs op by op
+                stack.enter_context(private_eager.run_functions_eagerly())
+                stack.enter_context(private_eager.replace_stop_gradients(stop))
+            self.reseed(self.seed)
+            return list(self.function(*inputs))
+
+    @contextlib.contextmanager
+    def call_unheld(self) -> Iterator[Callable[..., list[Any]]]:
+        """Call the forward as its user would, with the base point's draws; restore what it changes."""
+
+        def call(*inputs: Any) -> list[Any]:
+            self.reseed(self.seed)
+            return list(self.function(*inputs))
+
+        # In a function that is already traced, the order of variables is fixed.
+        op_by_op = private_eager.run_functions_eagerly() if self.reverse else contextlib.nullcontext()
+        with self._restore_at_end(), self._order_variables(), op_by_op:
+            yield call
+
+    def restore(self) -> None:
+        """Restore what was written to."""
+        self.written.restore()
+
+    def note_gradient_writes(self) -> contextlib.AbstractContextManager[None]:
+        """Record what a gradient writes to, for `sort_writes`."""
+
+        def note(handle: Any, value_dtypes: tuple[Any, ...]) -> None:
+            if handle in self.written:
+                self.must_begin_anew = True
+            elif handle not in self._sorted_writes:
+                with tf.init_scope():  # it may be written to within a tf.function that is being traced
+                    self._unsorted_writes.record(Resource(handle, value_dtypes))
+
+        return private_eager.note_writes(note)
+
+    def sort_writes(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Find out whether the forward uses what a gradient has written to: if so, its outputs differ now."""
+        if not self._unsorted_writes.earlier_values:
+            return
+        self.restore()
+        repeated = self.function(*inputs)
+        is_used = any(
+            not np.array_equal(repeated_value.numpy(), first_value.numpy())
+            for repeated_value, first_value in zip(repeated, outputs, strict=True)
+        )
+        (self.written if is_used else self.written_by_gradient).add_missing(self._unsorted_writes)
+        self._sorted_writes.add_missing(self._unsorted_writes)
+        self._unsorted_writes.earlier_values.clear()
+        self.must_begin_anew |= is_used
+
+    def _order_variables(self) -> contextlib.AbstractContextManager[None]:
+        def note(variables: Sequence[Any]) -> None:
+            self.gradient_variables.update((id(variable), variable) for variable in variables)
+
+        return private_variables.order_of_variables(note, reverse=self.reverse)
+
+    def reseed(self, seed: int) -> None:
+        """Set the seed, if anything is drawn: it costs a new kernel for each op."""
+        if self.draws:
+            tf.random.set_seed(seed)
+
+    @contextlib.contextmanager
+    def _restore_at_end(self) -> Iterator[None]:
+        with private_eager.restore_seed():
+            try:
+                yield
+            finally:
+                self.restore()
+
+
+def _describe_stop_here() -> Stop:
+    """Describe the `stop_gradient` that is being called."""
+    stack = traceback.StackSummary.extract(traceback.walk_stack(None), lookup_lines=False)
+    lines = [(frame.filename, frame.lineno or 0, frame.name) for frame in reversed(stack)]
+    return Stop(*frames.place_of_stop(lines))
 
 
 @dataclass
@@ -68,9 +230,9 @@ class CalledCase:
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
         names = declared_outputs.names(self.case, len(self.base), self._names)
-        found_dtypes = [value.dtype for value in self.base]
+        output_dtypes = [value.dtype for value in self.base]
         return declared_outputs.infos(
-            self.case, names, found_dtypes, [tuple(value.shape) for value in self.base]
+            self.case, names, output_dtypes, [tuple(value.shape) for value in self.base]
         )
 
     @cached_property
@@ -78,7 +240,7 @@ class CalledCase:
         """The outputs at the base point."""
         return [dtypes.widen(value.numpy()) for value in self.base]
 
-    def _counting(self) -> contextlib.AbstractContextManager[None]:
+    def _count_gradients(self) -> contextlib.AbstractContextManager[None]:
         return private_gradients.count_gradients(self.seen)
 
     def gradients(
@@ -95,11 +257,11 @@ class CalledCase:
                 if rows and self.call.must_begin_anew:
                     self.call.restore()
                 if not rows or self.call.record.gives_once or self.call.must_begin_anew:
-                    tape, outputs = self._taped(call, list(sources_by_input.values()))
-                    self.call.reseed(self.call.seed + 1)  # gradient's draws are independent of the forward's
+                    tape, outputs = self._call_under_tape(call, list(sources_by_input.values()))
+                    self.call.reseed(self.call.seed + 1)  # the gradient draws independently of the forward
                 targets = [outputs[output] for output in upstreams]
                 flows = [
-                    _flow(stack, row, target)
+                    _upstream_tensor(stack, row, target)
                     for stack, target in zip(upstreams.values(), targets, strict=True)
                 ]
                 with (
@@ -119,7 +281,9 @@ class CalledCase:
                 )
         return rows
 
-    def _taped(self, call: Callable[..., list[Any]], watched: Sequence[Any]) -> tuple[Any, list[Any]]:
+    def _call_under_tape(
+        self, call: Callable[..., list[Any]], watched: Sequence[Any]
+    ) -> tuple[Any, list[Any]]:
         with tf.GradientTape(persistent=True) as tape:
             for tensor in watched:
                 tape.watch(tensor)
@@ -135,7 +299,9 @@ class CalledCase:
                 continue
             ran: list[Any] = []
             with private_eager.exclude_inner_gradients(ran.append):
-                by_output[output] = self.gradients({output: np.ones((1, *info.shape))}, self._counting)[0]
+                by_output[output] = self.gradients(
+                    {output: np.ones((1, *info.shape))}, self._count_gradients
+                )[0]
             if self.state.vjp is None:
                 for site in map(private_sites.site_of_gradient, ran):
                     for input_index, gradient in by_output[output].items():
@@ -147,17 +313,19 @@ class CalledCase:
 
     @cached_property
     def call(self) -> EagerCall:
-        """The forward as a function that is called repeatedly."""
+        """The forward as a function that can be called repeatedly."""
         names, built = self._names, self.state.built
         binder = Binder(self.case, self._dtype_of, self.at.point, names=names, built=built)
         shapes: list[tuple[int, ...]] = []
         if self.case.gradient is not None and self.case.gradient.numpy and self.state.vjp is None:
             # Such a gradient is tried at the base point, for which the outputs' shapes must be known.
-            shapes = [tuple(value.shape) for value in self._guarded(binder.body())]
+            shapes = [tuple(value.shape) for value in self._call_forward(binder.body())]
             binder = Binder(self.case, self._dtype_of, self.at.point, shapes, names=names, built=built)
         seed = 1 + (self.case.seed * 1_000_003 + self.opening.sample) % (2**31 - 1)
         call = bind(binder, self.state.vjp, self.state.variables).call
-        return EagerCall(call, self.holds, seed, self.opening.reversed, left=self.state.written)
+        return EagerCall(
+            call, self.holds, seed, self.opening.reversed, written_by_gradient=self.state.written
+        )
 
     def holds(self, key: str) -> bool:
         """Whether a `stop_gradient` of this key keeps its value while the inputs move."""
@@ -172,26 +340,26 @@ class CalledCase:
         ]
 
     @property
-    def places(self) -> list[Any]:
+    def input_tensors(self) -> list[Any]:
         """The tensors that stand for each input in a call; for a variable, its handle."""
         return [*self.tensors, *[variable.handle for variable in self.state.variables]]
 
     @property
     def moving(self) -> list[Any]:
         """The tensors that stand for each input that is differentiated by."""
-        return [self.places[input_index] for input_index in self.at.differentiable]
+        return [self.input_tensors[input_index] for input_index in self.at.differentiable]
 
     @cached_property
     def base(self) -> list[Any]:
         """The outputs of the call at the base point, as tensors."""
-        with self.state.seeded_at_first_use(self.case.seed):
-            outputs = self._guarded(lambda *tensors: self.call.call_at_base(tensors))
-        found_dtypes = [value.dtype for value in outputs]
-        names = declared_outputs.names(self.case, len(found_dtypes), self._names)
-        declared_outputs.check_dtypes(self.case, names, found_dtypes, self._dtype_of, "forward")
+        with self.state.seed_at_first_use(self.case.seed):
+            outputs = self._call_forward(lambda *tensors: self.call.call_at_base(tensors))
+        output_dtypes = [value.dtype for value in outputs]
+        names = declared_outputs.names(self.case, len(output_dtypes), self._names)
+        declared_outputs.check_dtypes(self.case, names, output_dtypes, self._dtype_of, "forward")
         return outputs
 
-    def _guarded(self, call: Any) -> list[Any]:
+    def _call_forward(self, call: Any) -> list[Any]:
         try:
             return list(call(*self.tensors))
         except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
@@ -205,7 +373,7 @@ class CalledCase:
         return dtypes.reference_dtype(dtype) if self.opening.dtype == "float64" else dtype
 
 
-def _flow(stack: Stack, row: int, target: Any) -> Any:
+def _upstream_tensor(stack: Stack, row: int, target: Any) -> Any:
     value = value_of(stack, row, tuple(target.shape))
     return tf.constant(dtypes.narrow(value, target.dtype.name), target.dtype)
 

@@ -91,7 +91,7 @@ class EagerOperation:
         unheld = record.unheld_draws(self.called.moving, self.called.base)
         if unheld:
             return tuple(unheld)
-        repeated = [dtypes.widen(value.numpy()) for value in self.called.call.moved(self.called.tensors)]
+        repeated = [dtypes.widen(value.numpy()) for value in self.called.call.call_moved(self.called.tensors)]
         with self.called.call.call_unheld() as call:
             unheld_values = [dtypes.widen(value.numpy()) for value in call(*self.called.tensors)]
         if _are_equal(repeated, self.base_values) and _are_equal(unheld_values, self.base_values):
@@ -101,13 +101,13 @@ class EagerOperation:
     @property
     def frozen(self) -> Mapping[str, int]:
         """How many ops are held at their base value, by type."""
-        return Counter([*[STOP] * len(self.called.call.held), *self.called.call.draws])
+        return Counter([*[STOP] * len(self.called.call.held_stops), *self.called.call.draws])
 
     @property
     def held_places(self) -> tuple[str, ...]:
         """The place of each `stop_gradient` that is held."""
         _ = self.called.base  # the call at the base point records them
-        return tuple(dict.fromkeys(stop.place for stop, _ in self.called.call.held))
+        return tuple(dict.fromkeys(stop.place for stop, _ in self.called.call.held_stops))
 
     @property
     def unreachable(self) -> tuple[str, ...]:
@@ -118,7 +118,9 @@ class EagerOperation:
 
     def stops_between(self, output: int, input_index: int) -> dict[str, str]:
         """Return the `stop_gradient`s that can be held between an input and an output; see `Operation`."""
-        stop_ids = self.called.call.record.stops(self.called.places[input_index], self.called.base[output])
+        stop_ids = self.called.call.record.stops(
+            self.called.input_tensors[input_index], self.called.base[output]
+        )
         return {stop.key: stop.place for stop, value in self.called.call.stops if identity(value) in stop_ids}
 
     def sites(self, pairs: Sequence[tuple[int, int]]) -> Sequence[Site]:  # noqa: ARG002 (as `Operation` has it)
@@ -127,7 +129,9 @@ class EagerOperation:
 
     def closed(self, output: int, input_index: int) -> list[str]:
         """Return the ops between an input and an output whose inner `stop_gradient` can't be held."""
-        return self.called.call.record.closed([self.called.places[input_index]], [self.called.base[output]])
+        return self.called.call.record.closed(
+            [self.called.input_tensors[input_index]], [self.called.base[output]]
+        )
 
     def holding(self, stops: Collection[str]) -> EagerOperation:
         """Return the same op with exactly these `stop_gradient`s held; see `Operation`."""
@@ -144,7 +148,7 @@ class EagerOperation:
     def written_before_read(self) -> set[int]:
         """The ids of variables' handles that the forward writes to; which of them it reads isn't known."""
         _ = self.called.base  # the call at the base point records them
-        return set(self.called.call.written.before)
+        return set(self.called.call.written.earlier_values)
 
     @property
     def gradient_variables(self) -> tuple[str, ...]:
@@ -170,7 +174,7 @@ class EagerOperation:
     def low_precision_between(self, output: int, input_index: int) -> tuple[str, ...]:
         """Return the dtypes below float64 between an input and an output."""
         called = self.called
-        return called.call.record.low_precision([called.places[input_index]], [called.base[output]])
+        return called.call.record.low_precision([called.input_tensors[input_index]], [called.base[output]])
 
     @property
     def vjp_low_precision(self) -> tuple[str, ...]:
@@ -238,14 +242,14 @@ class EagerOperation:
                     info = self.inputs[input_index]
                     value = value_of(batch[input_index], row, info.shape)
                     tensors[input_index] = tf.constant(dtypes.narrow(value, info.dtype), info.dtype)
-                rows.append(self._evaluated(tensors))
+                rows.append(self._evaluate_at(tensors))
         if not rows:
             return [np.empty((0, *output.shape)) for output in self.outputs]
         return [np.stack(column) for column in zip(*rows, strict=True)]
 
-    def _evaluated(self, tensors: Sequence[Any]) -> list[Array]:
+    def _evaluate_at(self, tensors: Sequence[Any]) -> list[Array]:
         try:
-            values = [dtypes.widen(value.numpy()) for value in self.called.call.moved(tensors)]
+            values = [dtypes.widen(value.numpy()) for value in self.called.call.call_moved(tensors)]
         except CaseFailedError:
             raise
         except Exception as error:
@@ -268,21 +272,23 @@ class EagerOperation:
         return self.called.first_gradients.get(output, {}).get(input_index) is not None
 
     def is_plain_chain(self, output: int, input_index: int) -> bool:
-        """Whether the gradient is made by TensorFlow's own gradients alone, and of several ops."""
-        call, start = self.called.call, self.called.places[input_index]
+        """Whether the gradient consists only of TensorFlow's own gradients, of several ops."""
+        call, start = self.called.call, self.called.input_tensors[input_index]
         has_own = not call.is_plain or self.called.case.gradient is not None
-        return not has_own and len(call.record.between([start], [self.called.base[output]])) > 1
+        return not has_own and len(call.record.steps_between([start], [self.called.base[output]])) > 1
 
     def leads_to(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through floating tensors, by what ran at the base point."""
-        record, start = self.called.call.record, self.called.places[input_index]
-        held = [identity(value) for _, value in self.called.call.held]
+        record, start = self.called.call.record, self.called.input_tensors[input_index]
+        held_ids = [identity(value) for _, value in self.called.call.held_stops]
         holds_all = self.called.stops is None and self.called.case.freeze is True
-        return record.leads_to(start, self.called.base[output], held, stops=not holds_all)
+        return record.leads_to(start, self.called.base[output], held_ids, stops=not holds_all)
 
     def passes_numpy(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through NumPy alone, by what ran at the base point."""
-        return self.called.call.record.passes_numpy(self.called.places[input_index], self.called.base[output])
+        return self.called.call.record.passes_numpy(
+            self.called.input_tensors[input_index], self.called.base[output]
+        )
 
     @property
     def values_beside_gradient(self) -> list[Array]:
@@ -292,26 +298,24 @@ class EagerOperation:
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
         if self.outputs[output].size:
-            return self._pulled({output: upstream})
-        likes = [self.inputs[input_index] for input_index in self.called.at.differentiable]
-        return pull_in_spoilt_memory(
-            lambda stack: self._pulled({output: stack}), upstream, likes, eagerly=True
-        )
+            return self._pull({output: upstream})
+        infos = [self.inputs[input_index] for input_index in self.called.at.differentiable]
+        return pull_in_spoilt_memory(lambda stack: self._pull({output: stack}), upstream, infos, eagerly=True)
 
     def jvp(self, input_index: int, tangents: Array) -> list[Array | None] | None:
         """Push tangents of one input forward through the bodies of custom gradients; see `Operation`.
 
-        It returns nothing without a custom gradient, since forward mode then uses the very gradients that are
-        checked. The same holds for a vjp, which has them in its body. It returns nothing, either, where
-        forward mode takes a `stop_gradient` as a constant and differences don't.
+        Without a custom gradient it returns nothing, since forward mode then uses the very gradients that are
+        checked. The same holds for a vjp, which has them in its body. It also returns nothing where forward
+        mode takes a `stop_gradient` as a constant and differences don't.
         """
         # The call at the base point records custom gradients.
         base, record = self.called.base, self.called.call.record
         if not self.called.call.custom_gradients or self.called.state.vjp is not None:
             return None
-        held = {identity(value) for _, value in self.called.call.held}
-        place = self.called.places[input_index]
-        if record.closed([place], base) or any(record.stops(place, output) - held for output in base):
+        held_ids = {identity(value) for _, value in self.called.call.held_stops}
+        start = self.called.input_tensors[input_index]
+        if record.closed([start], base) or any(record.stops(start, output) - held_ids for output in base):
             return None
         source = [*self.called.tensors, *self.called.state.variables][input_index]
         rows = []
@@ -337,10 +341,10 @@ class EagerOperation:
 
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
-        return self._pulled(upstreams)
+        return self._pull(upstreams)
 
-    def _pulled(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
-        rows = [self._row(gradients) for gradients in self.called.gradients(upstreams)]
+    def _pull(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
+        rows = [self._widen_row(gradients) for gradients in self.called.gradients(upstreams)]
         result: list[Array | None] = [None] * len(self.inputs)
         for input_index in self.called.at.differentiable:
             column = [row[input_index] for row in rows]
@@ -355,7 +359,7 @@ class EagerOperation:
                 result[input_index] = np.stack([zero if value is None else value for value in column])
         return result
 
-    def _row(self, gradients: Mapping[int, Any]) -> dict[int, Array | None]:
+    def _widen_row(self, gradients: Mapping[int, Any]) -> dict[int, Array | None]:
         return {
             input_index: None if gradient is None else dtypes.widen(gradient.numpy())
             for input_index, gradient in gradients.items()

@@ -26,12 +26,17 @@ class Step:
     outputs: tuple[Any, ...]
 
     @property
-    def inner(self) -> list[Any]:
+    def inner_nodes(self) -> list[Any]:
         """The NodeDefs of its body, if it calls a function that couldn't be inlined: a ready-made one."""
         return [] if private_graphs.op_def(self.op_type) else private_eager.function_nodes(self.op_type)
 
     @property
-    def made(self) -> set[int]:
+    def op_types(self) -> tuple[str, ...]:
+        """Its type, and those of the ops in its body."""
+        return (self.op_type, *{node.op for node in self.inner_nodes})
+
+    @property
+    def output_ids(self) -> set[int]:
         """The ids of its outputs."""
         return {identity(tensor) for tensor in self.outputs}
 
@@ -66,32 +71,32 @@ class Record:
         """Whether a tape of such a call gives gradients only once, as a `tf.py_function` forgets its own."""
         return any(step.op_type == "EagerPyFunc" for step in self.steps)
 
-    def before(self, outputs: Sequence[Any]) -> list[Step]:
+    def steps_before(self, outputs: Sequence[Any]) -> list[Step]:
         """Return the steps that the outputs depend on."""
         needed = set(map(identity, outputs))
         steps = []
         for step in reversed(self.steps):
-            if step.made & needed:
+            if step.output_ids & needed:
                 needed.update(step.inputs)
                 steps.append(step)
         return steps[::-1]
 
-    def between(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Step]:
+    def steps_between(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Step]:
         """Return the steps that depend on any of the inputs and that any of the outputs depends on."""
-        return self._after(set(map(identity, inputs)), outputs)
+        return self._steps_after(set(map(identity, inputs)), outputs)
 
-    def _after(self, reached: set[int], outputs: Sequence[Any]) -> list[Step]:
+    def _steps_after(self, reached: set[int], outputs: Sequence[Any]) -> list[Step]:
         steps = []
-        for step in self.before(outputs):
+        for step in self.steps_before(outputs):
             if reached.intersection(step.inputs):
-                reached |= step.made
+                reached |= step.output_ids
                 steps.append(step)
         return steps
 
-    def leads_to(self, tensor: Any, output: Any, held: Iterable[int], *, stops: bool = False) -> bool:
-        """Whether a tensor moves an output through floating tensors; see `path.leads_to`."""
+    def leads_to(self, tensor: Any, output: Any, held_ids: Iterable[int], *, stops: bool = False) -> bool:
+        """Whether a tensor moves an output through floating tensors; see `graph_path.leads_to`."""
         flat = graph_path.FLAT - {STOP} if stops else graph_path.FLAT
-        reached, closed = {identity(tensor)}, set(held)
+        reached, closed = {identity(tensor)}, set(held_ids)
         for step in self.steps:
             if step.op_type not in flat and reached.intersection(step.inputs):
                 reached |= {
@@ -102,10 +107,13 @@ class Record:
         return identity(output) in reached
 
     def passes_numpy(self, tensor: Any, output: Any) -> bool:
-        """Whether a tensor moves an output only through NumPy functions; see `path`."""
-        steps = self.between([tensor], [output])
+        """Whether a tensor moves an output only through NumPy functions; see `graph_path`."""
+        steps = self.steps_between([tensor], [output])
         closed = {
-            tensor_id for step in steps if step.op_type in graph_path.NUMPY_CALLS for tensor_id in step.made
+            tensor_id
+            for step in steps
+            if step.op_type in graph_path.NUMPY_CALLS
+            for tensor_id in step.output_ids
         }
         return bool(closed) and not self.leads_to(tensor, output, closed)
 
@@ -114,13 +122,13 @@ class Record:
         tensors_by_id = {identity(tensor): tensor for step in self.steps for tensor in step.outputs}
         tensors_by_id |= {identity(tensor): tensor for tensor in inputs}
         names = set()
-        for step in self.between(inputs, outputs):
+        for step in self.steps_between(inputs, outputs):
             tensors = [
                 *step.outputs,
                 *[tensors_by_id[tensor_id] for tensor_id in step.inputs if tensor_id in tensors_by_id],
             ]
             names |= {tensor.dtype.name for tensor in tensors if dtypes.is_differentiable(tensor.dtype)}
-            names |= low_precision.dtypes_in_attrs(step.inner)
+            names |= low_precision.dtypes_in_attrs(step.inner_nodes)
         return tuple(sorted(names - {"float64", "complex128"}))
 
     def stops(self, tensor: Any, output: Any) -> set[int]:
@@ -129,40 +137,32 @@ class Record:
         if tensor.dtype == tf.resource:
             # An op with a variable as its input reads it without a separate op: a tensor that no op has made
             # may be such a value.
-            made_ids = {tensor_id for step in self.steps for tensor_id in step.made}
+            made_ids = {tensor_id for step in self.steps for tensor_id in step.output_ids}
             start |= {tensor_id for step in self.steps for tensor_id in step.inputs} - made_ids
-        stops = [step for step in self._after(start, [output]) if step.op_type == STOP]
-        return {tensor_id for step in stops for tensor_id in step.made}
+        stops = [step for step in self._steps_after(start, [output]) if step.op_type == STOP]
+        return {tensor_id for step in stops for tensor_id in step.output_ids}
 
     def quantisers(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[str, ...]:
         """Return the types of ops between inputs and outputs that round."""
-        types = [
-            name for step in self.between(inputs, outputs) for name in (step.op_type, *_types(step.inner))
-        ]
+        types = [name for step in self.steps_between(inputs, outputs) for name in step.op_types]
         return tuple(sorted({name for name in types if name.startswith(graph_path.QUANTISERS)}))
 
     def closed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return the ready-made functions between inputs and outputs with a `stop_gradient` inside."""
         return [
             step.op_type
-            for step in self.between(inputs, outputs)
-            if any(node.op == STOP for node in step.inner)
+            for step in self.steps_between(inputs, outputs)
+            if any(node.op == STOP for node in step.inner_nodes)
         ]
 
     def draws(self, outputs: Sequence[Any]) -> list[str]:
         """Return the types of the random ops that the outputs depend on, one for each op that ran."""
-        types = [name for step in self.before(outputs) for name in (step.op_type, *_types(step.inner))]
+        types = [name for step in self.steps_before(outputs) for name in step.op_types]
         return [name for name in types if frozen.is_random(name)]
 
     def unheld_draws(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return the types of random ops that no seed fixes: their draw changes as the inputs move."""
-        between = {
-            name for step in self.between(inputs, outputs) for name in (step.op_type, *_types(step.inner))
-        }
-        before = {name for step in self.before(outputs) for name in (step.op_type, *_types(step.inner))}
+        between = {name for step in self.steps_between(inputs, outputs) for name in step.op_types}
+        before = {name for step in self.steps_before(outputs) for name in step.op_types}
         varying = {name for name in before if graph_path.is_varying(name) and not frozen.is_random(name)}
         return sorted((between & graph_path.IMPLICIT_SAMPLERS) | varying)
-
-
-def _types(nodes: Iterable[Any]) -> set[str]:
-    return {node.op for node in nodes}

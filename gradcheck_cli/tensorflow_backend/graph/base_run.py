@@ -1,7 +1,7 @@
-"""Evaluates a traced forward once at the base point, and keeps what is held from then on.
+"""Evaluates a traced forward once at the base point, and keeps the values that are held from then on.
 
-One run gives the outputs, the value of each `stop_gradient` and the draws, so they are consistent. The draws
-belong to the case: every other trace at that point (the gradient's, float64's, a fresh one) uses them.
+One run gives the outputs, the value of each `stop_gradient` and the draws, so that they are consistent. The
+draws belong to the case: every other trace at that point (the gradient's, the twin's, a new one) uses them.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Draws:
         """
         inner = held.body_holds.draw_types() if held.body_holds else ()
         if self.types != tuple(tensor.op.type for tensor in held.draws) or self.inner_types != inner:
-            raise _differs()
-        cast = []
+            raise _other_draws_error()
+        cast_values = []
         for value, tensor in zip(self.values, held.draws, strict=True):
             if not tensor.shape.is_compatible_with(value.shape):
-                raise _differs()
-            cast.append(value.astype(tensor.dtype.as_numpy_dtype))
-        return cast
+                raise _other_draws_error()
+            cast_values.append(value.astype(tensor.dtype.as_numpy_dtype))
+        return cast_values
 
 
-def _differs() -> CaseFailedError:
+def _other_draws_error() -> CaseFailedError:
     return CaseFailedError(
         "forward",
         "the forward draws other random numbers each time it is traced (their number, kinds or shapes "
@@ -61,7 +61,7 @@ def _differs() -> CaseFailedError:
 
 @dataclass(frozen=True)
 class Base:
-    """A run at the base point: the outputs, and what is held from then on, stops before draws."""
+    """A run at the base point: the outputs, and the values held from then on, stops before draws."""
 
     outputs: tuple[Array, ...]
     values: tuple[Array, ...]
@@ -100,7 +100,7 @@ def run_at_base(
     else:
         if earlier_draws is not None:
             body_holds.use_draws(earlier_draws.inner_values)
-        with body_holds.noting():
+        with body_holds.record_base():
             results = restoring_call(function)([*point, *draws])
     values = [result.numpy() for result in results]
     count = len(trace.outputs)

@@ -14,7 +14,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.tensorflow_backend import dtypes, work_counts
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.stacks import part_of, value_of
+from gradcheck_cli.tensorflow_backend.stacks import take_points, value_of
 from gradcheck_cli.tensorflow_backend.traces.state import (
     LARGE_POINT,
     find_written,
@@ -79,9 +79,9 @@ class Batched:
         vectorize: whether `tf.vectorized_map` may be tried; it may not where a random op would draw anew.
         rewind: called before each call, so that calls are independent, as held values in bodies require
             (decision 0009).
-        made: what is called instead of the function: its compiled form, which takes the same tensors.
-        left: ids of the handles of what the function writes to and what isn't restored after each call.
-        batches: of the function, at any point.
+        compiled: the function's compiled form, which takes the same tensors and is called instead.
+        unrestored: ids of the handles of what the function writes to and what isn't restored after a call.
+        batches: the batched traces of the function, at any point.
     """
 
     function: Any  # a concrete function
@@ -90,8 +90,8 @@ class Batched:
     result_dtypes: Sequence[Any]
     vectorize: bool = True
     rewind: Callable[[], None] | None = None
-    made: Callable[..., Any] | None = None
-    left: Collection[int] = ()
+    compiled: Callable[..., Any] | None = None
+    unrestored: Collection[int] = ()
     batches: Batches = field(default_factory=Batches)
     _tensors: dict[int, Any] = field(default_factory=dict)
 
@@ -101,24 +101,29 @@ class Batched:
         stacks = [batch[index] for index in batched_indices]
         count = len(stacks[0])
         sizes = [math.prod(self.arguments[index][1]) for index in batched_indices]
-        before = [math.prod(shape) for _, shape in self.arguments[: batched_indices[-1]]]
-        widest = max([result_size, *sizes, *(before if self.is_mappable else []), 1])
-        if not count or 0 in sizes or widest >= LARGE_POINT or self._stands_alone:
-            return self._one_by_one(batched_indices, stacks)
+        sizes_before = [math.prod(shape) for _, shape in self.arguments[: batched_indices[-1]]]
+        widest = max([result_size, *sizes, *(sizes_before if self.is_mappable else []), 1])
+        if not count or 0 in sizes or widest >= LARGE_POINT or self._needs_single_calls:
+            return self._run_one_by_one(batched_indices, stacks)
         rows = max(1, BUDGET_BYTES // (16 * widest))
-        parts = [
-            [part_of(stack, slice(start, start + rows)) for stack in stacks]
+        blocks = [
+            [take_points(stack, slice(start, start + rows)) for stack in stacks]
             for start in range(0, count, rows)
         ]
-        results = self._vectorized(batched_indices, parts) if count >= self._worth_vectorizing else None
-        results = self._in_one_op(batched_indices, parts) if results is None else results
+        results = (
+            self._try_vectorized(batched_indices, blocks) if count >= self._points_worth_vectorizing else None
+        )
+        results = self._try_one_op(batched_indices, blocks) if results is None else results
         if results is None and count <= _DIRECT_POINTS:
-            return self._one_by_one(batched_indices, stacks)
-        if results is None:  # all parts are evaluated in the same way: a difference must not mix two
-            results = [self._run(batched_indices, part, vectorized=False) for part in parts]
+            return self._run_one_by_one(batched_indices, stacks)
+        if results is None:  # all blocks are evaluated in the same way: a difference must not mix two
+            results = [self._run(batched_indices, block, vectorized=False) for block in blocks]
         if len(results) == 1:
             return results[0]
-        return [np.concatenate([part[index] for part in results]) for index in range(len(results[0]))]
+        return [
+            np.concatenate([block_result[index] for block_result in results])
+            for index in range(len(results[0]))
+        ]
 
     def once(self) -> list[Array]:
         """Evaluate at the base point, unbatched."""
@@ -131,10 +136,10 @@ class Batched:
 
     @cached_property
     def _caller(self) -> Callable[[Sequence[Any]], Any]:
-        return restoring_call(self.function, self.made, self.left)
+        return restoring_call(self.function, self.compiled, self.unrestored)
 
     @cached_property
-    def _stands_alone(self) -> bool:
+    def _needs_single_calls(self) -> bool:
         """Whether calls must be made one by one: held values are rewound, or variables restored, first."""
         return self.rewind is not None or bool(find_written(self.function)) or bool(self._types & _UNMAPPED)
 
@@ -145,10 +150,10 @@ class Batched:
     @cached_property
     def is_mappable(self) -> bool:
         """Whether one op may call the function in a loop; compiled functions are called directly."""
-        return self.made is None and not self._stands_alone and is_mappable(self.function)
+        return self.compiled is None and not self._needs_single_calls and is_mappable(self.function)
 
-    def _in_one_op(
-        self, batched_indices: tuple[int, ...], parts: list[list[Stack]]
+    def _try_one_op(
+        self, batched_indices: tuple[int, ...], blocks: list[list[Stack]]
     ) -> list[list[Array]] | None:
         """Evaluate in a loop inside of one op; `None` where that fails although a call may not.
 
@@ -157,21 +162,21 @@ class Batched:
         if not self.is_mappable:
             return None
         try:
-            return [self._mapped(batched_indices, part) for part in parts]
+            return [self._map(batched_indices, block) for block in blocks]
         except tf.errors.OpError:
             return None
 
-    def _vectorized(
-        self, batched_indices: tuple[int, ...], parts: list[list[Stack]]
+    def _try_vectorized(
+        self, batched_indices: tuple[int, ...], blocks: list[list[Stack]]
     ) -> list[list[Array]] | None:
         """Evaluate in a vectorized graph; `None` where there is none that can be trusted."""
         if batched_indices in self.batches.unvectorized:
             return None
         try:
             if batched_indices not in self.batches.trusted:
-                self._compare(batched_indices, parts[0])
+                self._compare(batched_indices, blocks[0])
             if batched_indices in self.batches.trusted:
-                return [self._run(batched_indices, part, vectorized=True) for part in parts]
+                return [self._run(batched_indices, block, vectorized=True) for block in blocks]
         except (ValueError, NotImplementedError, TypeError, KeyError, tf.errors.OpError):
             # There is no converter (a ValueError while it is traced; an OpError if a converter makes what it
             # can't run). A forward that fails at these points fails in a loop as well, with its own message.
@@ -181,10 +186,10 @@ class Batched:
 
     def _compare(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> None:
         """Trust the vectorized form once a row of it agrees with the function itself."""
-        first = [part_of(stack, slice(1)) for stack in stacks]
+        first = [take_points(stack, slice(1)) for stack in stacks]
         vectorized, values = (
             self._run(batched_indices, first, vectorized=True),
-            self._one_by_one(batched_indices, first),
+            self._run_one_by_one(batched_indices, first),
         )
         if all(
             _agree(row, value, tf.as_dtype(dtype))
@@ -193,14 +198,15 @@ class Batched:
             self.batches.trusted.add(batched_indices)
 
     @cached_property
-    def _worth_vectorizing(self) -> float:
+    def _points_worth_vectorizing(self) -> float:
         if not self.vectorize:
             return math.inf
         return _VECTORIZED_POINTS_WITH_LOOPS if self._types & _LOOPS else _VECTORIZED_POINTS
 
-    def _one_by_one(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
+    def _run_one_by_one(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
         arguments = [
-            None if index in batched_indices else self._kept(index) for index in range(len(self.arguments))
+            None if index in batched_indices else self._base_argument(index)
+            for index in range(len(self.arguments))
         ]
         results: list[Array] = []
         count = len(stacks[0])
@@ -223,21 +229,23 @@ class Batched:
             for tensor in self.function.outputs
         ]
 
-    def _mapped(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
+    def _map(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
         """Evaluate by a loop inside one op, which takes the stacked arguments first."""
         count, stack_of = len(stacks[0]), dict(zip(batched_indices, stacks, strict=True))
         tensors = [
-            self._stacked(index, stack_of[index])
+            self._stack(index, stack_of[index])
             if index in stack_of
-            else tf.raw_ops.BroadcastTo(input=self._kept(index), shape=[count, *self.arguments[index][1]])
+            else tf.raw_ops.BroadcastTo(
+                input=self._base_argument(index), shape=[count, *self.arguments[index][1]]
+            )
             for index in range(batched_indices[-1] + 1)
         ]
-        rest = [self._kept(index) for index in range(batched_indices[-1] + 1, len(self.arguments))]
+        rest = [self._base_argument(index) for index in range(batched_indices[-1] + 1, len(self.arguments))]
         return [
             dtypes.widen(value.numpy()) for value in private_graphs.map_flat(self.function, tensors, rest)
         ]
 
-    def _stacked(self, index: int, stack: Stack) -> Any:
+    def _stack(self, index: int, stack: Stack) -> Any:
         dtype, shape = self.arguments[index]
         values = stack.points().reshape(-1, *shape) if isinstance(stack, Moves) else stack
         return tf.constant(dtypes.narrow(values, dtype), dtype)
@@ -261,7 +269,9 @@ class Batched:
                 ]
             else:
                 tensors.append(tf.constant(dtypes.narrow(stack, dtype), dtype))
-        tensors += [self._kept(index) for index in range(len(self.arguments)) if index not in batched_indices]
+        tensors += [
+            self._base_argument(index) for index in range(len(self.arguments)) if index not in batched_indices
+        ]
         work_counts.add(points=len(stacks[0]) - 1)  # a call counts as one
         values = private_graphs.call_flat(self.batches.traced[key], tensors)
         return [dtypes.widen(value.numpy()) for value in tf.nest.flatten(values)]
@@ -274,7 +284,7 @@ class Batched:
             stacks = []
             for index in batched_indices:
                 if index in moved:
-                    stacks.append(_written_out(remaining[:5], self.arguments[index][1]))
+                    stacks.append(_write_out(remaining[:5], self.arguments[index][1]))
                     del remaining[:5]
                 else:
                     stacks.append(remaining.pop(0))
@@ -310,7 +320,7 @@ class Batched:
         work_counts.add(batch_traces=1)
         return tf.compat.v1.wrap_function(call_rows, signature)
 
-    def _kept(self, index: int) -> Any:
+    def _base_argument(self, index: int) -> Any:
         """Return an argument at the base point, made once: making a large one may cost more than a point."""
         if index not in self._tensors:
             self._tensors[index] = tf.constant(self.point[index], dtype=self.arguments[index][0])
@@ -323,7 +333,7 @@ class Batched:
         ]
 
 
-def _written_out(moves: Sequence[Any], shape: tuple[int, ...]) -> Any:
+def _write_out(moves: Sequence[Any], shape: tuple[int, ...]) -> Any:
     """Write the points of moves out inside the graph; see `Moves.points`."""
     base, targets, slot, slots, rows = moves
     # Slot -1 equals the number of coordinates in no slot, so these get another number.

@@ -1,4 +1,4 @@
-"""The state that all ops of a case share: what its factory built, its draws, its graphs and their twins."""
+"""The state that all ops of a case share: what `build` returned, its draws, its graphs and their twins."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class CaseState:
         draws: the random draws by sample point, and by whether the reference draws them.
         variables: the variables among the inputs, in order.
         vjp: set where the case is the vjp of another.
-        written: what the case's gradients have written to.
+        written: what the case's gradients have written to, with the earlier values.
         graphs: the first traced case of each form and mode of tracing; its graphs serve every point.
-        compiled: what runs instead of traced functions, by their ids, together with the functions, which
-            keeps the ids in use.
+        compiled: what runs instead of traced functions, by their ids, together with the functions, so that
+            the ids stay in use.
         twins: the float64 twins of traces.
-        batches: the batched traces of functions, by their ids, together with the functions.
+        batches: the batched traces of functions, likewise by their ids.
         chosen: the arguments' values at points that were chosen rather than drawn, by sample number.
-        gradients: the hand-written gradients that were made and ran.
+        gradients: the hand-written gradients that were made, and those that ran.
     """
 
     built: dict[str, Any] = field(default_factory=dict)
@@ -61,6 +61,6 @@ class CaseState:
         """Return the batched traces of a function, which serve every sample point."""
         return self.batches.setdefault(id(function), (function, Batches()))[1]
 
-    def seeded_at_first_use(self, seed: int) -> contextlib.AbstractContextManager[None]:
+    def seed_at_first_use(self, seed: int) -> contextlib.AbstractContextManager[None]:
         """Seed the global generators when the forward is called for the first time: it may build layers."""
         return contextlib.nullcontext() if self.draws else seed_globals(seed)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
     from gradcheck_cli.tensorflow_backend.graph.held_stops import UnheldStop
     from gradcheck_cli.tensorflow_backend.stacks import Stack
-    from gradcheck_cli.tensorflow_backend.twin.widening import Kept
+    from gradcheck_cli.tensorflow_backend.twin.widening import NarrowOp
 
     Array = np.ndarray[Any, Any]
 
@@ -41,7 +41,7 @@ class GraphOperation:
 
     Attributes:
         traced: the traced case.
-        no_twin: why there is no float64 twin to judge it by, after one was tried.
+        no_twin: why there is no float64 twin to judge it by, if one was tried in vain.
     """
 
     traced: TracedCase
@@ -67,24 +67,28 @@ class GraphOperation:
         return GraphOperation(self.traced.in_float64())
 
     def exactly(self) -> GraphOperation | None:
-        """Return a twin at the point before rounding; see `Operation`."""
+        """Return a twin at the point before rounding, the same one each time; see `Operation`."""
+        return self._exact
+
+    @cached_property
+    def _exact(self) -> GraphOperation | None:
         if self.traced.narrow is None or self.traced.is_exact:
             return None
         exact = GraphOperation(self.traced.exactly())
-        same = all(
+        is_same_point = all(
             np.array_equal(value, rounded) for value, rounded in zip(exact.point, self.point, strict=True)
         )
-        return None if same else exact
+        return None if is_same_point else exact
 
     def on_one_piece(self) -> GraphOperation | None:
         """Return the op with its kinks held where they are; see `Operation`."""
-        held = self.traced.on_one_piece()
-        return None if held is None else GraphOperation(held)
+        piece = self.traced.on_one_piece()
+        return None if piece is None else GraphOperation(piece)
 
     def holding(self, stops: Collection[str]) -> GraphOperation:
         """Return the same op with exactly these `stop_gradient`s held; see `Operation`."""
-        held = self.traced.holding(stops)
-        return self if held is self.traced else GraphOperation(held, self.no_twin)
+        traced = self.traced.holding(stops)
+        return self if traced is self.traced else GraphOperation(traced, self.no_twin)
 
     # Its tensors.
 
@@ -116,19 +120,19 @@ class GraphOperation:
     def rounded_sizes(self, input_index: int) -> list[Array]:
         """Return the size that each output's rounding is relative to at the base point; see `paths.terms`."""
         starts, values = self.traced.starts(input_index), self._values_of_terms
-        moving = graph_path.ops_after(starts) | {start.op for start in starts}
+        moving_ops = graph_path.ops_after(starts) | {start.op for start in starts}
         return [
-            terms.rounded_size(output, values, moving) if id(output) in values else np.abs(value)
+            terms.rounded_size(output, values, moving_ops) if id(output) in values else np.abs(value)
             for output, value in zip(self.traced.forward.outputs, self.base_values, strict=True)
         ]
 
     @cached_property
     def _values_of_terms(self) -> dict[int, Array]:
         """The values of the outputs' terms at the base point, by id."""
-        needed = [terms.terms_of(output) for output in self.traced.forward.outputs]
-        tensors = list({id(tensor): tensor for each in needed for tensor in each}.values())
-        found = self.traced.values_at_point(tensors)
-        return {id(tensor): dtypes.widen(value) for tensor, value in zip(tensors, found, strict=True)}
+        terms_by_output = [terms.terms_of(output) for output in self.traced.forward.outputs]
+        tensors = list({id(term): term for output_terms in terms_by_output for term in output_terms}.values())
+        values = self.traced.values_at_point(tensors)
+        return {id(tensor): dtypes.widen(value) for tensor, value in zip(tensors, values, strict=True)}
 
     def check_output_shapes(self) -> None:
         """Compare the outputs' shapes with those that the spec gives.
@@ -234,7 +238,9 @@ class GraphOperation:
     @property
     def low_precision(self) -> tuple[str, ...]:
         """Dtypes below float64 between the differentiable inputs and the outputs."""
-        return self.traced.forward.low_precision if self.traced.narrow is None else _dtypes_of(self._kept)
+        return (
+            self.traced.forward.low_precision if self.traced.narrow is None else _dtypes_of(self._narrow_ops)
+        )
 
     def low_precision_between(self, output: int, input_index: int) -> list[str]:
         """Return the dtypes below float64 between an input and an output of the traced forward."""
@@ -245,7 +251,7 @@ class GraphOperation:
     @property
     def vjp_low_precision(self) -> tuple[str, ...]:
         """For a twin: dtypes below float64 in which its vjp still computes."""
-        return () if self.traced.narrow is None else _dtypes_of(self.traced.wide_vjp.kept)
+        return () if self.traced.narrow is None else _dtypes_of(self.traced.wide_vjp.narrow_ops)
 
     @property
     def has_rounded_arrays(self) -> bool:
@@ -257,15 +263,14 @@ class GraphOperation:
         """Why it isn't judged in float64, in words; empty where it is."""
         if self.traced.narrow is None:
             return self.no_twin
-        kept = [*self._kept, *self.traced.wide_vjp.kept]
-        types = sorted({op.op_type for op in kept})
-        return f"there is no float64 form of {', '.join(types)}" if kept else ""
+        types = sorted({op.op_type for op in [*self._narrow_ops, *self.traced.wide_vjp.narrow_ops]})
+        return f"there is no float64 form of {', '.join(types)}" if types else ""
 
     @property
-    def _kept(self) -> Sequence[Kept]:
+    def _narrow_ops(self) -> Sequence[NarrowOp]:
         """For a twin: the ops of the forward that keep their dtypes."""
-        _ = self.traced.base  # what a NumPy function takes is seen when it is called
-        return self.traced.wide_forward.kept
+        _ = self.traced.base  # a call shows whether a NumPy function takes float64
+        return self.traced.wide_forward.narrow_ops
 
     # What the graph of the gradient shows.
 
@@ -336,5 +341,5 @@ class GraphOperation:
         """Return nothing: in a graph, forward mode uses the custom gradients themselves."""
 
 
-def _dtypes_of(kept: Sequence[Kept]) -> tuple[str, ...]:
-    return tuple(sorted({dtype for op in kept for dtype in op.dtypes}))
+def _dtypes_of(narrow_ops: Sequence[NarrowOp]) -> tuple[str, ...]:
+    return tuple(sorted({dtype for op in narrow_ops for dtype in op.dtypes}))

@@ -14,7 +14,7 @@ from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.graph.batching import Batched
 from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
 from gradcheck_cli.tensorflow_backend.spoiling import pull_in_spoilt_memory
-from gradcheck_cli.tensorflow_backend.stacks import part_of
+from gradcheck_cli.tensorflow_backend.stacks import take_points
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES, run_error
 
@@ -38,11 +38,11 @@ class _Part:
         function: the part.
         held: what the trace holds.
         constants: the tensors, after the arguments, that have the same values at each point.
-        values: their values.
+        values: the values of `constants`.
         upstreams: the outputs whose upstreams come before the arguments.
         results: the dtypes of what it returns.
         random_types: types of ops in it that draw anew at each call.
-        left: ids of the handles of variables and tables that aren't restored after each call.
+        unrestored: ids of the handles of variables and tables that aren't restored after each call.
     """
 
     function: Any
@@ -52,7 +52,7 @@ class _Part:
     results: Sequence[Any]
     random_types: Sequence[str]
     upstreams: Sequence[TensorInfo] = ()
-    left: frozenset[int] = frozenset()
+    unrestored: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -72,8 +72,8 @@ class GraphRuns:
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the forward at several points; see `Operation`.
 
-        If it refuses a point (a Cholesky factor of a matrix that is no longer positive definite), its
-        floating outputs are NaN there: it accepted the base point, so the point is at fault.
+        If it refuses a point, its floating outputs are NaN there: it accepted the base point, so the point is
+        at fault. An example is a Cholesky factor of a matrix that is no longer positive definite.
         """
         count, outputs = self.traced.at.count, self.traced.outputs
         size = sum(output.size for output in outputs)
@@ -81,21 +81,21 @@ class GraphRuns:
         argument_batch = {input_index: stack for input_index, stack in batch.items() if input_index < count}
         batched = self._forward
         if moved:
-            fed = self._fed(moved)
+            fed = self._feed_variables(moved)
             if fed is None:
-                return self._at_variables(argument_batch, moved)
+                return self._evaluate_at_variables(argument_batch, moved)
             batched, values = fed
             argument_batch |= values
         try:
             return batched(argument_batch, size)
         except tf.errors.OpError as error:
-            invalid = self._refused(error)
+            invalid = self._nan_outputs(error)
             rows = len(next(iter(batch.values())))
             if rows == 1:
                 return [value[np.newaxis] for value in invalid]
             halves = [
-                self.evaluate({input_index: part_of(stack, part) for input_index, stack in batch.items()})
-                for part in (slice(0, rows // 2), slice(rows // 2, rows))
+                self.evaluate({input_index: take_points(stack, half) for input_index, stack in batch.items()})
+                for half in (slice(0, rows // 2), slice(rows // 2, rows))
             ]
             return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
 
@@ -103,7 +103,7 @@ class GraphRuns:
         """Run the forward at the base point as for differences, and return its outputs."""
         return self._forward.once()
 
-    def _refused(self, error: tf.errors.OpError) -> list[Array]:
+    def _nan_outputs(self, error: tf.errors.OpError) -> list[Array]:
         """Return the outputs at a point that the forward refuses.
 
         Raises:
@@ -114,15 +114,19 @@ class GraphRuns:
             raise failure from error
         return [np.full(output.shape, np.nan) for output in outputs]
 
-    def _fed(self, moved: Mapping[int, Stack]) -> tuple[Batched, dict[int, Stack]] | None:
-        """Return a function that also takes variables' values, and the variables; `None` if there is none."""
+    def _feed_variables(self, moved: Mapping[int, Stack]) -> tuple[Batched, dict[int, Stack]] | None:
+        """Return a function that also takes variables' values, and these values; `None` if there is none."""
         if self._fed_forward is None:
             return None
-        batched, places = self._fed_forward
-        values = {place: stack for variable_index, stack in moved.items() for place in places[variable_index]}
+        batched, argument_indices = self._fed_forward
+        values = {
+            index: stack
+            for variable_index, stack in moved.items()
+            for index in argument_indices[variable_index]
+        }
         return (batched, values) if values and batched.is_mappable else None
 
-    def _at_variables(self, batch: Mapping[int, Stack], moved: Mapping[int, Stack]) -> list[Array]:
+    def _evaluate_at_variables(self, batch: Mapping[int, Stack], moved: Mapping[int, Stack]) -> list[Array]:
         """Evaluate at several points of the variables, one by one, and restore the variables."""
         outputs = self.traced.outputs
         size = sum(output.size for output in outputs)
@@ -130,7 +134,8 @@ class GraphRuns:
         with at_values(self.traced.variables, moved) as sample_rows:
             for row in sample_rows:
                 rest = {
-                    input_index: part_of(stack, slice(row, row + 1)) for input_index, stack in batch.items()
+                    input_index: take_points(stack, slice(row, row + 1))
+                    for input_index, stack in batch.items()
                 }
                 try:
                     if rest:
@@ -138,7 +143,7 @@ class GraphRuns:
                     else:
                         rows.append(self._forward.once())
                 except tf.errors.OpError as error:
-                    rows.append(self._refused(error))
+                    rows.append(self._nan_outputs(error))
         if any(
             value.shape != output.shape for row in rows for value, output in zip(row, outputs, strict=True)
         ):
@@ -163,7 +168,7 @@ class GraphRuns:
 
     @cached_property
     def _fed_forward(self) -> tuple[Batched, list[list[int]]] | None:
-        """The forward with its variables' values among the arguments, and the arguments of each variable.
+        """The forward with its variables' values among the arguments, and the arguments' indices by variable.
 
         It is `None` if the forward does more with a variable than read it.
         """
@@ -188,8 +193,8 @@ class GraphRuns:
                 random_types=trace.random_types,
             )
         )
-        places = iter(range(count, count + len(tensors)))
-        return fed, [[next(places) for _ in read_tensors] for read_tensors in reads]
+        indices = iter(range(count, count + len(tensors)))
+        return fed, [[next(indices) for _ in read_tensors] for read_tensors in reads]
 
     # The vjp.
 
@@ -244,7 +249,7 @@ class GraphRuns:
             for output in trace.joint_outputs
         }
         flows = {**missing, **upstreams}
-        batch = {place: flows[output] for place, output in enumerate(trace.joint_outputs)}
+        batch = {index: flows[output] for index, output in enumerate(trace.joint_outputs)}
         try:
             gradients = batched(batch, sum(infos[input_index].size for input_index in trace.joint_connected))
         except tf.errors.OpError as error:
@@ -277,8 +282,8 @@ class GraphRuns:
         trace = self.traced.vjp_trace
         values = self.traced.draws(trace.held)
         infos = [self.traced.outputs[output] for output in outputs]
-        for kept in trace.left:
-            self.traced.state.written.keep(kept)
+        for resource in trace.unrestored:
+            self.traced.state.written.record(resource)
         return _Part(
             function,
             trace.held,
@@ -287,7 +292,7 @@ class GraphRuns:
             results=results,
             random_types=trace.random_types,
             upstreams=infos,
-            left=frozenset(id(kept.handle) for kept in trace.left),
+            unrestored=frozenset(id(resource.handle) for resource in trace.unrestored),
         )
 
     # The graph that computes the gradient.
@@ -335,12 +340,12 @@ class GraphRuns:
             feeds, results = [*trace.upstreams, *trace.inputs, *trace.held.draws], list(fetches)
             if copy is not None:
                 feeds, results = copy.tensors(feeds), copy.tensors(results)
-            part = self._gradient_part(
+            gradient_part = self._gradient_part(
                 subgraph_function(trace.whole if copy is None else copy, feeds, results),
                 trace.joint_outputs,
                 [tensor.dtype for tensor in fetches],
             )
-            self._beside[key] = self._batched(part)
+            self._beside[key] = self._batched(gradient_part)
         first = len(upstreams)
         batch = {first + input_index: stack for input_index, stack in points.items()} | dict(
             enumerate(upstreams)
@@ -352,8 +357,8 @@ class GraphRuns:
 
     def _batched(self, part: _Part) -> Batched:
         traced, body_holds = self.traced, part.held.body_holds
-        # The hold of a stop in a body runs Python, which XLA doesn't compile: such a forward is differenced
-        # as a graph. The gradient under test is compiled, or isn't checked.
+        # A stop in a body is held by Python code, which XLA doesn't compile: such a forward is differenced as
+        # a graph. The gradient under test is compiled, or isn't checked.
         is_python = body_holds is not None and not body_holds.draw_types()
         flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in part.upstreams]
         constants = [
@@ -367,7 +372,7 @@ class GraphRuns:
             part.results,
             vectorize=not part.random_types and body_holds is None and not traced.trace_mode.compiled,
             rewind=None if body_holds is None else partial(body_holds.rewind, traced.holds),
-            made=None if is_python else traced.state.compiled_form(traced.trace_mode, part.function),
-            left=part.left,
+            compiled=None if is_python else traced.state.compiled_form(traced.trace_mode, part.function),
+            unrestored=part.unrestored,
             batches=traced.state.batches_of(part.function),
         )

@@ -26,7 +26,7 @@ class UnheldStop:
 
 def held_places(traced: TracedCase) -> tuple[str, ...]:
     """Return the place of each `stop_gradient` that is held."""
-    if traced.narrow is not None:  # its ops know where they come from
+    if traced.narrow is not None:  # only the narrow graph's ops know where they come from
         return held_places(traced.narrow)
     stops = [stop for stop in _describe(traced, traced.held_stops) if traced.holds(stop.key)]
     return tuple(dict.fromkeys(stop.place for stop in stops))
@@ -49,7 +49,7 @@ def stops_between(traced: TracedCase, output: int, input_index: int) -> dict[str
     opened = traced.with_open_stops
     trace, starts = opened.forward, opened.starts(input_index)
     between = set(graph_path.ops_between(starts, [trace.outputs[output]]))
-    stops = [tensor for tensor in frozen.stops_among(starts, trace.met) if tensor.op in between]
+    stops = [tensor for tensor in frozen.stops_among(starts, trace.backprop_starts) if tensor.op in between]
     return {stop.key: stop.place for stop in _describe(opened, stops)}
 
 
@@ -66,14 +66,14 @@ def closed_between(traced: TracedCase, output: int, input_index: int) -> list[st
 def unheld_between(traced: TracedCase, output: int, input_index: int) -> list[UnheldStop]:
     """Return the `stop_gradient`s between an input and an output that aren't held.
 
-    For a vjp: those in gradient functions, if there are any, since these alone would be enough.
+    For a vjp, return only those in gradient functions, if there are any: holding these would be enough.
     """
     trace, starts = traced.forward, traced.starts(input_index)
-    held = {id(tensor) for tensor in traced.held_stops}
-    forwards = {id(tensor) for tensor in frozen.stops_among(starts, trace.met)}
+    held_ids = {id(tensor) for tensor in traced.held_stops}
+    forward_ids = {id(tensor) for tensor in frozen.stops_among(starts, trace.backprop_starts)}
     between = graph_path.ops_between(starts, [trace.outputs[output]])
-    tensors = [op.outputs[0] for op in between if op.type == STOP and id(op.outputs[0]) not in held]
-    stops = [UnheldStop(Stop.of(tensor.op).place, id(tensor) in forwards) for tensor in tensors]
+    tensors = [op.outputs[0] for op in between if op.type == STOP and id(op.outputs[0]) not in held_ids]
+    stops = [UnheldStop(Stop.of(tensor.op).place, id(tensor) in forward_ids) for tensor in tensors]
     return [stop for stop in stops if not stop.is_of_forward] or stops
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# Closer to zero, which most domains allow, and by far more than a gradient may lose by rounding.
+# A move towards zero, which most domains allow, and by far more than a gradient may lose by rounding.
 _MOVE = 2.0**-4
 
 
@@ -33,8 +33,8 @@ class SamplePoint:
         case: the case.
         sample: index of the sample point.
         dtype_of: maps a dtype that the spec names to the one that is traced.
-        has_wide_variables: whether this applies to variables as well; otherwise they keep their own dtypes.
-        is_exact: leave the values as they were drawn, before the declared dtypes round them.
+        has_wide_variables: whether `dtype_of` applies to variables as well; otherwise they keep their dtypes.
+        is_exact: whether the values stay as they were drawn, before the declared dtypes round them.
         chosen: the arguments' values at points that were chosen, by sample number; others are drawn.
     """
 
@@ -48,15 +48,17 @@ class SamplePoint:
     @cached_property
     def point(self) -> tuple[Array, ...]:
         """Every value, wide, as the declared dtype can hold it."""
-        return tuple(self._wide(number, tensor) for number, tensor in enumerate(self.case.tensors))
+        return tuple(
+            self._wide_value(input_index, tensor) for input_index, tensor in enumerate(self.case.tensors)
+        )
 
-    def _wide(self, number: int, tensor: InputSpec) -> Array:
+    def _wide_value(self, input_index: int, tensor: InputSpec) -> Array:
         if tensor.is_variable:
             return dtypes.widen(np.asarray(tensor.source.arguments["value"]))
-        value = self.chosen[self.sample][number] if self.sample in self.chosen else self._value(tensor)
+        value = self.chosen[self.sample][input_index] if self.sample in self.chosen else self._draw(tensor)
         return dtypes.widen(value if self.is_exact else dtypes.narrow(value, tensor.dtype))
 
-    def _value(self, tensor: InputSpec) -> Array:
+    def _draw(self, tensor: InputSpec) -> Array:
         if self.sample >= candidates.FIRST:
             return candidates.draw_candidate(self.case, tensor, self.sample)
         if self.sample != MOVED:
@@ -68,9 +70,9 @@ class SamplePoint:
         """Return the drawn arguments at several points, by index, (B, *shape) each."""
         points = [replace(self, sample=sample).point for sample in samples]
         return {
-            number: np.stack([point[number] for point in points])
-            for number, tensor in enumerate(self.case.tensors[: self.count])
-            if tensor.source.kind not in ("value", "file") and points[0][number].dtype != object
+            input_index: np.stack([point[input_index] for point in points])
+            for input_index, tensor in enumerate(self.case.tensors[: self.count])
+            if tensor.source.kind not in ("value", "file") and points[0][input_index].dtype != object
         }
 
     @cached_property

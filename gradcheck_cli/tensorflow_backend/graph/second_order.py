@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 
-# They concern the forward, or each trace, which the first order has already checked.
+# These checks concern the forward, or each trace: the first order has already run them.
 _CHECKS_OFF = frozenset(name for name, check in CHECKS.items() if not check.is_of_vjp)
 
 
 @dataclass(frozen=True)
 class Vjp:
-    """The vjp that a case stands for.
+    """The vjp that a case stands for, of another case's forward.
 
     Attributes:
-        of: the case that is differentiated, variables among its arguments.
-        outputs: its outputs.
+        forward_case: the case that is differentiated, with its variables among the arguments.
+        outputs: that case's outputs.
         connected: for each differentiable output, the indices of the inputs that it has a gradient for.
-        count: how many of its inputs are arguments of the forward; the rest are variables.
+        count: how many of that case's inputs are arguments of the forward; the rest are variables.
     """
 
-    of: Case
+    forward_case: Case
     outputs: tuple[TensorInfo, ...]
     connected: Mapping[int, tuple[int, ...]]
     count: int
@@ -57,24 +57,26 @@ class Vjp:
         """
         forward_binder = replace(
             binder,
-            case=self.of,
+            case=self.forward_case,
             point=[*binder.point[: self.count], *binder.point[self.count + len(self.connected) :]],
             output_shapes=[output.shape for output in self.outputs],
             names=[],  # the names of the forward's outputs are known
         )
         forward = forward_binder.reference() if surrogate else forward_binder.forward()
-        # Which stops the forward holds is decided by its own backward pass, from which the gradients come.
-        met: list[Any] = []
+        # The forward's own backward pass, which makes the gradients, decides which stops can be held.
+        forward_outputs: list[Any] = []
 
         def call(*tensors: Any) -> list[Any]:
             arguments, upstreams = tensors[: self.count], tensors[self.count :]
             sources = [*arguments, *variables]
             input_indices = [
-                input_index for input_index, tensor in enumerate(self.of.tensors) if tensor.is_differentiable
+                input_index
+                for input_index, tensor in enumerate(self.forward_case.tensors)
+                if tensor.is_differentiable
             ]
             chosen_sources = [sources[input_index] for input_index in input_indices]
             pull = _pull_eagerly if tf.executing_eagerly() else _pull
-            gradients_found = []
+            all_gradients = []
             flows = dict(zip(self.connected, upstreams, strict=True))
             outputs, rows = pull(forward, arguments, chosen_sources, flows)
             for (output, connected), row in zip(self.connected.items(), rows, strict=True):
@@ -84,7 +86,7 @@ class Vjp:
                         for source, gradient in zip(chosen_sources, row, strict=True)
                     ]
                     by_input = dict(zip(input_indices, filled, strict=True))
-                    gradients_found += [
+                    all_gradients += [
                         dense(by_input[input_index], sources[input_index]) for input_index in connected
                     ]
                     continue
@@ -99,11 +101,11 @@ class Vjp:
                         f"the gradient of {self.outputs[output].name} is None for other inputs each time: "
                         "its second order can't be taken.",
                     )
-                gradients_found += list(gradients.values())
-            met[:] = outputs
-            return gradients_found
+                all_gradients += list(gradients.values())
+            forward_outputs[:] = outputs
+            return all_gradients
 
-        return Bound(call, met=lambda: met)
+        return Bound(call, backprop_starts=lambda: forward_outputs)
 
 
 def bind(binder: Binder, vjp: Vjp | None, variables: Sequence[Any], *, surrogate: bool = False) -> Bound:
@@ -154,8 +156,8 @@ def case_of_vjp(case: Case, op: Operation, reference: Any = None) -> tuple[Case,
 
     Args:
         case: the case to differentiate.
-        op: the op that was opened for it; shows which gradients there are.
-        reference: the case's reference, opened; `None` where it has none.
+        op: the opened op, which shows which gradients there are.
+        reference: the case's opened reference; `None` where it has none.
     """
     differentiable = [input_index for input_index, info in enumerate(op.inputs) if info.is_differentiable]
     connected = {
@@ -167,8 +169,8 @@ def case_of_vjp(case: Case, op: Operation, reference: Any = None) -> tuple[Case,
     count = sum(not tensor.is_variable for tensor in case.tensors)
     vjp = Vjp(case, tuple(op.outputs), connected, count)
     if reference is not None and _calls_numpy(reference):
-        # TensorFlow has no gradient for it. The gradient is then compared with its own differences: the first
-        # order has shown that it is the reference's.
+        # TensorFlow has no gradient for it. The vjp is then compared with differences of the gradient itself:
+        # the first order has shown that this is the reference's.
         case = replace(case, reference=None)
     return second_order_case(case, op.outputs, connected), vjp
 

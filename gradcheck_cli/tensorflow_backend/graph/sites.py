@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-_SMALL = 2  # how many inputs an op that combines two has
+_BINARY = 2  # the operands of a binary op, or the axes of a matrix
 
 
-def _signs(values: Sequence[Array]) -> tuple[str, ...]:
+def _unseen_signs(values: Sequence[Array]) -> tuple[str, ...]:
     x = values[0]
-    return _missing({"no element is below 0": x < 0, "no element is above 0": x > 0})
+    return _missing_sides({"no element is below 0": x < 0, "no element is above 0": x > 0})
 
 
-def _relu6(values: Sequence[Array]) -> tuple[str, ...]:
+def _unseen_parts_of_relu6(values: Sequence[Array]) -> tuple[str, ...]:
     x = values[0]
     sides = {
         "no element is below 0": x < 0,
         "no element is between 0 and 6": (x > 0) & (x < 6),  # noqa: PLR2004 (its name)
         "no element is above 6": x > 6,  # noqa: PLR2004 (its name)
     }
-    return _missing(sides)
+    return _missing_sides(sides)
 
 
-def _larger(values: Sequence[Array]) -> tuple[str, ...]:
+def _unseen_order(values: Sequence[Array]) -> tuple[str, ...]:
     first, second = values
-    return _missing(
+    return _missing_sides(
         {
             "the first operand is nowhere the larger": first > second,
             "the second operand is nowhere the larger": first < second,
@@ -47,33 +47,40 @@ def _larger(values: Sequence[Array]) -> tuple[str, ...]:
     )
 
 
-def _sides(values: Sequence[Array]) -> tuple[str, ...]:
-    return _missing({"it is nowhere true": values[-1], "it is nowhere false": ~values[-1]})
+def _unseen_sides(values: Sequence[Array]) -> tuple[str, ...]:
+    return _missing_sides({"it is nowhere true": values[-1], "it is nowhere false": ~values[-1]})
 
 
-def _missing(sides: dict[str, Array]) -> tuple[str, ...]:
+def _missing_sides(sides: dict[str, Array]) -> tuple[str, ...]:
     return tuple(message for message, is_there in sides.items() if not np.any(is_there))
 
 
-def _members(values: Sequence[Array]) -> tuple[str, ...]:
+def _unseen_repeats(values: Sequence[Array]) -> tuple[str, ...]:
     """Say whether no index occurs twice."""
-    kept = values[0][values[0] >= 0]
-    twice = np.unique(kept, return_counts=True)[1]
+    indices = values[0][values[0] >= 0]
+    counts = np.unique(indices, return_counts=True)[1]
     return (
         ()
-        if (twice > 1).any()
+        if (counts > 1).any()
         else ("no index comes twice, so that adding up, a mean and the last look alike",)
     )
 
 
-_KINKED = {"Relu": _signs, "Elu": _signs, "Selu": _signs, "LeakyRelu": _signs, "Abs": _signs, "Relu6": _relu6}
+_KINKED = {
+    "Relu": _unseen_signs,
+    "Elu": _unseen_signs,
+    "Selu": _unseen_signs,
+    "LeakyRelu": _unseen_signs,
+    "Abs": _unseen_signs,
+    "Relu6": _unseen_parts_of_relu6,
+}
 _COMPARED = frozenset({"Maximum", "Minimum"})
 _COMPARISONS = frozenset({"Greater", "GreaterEqual", "Less", "LessEqual"})
 _REDUCTIONS = frozenset({"Sum", "Mean", "Prod", "Max", "Min", "EuclideanNorm"})
 _ALONG_LAST = frozenset({"Softmax", "LogSoftmax"})
 _BROADCAST = frozenset({"Add", "AddV2", "BiasAdd", "Mul", "RealDiv", "Sub"})
 _SELECTS = frozenset({"Select", "SelectV2"})
-# Op type -> which of its inputs holds indices; the gradient adds up what several equal indices name.
+# Op type -> which of its inputs holds indices. The gradient adds up the elements of equal indices.
 _INDICES = {
     **dict.fromkeys(("GatherV2", "SegmentSum", "SegmentMean", "SegmentMax", "SegmentMin", "SegmentProd"), 1),
     **dict.fromkeys(("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin"), 1),
@@ -85,15 +92,15 @@ _BY_BATCH = frozenset({"MatMul", "Conv2D", "Conv1D", "Conv3D", "DepthwiseConv2dN
 
 
 @dataclass(frozen=True)
-class _Look:
-    """What to examine about an op: what the values of some tensors don't show.
+class _Candidate:
+    """A possible site: an op, a corruption, and the tensors whose values may hide it.
 
     Attributes:
         op: the op.
         corruption: the corruption that might not show.
         unseen: says in words what the values of `tensors` don't show.
-        tensors: the tensors whose values it takes.
-        input_index: the index of the op's input whose gradient it concerns; `None` for all.
+        tensors: the tensors whose values `unseen` takes.
+        input_index: the index of the op's input whose gradient is concerned; `None` for all.
     """
 
     op: Any
@@ -111,28 +118,35 @@ def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]
         pairs: the pairs of interest.
     """
     outputs = traced.forward.outputs
-    ways = {pair: set(graph_path.ops_between(traced.starts(pair[1]), [outputs[pair[0]]])) for pair in pairs}
+    ops_by_pair = {
+        (output, input_index): set(graph_path.ops_between(traced.starts(input_index), [outputs[output]]))
+        for output, input_index in pairs
+    }
     fed = [tensor for input_index in range(traced.at.count) for tensor in traced.starts(input_index)]
     moved = {id(output) for op in graph_path.ops_after(fed) for output in op.outputs} | {
         id(tensor) for tensor in fed
     }
     sizes = {size for tensor in fed for size in _sizes_of(tensor)}
-    looks = []
-    for op in dict.fromkeys(op for way in ways.values() for op in way):
-        looks += [*_by_values(op, moved), *_by_shapes(op), *_by_inputs(op, fed), *_by_sizes(op, sizes, moved)]
-    tensors = list({id(tensor): tensor for look in looks for tensor in look.tensors}.values())
+    candidates = []
+    for op in dict.fromkeys(op for ops in ops_by_pair.values() for op in ops):
+        candidates += [*_value_candidates(op, moved), *_shape_candidates(op)]
+        candidates += [*_input_candidates(op, fed), *_size_candidates(op, sizes, moved)]
+    tensors = list({id(tensor): tensor for candidate in candidates for tensor in candidate.tensors}.values())
     fetched = traced.values_at_point(tensors)
     values = {id(tensor): value for tensor, value in zip(tensors, fetched, strict=True)}
     sites = []
-    for look in looks:
-        way = frozenset(
+    for candidate in candidates:
+        pairs_through_op = frozenset(
             pair
-            for pair, ops in ways.items()
-            if look.op in ops
-            and (look.input_index is None or _leads(traced, pair, look.op.inputs[look.input_index]))
+            for pair, ops in ops_by_pair.items()
+            if candidate.op in ops
+            and (
+                candidate.input_index is None
+                or _moves(traced, pair[1], candidate.op.inputs[candidate.input_index])
+            )
         )
-        unseen = look.unseen([values[id(tensor)] for tensor in look.tensors])
-        sites.append(Site(look.corruption, _describe(look.op), way, unseen))
+        unseen = candidate.unseen([values[id(tensor)] for tensor in candidate.tensors])
+        sites.append(Site(candidate.corruption, _describe(candidate.op), pairs_through_op, unseen))
     return sites
 
 
@@ -141,57 +155,61 @@ def _describe(op: Any) -> str:
     return f"{op.type} '{op.name}'" + (f" at {place}" if place else "")
 
 
-def _leads(traced: TracedCase, pair: tuple[int, int], tensor: Any) -> bool:
+def _moves(traced: TracedCase, input_index: int, tensor: Any) -> bool:
     """Whether an input of the case moves a tensor."""
-    starts = traced.starts(pair[1])
+    starts = traced.starts(input_index)
     return any(start is tensor for start in starts) or tensor.op in graph_path.ops_after(starts)
 
 
-def _by_values(op: Any, moved: set[int]) -> list[_Look]:
+def _value_candidates(op: Any, moved: set[int]) -> list[_Candidate]:
     """Return the sites where an op selects a side, an index or a factor by value."""
     if op.type in _INDICES:
-        return [_Look(op, "repeats", _members, (op.inputs[_INDICES[op.type]],))]
+        return [_Candidate(op, "repeats", _unseen_repeats, (op.inputs[_INDICES[op.type]],))]
     if op.type in _SELECTS and op.inputs[0].op.type not in _COMPARISONS:
-        return [_Look(op, "branch", _sides, (op.inputs[0],))]
+        return [_Candidate(op, "branch", _unseen_sides, (op.inputs[0],))]
     if not op.inputs or not dtypes.is_differentiable(op.inputs[0].dtype):
         return []
     if op.type in _KINKED:
-        return [_Look(op, "branch", _KINKED[op.type], (op.inputs[0],))]
+        return [_Candidate(op, "branch", _KINKED[op.type], (op.inputs[0],))]
     if op.type in _COMPARED | _COMPARISONS:
-        look, tensors = (_larger, op.inputs) if op.type in _COMPARED else (_sides, op.outputs)
-        return [_Look(op, "branch", look, tuple(tensors))]
-    # A factor that the case states: a mask, weights. The numerator of a quotient is no factor that could be
-    # left out.
+        unseen, tensors = (_unseen_order, op.inputs) if op.type in _COMPARED else (_unseen_sides, op.outputs)
+        return [_Candidate(op, "branch", unseen, tuple(tensors))]
+    # Factors that the case states, such as a mask or weights. A quotient's numerator is no factor that a
+    # gradient could leave out.
     sides = {"Mul": (0, 1), "RealDiv": (1,)}.get(op.type, ())
     return [
-        _Look(op, "ones", _is_one, (op.inputs[side],), 1 - side)
+        _Candidate(op, "ones", _unseen_factor, (op.inputs[side],), 1 - side)
         for side in sides
         if id(op.inputs[side]) in moved
     ]
 
 
-def _is_one(values: Sequence[Array]) -> tuple[str, ...]:
+def _unseen_factor(values: Sequence[Array]) -> tuple[str, ...]:
     is_one = bool(values[0].size) and bool((values[0] == 1).all())
     return ("a factor of it is 1 throughout: leaving that out looks the same",) if is_one else ()
 
 
-def _by_inputs(op: Any, fed: Sequence[Any]) -> list[_Look]:
+def _input_candidates(op: Any, fed: Sequence[Any]) -> list[_Candidate]:
     """Return the sites where an input's values may hide that it is transposed or conjugated."""
     own = [tensor for tensor in op.inputs if any(tensor is start for start in fed)]
-    looks = [_Look(op, "conjugate", _is_real, (tensor,)) for tensor in own if tensor.dtype.is_complex]
+    candidates = [
+        _Candidate(op, "conjugate", _unseen_conjugation, (tensor,))
+        for tensor in own
+        if tensor.dtype.is_complex
+    ]
     if op.type in _PRODUCTS:
-        looks += [_Look(op, "transpose", _is_symmetric, (tensor,)) for tensor in own]
-    return looks
+        candidates += [_Candidate(op, "transpose", _unseen_transposition, (tensor,)) for tensor in own]
+    return candidates
 
 
-def _is_real(values: Sequence[Array]) -> tuple[str, ...]:
+def _unseen_conjugation(values: Sequence[Array]) -> tuple[str, ...]:
     is_real = bool(values[0].size) and not values[0].imag.any()
     return ("an operand has no imaginary parts: conjugated it looks the same",) if is_real else ()
 
 
-def _is_symmetric(values: Sequence[Array]) -> tuple[str, ...]:
+def _unseen_transposition(values: Sequence[Array]) -> tuple[str, ...]:
     matrix = values[0]
-    is_square = matrix.ndim >= _SMALL and matrix.shape[-1] == matrix.shape[-2] > 1
+    is_square = matrix.ndim >= _BINARY and matrix.shape[-1] == matrix.shape[-2] > 1
     if not is_square or not np.array_equal(matrix, np.swapaxes(matrix, -1, -2)):
         return ()
     return ("an operand is a symmetric matrix: transposed it looks the same",)
@@ -203,22 +221,22 @@ def _sizes_of(tensor: Any) -> list[int]:
     return [] if None in shape or not shape else [*shape, int(np.prod(shape))]
 
 
-def _by_sizes(op: Any, sizes: set[int], moved: set[int]) -> list[_Look]:
-    """Return the site where an op divides by a constant that may be a size, or stand for one."""
+def _size_candidates(op: Any, sizes: set[int], moved: set[int]) -> list[_Candidate]:
+    """Return the site where an op divides by a constant that may stand for a size."""
     if op.type not in {"RealDiv", "DivNoNan"} or id(op.inputs[1]) in moved:
         return []
-    return [_Look(op, "size", lambda values: _is_a_size(values[0], sizes), (op.inputs[1],), 0)]
+    return [_Candidate(op, "size", lambda values: _unseen_size(values[0], sizes), (op.inputs[1],), 0)]
 
 
-def _is_a_size(number: Array, sizes: set[int]) -> tuple[str, ...]:
-    if np.ndim(number) or float(np.real(number)) not in sizes:
+def _unseen_size(divisor: Array, sizes: set[int]) -> tuple[str, ...]:
+    if np.ndim(divisor) or float(np.real(divisor)) not in sizes:
         return ()
-    message = f"it divides by {float(np.real(number)):g} in every case, which is also a size of an input"
+    message = f"it divides by {float(np.real(divisor)):g} in every case, which is also a size of an input"
     return (f"{message}: one for the other looks the same",)
 
 
-def _by_shapes(op: Any) -> list[_Look]:
-    """Return what axes of size one hide, and sizes that stay the same."""
+def _shape_candidates(op: Any) -> list[_Candidate]:
+    """Return the sites where an axis of size 1, or a size that is always the same, may hide a fault."""
     shapes: list[Any] = [
         tensor.shape.as_list() if tensor.shape.rank is not None else [None] for tensor in op.inputs
     ]
@@ -227,26 +245,28 @@ def _by_shapes(op: Any) -> list[_Look]:
     first: list[int] = shapes[0]
     if op.type in _REDUCTIONS or op.type in _ALONG_LAST:
         axes = _axes(op, len(first)) if first else None
-        return [] if axes is None else _of_reduction(op, first, axes)
-    if len(shapes) < _SMALL or None in shapes[1]:
+        return [] if axes is None else _reduction_candidates(op, first, axes)
+    if len(shapes) < _BINARY or None in shapes[1]:
         return []
     second, batch = shapes[1], first[:1]
     if op.type == "MatMul":
         batch = [first[1 if op.get_attr("transpose_a") else 0]]
     if op.type in _BY_BATCH and batch == [1]:
         return [
-            _constant_look(op, "mean", "the batch has size 1: a mean over it for a sum looks the same", 1)
+            _constant_candidate(
+                op, "mean", "the batch has size 1: a mean over it for a sum looks the same", 1
+            )
         ]
     if op.type in _BROADCAST and len(first) != len(second) and first and second:
-        small = 0 if len(first) < len(second) else 1
+        shorter = 0 if len(first) < len(second) else 1
         if np.prod(first) == np.prod(second):
             message = "it broadcasts over axes of size 1: a mean over them for a sum looks the same"
-            return [_constant_look(op, "mean", message, small)]
+            return [_constant_candidate(op, "mean", message, shorter)]
     return []
 
 
-def _constant_look(op: Any, corruption: str, message: str, input_index: int | None = None) -> _Look:
-    return _Look(op, corruption, lambda _: (message,), input_index=input_index)
+def _constant_candidate(op: Any, corruption: str, message: str, input_index: int | None = None) -> _Candidate:
+    return _Candidate(op, corruption, lambda _: (message,), input_index=input_index)
 
 
 def _axes(op: Any, rank: int) -> list[int] | None:
@@ -257,14 +277,18 @@ def _axes(op: Any, rank: int) -> list[int] | None:
     return None if axes is None else [int(axis) % rank for axis in np.ravel(axes)]
 
 
-def _of_reduction(op: Any, shape: Sequence[int], axes: Sequence[int]) -> list[_Look]:
+def _reduction_candidates(op: Any, shape: Sequence[int], axes: Sequence[int]) -> list[_Candidate]:
     along = int(np.prod([shape[axis] for axis in axes]))
     other_sizes = [size for axis, size in enumerate(shape) if axis not in axes]
     if along == 1:
-        return [_constant_look(op, "mean", "it goes along axes of size 1: a mean for a sum looks the same")]
+        return [
+            _constant_candidate(op, "mean", "it goes along axes of size 1: a mean for a sum looks the same")
+        ]
     if other_sizes and int(np.prod(other_sizes)) == 1:
-        return [_constant_look(op, "axis", "all other axes have size 1: one along these too looks the same")]
+        return [
+            _constant_candidate(op, "axis", "all other axes have size 1: one along these too looks the same")
+        ]
     if op.type == "Mean":
         message = f"it divides by {along} in every case: the number in its place looks the same"
-        return [_constant_look(op, "size", message)]
+        return [_constant_candidate(op, "size", message)]
     return []

@@ -16,7 +16,7 @@ from gradcheck_cli.tensorflow_backend.graph.base_run import Base, run_at_base
 from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 from gradcheck_cli.tensorflow_backend.graph.sample_point import SamplePoint
 from gradcheck_cli.tensorflow_backend.graph.second_order import bind
-from gradcheck_cli.tensorflow_backend.traces.forward_trace import TraceSubject, moving, trace_forward
+from gradcheck_cli.tensorflow_backend.traces.forward_trace import TraceSubject, moving_tensors, trace_forward
 from gradcheck_cli.tensorflow_backend.traces.gradients import ShapeClashError
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, TraceMode
@@ -49,12 +49,13 @@ class TracedCase:
         state: what all ops of the case share.
         trace_mode: with which shapes it is traced, and whether it is compiled.
         with_joint: also trace the vjp of all outputs at once.
-        graphs: the same case, at this point or another, whose graphs serve here too.
-        anew: trace the vjp although `graphs` has one.
+        graphs: the same case, at this point or another; its graphs are used here too.
+        anew: whether to trace the vjp although `graphs` has one.
         narrow: for a float64 twin: the case in its declared dtypes, whose graphs are widened. The inputs have
             values that the declared dtypes can hold.
-        is_exact: for a twin: at the values before the declared dtypes round them.
-        is_on_one_piece: for a twin: kinked ops keep each element on the side that it has at the point.
+        is_exact: for a twin: whether the inputs have the values from before the declared dtypes round them.
+        is_on_one_piece: for a twin: whether kinked ops keep each element on the side that it has at the
+            point.
         stops: keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says.
         modified: names of inputs that a NumPy forward was seen to write to.
     """
@@ -102,12 +103,12 @@ class TracedCase:
         if self.trace_mode.compiled or not types & PIECES.keys():
             return None
         twin = self if self.narrow is not None else self.in_float64()
-        found = replace(twin, is_on_one_piece=True, graphs=None)
-        return found if found.wide_forward.trace.held.sides else None
+        piece = replace(twin, is_on_one_piece=True, graphs=None)
+        return piece if piece.wide_forward.trace.held.sides else None
 
     @cached_property
     def with_open_stops(self) -> TracedCase:
-        """The same case, traced so that every `stop_gradient` that can be held can be."""
+        """The same case, traced so that as many `stop_gradient`s as possible can be held."""
         if not self.forward.held.can_be_opened:
             return self
         # Any key makes the trace open them: none is held yet.
@@ -118,8 +119,8 @@ class TracedCase:
         if not (stops or self.stops or self.holds_every_stop):
             return self
         if self.narrow is not None:
-            held = self.narrow.holding(stops)
-            return replace(self, narrow=held, graphs=None, stops=frozenset(stops), modified=[])
+            narrow = self.narrow.holding(stops)
+            return replace(self, narrow=narrow, graphs=None, stops=frozenset(stops), modified=[])
         opened = self.with_open_stops
         return replace(opened, graphs=opened, anew=False, stops=frozenset(stops), modified=[])
 
@@ -185,9 +186,10 @@ class TracedCase:
 
     @property
     def holds_every_stop(self) -> bool:
-        """Whether the spec says so. In a reference every `stop_gradient` is held: its author means it.
+        """Whether the spec holds every `stop_gradient`. A reference does by default: its author means it.
 
-        This decides what the gradient is. For the gradient's own gradient, `checking.stops` decides.
+        This holds for the gradient itself. For the gradient's own gradient, `checking.judging.stop_gradients`
+        decides.
         """
         is_meant = self.case.freeze is True
         if self.opening.is_reference and self.state.vjp is None:
@@ -204,8 +206,8 @@ class TracedCase:
         stops = self.forward.held.stops
         if self.holds_every_stop or not self.stops:
             return stops if self.holds_every_stop else ()
-        places = self.forward.held.places
-        return tuple(tensor for tensor, stop in zip(stops, places, strict=True) if self.holds(stop.key))
+        origins = self.forward.held.stop_origins
+        return tuple(tensor for tensor, stop in zip(stops, origins, strict=True) if self.holds(stop.key))
 
     @property
     def held_tensors(self) -> tuple[Any, ...]:
@@ -215,7 +217,7 @@ class TracedCase:
     # What another trace of the same case at the same point is made from.
 
     def subject(self, bound: Bound) -> TraceSubject:
-        """Return a bound function for tracing, with only the shapes that the mode lets a trace know."""
+        """Return a bound function for tracing, with only the shapes that the mode lets the trace know."""
         return TraceSubject(
             bound,
             self.trace_mode.signature(self.at.arguments),
@@ -265,10 +267,10 @@ class TracedCase:
             # Values that are held in bodies belong to one point.
             if trace.held.body_holds is None or self.graphs.sample == self.sample:
                 return trace
-        with self.state.seeded_at_first_use(self.case.seed):
-            return self._traced()
+        with self.state.seed_at_first_use(self.case.seed):
+            return self._trace_forward()
 
-    def _traced(self) -> ForwardTrace:
+    def _trace_forward(self) -> ForwardTrace:
         binder = Binder(
             self.case,
             self._dtype_of,
@@ -280,7 +282,7 @@ class TracedCase:
         )
         is_reference = self.opening.is_reference
         bound = bind(binder, self.state.vjp, self.state.variables, surrogate=is_reference)
-        # Never 0, which stands for none. An independent trace must make its own draws.
+        # Never 0, which means no seed. A separate trace at another point must make draws of its own.
         sample = 0 if self.graphs is None else self.sample
         seed = 1 + (self.case.seed * 1_000_003 + sample) % (2**31 - 1)
         stops = self.holds_every_stop or bool(self.stops)
@@ -309,7 +311,7 @@ class TracedCase:
             named_inputs = [
                 (input_index, self.inputs[input_index].name) for input_index in self.at.differentiable
             ]
-            raise error.of_inputs(named_inputs) from error
+            raise error.name_inputs(named_inputs) from error
         if self.state.vjp is None and not self.opening.is_reference:
             for site, output, input_index in trace.sites:
                 self.state.gradients.add(site, self.outputs[output].name, self.inputs[input_index].name)
@@ -326,7 +328,7 @@ class TracedCase:
         """For a twin: the forward of the declared dtypes, widened."""
         trace = self._declared.forward
         input_indices = self.at.differentiable
-        tensors = moving(trace.function, trace.inputs, input_indices, self.state.variables)
+        tensors = moving_tensors(trace.function, trace.inputs, input_indices, self.state.variables)
         if self.is_on_one_piece:
             wide = float64_twin.widen_forward(trace, tensors, self.state.twins.variables, has_sides=True)
             return wide.on_one_piece() or wide

@@ -65,7 +65,7 @@ class CaseOpener(Generic[Op]):
         opened: Op | None = wide
         return opened
 
-    def again(self, op: Any) -> Op:
+    def retrace(self, op: Any) -> Op:
         """Trace or call an opened op's gradient again, for the same point."""
         retraced: Op = op.again()
         return retraced
@@ -80,20 +80,19 @@ class CaseOpener(Generic[Op]):
         return self.mode.open(self.case, replace(op.opening, of="reference"), self.state)
 
     def written_ops(self, op: Any, output: int, input_index: int) -> Sequence[Operation] | None:
-        """Return the ops of a pair's path whose gradients the user wrote, each by itself; see `Opener`."""
+        """Return the ops on a pair's path whose gradients the user wrote, each by itself; see `Opener`."""
         is_walked = isinstance(op, GraphOperation) and self.case.gradient is None and self.state.vjp is None
         if not is_walked:
             return None
         sources, count = [input_index], op.traced.at.count
-        if (
-            input_index >= count
-        ):  # a variable, from which no path is walked: its gradients must be on the inputs'
-            sources = [place for place in range(count) if op.is_connected(output, place)]
-            sites: dict[int, set[object]] = {place: set() for place in range(len(op.inputs))}
+        if input_index >= count:
+            # A path isn't walked from a variable: its gradients must be on the paths from the other inputs.
+            sources = [index for index in range(count) if op.is_connected(output, index)]
+            sites: dict[int, set[object]] = {index: set() for index in range(len(op.inputs))}
             for site, of_output, of_input in op.traced.vjp_trace.sites:
                 if of_output == output:
                     sites[of_input].add(site)
-            if not sites[input_index] <= set().union(*(sites[place] for place in sources)):
+            if not sites[input_index] <= set().union(*(sites[index] for index in sources)):
                 return None
         return WalkedPath.of(op, output, sources).written_ops()
 

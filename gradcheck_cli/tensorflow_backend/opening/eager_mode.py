@@ -49,18 +49,18 @@ class EagerMode:
     def in_float64(self, op: EagerOperation | GraphOperation) -> EagerOperation | GraphOperation | None:
         """Open an opened op in float64 too; see `Mode`.
 
-        It is traced where the trace has the same values and gradients, since a trace has a twin. Otherwise it
-        is called with float64 inputs. That is equivalent if nothing in it casts them down or depends on the
+        It is traced if the trace has the same values and gradients, since a trace has a twin. Otherwise it is
+        called with float64 inputs. That is equivalent if nothing in it casts them down or depends on the
         dtype.
         """
         if isinstance(op, GraphOperation):
             return float64_twin(op)
         if not op.low_precision:
             return None
-        return _traced_in_float64(op) or _called_in_float64(op)
+        return _trace_in_float64(op) or _call_in_float64(op)
 
 
-def _traced_in_float64(op: EagerOperation) -> GraphOperation | None:
+def _trace_in_float64(op: EagerOperation) -> GraphOperation | None:
     traced = GraphOperation(TracedCase(op.called.case, op.opening, op.called.state))
     try:
         if not (agree(op, traced) and have_same_gradients(op, traced)):
@@ -70,7 +70,7 @@ def _traced_in_float64(op: EagerOperation) -> GraphOperation | None:
     return float64_twin(traced)
 
 
-def _called_in_float64(op: EagerOperation) -> EagerOperation | None:
+def _call_in_float64(op: EagerOperation) -> EagerOperation | None:
     opening = replace(op.opening, dtype="float64")
     wide = EagerOperation(CalledCase(op.called.case, opening, op.called.state))
     try:

@@ -34,7 +34,7 @@ def open_graph(case: Case, opening: Opening, state: CaseState, mode: TraceMode =
 
 @dataclass(frozen=True)
 class GraphMode:
-    """Graph mode. The error for a case that can't be traced, but can be called eagerly, says so.
+    """Graph mode. If a case can be called eagerly but can't be traced, the error says so.
 
     Attributes:
         works_eagerly: whether a case's forward has gradients where it is called eagerly.
@@ -91,14 +91,14 @@ class DynamicMode:
             # A Keras layer takes its shapes from its first call, which must know them.
             open_graph(case, opening, state)
         try:
-            return self._opened(case, opening, state, ALL_UNKNOWN)
+            return self._open_and_trace(case, opening, state, ALL_UNKNOWN)
         except CaseFailedError:
             pass
         try:
-            return self._opened(case, opening, state, FIRST_UNKNOWN)
+            return self._open_and_trace(case, opening, state, FIRST_UNKNOWN)
         except CaseFailedError as error:
             failure = error
-        self._opened(case, opening, state, GRAPH)  # if this fails as well, the mode isn't the cause
+        self._open_and_trace(case, opening, state, GRAPH)  # if this fails as well, the mode isn't the cause
         raise CaseFailedError(
             failure.kind,
             f"{failure.message.rstrip('.')}. This also happens if the first dimension of every input is "
@@ -106,7 +106,9 @@ class DynamicMode:
             failure.traceback,
         ) from failure
 
-    def _opened(self, case: Case, opening: Opening, state: CaseState, mode: TraceMode) -> GraphOperation:
+    def _open_and_trace(
+        self, case: Case, opening: Opening, state: CaseState, mode: TraceMode
+    ) -> GraphOperation:
         op = open_graph(case, opening, state, mode)
         # A gradient of wrong form is a finding, and is reported where the form is checked.
         with contextlib.suppress(GradientFormError):

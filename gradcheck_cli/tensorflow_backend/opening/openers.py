@@ -54,12 +54,12 @@ def require_version(case: Case) -> None:
 
 
 def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> CaseOpener[Any]:
-    """Return what opens a case in a mode; its `case` has the variables among its arguments, if requested.
+    """Return the opener of a case in a mode; its `case` has the variables among the arguments, if requested.
 
     Args:
         case: the case.
         mode: the mode.
-        like: an opener of the same case in another mode; the layers that it has built are used here too.
+        like: an opener of the same case in another mode; the layers that it built are used here too.
 
     Raises:
         CaseSkippedError: it is for other versions of TensorFlow, or the mode doesn't support its binding.
@@ -80,20 +80,22 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         op = finder.open(Opening())
         if case.variables:
             return _with_variables(opener, op.trainable, op)
-        # A weight that the layer itself overwrites (SpectralNormalization) doesn't count as requested.
-        kept = [variable for variable in op.trainable if id(variable.handle) not in op.written_before_read]
-        if kept:
-            return _with_variables(opener, kept, op)
+        # A layer's weights become inputs unless it overwrites them itself, as SpectralNormalization does.
+        variables = [
+            variable for variable in op.trainable if id(variable.handle) not in op.written_before_read
+        ]
+        if variables:
+            return _with_variables(opener, variables, op)
     if case.variables is None and case.method != "complex_step":  # it can't move them
-        variables = _of_custom_gradients(opener)
+        variables = _variables_of_custom_gradients(opener)
         return _with_variables(opener, variables, opener.open(Opening())) if variables else opener
     return opener
 
 
-def _of_custom_gradients(opener: CaseOpener[Any]) -> list[Any]:
+def _variables_of_custom_gradients(opener: CaseOpener[Any]) -> list[Any]:
     """Return the variables that the user wrote gradients for; these are checked by default.
 
-    If the spec has a reference, only those that it uses as well: it shows nothing about the others.
+    If the spec has a reference, return only those that it uses as well: it shows nothing about the others.
     """
     try:
         op = opener.open(Opening())

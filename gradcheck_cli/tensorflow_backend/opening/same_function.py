@@ -29,7 +29,8 @@ _AGREEMENT = {"float32": 1e-3, "complex64": 1e-3, "float16": 0.1, "bfloat16": 0.
 def float64_twin(op: GraphOperation) -> GraphOperation | None:
     """Return the float64 twin of an opened op; `None` where all is float64 already, or there is no twin.
 
-    There is none if its values differ from the declared dtype's (which overflows, say). The op says why.
+    There is none if its values differ from those of the declared dtype, for example where that overflows. The
+    op's `no_twin` says why.
     """
     if not op.low_precision:
         return None
@@ -38,7 +39,7 @@ def float64_twin(op: GraphOperation) -> GraphOperation | None:
         if not agree(op, twin):
             op.no_twin = "its outputs differ in float64: it overflows, or takes another branch"
             return None
-        if not op.opening.is_reference and not _runs_as(op, twin):
+        if not op.opening.is_reference and not _has_same_gradients_as_twin(op, twin):
             op.no_twin = "its gradient differs in float64: a kernel there depends on equal values"
             return None
     except GradientFormError:  # a finding, which is raised again where the form is checked
@@ -93,34 +94,34 @@ def agree(op: Operation, wide: Operation) -> bool:
 def have_same_gradients(op: EagerOperation, traced: GraphOperation) -> bool:
     """Whether a call and a trace have the same gradients, up to rounding, for a random upstream."""
     generator = np.random.default_rng([op.called.case.seed, op.opening.sample])
-    for output, info in enumerate(op.outputs):
+    for output_index, info in enumerate(op.outputs):
         if not info.is_differentiable:
             continue
         upstream = generator.normal(size=(1, *info.shape))
         for called_gradient, traced_gradient in zip(
-            op.vjp(output, upstream), traced.vjp(output, upstream), strict=True
+            op.vjp(output_index, upstream), traced.vjp(output_index, upstream), strict=True
         ):
             if called_gradient is None or traced_gradient is None:
                 if called_gradient is not traced_gradient:
                     return False
                 continue
             with np.errstate(invalid="ignore"):
-                apart = np.abs(called_gradient - traced_gradient)
+                difference = np.abs(called_gradient - traced_gradient)
                 largest = np.max(np.abs(traced_gradient), initial=0.0, where=np.isfinite(traced_gradient))
             unit = max(precision_of(name).unit_roundoff for name in op.low_precision)
             if not np.all(
-                (apart <= VJP_ROUNDINGS * unit * largest)
+                (difference <= VJP_ROUNDINGS * unit * largest)
                 | (np.isnan(called_gradient) & np.isnan(traced_gradient))
             ):
                 return False
     return True
 
 
-def _runs_as(op: GraphOperation, twin: GraphOperation) -> bool:
-    """Run the vjp once: only then is it clear that each op has a kernel.
+def _has_same_gradients_as_twin(op: GraphOperation, twin: GraphOperation) -> bool:
+    """Run the twin's vjp, which raises if an op has no kernel, and compare gradients if not all is float64.
 
-    If some kernels stay in the declared dtype, the gradient must also equal the declared one's: a gradient
-    that searches for the values it selected (MaxPool3DGradGrad) may not find them among cast values.
+    Some kernels may stay in the declared dtype. A gradient that searches for the values it selected
+    (MaxPool3DGradGrad) may then not find them among cast values.
     """
     for output_index, output in enumerate(twin.outputs):
         if not output.is_differentiable:
@@ -129,27 +130,27 @@ def _runs_as(op: GraphOperation, twin: GraphOperation) -> bool:
         gradients = twin.vjp(output_index, ones)
         if not twin.not_float64:
             continue
-        for first, second in zip(op.vjp(output_index, ones), gradients, strict=True):
-            if first is None or second is None:
+        for declared, wide in zip(op.vjp(output_index, ones), gradients, strict=True):
+            if declared is None or wide is None:
                 continue
-            largest = float(np.max(np.abs(first), initial=0.0))
-            apart = float(np.max(np.abs(first - second), initial=0.0))
-            if apart > _AGREEMENT.get(op.outputs[output_index].dtype, 1e-3) * largest:
+            largest = float(np.max(np.abs(declared), initial=0.0))
+            difference = float(np.max(np.abs(declared - wide), initial=0.0))
+            if difference > _AGREEMENT.get(op.outputs[output_index].dtype, 1e-3) * largest:
                 return False
     return True
 
 
-def _require_real(op: Operation, arguments: int) -> None:
+def _require_real(op: Operation, argument_count: int) -> None:
     """Refuse the complex step for an op that is complex already, or for variables, which keep their dtype.
 
     Args:
         op: the op.
-        arguments: how many of its inputs are arguments; the rest are variables.
+        argument_count: how many of its inputs are arguments; the rest are variables.
 
     Raises:
         CaseFailedError: of kind "forward".
     """
-    if arguments < len(op.inputs):
+    if argument_count < len(op.inputs):
         raise CaseFailedError(
             "forward", "method: complex_step can't move variables, which stay real: use method: auto."
         )
@@ -166,16 +167,16 @@ def _require_complex(op: Operation) -> None:
         CaseFailedError: of kind "forward", or of the kind that the forward raises.
     """
     try:
-        refused = [info.name for info in op.outputs if info.is_differentiable and not info.is_complex]
+        real_names = [info.name for info in op.outputs if info.is_differentiable and not info.is_complex]
     except CaseFailedError as error:
         raise CaseFailedError(
             error.kind,
             f"method: complex_step needs a forward that takes complex128: {error.message} Use method: auto.",
             error.traceback,
         ) from error
-    if refused:
+    if real_names:
         raise CaseFailedError(
             "forward",
-            f"method: complex_step needs a forward that stays complex, but {', '.join(refused)} is real "
+            f"method: complex_step needs a forward that stays complex, but {', '.join(real_names)} is real "
             "when the inputs are complex128. Use method: auto.",
         )

@@ -1,4 +1,4 @@
-"""What lies between a graph's inputs and its outputs: op types, dtypes, NumPy functions, variables."""
+"""What lies between a graph's inputs and its outputs: ops, NumPy functions, variables, stateful ops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 STOP = "StopGradient"
-MARK = "_gradcheck_held"  # attr of an op in a body that is held by the op after it
+MARK = "_gradcheck_held"  # attr of an op in a body whose result the op after it holds
 
 # Stateful by their OpDef, but the same inputs give the same outputs.
 _HARMLESS_STATEFUL = {
@@ -74,7 +74,7 @@ _ON_VARIABLES_AND_TABLES = (
 _REFERENCE_VARIABLES = {"TemporaryVariable", "Variable", "VariableV2"}
 # Ops that round, by the beginning of their type.
 QUANTISERS = ("Ceil", "FakeQuant", "Floor", "QuantizeAndDequantize", "Rint", "Round", "TruncateDiv")
-# Their derivative is zero wherever there is one.
+# Their derivative is zero wherever it exists.
 FLAT = {
     "Ceil",
     "Floor",
@@ -91,8 +91,6 @@ FLAT = {
 }
 # They draw their pooling regions at each call, unless told not to; their OpDefs don't say so.
 _DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
-
-
 # Stateful by their OpDef, but their kernels don't depend on the run, unlike those of the TensorArrays and
 # stacks of TensorFlow 1, which belong to the run.
 _FREE_STATEFUL = {
@@ -111,7 +109,6 @@ _FREE_STATEFUL = {
     "VariableShape",
     "While",
 }
-
 NUMPY_CALLS = frozenset({"PyFunc", "PyFuncStateless"})  # EagerPyFunc has a gradient, by an internal tape
 IMPLICIT_SAMPLERS = {
     "RandomGamma",
@@ -131,10 +128,10 @@ def leads_to(tensor: Any, output: Any, held: Sequence[Any], *, stops: bool = Fal
     """Whether a tensor moves an output through floating tensors, as far as the graph tells.
 
     A path through integers or booleans (a comparison, an index), through rounding, or through a held tensor
-    has no slope. A path through a `stop_gradient` counts if `stops` is true, where none is held.
+    has no slope. A path through a `stop_gradient` that isn't held counts if `stops` is true.
     """
     flat = FLAT - {STOP} if stops else FLAT
-    closed = {id(tensor_held) for tensor_held in held}
+    closed = {id(held_tensor) for held_tensor in held}
     visited: set[Any] = set()
     stack = [tensor]
     while stack:

@@ -11,19 +11,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 # Ops through which a tensor passes unchanged in a loop or a branch of TensorFlow 1.
-_PASSES_ON = {"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"}
+_UNCHANGED = {"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"}
+# By their numbers in attrs: DT_FLOAT, DT_COMPLEX64, DT_BFLOAT16, DT_HALF.
+_BELOW_FLOAT64 = {1: "float32", 8: "complex64", 14: "bfloat16", 19: "float16"}
 
 
 def dtypes_on_path(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
     """Return the dtypes below float64 that occur on the path; a float64 reference needs none of them."""
     names: set[str] = set()
     on_path = graph_path.ops_between(inputs, outputs)
-    flows = _flows(on_path)
+    flow_ids = _find_flows(on_path)
     for op in on_path:
         for tensor in (*op.inputs, *op.outputs):
             base = tensor.dtype.base_dtype
-            if dtypes.is_differentiable(base) and base.name not in ("float64", "complex128"):
-                names |= set() if id(tensor) in flows else {base.name}
+            is_low = dtypes.is_differentiable(base) and base.name not in ("float64", "complex128")
+            if is_low and id(tensor) not in flow_ids:
+                names.add(base.name)
         names |= dtypes_in_attrs(graph_path.inner_nodes(graph, op))
     return sorted(names)
 
@@ -34,12 +37,12 @@ def dtypes_in_attrs(nodes: Iterable[Any]) -> set[str]:
     for node in nodes:
         for key in ("T", "dtype", "DstT", "SrcT"):
             attr = node.attr.get(key)
-            if attr is not None and attr.type in (1, 8, 14, 19):  # DT_FLOAT, COMPLEX64, BFLOAT16, HALF
-                names.add({1: "float32", 8: "complex64", 14: "bfloat16", 19: "float16"}[attr.type])
+            if attr is not None and attr.type in _BELOW_FLOAT64:
+                names.add(_BELOW_FLOAT64[attr.type])
     return names
 
 
-def _flows(ops: Iterable[Any]) -> set[int]:
+def _find_flows(ops: Iterable[Any]) -> set[int]:
     """Return the ids of the flows of TensorArrays: float32 scalars that stand for an order, not a value."""
     flow_ids: set[int] = set()
     waiting = [
@@ -57,6 +60,6 @@ def _flows(ops: Iterable[Any]) -> set[int]:
             continue
         flow_ids.add(id(tensor))
         for op in tensor.consumers():
-            if op.type in _PASSES_ON:
+            if op.type in _UNCHANGED:
                 waiting += [output for output in op.outputs if output.dtype == tensor.dtype]
     return flow_ids

@@ -25,7 +25,7 @@ from gradcheck_cli.tensorflow_backend.private import private_gradients, private_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-_LETTING_THROUGH = contextvars.ContextVar("letting_through", default=False)
+_IGNORES_STOPS = contextvars.ContextVar("ignores_stops", default=False)
 _WRITES = (
     "_skip_single_var",  # a generator's, of its own state
     "assign",
@@ -100,12 +100,12 @@ def restore_seed() -> Iterator[None]:
     """Let `tf.random.set_seed` be called, and restore the process's own seed afterwards."""
     eager_context = context.context()
     # There is no public way to read it; the generator is made with the first seed.
-    kept = {name: vars(eager_context)[name] for name in ("_seed", "_rng") if name in vars(eager_context)}
+    saved = {name: vars(eager_context)[name] for name in ("_seed", "_rng") if name in vars(eager_context)}
     try:
         yield
     finally:
         vars(eager_context).pop("_rng", None)
-        vars(eager_context).update(kept)
+        vars(eager_context).update(saved)
 
 
 @contextlib.contextmanager
@@ -120,7 +120,7 @@ def replace_stop_gradients(replace: Callable[[Any, bool], Any]) -> Iterator[None
     depth = 0
 
     def stop(input: Any, name: Any = None) -> Any:  # noqa: A002 (TensorFlow's own name for it)
-        return replace(original(input, name=name), not depth and not _LETTING_THROUGH.get())
+        return replace(original(input, name=name), not depth and not _IGNORES_STOPS.get())
 
     def decorated(function: Any, args: Any, keywords: Any) -> Any:
         nonlocal depth
@@ -161,7 +161,7 @@ def note_custom_gradients(note: Callable[[Any], None]) -> Iterator[None]:
 def skip_custom_gradients() -> Iterator[None]:
     """Replace a `tf.custom_gradient` that is called eagerly by its body.
 
-    Forward mode goes through the body anyway. But where the body has no path (a `stop_gradient`), TensorFlow
+    Forward mode goes through the body anyway. But if the body has no path (a `stop_gradient`), TensorFlow
     would use the custom gradient after all.
     """
     decorator = custom_gradient._eager_mode_decorator
@@ -172,8 +172,8 @@ def skip_custom_gradients() -> Iterator[None]:
         custom_gradient._eager_mode_decorator = decorator
 
 
-class _SettingApart:
-    """Replaces the module `record` where a custom gradient records its gradient function."""
+class _UncountedRecord:
+    """Replaces the module `record`, with which a custom gradient records its gradient function."""
 
     def __init__(self, note: Callable[[Any], None]) -> None:
         self._note = note
@@ -200,7 +200,7 @@ def exclude_inner_gradients(note: Callable[[Any], None]) -> Iterator[None]:
 
     `note` is called with each gradient function when it is called.
     """
-    custom_gradient.record = _SettingApart(note)
+    custom_gradient.record = _UncountedRecord(note)
     try:
         yield
     finally:
@@ -209,17 +209,17 @@ def exclude_inner_gradients(note: Callable[[Any], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ignore_stop_gradients() -> Iterator[None]:
-    """Treat what runs within as not met by backpropagation: it is backpropagation itself."""
-    token = _LETTING_THROUGH.set(True)
+    """Count no `stop_gradient` in the block as met by backpropagation: the block is backpropagation."""
+    token = _IGNORES_STOPS.set(True)
     try:
         yield
     finally:
-        _LETTING_THROUGH.reset(token)
+        _IGNORES_STOPS.reset(token)
 
 
 @contextlib.contextmanager
 def observe_numpy_calls(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
-    """Call `note("PyFunc", inputs, outputs)` after each NumPy function called eagerly where it is no op."""
+    """Call `note("PyFunc", inputs, outputs)` after each NumPy function that is called eagerly, as no op."""
     original = script_ops.py_func_common
 
     def observed(func: Any, inp: Any, Tout: Any, stateful: bool = True, name: Any = None) -> Any:  # noqa: FBT001, FBT002, N803 (TensorFlow's own signature)

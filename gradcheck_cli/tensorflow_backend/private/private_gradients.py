@@ -1,7 +1,6 @@
-"""TensorFlow's private parts that show how an op is differentiated: backpropagation's log, the functions.
+"""All reliance on TensorFlow's private parts that show how an op is differentiated.
 
-Like `private_graphs`, it is separate so that a new TensorFlow breaks only this. `test_private_gradients.py`
-tests each of the parts.
+`tests/tensorflow_backend/test_private_gradients.py` tests each of them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 # Names under which TensorFlow, or gradcheck, registers a gradient at run time; no op type has a hyphen.
 RUN_TIME_NAME = re.compile(r"(CustomGradient|PartitionedCall|StatefulPartitionedCall)-\d+|gradcheck_.*")
 _GENERATED = "__autograph_generated_file"
-_APART = contextvars.ContextVar("apart", default=False)
+_IS_UNCOUNTED = contextvars.ContextVar("is_uncounted", default=False)
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,9 @@ class Visit:
 
     Attributes:
         op: the op.
-        upstreams: the incoming gradients, one for each output: a tensor, IndexedSlices, or neither where
-            there is none and no zeros could replace it.
-        gradients: the outgoing gradients, one for each input, `None` where the gradient function returns
-            that.
+        upstreams: the incoming gradients, one for each output: a tensor, IndexedSlices, or neither if there
+            is none and no zeros could replace it.
+        gradients: the outgoing gradients, one for each input; `None` if the gradient function returns that.
     """
 
     op: Any
@@ -80,17 +78,17 @@ def backward_log() -> Iterator[list[Visit]]:
 
 
 def exclude_from_count(function: Any) -> Any:
-    """Don't count anything that a gradient function calls."""
+    """Wrap a gradient function so that nothing it calls is counted."""
 
     @functools.wraps(function)
-    def apart(*args: Any, **keywords: Any) -> Any:
-        token = _APART.set(True)
+    def uncounted(*args: Any, **keywords: Any) -> Any:
+        token = _IS_UNCOUNTED.set(True)
         try:
             return function(*args, **keywords)
         finally:
-            _APART.reset(token)
+            _IS_UNCOUNTED.reset(token)
 
-    return apart
+    return uncounted
 
 
 @contextlib.contextmanager
@@ -113,7 +111,7 @@ def note_shape_faults(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
             if gradient.shape.is_compatible_with(tensor.shape):
                 continue
             if not isinstance(gradients, list):
-                continue  # nothing can replace it: TensorFlow raises, and says so
+                continue  # nothing can replace it: TensorFlow raises, and its message says so
             note(op, input_index, gradient)
             gradients[input_index] = tf.zeros_like(tensor)  # backpropagation goes on with this list
         return log(op, upstreams, gradients)
@@ -154,13 +152,13 @@ def count_gradients(
 
         @functools.wraps(function)
         def counted(*args: Any, **keywords: Any) -> Any:
-            if is_op_type and not _APART.get():
+            if is_op_type and not _IS_UNCOUNTED.get():
                 counts[shown] += 1
             # A tape inside a gradient passes a stand-in without a graph.
             ran(shown, function, args[0] if args and isinstance(args[0], tf.Operation) else None)
             gradients = called(*args, **keywords)
-            # TensorFlow accepts either, and goes on with the same object: in a list, one gradient can be
-            # replaced.
+            # TensorFlow accepts either and goes on with the same object; in a list, `note_shape_faults` can
+            # replace a gradient.
             return list(gradients) if type(gradients) is tuple else gradients
 
         return counted

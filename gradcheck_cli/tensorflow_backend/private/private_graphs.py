@@ -35,7 +35,7 @@ _OVERRIDE = "_gradient_op_type"
 # Names that AutoGraph gives to the functions it generates.
 CONVERTED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(tf__)?|\btf__")
 _OWN = "gradcheck_cli."
-# The name under which our own wrappers close over the user's function.
+# The names under which our own wrappers close over the user's function.
 _WRAPPED = ("gradient", "function")
 _DEEPEST = 10
 
@@ -70,7 +70,7 @@ def op_def(op_type: str) -> Any | None:
 
 
 def override_of(node: Any) -> str:
-    """Return the name of the gradient override that a NodeDef carries; empty where it carries none."""
+    """Return the name of the gradient override that a NodeDef carries; empty if it carries none."""
     return str(node.attr[_OVERRIDE].s.decode()) if _OVERRIDE in node.attr else ""
 
 
@@ -228,7 +228,7 @@ def has_one_device() -> bool:
 
 
 def map_flat(function: Any, stacks: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
-    """Call a concrete function once for each row of stacked tensors, by a loop inside of one op.
+    """Call a concrete function once for each row of stacked tensors, by a loop inside one op.
 
     This is the op that `tf.data` maps with: nothing is traced or converted, and the function's own kernels
     compute one row at a time. It has a kernel only for the CPU.

@@ -1,4 +1,4 @@
-"""Makes functions from parts of a traced graph, with TensorFlow's private parts.
+"""All reliance on TensorFlow's private parts to make functions from parts of a traced graph.
 
 `tests/tensorflow_backend/test_private_parts.py` tests each of them.
 """
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class _Part:
-    """A FuncGraph that contains only the ops that some outputs need; everything else is the graph's own."""
+class _Subgraph:
+    """A FuncGraph with only those ops of a graph that some outputs need; everything else is the graph's."""
 
     def __init__(self, graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         self._graph = graph
@@ -55,8 +55,8 @@ class _Part:
 def subgraph_function(function: Any, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
     """Return a function of `feeds` that computes `fetches`, without the ops that these don't need.
 
-    It does the same as `prune` of a wrapped function, which copies the ops one by one in Python: a quarter of
-    the time of a case with several outputs.
+    It does the same as `prune` of a wrapped function. That copies the ops one by one in Python, which took a
+    quarter of the time of a case with several outputs.
 
     Args:
         function: a traced function.
@@ -65,12 +65,12 @@ def subgraph_function(function: Any, feeds: Sequence[Any], fetches: Sequence[Any
         fetches: tensors of its graph.
     """
     graph = whole_graph(function)
-    part = _Part(graph, [*feeds, *graph.internal_captures], fetches)
+    subgraph = _Subgraph(graph, [*feeds, *graph.internal_captures], fetches)
     name = concrete_function._inference_name("part")
-    return concrete_function.ConcreteFunction(atomic_function.from_func_graph(name, part, None))
+    return concrete_function.ConcreteFunction(atomic_function.from_func_graph(name, subgraph, None))
 
 
 def whole_graph(function: Any) -> Any:
     """Return the graph that a function, or a part of a function, was made from."""
     graph = function.graph
-    return graph._graph if type(graph) is _Part else graph
+    return graph._graph if type(graph) is _Subgraph else graph

@@ -1,8 +1,8 @@
-"""Where custom gradients are written: records each when it is made, and which of them backpropagation calls.
+"""Where custom gradients are written: records those that are made, and those that backpropagation calls.
 
-TensorFlow doesn't keep the name of the function that a custom gradient belongs to. The functions that make
-one are wrapped here, so that the resulting gradient function can be traced back to the user's lines.
-`test_private_sites.py` tests the parts of TensorFlow that this relies on.
+TensorFlow doesn't keep the name of the function that a custom gradient belongs to. So the functions that make
+one are wrapped here, and the gradient function can be traced back to the user's lines.
+`tests/tensorflow_backend/test_private_sites.py` tests the parts of TensorFlow that this relies on.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _MOST_FRAMES = 12  # lines that asked for a gradient: enough to leave a library'
 _OWN = f"{Path(__file__).parents[2]}{os.sep}"
 # Where each check starts: its callers have nothing to do with what is checked.
 _START = str(Path(_OWN) / "running" / "session.py")
-_SKIPPED = (f"{Path(tf.__file__).parent}{os.sep}", _OWN)
+_TENSORFLOW = f"{Path(tf.__file__).parent}{os.sep}"
+_SKIPPED = (_TENSORFLOW, _OWN)
 _STANDARD = sysconfig.get_path("stdlib")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _IMPORTING = "<frozen importlib._bootstrap>"
@@ -46,7 +47,7 @@ _IMPORTING = "<frozen importlib._bootstrap>"
 
 @dataclass(frozen=True)
 class Site:
-    """Where a custom gradient is written; see `GradientRun`. `by_import`: when a module was imported."""
+    """Where a custom gradient is written; see `GradientRun`. `by_import`: an import made it."""
 
     function: str
     places: tuple[str, ...]
@@ -90,7 +91,7 @@ def site_of(function: Any) -> Site:
     """Return where a function that a gradient belongs to, or a gradient function, is written."""
     noted = _get(_MADE, function)
     function = private_graphs.users_function(function)
-    return noted or Site(_named(function), tuple(_places(function)))
+    return noted or Site(_name_of(function), tuple(_places(function)))
 
 
 @contextlib.contextmanager
@@ -110,12 +111,12 @@ def note_sites(log: GradientLog) -> Iterator[None]:
         log.made.add(site)
 
     hooks: list[tuple[Any, str, Callable[[Any], Any]]] = [
-        (custom_gradient, "_graph_mode_decorator", _tracing_back),
-        (custom_gradient, "_eager_mode_decorator", _tracing_back),
-        (custom_gradient.Bind, "__init__", functools.partial(_binding, make)),
-        (ops.RegisterGradient, "__call__", functools.partial(_registering, make)),
-        (functions.Defun, "__init__", functools.partial(_defining, make)),
-        (ops.Graph, "gradient_override_map", _overriding),
+        (custom_gradient, "_graph_mode_decorator", _wrap_decorator),
+        (custom_gradient, "_eager_mode_decorator", _wrap_decorator),
+        (custom_gradient.Bind, "__init__", functools.partial(_wrap_bind, make)),
+        (ops.RegisterGradient, "__call__", functools.partial(_wrap_register, make)),
+        (functions.Defun, "__init__", functools.partial(_wrap_defun, make)),
+        (ops.Graph, "gradient_override_map", _wrap_override_map),
     ]
     originals = [getattr(owner, name) for owner, name, _ in hooks]
     for (owner, name, hook), original in zip(hooks, originals, strict=True):
@@ -128,7 +129,7 @@ def note_sites(log: GradientLog) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def _tracing_back(original: Any) -> Callable[..., Any]:
+def _wrap_decorator(original: Any) -> Callable[..., Any]:
     """Let the gradient function that a custom gradient makes be traced back to its function."""
 
     def call(function: Any, args: Any, keywords: Any) -> Any:
@@ -144,7 +145,7 @@ def _tracing_back(original: Any) -> Callable[..., Any]:
     return call
 
 
-def _binding(make: Callable[[Any], None], original: Any) -> Callable[..., None]:
+def _wrap_bind(make: Callable[[Any], None], original: Any) -> Callable[..., None]:
     def init(self: Any, function: Any, decorator: Any) -> None:
         original(self, function, decorator)
         make(function)
@@ -152,7 +153,7 @@ def _binding(make: Callable[[Any], None], original: Any) -> Callable[..., None]:
     return init
 
 
-def _registering(make: Callable[[Any], None], original: Any) -> Callable[..., Any]:
+def _wrap_register(make: Callable[[Any], None], original: Any) -> Callable[..., Any]:
     def register(self: Any, function: Any) -> Any:
         if not private_gradients.RUN_TIME_NAME.fullmatch(str(self._op_type)):
             make(function)
@@ -161,18 +162,18 @@ def _registering(make: Callable[[Any], None], original: Any) -> Callable[..., An
     return register
 
 
-def _defining(make: Callable[[Any], None], original: Any) -> Callable[..., None]:
+def _wrap_defun(make: Callable[[Any], None], original: Any) -> Callable[..., None]:
     def init(self: Any, *types: Any, **keywords: Any) -> None:
         gradient = keywords.get("python_grad_func")
         if gradient is not None:
             make(gradient)
-            keywords["python_grad_func"] = _noting(gradient, site_of(gradient))
+            keywords["python_grad_func"] = _report_runs(gradient, site_of(gradient))
         original(self, *types, **keywords)
 
     return init
 
 
-def _overriding(original: Any) -> Callable[..., Any]:
+def _wrap_override_map(original: Any) -> Callable[..., Any]:
     def override(self: Any, op_type_map: Any) -> Any:
         for name in dict(op_type_map).values():
             if not private_gradients.RUN_TIME_NAME.fullmatch(str(name)):
@@ -185,7 +186,7 @@ def _overriding(original: Any) -> Callable[..., Any]:
 _defun_calls: list[list[tuple[Site, Any]]] = []  # each records the Defun gradients that run
 
 
-def _noting(gradient: Any, site: Site) -> Any:
+def _report_runs(gradient: Any, site: Site) -> Any:
     """Return a Defun's gradient function that reports its runs: TensorFlow calls it without looking it up."""
 
     @functools.wraps(gradient)
@@ -231,9 +232,9 @@ def site_of_gradient(gradient: Any) -> Site:
 
 
 def sites_inside(graph: Any) -> list[Site]:
-    """Return the gradients in functions that a graph calls, which ran when these were differentiated.
+    """Return the gradients that ran when the functions that a graph calls were differentiated.
 
-    That happens once per process, for the first case that calls the function.
+    A function is differentiated once per process, for the first case that calls it.
     """
     if not any(op.type in _CALLS for op in graph.get_operations()):
         return []
@@ -246,9 +247,9 @@ def sites_inside(graph: Any) -> list[Site]:
 
 
 def is_tensorflows(function: Any) -> bool:
-    """Whether a function is written in TensorFlow itself, such as the one behind `tf.nn.silu`."""
+    """Whether a function is part of TensorFlow, such as the one behind `tf.nn.silu`."""
     code = getattr(function, "__code__", None)
-    return code is not None and code.co_filename.startswith(_SKIPPED[0])
+    return code is not None and code.co_filename.startswith(_TENSORFLOW)
 
 
 def _get(sites: weakref.WeakKeyDictionary[Any, Site], key: Any) -> Site | None:
@@ -263,7 +264,7 @@ def _put(sites: weakref.WeakKeyDictionary[Any, Site], key: Any, site: Site) -> N
         sites[key] = site
 
 
-def _named(function: Any) -> str:
+def _name_of(function: Any) -> str:
     inner = getattr(function, "func", function)
     module = getattr(inner, "__module__", None) or type(inner).__module__
     name = getattr(inner, "__qualname__", type(inner).__qualname__)
@@ -275,31 +276,21 @@ def _places(function: Any) -> Iterator[str]:
     codes: dict[CodeType, None] = {}
     waiting = [(function, 0)]
     while waiting:
-        function_or_part, depth = waiting.pop(0)
-        if isinstance(function_or_part, functools.partial):
-            waiting += [
-                (part, depth + 1)
-                for part in (
-                    function_or_part.func,
-                    *function_or_part.args,
-                    *function_or_part.keywords.values(),
-                )
-            ]
+        candidate, depth = waiting.pop(0)
+        if isinstance(candidate, functools.partial):
+            contents = (candidate.func, *candidate.args, *candidate.keywords.values())
+            waiting += [(inner, depth + 1) for inner in contents]
             continue
-        function_or_part = getattr(function_or_part, "__func__", function_or_part)
-        if (
-            not isinstance(function_or_part, FunctionType)
-            or function_or_part.__code__ in codes
-            or depth > _DEEPEST
-        ):
+        candidate = getattr(candidate, "__func__", candidate)
+        if not isinstance(candidate, FunctionType) or candidate.__code__ in codes or depth > _DEEPEST:
             continue
-        codes[function_or_part.__code__] = None
-        for cell in function_or_part.__closure__ or ():
+        codes[candidate.__code__] = None
+        for cell in candidate.__closure__ or ():
             with contextlib.suppress(ValueError):  # a cell that is still empty
                 waiting.append((cell.cell_contents, depth + 1))
     for code in codes:
         if not code.co_filename.startswith(_SKIPPED):
-            yield _shown(code.co_filename, code.co_firstlineno)
+            yield _show_place(code.co_filename, code.co_firstlineno)
 
 
 def _callers() -> Iterator[tuple[str, int]]:
@@ -328,14 +319,14 @@ def _is_standard(file: str) -> bool:
 
 def _makers(frames: Iterable[tuple[str, int]]) -> tuple[str, ...]:
     lines = [
-        _shown(*frame)
+        _show_place(*frame)
         for frame, _ in zip(frames, range(_MOST_FRAMES), strict=False)
         if frame[0] != _IMPORTING
     ]
     return tuple(lines)
 
 
-def _shown(file: str, line: int) -> str:
+def _show_place(file: str, line: int) -> str:
     origin = private_gradients.source_place(file, line)  # AutoGraph's generated code has its own files
     file, line = origin or (file, line)
     return f"{short_path(file)}:{line}"

@@ -1,4 +1,4 @@
-"""TensorFlow's private parts about state: which ops write to what, and the order in which they run.
+"""All reliance on TensorFlow's private parts about state: which ops write to what, and in which order.
 
 `tests/tensorflow_backend/test_private_state.py` tests each of them.
 """
@@ -78,17 +78,17 @@ def ordered_before(op: Any) -> list[Any]:
     """Return the ops that write to what an op uses, immediately before it does."""
     if not op.control_inputs or not any(tensor.dtype == tf.resource for tensor in op.inputs):
         return []
-    return [neighbour for neighbour in op.control_inputs if _hands_over(neighbour, op)]
+    return [neighbour for neighbour in op.control_inputs if _writes_for(neighbour, op)]
 
 
 def ordered_after(op: Any) -> list[Any]:
     """Return the ops that use what an op has written to, immediately after it did."""
     if not any(tensor.dtype == tf.resource for tensor in op.inputs):
         return []
-    return [neighbour for neighbour in op._control_outputs if _hands_over(op, neighbour)]
+    return [neighbour for neighbour in op._control_outputs if _writes_for(op, neighbour)]
 
 
-def _hands_over(op: Any, later_op: Any) -> bool:
+def _writes_for(op: Any, later_op: Any) -> bool:
     written = {id(tensor) for tensor, is_written in resources_used(op) if is_written}
     return any(id(tensor) in written for tensor in later_op.inputs)
 
@@ -102,8 +102,8 @@ def keep_bodies_in_order(graph: Any) -> None:
 class Order:
     """The order in which a graph's ops use its resources and call Python: that of the program.
 
-    `tf.function` adds it to a graph, and `wrap_function` doesn't. A print or an assertion that nothing
-    depends on must run there, and needn't here.
+    `tf.function` adds it to a graph; `wrap_function` doesn't. Unlike there, a print or an assertion that
+    nothing depends on needn't run here.
 
     Attributes:
         last_write: by resource, the last op that wrote to it.

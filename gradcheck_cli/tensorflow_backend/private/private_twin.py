@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def kernel_constraints(op_type: str) -> tuple[dict[str, frozenset[int]], ...]:
     """Return, for each CPU kernel of an op type, the dtypes (as numbers) that it takes for an attr.
 
-    It is empty where no kernel is registered: for calls of functions, and for ops that are rewritten before
-    they run.
+    It is empty if no kernel is registered: for calls of functions, and for ops that are rewritten before they
+    run.
     """
     registered = kernels.get_registered_kernels_for_op(op_type).kernel
     return tuple(
@@ -90,7 +90,7 @@ def _give_bodies(graph: Any) -> None:
 
 
 def numpy_function(token: str) -> Callable[..., Any] | None:
-    """Return the function that a PyFunc calls, by the token on its node; `None` where it is gone."""
+    """Return the function that a PyFunc calls, by the token on its node; `None` if it is gone."""
     return script_ops._py_funcs.get(token)  # type: ignore[no-any-return]
 
 

@@ -119,7 +119,7 @@ def graph_scene(after: Scene) -> Scene:
 
 
 @contextlib.contextmanager
-def _replaced(home: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+def _replace_attribute(home: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
     original = getattr(home, name)
     setattr(home, name, make(original))
     try:
@@ -141,18 +141,18 @@ def capture_values(value_of: Callable[[Any], Any]) -> contextlib.AbstractContext
 
         return capture_value
 
-    return _replaced(func_graph.FuncGraph, "capture", replace)
+    return _replace_attribute(func_graph.FuncGraph, "capture", replace)
 
 
 @contextlib.contextmanager
 def redirect_default_graph(graph: Any) -> Iterator[None]:
-    """Apply requests to a module's default graph to the graph that is being traced.
+    """Send requests for a module's default graph to the graph that is being traced.
 
     TensorFlow 1 code calls `graph.gradient_override_map` and `graph.as_default()` on its only graph.
     """
 
     def meant(requested: Any) -> Any:
-        if requested is not graph or tf.executing_eagerly():  # a session that runs within means the graph
+        if requested is not graph or tf.executing_eagerly():  # a session in the block means the graph itself
             return requested
         current = ops.get_default_graph()
         return current if current.building_function else requested
@@ -161,15 +161,15 @@ def redirect_default_graph(graph: Any) -> Iterator[None]:
         return lambda self, *args, **keywords: method(meant(self), *args, **keywords)
 
     with (
-        _replaced(ops.Graph, "gradient_override_map", replace),
-        _replaced(ops.Graph, "as_default", replace),
+        _replace_attribute(ops.Graph, "gradient_override_map", replace),
+        _replace_attribute(ops.Graph, "as_default", replace),
     ):
         yield
 
 
 @contextlib.contextmanager
 def register_anew() -> Iterator[None]:
-    """Let a function that registers a gradient when it is called do so in each trace, under its own name.
+    """Let a function that registers a gradient whenever it is called do so in each trace.
 
     TensorFlow refuses a name that is taken. Each trace draws the same numbers, so code that draws a name for
     its `py_func` draws the same one again. The gradient then gets another name, which this trace's overrides
@@ -197,8 +197,8 @@ def register_anew() -> Iterator[None]:
         return overridden
 
     with (
-        _replaced(ops.RegisterGradient, "__call__", replace_call),
-        _replaced(ops.Graph, "gradient_override_map", replace_override),
+        _replace_attribute(ops.RegisterGradient, "__call__", replace_call),
+        _replace_attribute(ops.Graph, "gradient_override_map", replace_override),
     ):
         yield
 
@@ -216,7 +216,7 @@ def pass_overrides_to_bodies() -> contextlib.AbstractContextManager[None]:
 
         return made
 
-    return _replaced(control_flow_graphs.ControlFlowFuncGraph, "__init__", replace)
+    return _replace_attribute(control_flow_graphs.ControlFlowFuncGraph, "__init__", replace)
 
 
 def differentiate_defuns() -> contextlib.AbstractContextManager[None]:
@@ -238,7 +238,7 @@ def differentiate_defuns() -> contextlib.AbstractContextManager[None]:
 
         return gradient
 
-    return _replaced(gradients_util, "_SymGrad", replace)
+    return _replace_attribute(gradients_util, "_SymGrad", replace)
 
 
 def is_function_tensor(value: Any) -> bool:

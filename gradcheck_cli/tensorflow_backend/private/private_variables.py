@@ -31,7 +31,7 @@ def in_order_of_creation(variables: Iterable[Any]) -> list[Any]:
         for variable in variables
         if variable.trainable
         and (variable.dtype.is_floating or variable.dtype.is_complex)
-        and isinstance(variable.handle, ops.EagerTensor)  # not a graph's, which a trace takes as a constant
+        and isinstance(variable.handle, ops.EagerTensor)  # a trace takes a graph's as a constant
     ]
     return sorted(trainable, key=lambda variable: int(variable.handle._id))
 
@@ -128,7 +128,7 @@ def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool =
     kind = type("_OrderedSet", (_Ordered,), {"order": staticmethod(ordered)})
     for name, decorator in decorators.items():
         setattr(custom_gradient, name, watching(decorator))
-    # The module's own names hide the builtins that it means. There are none, unless this is nested.
+    # Names in the module hide the builtins that it means. There are none before, unless this is nested.
     names = {name: vars(custom_gradient)[name] for name in ("sorted", "set") if name in vars(custom_gradient)}
     custom_gradient.sorted, custom_gradient.set = by_name, kind
     try:

@@ -1,4 +1,4 @@
-"""Finds inputs that an op type takes, by asking TensorFlow: its shape function first, then its kernel."""
+"""Finds inputs that an op type accepts: its shape function is asked first, then its kernel."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gradcheck_cli.tensorflow_backend.private import private_graphs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-# How many questions are asked at most: one to a shape function takes a millisecond, one to a kernel a few.
+# Limits of calls: of a shape function, which takes a millisecond, and of a kernel, which takes a few.
 _MOST_BUILT = 600
 _MOST_RUN = 60
-_MOST_FOUND = 3
+_MOST_ANSWERS = 3
 _MOST_COST = 12
 _NO_KERNEL = ("No OpKernel was registered", "Could not find device")
 
@@ -34,9 +34,9 @@ class Question:
         names: its inputs' names.
         choices: for each input, what a spec may say about it, the likeliest first.
         values: how the numbers are drawn where a choice gives a shape alone: "", "positive definite".
-        may_try: says whether a kernel may be called, given a text that names the call: it may not if that
-            call has ended a process before.
-        why_not: the last reason for failure, if nothing is found.
+        may_try: says whether a kernel may be called, given a text that names the call; not if that call has
+            ended a process before.
+        why_not: the refusal that came furthest.
     """
 
     op_type: str
@@ -59,60 +59,64 @@ class Question:
     def answers(self) -> Iterator[tuple[Says, ...]]:
         """Yield combinations of inputs that the shape function and the kernel accept.
 
-        Inputs are chosen one after another while the others have unknown shapes, so that the shape function
-        refuses a choice before the others are tried with it. The combinations closest to the likeliest one
-        come first.
+        Inputs are chosen one after another, and later ones have unknown shapes meanwhile. So a choice that
+        the shape function refuses is never combined with choices for later inputs. The combinations closest
+        to the likeliest one come first.
 
         References:
             Harvey and Ginsberg, Limited discrepancy search, IJCAI 1995.
         """
-        found = 0
+        answer_count = 0
         for cost in range(_MOST_COST):
-            for places in self._within((), cost):
-                if self._runs(places):
-                    found += 1
-                    yield tuple(self._says(places))
-                if found == _MOST_FOUND or self._is_spent():
+            for choice_indices in self._continue((), cost):
+                if self._runs(choice_indices):
+                    answer_count += 1
+                    yield tuple(self._choices_at(choice_indices))
+                if answer_count == _MOST_ANSWERS or self._is_spent():
                     return
 
     def _is_spent(self) -> bool:
         return not self.has_kernel or self.built >= _MOST_BUILT or self.run >= _MOST_RUN
 
-    def _within(self, chosen: tuple[int, ...], cost: int) -> Iterator[tuple[int, ...]]:
-        """Yield the choices that continue these and pass over `cost` likelier ones that would fit, too."""
+    def _continue(self, chosen: tuple[int, ...], cost: int) -> Iterator[tuple[int, ...]]:
+        """Yield the continuations of these choices that pass over `cost` likelier choices that fit, too."""
         if len(chosen) == len(self.choices):
             if cost == 0 and (chosen or self._fits(chosen)):
                 yield chosen
             return
         for passed in range(cost + 1):
-            place = self._fitting(chosen, passed)
-            if place is None:
+            choice_index = self._find_fitting(chosen, passed)
+            if choice_index is None:
                 return
-            yield from self._within((*chosen, place), cost - passed)
+            yield from self._continue((*chosen, choice_index), cost - passed)
 
-    def _fitting(self, chosen: tuple[int, ...], number: int) -> int | None:
-        """Return the choice after these that is number `number`, from 0, of those that fit; else `None`."""
-        known = self.fitting.setdefault(chosen, [])
-        asked = self.asked.get(chosen, 0)
-        while len(known) <= number and asked < len(self.choices[len(chosen)]) and not self._is_spent():
-            if self._fits((*chosen, asked)):
-                known.append(asked)
-            asked += 1
-        self.asked[chosen] = asked
-        return known[number] if number < len(known) else None
+    def _find_fitting(self, chosen: tuple[int, ...], rank: int) -> int | None:
+        """Return the choice of this rank, from 0, among those that fit after these; `None` if none."""
+        fitting_indices = self.fitting.setdefault(chosen, [])
+        next_index = self.asked.get(chosen, 0)
+        while (
+            len(fitting_indices) <= rank
+            and next_index < len(self.choices[len(chosen)])
+            and not self._is_spent()
+        ):
+            if self._fits((*chosen, next_index)):
+                fitting_indices.append(next_index)
+            next_index += 1
+        self.asked[chosen] = next_index
+        return fitting_indices[rank] if rank < len(fitting_indices) else None
 
-    def _says(self, places: Sequence[int]) -> list[Says]:
-        return [choices[place] for choices, place in zip(self.choices, places, strict=False)]
+    def _choices_at(self, choice_indices: Sequence[int]) -> list[Says]:
+        return [choices[index] for choices, index in zip(self.choices, choice_indices, strict=False)]
 
-    def _fits(self, places: Sequence[int]) -> bool:
-        """Whether the shape function accepts these inputs, whatever the later ones are."""
-        if not self._is_asked_early() and len(places) < len(self.choices):
+    def _fits(self, choice_indices: Sequence[int]) -> bool:
+        """Whether the shape function accepts these inputs, with later ones of unknown shape."""
+        if not self._is_asked_early() and len(choice_indices) < len(self.choices):
             return True
         self.built += 1
         try:
-            self._create(places)
+            self._create(choice_indices)
         except Exception as error:  # noqa: BLE001 (a refusal, of whatever kind)
-            self._note(error, len(places))
+            self._note(error, len(choice_indices))
             return False
         return True
 
@@ -123,37 +127,34 @@ class Question:
             self.takes_unknown = self._fits(())
         return self.takes_unknown
 
-    def _runs(self, places: Sequence[int]) -> bool:
+    def _runs(self, choice_indices: Sequence[int]) -> bool:
         """Whether the kernel accepts these inputs and returns something."""
         self.run += 1
-        if not self.may_try(f"{self.op_type} {dict(self.attrs)} {self._says(places)}"):
+        if not self.may_try(f"{self.op_type} {dict(self.attrs)} {self._choices_at(choice_indices)}"):
             self.why_not = "its kernel ends the process on some inputs"
             return False
         random = np.random.default_rng(0)
-        whole, self.graph, self.tensors = (
-            (self.graph, self.tensors),
-            tf.Graph(),
-            {},
-        )  # a small input runs at once
+        saved = self.graph, self.tensors
+        self.graph, self.tensors = tf.Graph(), {}  # without the ops of earlier questions
         try:
-            placeholders, results = self._create(places)
-            feed = {one: self._drawn(says, random) for one, says in placeholders}
-            fetched = [one if _is_readable(one) else one.op for one in results]
+            placeholders, results = self._create(choice_indices)
+            feed = {tensor: self._draw(says, random) for tensor, says in placeholders}
+            fetched = [tensor if _is_readable(tensor) else tensor.op for tensor in results]
             with tf.compat.v1.Session(graph=self.graph) as session:
-                given = session.run(fetched, feed)
+                values = session.run(fetched, feed)
         except Exception as error:  # noqa: BLE001 (a refusal, of whatever kind)
             self._note(error, len(self.choices) + 1)
             self.has_kernel = not any(text in str(error) for text in _NO_KERNEL)
             return False
         finally:
-            self.graph, self.tensors = whole
-        return any(one is None or np.size(one) > 0 for one in given)
+            self.graph, self.tensors = saved
+        return any(value is None or np.size(value) > 0 for value in values)
 
     def _note(self, error: Exception, reached: int) -> None:
         if reached > self.reached:
-            self.reached, self.why_not = reached, _told(error)
+            self.reached, self.why_not = reached, _message_of(error)
 
-    def _create(self, places: Sequence[int]) -> tuple[list[tuple[Any, Says]], list[Any]]:
+    def _create(self, choice_indices: Sequence[int]) -> tuple[list[tuple[Any, Says]], list[Any]]:
         """Create the op; inputs after these have unknown shapes.
 
         Returns:
@@ -162,17 +163,17 @@ class Question:
         placeholders: list[tuple[Any, Says]] = []
         arguments: dict[str, Any] = dict(self.attrs)
         with self.graph.as_default():
-            for place, (name, choices) in enumerate(zip(self.names, self.choices, strict=True)):
-                is_known = place < len(places)
-                says = choices[places[place] if is_known else 0]
-                parts = says if isinstance(says, list) else [says]
+            for input_index, (name, choices) in enumerate(zip(self.names, self.choices, strict=True)):
+                is_known = input_index < len(choice_indices)
+                says = choices[choice_indices[input_index] if is_known else 0]
+                elements = says if isinstance(says, list) else [says]
                 tensors = [
-                    self._tensor(f"{name} {number}", one, is_known=is_known)
-                    for number, one in enumerate(parts)
+                    self._tensor(f"{name} {element_index}", element, is_known=is_known)
+                    for element_index, element in enumerate(elements)
                 ]
                 placeholders += [
-                    (tensor, one)
-                    for tensor, one in zip(tensors, parts, strict=True)
+                    (tensor, element)
+                    for tensor, element in zip(tensors, elements, strict=True)
                     if tensor.op.type == "Placeholder"
                 ]
                 arguments[name] = tensors if isinstance(says, list) else tensors[0]
@@ -191,7 +192,7 @@ class Question:
                 self.tensors[key] = tf.compat.v1.placeholder(dtype, says["shape"] if is_known else None)
         return self.tensors[key]
 
-    def _drawn(self, says: Mapping[str, Any], random: np.random.Generator) -> Any:
+    def _draw(self, says: Mapping[str, Any], random: np.random.Generator) -> Any:
         shape, dtype = says["shape"], np.dtype(tf.as_dtype(says.get("dtype", "float64")).as_numpy_dtype)
         if "uniform" in says:
             return random.uniform(says["uniform"]["low"], says["uniform"]["high"], shape).astype(dtype)
@@ -203,13 +204,13 @@ class Question:
         return np.asarray(drawn).astype(dtype)
 
 
-def _told(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """Return an error's message; a kernel's follows the lines that say where it was raised."""
     lines = [line.strip() for line in str(getattr(error, "message", "")).splitlines()]
-    after = next((place for place, line in enumerate(lines) if line.startswith("Node: ")), None)
-    if after is None or after + 1 == len(lines):
+    node_line = next((index for index, line in enumerate(lines) if line.startswith("Node: ")), None)
+    if node_line is None or node_line + 1 == len(lines):
         return frames.first_line(error)
-    return f"{type(error).__name__}: {lines[after + 1]}"
+    return f"{type(error).__name__}: {lines[node_line + 1]}"
 
 
 def _is_readable(tensor: Any) -> bool:

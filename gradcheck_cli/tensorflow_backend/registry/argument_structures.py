@@ -1,4 +1,4 @@
-"""Reads in a function's code which of its arguments are dicts or lists of tensors, and what it calls."""
+"""Reads from a function's code which arguments are dicts or lists of tensors, and what the function calls."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.spec.drafts.draft import DraftInput
 
-_ALIKE = 2  # tensors in a list
+_LIST_LENGTH = 2  # tensors in a list
 _SEQUENCES = (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
 _TAKES_LISTS = frozenset({"add_n", "concat", "stack", "meshgrid", "dynamic_stitch"})
 
 
-def with_structure(function: Any, one: DraftInput, annotation: Any) -> DraftInput:
-    """Return an input as a dict or list of tensors of unknown shapes, where the code uses it as one."""
-    if one.says is not None:
-        return one
+def with_structure(function: Any, draft_input: DraftInput, annotation: Any) -> DraftInput:
+    """Return an input as a dict or list of tensors of unknown shapes if the code uses it as one."""
+    if draft_input.says is not None:
+        return draft_input
     tree = _tree(function)
-    keys = list(dict.fromkeys(_keys(tree, one.name)))
+    keys = list(dict.fromkeys(_keys(tree, draft_input.name)))
     if keys:
-        return replace(one, says={"dict": {key: {} for key in keys}})
-    if _is_list(tree, one.name) or (typing.get_origin(annotation) or annotation) in _SEQUENCES:
-        return replace(one, says=[{}] * _ALIKE)
-    return one
+        return replace(draft_input, says={"dict": {key: {} for key in keys}})
+    if _is_list(tree, draft_input.name) or (typing.get_origin(annotation) or annotation) in _SEQUENCES:
+        return replace(draft_input, says=[{}] * _LIST_LENGTH)
+    return draft_input
 
 
 def names_in(function: Any) -> frozenset[str]:
-    """Return the names that a function's code uses, with those of the functions inside of it."""
-    code = getattr(_users(function), "__code__", None)
+    """Return the names that the code of a function, and of the functions inside it, uses."""
+    code = getattr(_users_function(function), "__code__", None)
     return frozenset() if code is None else frozenset(_names(code))
 
 
@@ -47,13 +47,13 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(inner)
 
 
-def _users(function: Any) -> Any:
+def _users_function(function: Any) -> Any:
     return inspect.unwrap(getattr(function, "python_function", function))
 
 
 def _tree(function: Any) -> ast.AST:
     try:
-        return ast.parse(textwrap.dedent(inspect.getsource(_users(function))))
+        return ast.parse(textwrap.dedent(inspect.getsource(_users_function(function))))
     except (OSError, TypeError, ValueError, SyntaxError):  # no text, or one that can't stand alone
         return ast.Module([], [])
 
@@ -68,7 +68,7 @@ def _keys(tree: ast.AST, name: str) -> Iterator[str]:
 
 
 def _is_list(tree: ast.AST, name: str) -> bool:
-    """Whether the code goes through an argument, takes it apart, or gives it to what takes a list."""
+    """Whether the code iterates over an argument, unpacks it, or passes it to a function of a list."""
     for node in ast.walk(tree):
         if isinstance(node, ast.For | ast.comprehension) and _is_name(node.iter, name):
             return True

@@ -36,9 +36,9 @@ def require_seen(
 
     Args:
         case: the case, which covers some op types.
-        seen: what was seen, by op type.
-        look_inside: returns what is seen if the functions that the forward calls are differentiated again,
-            too. It is called only if something is missing, as it costs another trace.
+        seen: the number of calls, by op type.
+        look_inside: returns what is seen if the functions that the forward calls are differentiated anew.
+            It is called only if something is missing, as it costs another trace.
         is_vjp: whether the case is another one's vjp: the spec says nothing about the gradients that run
             there.
 
@@ -50,24 +50,24 @@ def require_seen(
         seen = {**look_inside(), **seen}
     missing = [op_type for op_type in wanted if op_type not in seen]
     if missing:
-        raise CaseFailedError("covers", _told(missing, seen))
+        raise CaseFailedError("covers", _missing_message(missing, seen))
     return dict(sorted(seen.items()))
 
 
-def _told(missing: list[str], seen: Mapping[str, int]) -> str:
+def _missing_message(missing: list[str], seen: Mapping[str, int]) -> str:
     for op_type in missing:
         if not private_graphs.is_registered(op_type):
-            known = private_graphs.op_def(op_type) is not None
+            is_known = private_graphs.op_def(op_type) is not None
             return (
                 f"{op_type} has no gradient function in TensorFlow's registry."
-                if known
+                if is_known
                 else unknown_op_type(op_type)
             )
         if not private_graphs.has_gradient(op_type):
             return f"{op_type} is registered as not differentiable: it has no gradient to be seen."
-    found = f"those seen were {', '.join(sorted(seen))}" if seen else "none was seen"
+    seen_text = f"those seen were {', '.join(sorted(seen))}" if seen else "none was seen"
     return (
         f"the registered gradient of {', '.join(missing)} must be seen to run in the backward pass, but "
-        f"wasn't; {found}. Let the forward use the op, without another gradient in its place, between a "
+        f"wasn't; {seen_text}. Let the forward use the op, without another gradient in its place, between a "
         "differentiable input and an output, or correct covers."
     )

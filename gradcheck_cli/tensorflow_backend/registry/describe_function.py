@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.drafts.draft import Draft, DraftInput
 from gradcheck_cli.spec.drafts.guesses import MADE_WITH, SETTINGS, is_setting
 from gradcheck_cli.spec.dtype_names import DTYPES
 from gradcheck_cli.tensorflow_backend.binding import loading
 from gradcheck_cli.tensorflow_backend.private import private_variables
-from gradcheck_cli.tensorflow_backend.registry import argument_structures, refusals
+from gradcheck_cli.tensorflow_backend.registry import argument_structures
 from gradcheck_cli.tensorflow_backend.registry.gradient_registry import has_custom_gradient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 # The usual names for the gradient of `name`, if it is defined beside it.
 _BESIDE = ("{}_grad", "{}_gradient", "grad_{}", "d{}", "d_{}", "{}_backward", "{}_vjp", "_{}_grad")
@@ -39,33 +40,36 @@ def describe(target: str) -> Draft:
         A draft whose inputs may have `None` as their shape, which is then found by trying.
 
     Raises:
-        CaseFailedError: it can't be imported, isn't callable, or has arguments that are no inputs.
+        CaseFailedError: it can't be imported, isn't callable, or isn't a forward.
     """
     value = loading.load(target, "forward")
     name = target.rpartition(":")[2].rpartition(".")[2]
-    refusals.refuse(target, value, list(_parameters(value)))
+    _refuse(target, value, list(_parameters_of(value)))
     keys: dict[str, Any] = {"forward": target}
     remarks: dict[str, str] = {}
     notes: list[str] = []
     called = value
-    made = _made(value)
-    if made is not None or inspect.isclass(value):
-        keys["build"] = _built_with(value)
+    product = _call_factory(value)
+    if product is not None or inspect.isclass(value):
+        keys["build"] = _build_arguments(value)
         if keys["build"]:
             remarks["build"] = "what it is made with: replace by yours"
-    if made is not None:
-        value = called = made
+    if product is not None:
+        value = called = product
     if inspect.isclass(value):
-        called = refusals.call_of(value)
+        called = _call_of(value)
         keys["variables"] = True
     elif isinstance(value, tf.Module) or private_variables.is_layer(value):
         called = getattr(value, "call", None) or value
         keys["variables"] = True
-    elif made is None and not has_custom_gradient(value):
+    elif product is None and not has_custom_gradient(value):
         _add_gradient(target, name, value, keys, remarks)
     inputs, attrs = _arguments(called, is_method=inspect.isclass(value))
-    hints = _hints(called)
-    inputs = [argument_structures.with_structure(called, one, hints.get(one.name)) for one in inputs]
+    hints = _hints_of(called)
+    inputs = [
+        argument_structures.with_structure(called, draft_input, hints.get(draft_input.name))
+        for draft_input in inputs
+    ]
     if attrs:
         keys["attrs"] = attrs
         remarks["attrs"] = "its defaults, and settings that it needs; never differentiated"
@@ -79,10 +83,51 @@ def describe(target: str) -> Draft:
     )
 
 
-def _built_with(value: Any) -> dict[str, Any]:
+def _refuse(target: str, value: Any, parameters: Sequence[str]) -> None:
+    """Refuse what isn't a forward: its spec would test something other than its author means.
+
+    Args:
+        target: `module:attribute`.
+        value: what it names.
+        parameters: names of its parameters.
+
+    Raises:
+        CaseFailedError: of kind "forward".
+    """
+    why = ""
+    if "." in target.partition(":")[2] and parameters and parameters[0] == "self":
+        owner = target.rpartition(".")[0]
+        is_called = _call_of(loading.load(owner, "forward")) is not None
+        by_class = f"the class, {owner}, whose call is checked, or " if is_called else ""
+        why = (
+            f"is a method, and self is no tensor: name {by_class}a function that makes an object and "
+            "calls it."
+        )
+    elif inspect.isclass(value) and _call_of(value) is None:
+        why = (
+            "has neither call nor __call__, so its objects can't be called: name a function that makes one "
+            "and calls a method."
+        )
+    elif inspect.isfunction(value) and len(parameters) > 1 and parameters[0] == "op":
+        why = (
+            "is a gradient function, (op, *upstreams), and the function that it belongs to isn't beside it. "
+            f"Write a spec with 'gradient: {target}' and that function as 'forward'; for the gradient of an "
+            "op type, also 'op_type' and 'binding: override'."
+        )
+    if why:
+        raise CaseFailedError("forward", f"{target} {why}")
+
+
+def _call_of(kind: Any) -> Any:
+    """Return the method that runs when an object of a class is called; `None` if there is none."""
+    names = {name for owner in inspect.getmro(kind) for name in vars(owner)}
+    return next((getattr(kind, name) for name in ("call", "__call__") if name in names), None)
+
+
+def _build_arguments(value: Any) -> dict[str, Any]:
     """Return the arguments that a factory or a class is called with; a layer computes in float64."""
     is_layer = inspect.isclass(value) and issubclass(value, _layers()) and _takes_dtype(value)
-    return {**_required(value), **({"dtype": "float64"} if is_layer else {})}
+    return {**_required_arguments(value), **({"dtype": "float64"} if is_layer else {})}
 
 
 def _takes_dtype(kind: type) -> bool:
@@ -90,36 +135,42 @@ def _takes_dtype(kind: type) -> bool:
         parameters = inspect.signature(kind).parameters.values()
     except (TypeError, ValueError):
         return True
-    return any(one.name == "dtype" or one.kind is one.VAR_KEYWORD for one in parameters)
+    return any(
+        parameter.name == "dtype" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters
+    )
 
 
 def _layers() -> tuple[type, ...]:
-    """Return the classes of layers of the Kerases that are imported, which take a dtype."""
+    """Return the layer class of each Keras that is imported: a layer takes a dtype."""
     kinds = (sys.modules.get("keras"), sys.modules.get("tf_keras"))
     return tuple(kind.layers.Layer for kind in kinds if kind is not None)
 
 
-def _made(value: Any) -> Any:
-    """Return what a factory makes: a plain function with another inside, that returns something callable."""
+def _call_factory(value: Any) -> Any:
+    """Return what a factory makes: a plain function with another inside that returns something callable."""
     code = getattr(value, "__code__", None)
     if not inspect.isfunction(value) or code is None or has_custom_gradient(value):
         return None
-    if not any(inspect.iscode(one) for one in code.co_consts):
+    if not any(inspect.iscode(constant) for constant in code.co_consts):
         return None
     try:
-        made = value(**_required(value))
-    except Exception:  # noqa: BLE001 (a function that takes no numbers is no factory of settings)
+        product = value(**_required_arguments(value))
+    except Exception:  # noqa: BLE001 (it takes no numbers, so it isn't a factory)
         return None
-    return made if callable(made) and not isinstance(made, tf.Tensor | np.ndarray) else None
+    return product if callable(product) and not isinstance(product, tf.Tensor | np.ndarray) else None
 
 
-def _required(kind: Any) -> dict[str, Any]:
+def _required_arguments(kind: Any) -> dict[str, Any]:
     """Return a value for each required argument of a constructor."""
     try:
         parameters = inspect.signature(kind).parameters.values()
     except (TypeError, ValueError):
         return {}
-    wanted = {one.name: one.annotation for one in parameters if one.default is one.empty and _is_named(one)}
+    wanted = {
+        parameter.name: parameter.annotation
+        for parameter in parameters
+        if parameter.default is parameter.empty and _is_named(parameter)
+    }
     return {
         name: MADE_WITH.get(name, 1.0 if annotation in (float, "float") else 2)
         for name, annotation in wanted.items()
@@ -131,13 +182,20 @@ def _is_named(parameter: inspect.Parameter) -> bool:
 
 
 def _add_gradient(target: str, name: str, value: Any, keys: dict[str, Any], remarks: dict[str, str]) -> None:
-    """Add how the gradient is attached: a function beside this one, under one of the usual names."""
+    """Add the gradient: a function beside this one that has one of the usual names."""
     module = target.partition(":")[0]
     names = [pattern.format(name) for pattern in _BESIDE]
-    beside = next((one for one in names if callable(getattr(sys.modules.get(module), one, None))), None)
+    beside = next(
+        (
+            gradient_name
+            for gradient_name in names
+            if callable(getattr(sys.modules.get(module), gradient_name, None))
+        ),
+        None,
+    )
     is_numpy = _is_numpy(value)
     if beside is not None:
-        takes_op = next(iter(_parameters(getattr(sys.modules[module], beside))), "") == "op"
+        takes_op = next(iter(_parameters_of(getattr(sys.modules[module], beside))), "") == "op"
         keys["gradient"] = f"{module}:{beside}" if takes_op else {"numpy": f"{module}:{beside}"}
         remarks["gradient"] = (
             "takes (op, *upstream)" if takes_op else "taken to be of NumPy: (*upstream, *inputs) -> arrays"
@@ -155,18 +213,18 @@ def _is_numpy(value: Any) -> bool:
     if isinstance(value, np.ufunc):
         return True
     try:
-        seen = inspect.getclosurevars(inspect.unwrap(value))
+        closure = inspect.getclosurevars(inspect.unwrap(value))
     except (TypeError, ValueError):
         return False
     modules = {
-        str(getattr(one, "__name__", "")).partition(".")[0]
-        for one in {**seen.globals, **seen.nonlocals}.values()
-        if inspect.ismodule(one)
+        str(getattr(variable, "__name__", "")).partition(".")[0]
+        for variable in {**closure.globals, **closure.nonlocals}.values()
+        if inspect.ismodule(variable)
     }
     return "numpy" in modules and not modules & {"tensorflow", "keras", "tf_keras"}
 
 
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+def _parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(getattr(function, "python_function", function)).parameters
     except (TypeError, ValueError):
@@ -176,39 +234,39 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 def _arguments(function: Any, *, is_method: bool) -> tuple[list[DraftInput], dict[str, Any]]:
     """Return the inputs that a function takes, and its plain keyword arguments with their defaults."""
     if isinstance(function, np.ufunc):
-        names = ["x"] if function.nin == 1 else [f"x{number}" for number in range(function.nin)]
+        names = ["x"] if function.nin == 1 else [f"x{index}" for index in range(function.nin)]
         return [DraftInput(name, None) for name in names], {}
-    parameters = list(_parameters(function).values())[1 if is_method else 0 :]
-    hints = _hints(function)
-    known = list(getattr(function, "input_signature", None) or ())
+    parameters = list(_parameters_of(function).values())[1 if is_method else 0 :]
+    hints = _hints_of(function)
+    signature = list(getattr(function, "input_signature", None) or ())
     inputs: list[DraftInput] = []
     attrs: dict[str, Any] = {}
-    names = [one.name for one in parameters]
-    for place, one in enumerate(parameters):
-        if one.kind is one.VAR_POSITIONAL:
-            inputs += [DraftInput(f"{one.name}{number}", None) for number in range(_VARIADIC)]
-        if not _is_named(one):
+    names = [parameter.name for parameter in parameters]
+    for position, parameter in enumerate(parameters):
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            inputs += [DraftInput(f"{parameter.name}{index}", None) for index in range(_VARIADIC)]
+        if not _is_named(parameter):
             continue
-        spec = known[place] if place < len(known) else hints.get(one.name)
-        is_default = one.default is not one.empty
-        if is_default and isinstance(one.default, _PLAIN):
-            attrs[one.name] = one.default
+        spec = signature[position] if position < len(signature) else hints.get(parameter.name)
+        is_default = parameter.default is not parameter.empty
+        if is_default and isinstance(parameter.default, _PLAIN):
+            attrs[parameter.name] = parameter.default
         elif is_default:
             # None, a function, a member of an enumeration: only an array is a tensor.
-            says = None if callable(one.default) else _said_by_value(one.default)
+            says = None if callable(parameter.default) else _says_of_value(parameter.default)
             if says is not None:
-                inputs.append(DraftInput(one.name, _said(spec, one.default)))
-        elif (plain := _plain_value(one.name, spec)) is not None:
-            attrs[one.name] = plain
-        elif is_setting(one.name, names) and _said(spec, None) is None:
-            attrs[one.name] = SETTINGS[one.name]
+                inputs.append(DraftInput(parameter.name, _says_of(spec, parameter.default)))
+        elif (plain := _plain_value(parameter.name, spec)) is not None:
+            attrs[parameter.name] = plain
+        elif is_setting(parameter.name, names) and _says_of(spec, None) is None:
+            attrs[parameter.name] = SETTINGS[parameter.name]
         else:
-            inputs.append(DraftInput(one.name, _said(spec, None)))
+            inputs.append(DraftInput(parameter.name, _says_of(spec, None)))
     return inputs, attrs
 
 
 def _plain_value(name: str, annotation: Any) -> bool | int | float | str | None:
-    """Return a value for an argument that is annotated as a number or text of Python's; `None` for others."""
+    """Return a value for an argument that is annotated as a Python number or text; `None` for others."""
     if typing.get_origin(annotation) is typing.Literal:
         first = typing.get_args(annotation)[0]
         return first if isinstance(first, _PLAIN) else None
@@ -219,7 +277,7 @@ def _plain_value(name: str, annotation: Any) -> bool | int | float | str | None:
     return name if annotation is str else None
 
 
-def _hints(function: Any) -> dict[str, Any]:
+def _hints_of(function: Any) -> dict[str, Any]:
     try:
         inner = inspect.unwrap(getattr(function, "python_function", function))
         return typing.get_type_hints(inner, include_extras=True)
@@ -227,41 +285,41 @@ def _hints(function: Any) -> dict[str, Any]:
         return {}
 
 
-def _said(annotation: Any, default: Any) -> dict[str, Any] | None:
+def _says_of(annotation: Any, default: Any) -> dict[str, Any] | None:
     """Return what an annotation or a default value says about an input; `None` if that is nothing."""
-    for one in (annotation, *getattr(annotation, "__metadata__", ())):
-        if isinstance(one, tf.TensorSpec) and one.shape.rank is not None:
-            shape = [2 if size is None else int(size) for size in one.shape]
-            return _with_dtype({"shape": shape}, one.dtype.name)
-        if isinstance(one, tuple | list) and all(isinstance(size, int) for size in one):
-            return {"shape": [int(size) for size in one]}
-    fields = _fields(annotation)
+    for hint in (annotation, *getattr(annotation, "__metadata__", ())):
+        if isinstance(hint, tf.TensorSpec) and hint.shape.rank is not None:
+            shape = [2 if size is None else int(size) for size in hint.shape]
+            return _with_dtype({"shape": shape}, hint.dtype.name)
+        if isinstance(hint, tuple | list) and all(isinstance(size, int) for size in hint):
+            return {"shape": [int(size) for size in hint]}
+    fields = _fields_of(annotation)
     if fields:
-        place = f"{annotation.__module__}:{annotation.__qualname__}"
+        class_name = f"{annotation.__module__}:{annotation.__qualname__}"
         return {
-            "object": place,
-            "fields": {name: _said(kind, None) or {} for name, kind in fields.items()},
+            "object": class_name,
+            "fields": {name: _says_of(kind, None) or {} for name, kind in fields.items()},
         }
     if annotation is float:
         return {"shape": []}
-    return None if default is None else _said_by_value(default)
+    return None if default is None else _says_of_value(default)
 
 
-def _fields(annotation: Any) -> dict[str, Any]:
+def _fields_of(annotation: Any) -> dict[str, Any]:
     """Return the fields of a dataclass or named tuple, with their types; none for anything else."""
     if not inspect.isclass(annotation):
         return {}
     if dataclasses.is_dataclass(annotation):
-        names = [one.name for one in dataclasses.fields(annotation) if one.init]
+        names = [field.name for field in dataclasses.fields(annotation) if field.init]
     elif issubclass(annotation, tuple) and hasattr(annotation, "_fields"):
         names = list(annotation._fields)
     else:
         return {}
-    hints = _hints(annotation)
+    hints = _hints_of(annotation)
     return {name: hints.get(name) for name in names}
 
 
-def _said_by_value(default: Any) -> dict[str, Any] | None:
+def _says_of_value(default: Any) -> dict[str, Any] | None:
     try:
         array = np.asarray(default)
     except (TypeError, ValueError):

@@ -68,23 +68,23 @@ def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
     Raises:
         UsageError: a module can't be imported.
     """
-    own = set(_registered_names())
-    found = [_registered(name) for name in own]
-    found += [GradientEntry(name, "none") for name in private_graphs.op_types() - own]
-    found.sort(key=lambda entry: (entry.name.lower(), entry.name))
+    registered = set(_registered_names())
+    entries = [_entry_of(name) for name in registered]
+    entries += [GradientEntry(name, "none") for name in private_graphs.op_types() - registered]
+    entries.sort(key=lambda entry: (entry.name.lower(), entry.name))
     seen: set[int] = set()
     for name in modules:
         before = set(sys.modules)
         module = _import(name)
-        added = sorted(set(_registered_names()) - own)
-        own |= set(added)
-        new = {entry: _registered(entry, origin=name) for entry in added}
+        added = sorted(set(_registered_names()) - registered)
+        registered |= set(added)
+        new = {entry: _entry_of(entry, origin=name) for entry in added}
         # The status of an op type of a library that the module has loaded was "none" until now.
-        found = [entry for entry in found if entry.name not in new]
-        found += new.values()
+        entries = [entry for entry in entries if entry.name not in new]
+        entries += new.values()
         loaded = [module, *(sys.modules[other] for other in sorted(set(sys.modules) - before))]
-        found += _custom_gradients(loaded, name, seen)
-    return tuple(found)
+        entries += _custom_gradients(loaded, name, seen)
+    return tuple(entries)
 
 
 def has_custom_gradient(value: object) -> bool:
@@ -107,7 +107,7 @@ def _registered_names() -> list[str]:
     return [name for name in list(gradient_registry.list()) if not RUN_TIME_NAME.fullmatch(name)]
 
 
-def _registered(name: str, origin: str = "tensorflow") -> GradientEntry:
+def _entry_of(name: str, origin: str = "tensorflow") -> GradientEntry:
     function = gradient_registry.lookup(name)
     if function is None:
         return GradientEntry(name, "not differentiable", origin=origin)
@@ -134,7 +134,7 @@ def _import(name: str) -> ModuleType:
 
 def _custom_gradients(modules: Iterable[ModuleType], origin: str, seen: set[int]) -> list[GradientEntry]:
     """Find functions with a custom gradient in modules and their classes, each under its first name."""
-    found = []
+    entries = []
     for module in modules:
         if module.__name__.partition(".")[0] in NOT_THE_USERS:
             continue
@@ -146,20 +146,20 @@ def _custom_gradients(modules: Iterable[ModuleType], origin: str, seen: set[int]
             # An attribute imported under another name has that name only here.
             home = owner if owner is not None and hasattr(owner, path.partition(".")[0]) else module
             target = f"{home.__name__}:{path}"
-            found.append(GradientEntry(target, "custom_gradient", *where(value), origin))
-    return sorted(found, key=lambda entry: (entry.file, entry.line, entry.name))
+            entries.append(GradientEntry(target, "custom_gradient", *where(value), origin))
+    return sorted(entries, key=lambda entry: (entry.file, entry.line, entry.name))
 
 
 def _attributes(module: ModuleType) -> list[tuple[str, object]]:
     """Return a module's own attributes, and those of the classes that it defines."""
-    found: list[tuple[str, object]] = []
+    attributes: list[tuple[str, object]] = []
     for name, value in list(vars(module).items()):
-        found.append((name, value))
+        attributes.append((name, value))
         if inspect.isclass(value) and value.__module__ == module.__name__:
             for inner, attribute in list(vars(value).items()):
                 plain = attribute.__func__ if isinstance(attribute, staticmethod) else attribute
-                found.append((f"{name}.{inner}", plain))
-    return found
+                attributes.append((f"{name}.{inner}", plain))
+    return attributes
 
 
 def _module_of(value: object) -> str:
@@ -189,14 +189,14 @@ def innermost(function: Any) -> Any:
         inner = inspect.unwrap(inner)
         inner = getattr(inner, "func", inner)  # functools.partial
         inner = getattr(inner, "__func__", inner)  # a bound method
-        decorated = _decorated(inner)
+        decorated = _decorated_by(inner)
         if decorated is None:
             break
         inner = decorated
     return inner
 
 
-def _decorated(wrapper: Any) -> Any | None:
+def _decorated_by(wrapper: Any) -> Any | None:
     """Return the function that a decorator without `functools.wraps` decorates; `None` for other functions.
 
     It is an argument of the function that made the wrapper, and takes the same arguments as the wrapper. A
@@ -207,11 +207,11 @@ def _decorated(wrapper: Any) -> Any | None:
     maker = _code_of(sys.modules.get(str(getattr(wrapper, "__module__", ""))), makers)
     if code is None or maker is None:
         return None
-    given = maker.co_varnames[: maker.co_argcount + maker.co_kwonlyargcount]
+    maker_arguments = maker.co_varnames[: maker.co_argcount + maker.co_kwonlyargcount]
     with contextlib.suppress(ValueError):  # a cell that is still empty
         for name, value in private_graphs.closure_of(wrapper).items():
             inside = getattr(value, "__code__", None)
-            if name not in given or inside is None:
+            if name not in maker_arguments or inside is None:
                 continue
             if code.co_flags & inspect.CO_VARARGS or _arguments(inside) == _arguments(code):
                 return value
@@ -226,11 +226,18 @@ def _code_of(module: Any, path: Sequence[str]) -> types.CodeType | None:
     """Return the code of a function by its name in a module, or inside other functions."""
     if module is None or not path:
         return None
-    found: Any = module
-    for part in path[0].split("."):
-        found = getattr(found, part, None)
-    code = getattr(inspect.unwrap(found), "__code__", None) if found is not None else None
+    value: Any = module
+    for attribute in path[0].split("."):
+        value = getattr(value, attribute, None)
+    code = getattr(inspect.unwrap(value), "__code__", None) if value is not None else None
     for name in path[1:]:
         inner = () if code is None else code.co_consts
-        code = next((one for one in inner if isinstance(one, types.CodeType) and one.co_name == name), None)
+        code = next(
+            (
+                constant
+                for constant in inner
+                if isinstance(constant, types.CodeType) and constant.co_name == name
+            ),
+            None,
+        )
     return code

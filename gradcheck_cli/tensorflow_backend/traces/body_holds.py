@@ -1,8 +1,8 @@
 """Holds ops inside the bodies of loops and branches, which can't be fed.
 
 While the forward is traced, each such op's result is passed through a Python function. At the base point the
-function records its arguments, call by call; afterwards it returns them again, call by call. Loops run one
-round at a time, and points one by one, so the order of calls is always the same.
+function records the op's values, call by call; afterwards it replays them, call by call. Loops run one round
+at a time, and points one by one, so the order of calls is always the same.
 """
 
 from __future__ import annotations
@@ -28,31 +28,37 @@ if TYPE_CHECKING:
 class HeldOp:
     """One op in a body, with its outputs at the base point, call by call.
 
-    `key` says where a `stop_gradient` comes from, if backpropagation meets it.
+    Attributes:
+        op: the op.
+        key: for a `stop_gradient` that backpropagation meets, where it comes from.
+        token: the token of the PyFunc that records and replays its values.
+        is_held: whether the recorded values replace the op's own.
+        recorded: its outputs at the base point, one entry for each call.
+        calls: how often it was called since the last rewind.
+        is_recording: whether calls are recorded.
     """
 
     op: Any
     key: str = ""
-    token: str = ""  # of the PyFunc that calls it
+    token: str = ""
     is_held: bool = True
-    noted: list[list[Array]] = field(default_factory=list)
+    recorded: list[list[Array]] = field(default_factory=list)
     calls: int = 0
-    notes: bool = False
+    is_recording: bool = False
 
-    def give(self, *values: Array) -> list[Array]:
-        """Record the op's values, or return those of the base point in their place."""
-        if self.notes:
-            self.noted.append([value.copy() for value in values])
+    def record_or_replay(self, *values: Array) -> list[Array]:
+        """Record the op's values, or return the base point's values instead."""
+        if self.is_recording:
+            self.recorded.append([value.copy() for value in values])
             return list(values)
         call, self.calls = self.calls, self.calls + 1
         # The base point had no such call: another branch is taken, or a loop runs for longer.
-        if not self.is_held or call >= len(self.noted):
+        if not self.is_held or call >= len(self.recorded):
             return list(values)
-        held = self.noted[call]
-        same = all(old.shape == value.shape for old, value in zip(held, values, strict=True))
-        if not same:
+        base_values = self.recorded[call]
+        if any(old.shape != value.shape for old, value in zip(base_values, values, strict=True)):
             return list(values)
-        return [old.astype(value.dtype) for old, value in zip(held, values, strict=True)]
+        return [old.astype(value.dtype) for old, value in zip(base_values, values, strict=True)]
 
 
 @dataclass
@@ -61,7 +67,7 @@ class BodyHolds:
 
     Attributes:
         is_random: says whether an op type's draw is held.
-        with_stops: hold `stop_gradient` too; this isn't needed in the graph of the gradient, which stays at
+        with_stops: hold `stop_gradient`s too. The graph of the gradient doesn't need this, since it stays at
             the base point.
         ops: in order of creation.
     """
@@ -71,7 +77,7 @@ class BodyHolds:
     ops: list[HeldOp] = field(default_factory=list)
 
     @contextlib.contextmanager
-    def tracing(self) -> Iterator[None]:
+    def trace_with_holds(self) -> Iterator[None]:
         """Trace with tf.functions inlined, and hold ops in every body."""
         with (
             private_graphs.inline_functions(),
@@ -95,54 +101,54 @@ class BodyHolds:
         if not (is_stop or self.is_random(op.type)) or not private_graphs.is_body(op.graph):
             return outputs
         private_graphs.mark(op, MARK)
-        held = HeldOp(op)
-        self.ops.append(held)
+        held_op = HeldOp(op)
+        self.ops.append(held_op)
         held_tensors = tf.compat.v1.py_func(
-            held.give, list(outputs), [output.dtype for output in outputs], stateful=True
+            held_op.record_or_replay, list(outputs), [output.dtype for output in outputs], stateful=True
         )
-        held.token = held_tensors[0].op.get_attr("token").decode()
+        held_op.token = held_tensors[0].op.get_attr("token").decode()
         for tensor, output in zip(held_tensors, outputs, strict=True):
             tensor.set_shape(output.shape)
         return held_tensors
 
     def again(self) -> BodyHolds:
         """Return body holds for the same ops in a graph made from this one; they record values again."""
-        return replace(self, ops=[replace(held, noted=[], calls=0) for held in self.ops])
+        return replace(self, ops=[replace(held_op, recorded=[], calls=0) for held_op in self.ops])
 
     def find_stops(self, is_met: Callable[[Any], bool], key_of: Callable[[Any], str]) -> None:
         """Find out which `stop_gradient`s backpropagation meets: only those can be held."""
-        for held in self.ops:
-            if held.op.type == STOP and is_met(held.op):
-                held.key = key_of(held.op)
+        for held_op in self.ops:
+            if held_op.op.type == STOP and is_met(held_op.op):
+                held_op.key = key_of(held_op.op)
 
     @property
     def stops(self) -> list[HeldOp]:
         """The `stop_gradient`s that backpropagation meets."""
-        return [held for held in self.ops if held.key]
+        return [held_op for held_op in self.ops if held_op.key]
 
     def draw_types(self) -> tuple[str, ...]:
         """Return the types of the random ops."""
-        return tuple(held.op.type for held in self._draws())
+        return tuple(held_op.op.type for held_op in self._draws())
 
     def draw_values(self) -> tuple[tuple[list[Array], ...], ...]:
         """Return the outputs of each random op at the base point."""
-        return tuple(tuple(held.noted) for held in self._draws())
+        return tuple(tuple(held_op.recorded) for held_op in self._draws())
 
     def use_draws(self, values: tuple[tuple[list[Array], ...], ...]) -> None:
-        """Use the outputs of another trace's random ops at the base point."""
-        for held, noted in zip(self._draws(), values, strict=True):
-            held.noted = list(noted)
+        """Use the outputs that another trace's random ops had at the base point."""
+        for held_op, recorded in zip(self._draws(), values, strict=True):
+            held_op.recorded = list(recorded)
 
     @contextlib.contextmanager
-    def noting(self) -> Iterator[None]:
+    def record_base(self) -> Iterator[None]:
         """Run at the base point: record the outputs of each op that has no values yet."""
-        for held in self.ops:
-            held.calls, held.notes = 0, not held.noted
+        for held_op in self.ops:
+            held_op.calls, held_op.is_recording = 0, not held_op.recorded
         try:
             yield
         finally:
-            for held in self.ops:
-                held.notes = False
+            for held_op in self.ops:
+                held_op.is_recording = False
 
     def rewind(self, holds: Callable[[str], bool] = lambda _: False) -> None:
         """Let the next call of the traced function start at the first call of each op.
@@ -150,9 +156,9 @@ class BodyHolds:
         Args:
             holds: whether a `stop_gradient` of this key is held.
         """
-        for held in self.ops:
-            held.calls = 0
-            held.is_held = held.op.type != STOP or (bool(held.key) and holds(held.key))
+        for held_op in self.ops:
+            held_op.calls = 0
+            held_op.is_held = held_op.op.type != STOP or (bool(held_op.key) and holds(held_op.key))
 
     def _draws(self) -> list[HeldOp]:
-        return [held for held in self.ops if held.op.type != STOP]
+        return [held_op for held_op in self.ops if held_op.op.type != STOP]

@@ -1,7 +1,7 @@
 """Traces a bound function's forward alone, for differences.
 
-Building a gradient changes the forward (a while loop gains accumulators), and a forward pruned from that
-graph fails under vectorized_map. So the gradient is traced in a separate graph: `vjp_trace`.
+Building a gradient changes the forward: a while loop gains accumulators. A forward pruned from that graph
+fails under vectorized_map. So the gradient is traced in a separate graph, by `vjp_trace`.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class TraceSubject:
     variables: Sequence[Any] = ()
     compiled: bool = False
 
-    def moving(self, function: Any, arguments: Sequence[Any]) -> list[Any]:
+    def moving_tensors(self, function: Any, arguments: Sequence[Any]) -> list[Any]:
         """Return a graph's tensors of the differentiable inputs; for a variable, its handle's.
 
         Args:
             function: the traced function.
             arguments: its graph's own tensors of the arguments.
         """
-        return moving(function, arguments, self.differentiable, self.variables)
+        return moving_tensors(function, arguments, self.differentiable, self.variables)
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class ForwardTrace:
     quantisers: tuple[str, ...]  # types of ops between these that round
     inputs: tuple[Any, ...]  # the graph's own tensors
     outputs: tuple[Any, ...]
-    met: tuple[Any, ...]  # the tensors that backpropagation starts from; for a vjp, its forward's outputs
+    backprop_starts: tuple[Any, ...]  # its outputs; for a vjp, those of the forward that it differentiates
     held: frozen.Held
-    has_effects: bool  # writes to variables or tables, since it isn't pruned
+    has_effects: bool  # it writes to variables or tables; only pruning drops writes
     handles: tuple[Any, ...]  # the graph's own tensors for the variables among the inputs; None: not used
     trainable: tuple[Any, ...]  # the variables that it reads and that have gradients
     gradient_variables: tuple[Any, ...]  # those of them that a custom gradient has gradients for
 
     def reads(self) -> list[list[Any]] | None:
-        """The tensors that read each variable among the inputs; `None` if one is used in another way, too."""
+        """Return the tensors that read each variable input; `None` if one is also used in another way."""
         if self.has_effects:
             return None
         uses = [[] if handle is None else handle.consumers() for handle in self.handles]
@@ -98,21 +98,21 @@ def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -
     Args:
         subject: the function to trace.
         stops: also open bodies that contain `stop_gradient`s, so that these can be held.
-        seed: the graph's seed, so that its random ops draw the same in every run of the command.
+        seed: the graph's seed, so that its random ops draw the same numbers in every run of the command.
 
     Raises:
         CaseFailedError: what the forward raised, with the user's own frames.
     """
     trace = partial(_trace_once, subject, seed=seed)
     with private_variables.order_of_variables(lambda _: None):
-        function, graph_inputs, graph_outputs, met = trace(contextlib.nullcontext())
-    inputs = subject.moving(function, graph_inputs)
-    inside, body_holds = frozen.look_inside(function.graph, inputs, met), None
+        function, graph_inputs, graph_outputs, backprop_starts = trace(contextlib.nullcontext())
+    inputs = subject.moving_tensors(function, graph_inputs)
+    inside, body_holds = frozen.look_inside(function.graph, inputs, backprop_starts), None
     if inside.must_be_opened(stops=stops):
         body_holds = BodyHolds(frozen.is_random, with_stops=stops)
-        function, graph_inputs, graph_outputs, met = trace(body_holds.tracing())
-        inputs = subject.moving(function, graph_inputs)
-    held = frozen.find(function, inputs, met, body_holds, inside)
+        function, graph_inputs, graph_outputs, backprop_starts = trace(body_holds.trace_with_holds())
+        inputs = subject.moving_tensors(function, graph_inputs)
+    held = frozen.find_held(function, inputs, backprop_starts, body_holds, inside)
     random_types = [
         *graph_path.stateful_types(function.graph, graph_outputs, held.draws),
         *graph_path.implicit_samplers(function.graph, inputs, graph_outputs),
@@ -125,7 +125,7 @@ def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -
         quantisers=tuple(graph_path.quantisers(function.graph, inputs, graph_outputs)),
         inputs=tuple(graph_inputs),
         outputs=tuple(graph_outputs),
-        met=tuple(met),
+        backprop_starts=tuple(backprop_starts),
         held=held,
         has_effects=bool(find_written(function)),
         handles=tuple(handles(function, subject.variables)),
@@ -140,7 +140,7 @@ def handles(function: Any, variables: Sequence[Any]) -> list[Any]:
     return [captured.get(id(variable.handle)) for variable in variables]
 
 
-def moving(
+def moving_tensors(
     function: Any, arguments: Sequence[Any], differentiable: Sequence[int], variables: Sequence[Any]
 ) -> list[Any]:
     """Return the graph's tensors of the differentiable inputs; for a variable, its handle's."""
@@ -153,7 +153,7 @@ def _trace_once(
 ) -> tuple[Any, list[Any], list[Any], list[Any]]:
     """Return the traced function, its arguments, its outputs, and where backpropagation starts."""
     bound = subject.bound
-    kept: list[list[Any]] = []
+    graph_tensors: list[list[Any]] = []
 
     def forward(*tensors: Any) -> list[Any]:
         tf.compat.v1.set_random_seed(seed)  # of this graph alone
@@ -161,11 +161,12 @@ def _trace_once(
         with context:
             outputs = [tf.identity(output) for output in bound.call(*tensors)]
         order.add()
-        kept[:] = [list(tensors), outputs, outputs if bound.met is None else list(bound.met())]
+        backprop_starts = outputs if bound.backprop_starts is None else list(bound.backprop_starts())
+        graph_tensors[:] = [list(tensors), outputs, backprop_starts]
         return list(outputs)
 
     function = trace_function(
         private_graphs.show_xla(forward) if subject.compiled else forward, subject.signature
     )
     require_no_leak(function, "forward")
-    return function, kept[0], kept[1], kept[2]
+    return function, graph_tensors[0], graph_tensors[1], graph_tensors[2]

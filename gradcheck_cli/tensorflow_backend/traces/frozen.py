@@ -83,17 +83,17 @@ class Held:
 
     Attributes:
         stops: tensors of `stop_gradient`s that backpropagation meets, in the graph itself.
-        places: where each of these comes from.
+        stop_origins: where each of these comes from.
         draws: the random ops' tensors in the graph itself, in order of creation.
-        body_holds: holds those in bodies of loops and branches; `None` where there are none.
+        body_holds: holds stops and draws in bodies of loops and branches; `None` where there are none.
         closed: ops whose body has a `stop_gradient` that nothing can hold in this trace.
-        inlined: tf.functions were inlined for it.
-        can_be_opened: another trace could hold what is closed here.
+        inlined: whether tf.functions were inlined for it.
+        can_be_opened: whether another trace could hold what is closed here.
         sides: for kinked ops, the side that elements are on (`twin/one_piece.py`).
     """
 
     stops: tuple[Any, ...] = ()
-    places: tuple[Stop, ...] = ()
+    stop_origins: tuple[Stop, ...] = ()
     draws: tuple[Any, ...] = ()
     body_holds: BodyHolds | None = None
     closed: tuple[Any, ...] = ()
@@ -116,19 +116,17 @@ class Inside:
 
 def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Inside:
     """Search functions' bodies for what may have to be held."""
-    moving, on_path = (
-        set(graph_path.ops_between(inputs, outputs)),
-        set(graph_path.ops_met(outputs, ends_at=STOP)),
-    )
+    moving_ops = set(graph_path.ops_between(inputs, outputs))
+    ops_met = set(graph_path.ops_met(outputs, ends_at=STOP))
     draws = stops = False
     for op in graph_path.ops_before(outputs):
         types = {node.op for node in graph_path.inner_nodes(graph, op)}
         draws |= any(is_random(name) for name in types)
-        stops |= STOP in types and op in moving and op in on_path
+        stops |= STOP in types and op in moving_ops and op in ops_met
     return Inside(draws, stops)
 
 
-def find(
+def find_held(
     function: Any, inputs: Sequence[Any], outputs: Sequence[Any], body_holds: BodyHolds | None, inside: Inside
 ) -> Held:
     """Find what can be held in a traced forward.
@@ -137,13 +135,13 @@ def find(
         function: the traced function.
         inputs: the differentiable inputs' tensors.
         outputs: the outputs' tensors.
-        body_holds: those that were made while it was traced.
-        inside: what was found in bodies before it was opened.
+        body_holds: the holds that were made while it was traced.
+        inside: what bodies contained before functions were inlined.
     """
     graph = function.graph
     closed = [
         op
-        for op in _moving_met(inputs, outputs)
+        for op in _moving_ops_met(inputs, outputs)
         if any(node.op == STOP and MARK not in node.attr for node in graph_path.inner_nodes(graph, op))
     ]
     if body_holds is not None:
@@ -151,7 +149,7 @@ def find(
     stops = stops_among(inputs, outputs)
     return Held(
         stops=stops,
-        places=tuple(Stop.of(tensor.op) for tensor in stops),
+        stop_origins=tuple(Stop.of(tensor.op) for tensor in stops),
         draws=tuple(draws_among(graph.get_operations(), inputs, function.inputs)),
         body_holds=body_holds if body_holds is not None and body_holds.ops else None,
         closed=tuple(closed),
@@ -162,13 +160,13 @@ def find(
 
 def stops_among(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
     """Return the tensors of `stop_gradient`s that move with the inputs and that backpropagation meets."""
-    stops = (op.outputs[0] for op in _moving_met(inputs, outputs) if op.type == STOP)
+    stops = (op.outputs[0] for op in _moving_ops_met(inputs, outputs) if op.type == STOP)
     return tuple(sorted(stops, key=lambda tensor: str(tensor.name)))
 
 
-def _moving_met(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
-    moving = set(graph_path.ops_between(inputs, outputs))
-    return [op for op in graph_path.ops_met(outputs, ends_at=STOP) if op in moving]
+def _moving_ops_met(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    moving_ops = set(graph_path.ops_between(inputs, outputs))
+    return [op for op in graph_path.ops_met(outputs, ends_at=STOP) if op in moving_ops]
 
 
 def draws_among(candidates: Iterable[Any], inputs: Sequence[Any], placeholders: Iterable[Any]) -> list[Any]:
@@ -184,14 +182,14 @@ def draws_among(candidates: Iterable[Any], inputs: Sequence[Any], placeholders: 
     if not ops:
         return []
     placeholder_ops = {tensor.op for tensor in placeholders}
-    reached = graph_path.ops_after(inputs) if any(op.type in _PASSES_INPUT_ON for op in ops) else set()
+    moving_ops = graph_path.ops_after(inputs) if any(op.type in _PASSES_INPUT_ON for op in ops) else set()
     tensors = []
     for op in ops:
         before = graph_path.ops_before(op.outputs)
         is_template = any(
             earlier.type == "Placeholder" and earlier not in placeholder_ops for earlier in before
         )
-        if not is_template and not (op.type in _PASSES_INPUT_ON and op in reached):
+        if not is_template and not (op.type in _PASSES_INPUT_ON and op in moving_ops):
             tensors += list(op.outputs)
     return tensors
 

@@ -39,10 +39,10 @@ _NO_GRADIENT = "No gradient defined for operation"
 def gradients_of(
     outputs: list[Any], inputs: Sequence[Any], upstreams: list[Any], *, stops: Sequence[Any] = ()
 ) -> list[Any]:
-    """Call `tf.gradients`, and say in the user's words what went wrong; it goes no further than `stops`."""
+    """Call `tf.gradients`, which goes no further than `stops`; say in the user's words what went wrong."""
     if not inputs:
         return []
-    with in_users_words(inputs), behaviour.tracing():
+    with in_users_words(inputs), behaviour.trace_with_switches():
         return list(
             tf.compat.v1.gradients(
                 outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None
@@ -97,22 +97,22 @@ def _shape_fault(error: ValueError, inputs: Sequence[Any]) -> GradientFormError:
     """Turn TensorFlow's shape clash into a finding; TensorFlow names the op and the index of its input."""
     text = frames.text_of(error)
     clash = _SHAPES.search(text)
-    guilty: tuple[int, ...] = (0,) if len(inputs) == 1 else ()
+    input_indices: tuple[int, ...] = (0,) if len(inputs) == 1 else ()
     if clash is None:
         detail = text[text.index(_SHAPE_CLASH) :]
-        return GradientFormError(guilty, f"a gradient has another shape than its input: {detail}")
-    op, input_index = _op_named(clash["name"]), int(clash["index"])
-    where = f"input {input_index} of op {clash['name']}"
+        return GradientFormError(input_indices, f"a gradient has another shape than its input: {detail}")
+    op, op_input = _op_named(clash["name"]), int(clash["index"])
+    where = f"input {op_input} of op {clash['name']}"
     if op is not None:
-        guilty = _numbers_of(op.inputs[input_index], inputs)
+        input_indices = _indices_of(op.inputs[op_input], inputs)
         unit = private_graphs.custom_gradient_of(op)
-        where = where if unit is None else f"argument {input_index - unit.results} of a custom gradient"
+        where = where if unit is None else f"argument {op_input - unit.results} of a custom gradient"
     expected, actual = (_shape_text(clash[key]) for key in ("expected", "found"))
     missing = (
         " Sum it over the axes that broadcasting added." if _could_be_broadcast(expected, actual) else ""
     )
-    detail_text = f"must have shape {expected}, as its input has, but has {actual}.{missing}"
-    return ShapeClashError(guilty, where, detail_text, None if op is None else place_of(op))
+    fault = f"must have shape {expected}, as its input has, but has {actual}.{missing}"
+    return ShapeClashError(input_indices, where, fault, None if op is None else place_of(op))
 
 
 def shape_fault(op: Any, input_index: int, gradient: Any, inputs: Sequence[Any]) -> str:
@@ -120,11 +120,11 @@ def shape_fault(op: Any, input_index: int, gradient: Any, inputs: Sequence[Any])
     tensor = op.inputs[input_index]
     unit = private_graphs.custom_gradient_of(op)
     where = f" for input {input_index} of op {op.name}"
-    if _numbers_of(tensor, inputs):
+    if _indices_of(tensor, inputs):
         where = ""  # the report names the input
     elif unit is not None:
         where = f" for argument {input_index - unit.results} of a custom gradient"
-    expected, actual = (_shape_text(str(each_tensor.shape)) for each_tensor in (tensor, gradient))
+    expected, actual = (_shape_text(str(value.shape)) for value in (tensor, gradient))
     missing = (
         " Sum it over the axes that broadcasting added." if _could_be_broadcast(expected, actual) else ""
     )
@@ -135,8 +135,8 @@ class ShapeClashError(GradientFormError):
     """A gradient of another shape than its input, as TensorFlow's own backpropagation finds it.
 
     Args:
-        inputs: positions of the inputs that the gradient belongs to, among those that are differentiated by.
-        where: what the gradient is for, if that is no input.
+        inputs: the inputs that the gradient belongs to, as positions among the differentiated ones.
+        where: what the gradient is for, in words.
         fault: what is wrong.
         place: the op that the gradient belongs to.
     """
@@ -146,11 +146,11 @@ class ShapeClashError(GradientFormError):
         self.fault = fault
         super().__init__(inputs, f"the gradient for {where} {fault}", place)
 
-    def of_inputs(self, named_inputs: Sequence[tuple[int, str]]) -> GradientFormError:
-        """Return the error with the numbers and names of the inputs that are differentiated by."""
+    def name_inputs(self, named_inputs: Sequence[tuple[int, str]]) -> GradientFormError:
+        """Return the error with indices and names of inputs; `named_inputs` has the differentiated ones."""
         if not self.inputs:
             return GradientFormError((), self.message, self.place)
-        named = [named_inputs[place] for place in self.inputs]
+        named = [named_inputs[position] for position in self.inputs]
         names = " and ".join(name for _, name in named)
         return GradientFormError(
             tuple(index for index, _ in named), f"the gradient for {names} {self.fault}", self.place
@@ -168,7 +168,7 @@ def _op_named(name: str) -> Any | None:
         return None
 
 
-def _numbers_of(tensor: Any, inputs: Sequence[Any]) -> tuple[int, ...]:
+def _indices_of(tensor: Any, inputs: Sequence[Any]) -> tuple[int, ...]:
     """Return which of the inputs a tensor is, as far as inputs were passed on unchanged."""
     while all(tensor is not source for source in inputs) and tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
@@ -187,7 +187,7 @@ def _could_be_broadcast(expected: str, actual: str) -> bool:
 
 
 def _count_fault(counts: re.Match[str]) -> str:
-    """Say how many gradients there should be. A custom gradient's results don't count as its arguments."""
+    """Say how many gradients there should be; a custom gradient's results don't count as arguments."""
     returned, expected = int(counts[1]), int(counts[3])
     op = _op_named(counts["name"])
     unit = None if op is None else private_graphs.custom_gradient_of(op)

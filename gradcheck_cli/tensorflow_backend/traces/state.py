@@ -31,7 +31,7 @@ _TABLE_TYPES = ("LookupTableInsertV2", "LookupTableFindV2")
 
 
 @dataclass(frozen=True)
-class Kept:
+class Resource:
     """A variable or a table outside of all graphs.
 
     Attributes:
@@ -61,25 +61,25 @@ class Kept:
 class State:
     """What has been written to, with the earlier values."""
 
-    before: dict[int, tuple[Kept, Any]] = field(default_factory=dict)
+    earlier_values: dict[int, tuple[Resource, Any]] = field(default_factory=dict)
 
     def __contains__(self, handle: Any) -> bool:
         """Whether the value behind this handle is recorded."""
-        return id(handle) in self.before
+        return id(handle) in self.earlier_values
 
-    def keep(self, kept: Kept) -> None:
-        """Record the current value of something, the first time."""
-        if kept.handle not in self:
-            self.before[id(kept.handle)] = (kept, kept.read())
+    def record(self, resource: Resource) -> None:
+        """Record the current value of a resource, the first time."""
+        if resource.handle not in self:
+            self.earlier_values[id(resource.handle)] = (resource, resource.read())
 
-    def take(self, other_state: State) -> None:
+    def add_missing(self, other_state: State) -> None:
         """Add what another state has recorded, except what is recorded here already."""
-        self.before = {**other_state.before, **self.before}
+        self.earlier_values = {**other_state.earlier_values, **self.earlier_values}
 
     def restore(self) -> None:
         """Restore everything, and keep the record."""
-        for kept, value in self.before.values():
-            kept.write(value)
+        for resource, value in self.earlier_values.values():
+            resource.write(value)
 
     @contextlib.contextmanager
     def restore_at_end(self) -> Iterator[None]:
@@ -88,7 +88,7 @@ class State:
             yield
         finally:
             self.restore()
-            self.before.clear()
+            self.earlier_values.clear()
 
 
 class Order:
@@ -118,13 +118,13 @@ class Order:
         return branched
 
 
-def find_written(function: Any) -> list[Kept]:
+def find_written(function: Any) -> list[Resource]:
     """Return what a traced function writes to when it runs, also inside a function's body."""
     graph = function.graph
     captured = {id(inner): outer for outer, inner in graph.captures if inner.dtype == tf.resource}
     if not captured:
         return []
-    by_handle: dict[int, Kept] = {}
+    by_handle: dict[int, Resource] = {}
     for op in graph.get_operations():
         for tensor, is_written in private_state.resources_used(op):
             outer = captured.get(id(tensor))
@@ -132,21 +132,21 @@ def find_written(function: Any) -> list[Kept]:
                 continue
             inner = [node.op for node in graph_path.inner_nodes(graph, op)]
             if private_state.is_write(op.type) or any(map(private_state.is_write, inner)):
-                kept = _find_kept(graph, outer)
-                if kept is not None:
-                    by_handle[id(outer)] = kept
+                resource = _find_resource(graph, outer)
+                if resource is not None:
+                    by_handle[id(outer)] = resource
     return list(by_handle.values())
 
 
-def _find_kept(graph: Any, handle: Any) -> Kept | None:
+def _find_resource(graph: Any, handle: Any) -> Resource | None:
     dtype = private_variables.dtype_of_variable(handle)
     if dtype is not None:
-        return Kept(handle, (dtype,))
+        return Resource(handle, (dtype,))
     for key, value in _table_dtypes(graph):
         with contextlib.suppress(tf.errors.OpError):
-            kept = Kept(handle, (key, value))
-            kept.read()
-            return kept
+            resource = Resource(handle, (key, value))
+            resource.read()
+            return resource
     return None
 
 
@@ -180,30 +180,30 @@ def captured_ids(function: Any) -> set[int]:
 
 
 def restoring_call(
-    function: Any, compiled: Callable[..., Any] | None = None, left_handles: Collection[int] = ()
+    function: Any, compiled: Callable[..., Any] | None = None, unrestored: Collection[int] = ()
 ) -> Callable[[Sequence[Any]], Any]:
     """Return a function that calls a traced function with its tensors and then restores its state.
 
     Args:
         function: the traced function.
         compiled: its compiled form, which is called instead if there is one.
-        left_handles: ids of the handles of what isn't restored.
+        unrestored: ids of the handles of what isn't restored.
     """
 
     def plain(tensors: Sequence[Any]) -> Any:
         return private_graphs.call_flat(function, tensors) if compiled is None else compiled(*tensors)
 
-    all_kept = [kept for kept in find_written(function) if id(kept.handle) not in left_handles]
-    if not all_kept:
+    written = [resource for resource in find_written(function) if id(resource.handle) not in unrestored]
+    if not written:
         return plain
 
     def call(tensors: Sequence[Any]) -> Any:
-        values = [kept.read() for kept in all_kept]
+        values = [resource.read() for resource in written]
         try:
             return plain(tensors)
         finally:
-            for kept, value in zip(all_kept, values, strict=True):
-                kept.write(value)
+            for resource, value in zip(written, values, strict=True):
+                resource.write(value)
 
     return call
 

@@ -16,7 +16,7 @@ from gradcheck_cli.tensorflow_backend.private import private_graphs
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# The message for a forward whose outputs don't keep their shapes.
+# The message for a forward whose outputs' shapes depend on the inputs' values.
 SHAPE_CHANGES = (
     "an output's shape changes as the inputs' values do (boolean_mask, unique and the like): there is no "
     "derivative across such a change; choose inputs away from it (away_from, domain), or check what comes "
@@ -32,8 +32,8 @@ def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> An
     """
     try:
         work_counts.add(traces=1)
-        with behaviour.tracing():
-            return tf.compat.v1.wrap_function(_with_own_names(function), list(signature))
+        with behaviour.trace_with_switches():
+            return tf.compat.v1.wrap_function(_name_variables(function), list(signature))
     except (CaseFailedError, GradientFormError):
         raise
     except KeyboardInterrupt:
@@ -41,26 +41,26 @@ def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> An
     except BaseException as raised:  # noqa: BLE001 (the user's code may raise anything)
         error = frames.original_error(raised)
         raise CaseFailedError(
-            "forward", f"the forward raised {_describe(error)}", frames.user_frames(error)
+            "forward", f"the forward raised {_describe_error(error)}", frames.user_frames(error)
         ) from error
 
 
-def _with_own_names(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let each variable that a function makes have a name of its own.
+def _name_variables(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give each variable that a function makes a name of its own.
 
     `wrap_function` refuses a second variable of the same name, and the layers of a model that has no `build`
     call all their weights `kernel`, in the model's name scope.
     """
-    taken: set[str] = set()
+    used_names: set[str] = set()
 
     def create(next_creator: Callable[..., Any], **arguments: Any) -> Any:
         if tf.executing_eagerly():  # a graph numbers its names itself
             name = plain = arguments.get("name") or "Variable"
-            number = 0
-            while name in taken:
-                number += 1
-                name = f"{plain}_{number}"
-            taken.add(name)
+            suffix = 0
+            while name in used_names:
+                suffix += 1
+                name = f"{plain}_{suffix}"
+            used_names.add(name)
             arguments["name"] = name
         return next_creator(**arguments)
 
@@ -71,7 +71,7 @@ def _with_own_names(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _describe(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     line = frames.first_line(error)
     if isinstance(error, NotImplementedError) and "symbolic" in frames.text_of(error):
         return f"{line} It looks like a NumPy function: use binding: py_func."
@@ -95,9 +95,9 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
     message = str(getattr(error, "message", error))
     if any(words in message for words in _SHAPE_CHANGED):
         return CaseFailedError("outputs", SHAPE_CHANGES)
-    wrong = _WRONG_RETURN.search(message)
-    if wrong is not None and what == "forward":
-        output_index, actual, expected = (_C_NAMES.get(word, word) for word in wrong.groups())
+    wrong_return = _WRONG_RETURN.search(message)
+    if wrong_return is not None and what == "forward":
+        output_index, actual, expected = (_C_NAMES.get(word, word) for word in wrong_return.groups())
         return CaseFailedError(
             "outputs",
             f"the NumPy forward's output {output_index} must be {expected} by the spec's 'outputs', but is "
@@ -109,7 +109,7 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
 
 
 def require_no_leak(function: Any, what: str) -> None:
-    """Refuse tensors of another graph, from a function that keeps a tensor from one trace to the next.
+    """Refuse tensors of another graph: a function must not keep a tensor from one trace to the next.
 
     Raises:
         CaseFailedError: of the kind `what`.

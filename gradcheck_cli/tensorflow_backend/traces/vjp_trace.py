@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.tensorflow_backend.private.private_sites import Site
     from gradcheck_cli.tensorflow_backend.traces import frozen
     from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace, TraceSubject
-    from gradcheck_cli.tensorflow_backend.traces.state import Kept
+    from gradcheck_cli.tensorflow_backend.traces.state import Resource
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class VjpTrace:
     joint_outputs: tuple[int, ...]
     dtype_faults: dict[int, str]
     random_types: tuple[str, ...]
-    held: frozen.Held  # the forward's draws; a stop_gradient needn't be held where the inputs don't move
+    held: frozen.Held  # the forward's draws; stop_gradients needn't be held where the inputs don't move
     gradients_seen: dict[str, int]
     sites: frozenset[tuple[Site, int, int]]
-    left: tuple[Kept, ...]  # what only the gradient writes to: it isn't restored after each call
+    unrestored: tuple[Resource, ...]  # what only the gradient writes to: it isn't restored after each call
     whole: Any  # the complete function, of which the others are parts
     inputs: tuple[Any, ...]  # its graph's own tensors
     outputs: tuple[Any, ...]
@@ -175,8 +175,8 @@ class _BackwardPasses:
             output_index: self._by_input(gradients) for output_index, gradients in self.gradients.items()
         }
         connected = {output_index: tuple(gradients) for output_index, gradients in by_input.items()}
-        state = find_written(whole)
-        is_whole = len(self.sources) == 1 and not graph.draws and not state
+        written = find_written(whole)
+        is_whole = len(self.sources) == 1 and not graph.draws and not written
         feeds = [*graph.inputs, *graph.draws]
         functions = {
             output_index: whole
@@ -197,12 +197,16 @@ class _BackwardPasses:
             joint=subgraph_function(whole, joint_feeds, list(joint.values())) if joint else None,
             joint_connected=tuple(joint),
             joint_outputs=tuple(self.sources),
-            dtype_faults=self._faults(by_input),
+            dtype_faults=self._form_faults(by_input),
             random_types=tuple(graph_path.stateful_types(whole.graph, everything, graph.draws)),
-            held=graph.held(),
+            held=graph.find_held(),
             gradients_seen=dict(self.seen),
             sites=frozenset(sites),
-            left=tuple(kept for kept in state if id(kept.handle) not in captured_ids(graph.traced.function)),
+            unrestored=tuple(
+                resource
+                for resource in written
+                if id(resource.handle) not in captured_ids(graph.traced.function)
+            ),
             whole=whole,
             inputs=graph.inputs,
             outputs=tuple(self.values),
@@ -217,18 +221,18 @@ class _BackwardPasses:
         numbered = zip(self.graph.subject.differentiable, gradients, strict=True)
         return {input_index: gradient for input_index, gradient in numbered if gradient is not None}
 
-    def _faults(self, by_input: Mapping[int, Mapping[int, Any]]) -> dict[int, str]:
+    def _form_faults(self, by_input: Mapping[int, Mapping[int, Any]]) -> dict[int, str]:
         """Return, by input, what is wrong with the form of its gradient."""
         subject, inputs = self.graph.subject, self.graph.inputs
         starts = [*inputs, *handles(self.graph.function, subject.variables)]
-        faults = _faulty_inputs(self.malformed, subject.differentiable, starts)
+        faults = _faults_on_paths(self.malformed, subject.differentiable, starts)
         all_inputs = [*inputs, *subject.variables]
         for gradients in by_input.values():
             for input_index, gradient in gradients.items():
-                found, expected = gradient.dtype, all_inputs[input_index].dtype
-                if found != expected:
+                actual, expected = gradient.dtype, all_inputs[input_index].dtype
+                if actual != expected:
                     faults[input_index] = (
-                        f"the gradient must be {expected.name}, as its input is, but is {found.name}."
+                        f"the gradient must be {expected.name}, as its input is, but is {actual.name}."
                     )
         return faults
 
@@ -265,7 +269,7 @@ def _find_sites(
                 yield site, output, input_index
 
 
-def _faulty_inputs(
+def _faults_on_paths(
     malformed: Sequence[tuple[Any, str]], differentiable: Sequence[int], starts: Sequence[Any]
 ) -> dict[int, str]:
     """Return, by input, what is wrong with the form of a gradient on its path."""

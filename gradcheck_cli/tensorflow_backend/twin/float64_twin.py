@@ -1,8 +1,8 @@
 """The float64 twin of a traced graph: the same ops and names, with every narrower dtype widened.
 
 The graph is rewritten, not traced again, so it doesn't depend on what Python code does with another dtype. A
-float variable becomes a double one of the same value; a constant keeps the value that its dtype rounded it
-to. An op without a double kernel, or with a fixed float argument, keeps its dtypes, with casts around it.
+float variable becomes a double one of the same value. A constant keeps the value to which its dtype rounded
+it. An op without a double kernel, or with a fixed float argument, keeps its dtypes, with casts around it.
 """
 
 from __future__ import annotations
@@ -24,34 +24,35 @@ if TYPE_CHECKING:
     from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
     from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
     from gradcheck_cli.tensorflow_backend.traces.frozen import Held
-    from gradcheck_cli.tensorflow_backend.traces.state import Kept as State
+    from gradcheck_cli.tensorflow_backend.traces.state import Resource
     from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace
-    from gradcheck_cli.tensorflow_backend.twin.widening import Kept
+    from gradcheck_cli.tensorflow_backend.twin.widening import NarrowOp
 
 
 @dataclass
 class WideVariables:
     """The double variables that replace a case's narrower ones: one for each, in all of its twins."""
 
-    _found: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    # By id of the handle. The handle itself is here too, so that its id stays in use.
+    _by_handle: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def handle(self, handle: Any, dtype: Any) -> Any:
-        """Return the handle of a variable's wide form: its own if it is wide already."""
+        """Return the handle of a variable's wide form; a wide variable keeps its own."""
         wide = wide_dtype(dtype)
         if wide == dtype:
             return handle
-        if id(handle) not in self._found:
+        if id(handle) not in self._by_handle:
             with tf.init_scope():
                 value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
                 variable = tf.Variable(tf.cast(value, wide), trainable=False)
-            self._found[id(handle)] = (handle, variable)
-        return self._found[id(handle)][1].handle
+            self._by_handle[id(handle)] = (handle, variable)
+        return self._by_handle[id(handle)][1].handle
 
     def of(self, variable: Any) -> Any:
-        """Return the wide form of a variable that a twin uses: the variable itself if it is wide already."""
+        """Return the wide form of a variable that a twin uses; a wide variable is returned itself."""
         self.handle(variable.handle, variable.dtype)
-        found = self._found.get(id(variable.handle))
-        return variable if found is None else found[1]
+        entry = self._by_handle.get(id(variable.handle))
+        return variable if entry is None else entry[1]
 
 
 class Twin:
@@ -78,22 +79,25 @@ class Twin:
         """Make the twin."""
         graph = whole_graph(function)
         captured = {inner.op.name: outer for outer, inner in graph.captures}
-        replaced = {site.token: site.give for site in body_holds.ops} if body_holds else {}
+        replaced = (
+            {held_op.token: held_op.record_or_replay for held_op in body_holds.ops} if body_holds else {}
+        )
         self._widening = Widening(graph.as_graph_def(), captured, replaced)
         sides = hold_sides(self._widening.graph_def) if has_sides else []
-        given = {}
+        substitutes = {}
         self.has_rounded_arrays = self._widening.has_rounded_arrays
         for name, outer in captured.items():
-            of_variable = private_variables.dtype_of_variable(outer)
-            dtype = of_variable or outer.dtype
+            variable_dtype = private_variables.dtype_of_variable(outer)
+            dtype = variable_dtype or outer.dtype
             self.has_rounded_arrays |= wide_dtype(dtype) != dtype
-            if of_variable is not None:
-                given[name] = variables.handle(outer, of_variable)
+            if variable_dtype is not None:
+                substitutes[name] = variables.handle(outer, variable_dtype)
             else:
-                given[name] = outer if wide_dtype(dtype) == dtype else tf.cast(outer, wide_dtype(dtype))
-        self._between: dict[Any, tuple[set[str], set[str], Any]] = {}  # with the tensors: this keeps ids
+                substitutes[name] = outer if wide_dtype(dtype) == dtype else tf.cast(outer, wide_dtype(dtype))
+        # Each value also holds the tensors of its key, so that their ids stay in use.
+        self._between: dict[Any, tuple[set[str], set[str], Any]] = {}
         called = [graph, *self._widening.called]
-        self.graph, self._captured = private_twin.import_graph(self._widening.graph_def, given, called)
+        self.graph, self._captured = private_twin.import_graph(self._widening.graph_def, substitutes, called)
         self.sides = [tuple(map(self.graph.get_tensor_by_name, pair)) for pair in sides]
 
     def tensor(self, narrow: Any) -> Any:
@@ -101,33 +105,33 @@ class Twin:
         captured = self._captured.get(narrow.op.name)
         if captured is not None:
             return captured
-        return self.graph.get_tensor_by_name(self._widening.place(narrow.name))
+        return self.graph.get_tensor_by_name(self._widening.replacement_of(narrow.name))
 
     def tensors(self, narrow: Iterable[Any]) -> tuple[Any, ...]:
         """Return the tensors that replace those of the traced graph."""
-        return tuple(self.tensor(one) for one in narrow)
+        return tuple(self.tensor(tensor) for tensor in narrow)
 
     def function(self, narrow: Any) -> Any:
         """Return the wide form of a function that was made from the traced graph or a part of it."""
         feeds = narrow.inputs[: len(narrow.inputs) - len(narrow.captured_inputs)]
         return subgraph_function(self, self.tensors(feeds), self.tensors(narrow.outputs))
 
-    def kept_between(self, inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Kept]:
+    def narrow_ops_between(self, inputs: Iterable[Any], outputs: Iterable[Any]) -> list[NarrowOp]:
         """Return the ops that keep their dtypes between some of the twin's own tensors.
 
         Ops in the body of a function count if an op between calls it.
         """
-        kept = [one for one in self._widening.kept if one.is_kept]
-        if not kept:
+        narrow_ops = [op for op in self._widening.narrow_ops if op.is_narrow]
+        if not narrow_ops:
             return []
         ends = tuple(inputs), tuple(outputs)
-        key = tuple(tuple(id(tensor) for tensor in each) for each in ends)
+        key = tuple(tuple(id(tensor) for tensor in tensors) for tensors in ends)
         if key not in self._between:
             ops = graph_path.ops_between(*ends)
             called = {name for op in ops for name in graph_path.functions_called(self.graph, op)}
             self._between[key] = {op.name for op in ops}, called, ends
         names, called, _ = self._between[key]
-        return [one for one in kept if (one.function in called if one.function else one.name in names)]
+        return [op for op in narrow_ops if (op.function in called if op.function else op.name in names)]
 
 
 @dataclass
@@ -154,28 +158,28 @@ class WideForward:
         return self._differenced[key]
 
     @property
-    def kept(self) -> list[Kept]:
+    def narrow_ops(self) -> list[NarrowOp]:
         """The ops between inputs and outputs that keep their dtypes."""
-        return self.twin.kept_between(self.moving, self.trace.outputs)
+        return self.twin.narrow_ops_between(self.moving, self.trace.outputs)
 
     def on_one_piece(self) -> WideForward | None:
         """Return the same forward with kinked ops whose sides are held, as `stop_gradient`s are.
 
-        It has one more output: how many elements are on another side than the one that is held. `None` where
-        there is no such op between the inputs and the outputs.
+        It has one more output: how many elements are on another side than the one that is held. It is `None`
+        where there is no such op between the inputs and the outputs.
         """
         between = set(graph_path.ops_between(self.moving, self.trace.outputs))
-        sides = [(side, held) for side, held in self.twin.sides if held.op in between]
+        sides = [(side, to_hold) for side, to_hold in self.twin.sides if to_hold.op in between]
         if not sides:
             return None
         with self.twin.graph.as_default():
-            counts = [tf.math.count_nonzero(side != held, dtype=tf.float64) for side, held in sides]
+            counts = [tf.math.count_nonzero(side != to_hold, dtype=tf.float64) for side, to_hold in sides]
             changed = tf.add_n(counts)
         trace = replace(
             self.trace,
             outputs=(*self.trace.outputs, changed),
             dtypes=(*self.trace.dtypes, changed.dtype),
-            held=replace(self.trace.held, sides=tuple(held for _, held in sides)),
+            held=replace(self.trace.held, sides=tuple(to_hold for _, to_hold in sides)),
         )
         return replace(self, trace=trace, _differenced={})
 
@@ -186,20 +190,20 @@ class WideVjp:
 
     Attributes:
         trace: what a trace of the vjp in float64 would be.
-        twins: the twins of the graphs that its functions are parts of.
+        twin: the twin of the graph that its functions are parts of.
     """
 
     trace: VjpTrace
     twin: Twin
 
     @property
-    def kept(self) -> list[Kept]:
-        """The ops between inputs and upstreams and the gradients that keep their dtypes."""
-        found = []
+    def narrow_ops(self) -> list[NarrowOp]:
+        """The ops that keep their dtypes, on the way from inputs and upstreams to the gradients."""
+        narrow_ops = []
         for function in self.trace.functions.values():
             feeds = function.inputs[: len(function.inputs) - len(function.captured_inputs)]
-            found += self.twin.kept_between(feeds, function.outputs)
-        return found
+            narrow_ops += self.twin.narrow_ops_between(feeds, function.outputs)
+        return narrow_ops
 
 
 @dataclass
@@ -220,13 +224,14 @@ class Twins:
         Args:
             trace: the forward alone, traced.
             moving: its tensors of the inputs that are differentiated by.
-            is_alone: make a separate one, since values that are held in bodies belong to one point.
+            is_alone: make a separate one where values are held in bodies, since they belong to one point.
         """
+        is_alone = is_alone and trace.held.body_holds is not None
         if is_alone or id(trace) not in self._forwards:
-            found = widen_forward(trace, moving, self.variables)
+            wide = widen_forward(trace, moving, self.variables)
             if is_alone:
-                return found
-            self._forwards[id(trace)] = (trace, found)
+                return wide
+            self._forwards[id(trace)] = (trace, wide)
         return self._forwards[id(trace)][1]
 
     def vjp(self, trace: VjpTrace, *, is_alone: bool = False) -> WideVjp:
@@ -234,13 +239,14 @@ class Twins:
 
         Args:
             trace: forward and vjp, traced.
-            is_alone: make a separate one.
+            is_alone: as for a forward.
         """
+        is_alone = is_alone and trace.held.body_holds is not None
         if is_alone or id(trace) not in self._vjps:
-            found = _widen_vjp(trace, self.variables)
+            wide = _widen_vjp(trace, self.variables)
             if is_alone:
-                return found
-            self._vjps[id(trace)] = (trace, found)
+                return wide
+            self._vjps[id(trace)] = (trace, wide)
         return self._vjps[id(trace)][1]
 
 
@@ -274,10 +280,10 @@ def _widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
     twin = Twin(trace.whole, variables, body_holds)
     wide = replace(
         trace,
-        functions={output: twin.function(one) for output, one in trace.functions.items()},
+        functions={output: twin.function(function) for output, function in trace.functions.items()},
         joint=None if trace.joint is None else twin.function(trace.joint),
         held=_widen_held(trace.held, twin, body_holds),
-        left=tuple(_widen_kept(one, variables) for one in trace.left),
+        unrestored=tuple(_widen_resource(resource, variables) for resource in trace.unrestored),
         whole=twin,
         inputs=twin.tensors(trace.inputs),
         outputs=twin.tensors(trace.outputs),
@@ -285,9 +291,8 @@ def _widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
     return WideVjp(wide, twin)
 
 
-def _widen_kept(kept: State, variables: WideVariables) -> State:
-    if len(kept.dtypes) > 1:  # a table, which keeps its dtypes
-        return kept
-    return replace(
-        kept, handle=variables.handle(kept.handle, kept.dtypes[0]), dtypes=(wide_dtype(kept.dtypes[0]),)
-    )
+def _widen_resource(resource: Resource, variables: WideVariables) -> Resource:
+    if len(resource.dtypes) > 1:  # a table, which keeps its dtypes
+        return resource
+    (dtype,) = resource.dtypes
+    return replace(resource, handle=variables.handle(resource.handle, dtype), dtypes=(wide_dtype(dtype),))

@@ -29,19 +29,19 @@ class _Nodes:
     def __init__(self, node: Any) -> None:
         self.node = node
         self.inputs = [name for name in node.input if not name.startswith("^")]
-        self.waits = [name for name in node.input if name.startswith("^")]
-        self.made: list[Any] = []
+        self.control_inputs = [name for name in node.input if name.startswith("^")]
+        self.new_nodes: list[Any] = []
         self.sides: list[tuple[str, str]] = []
 
     def add(self, op: str, *inputs: str, name: str = "", **attrs: Any) -> str:
         """Add a node, and return the name of its output."""
-        made = node_def_pb2.NodeDef(name=name or f"{self.node.name}_piece{len(self.made)}", op=op)
-        made.device = self.node.device
-        made.input.extend([*inputs, *self.waits])
+        new_node = node_def_pb2.NodeDef(name=name or f"{self.node.name}_piece{len(self.new_nodes)}", op=op)
+        new_node.device = self.node.device
+        new_node.input.extend([*inputs, *self.control_inputs])
         for key, value in attrs.items():
-            made.attr[key].CopyFrom(value)
-        self.made.append(made)
-        return str(made.name)
+            new_node.attr[key].CopyFrom(value)
+        self.new_nodes.append(new_node)
+        return str(new_node.name)
 
     def finish(self, op: str, *inputs: str, **attrs: Any) -> None:
         """Add the node that returns what the op returned."""
@@ -53,16 +53,16 @@ class _Nodes:
         return self.add("Const", dtype=_TYPE, value=tensor)
 
     def hold(self, side: str, dtype: Any) -> str:
-        """Add the name under which a side can be held, and return it."""
-        held = self.add("Identity", side, T=_type(dtype))
-        self.sides.append((side, held))
-        return held
+        """Add a node whose output can be held in place of a side, and return its name."""
+        to_hold = self.add("Identity", side, T=_type(dtype))
+        self.sides.append((side, to_hold))
+        return to_hold
 
     def compare(self, op: str, first: str, second: str) -> str:
         """Add a comparison that can be held."""
         return self.hold(self.add(op, first, second, T=_TYPE), tf.bool)
 
-    def masked(self, value: str, mask: str) -> str:
+    def mask(self, value: str, mask: str) -> str:
         """Add a value where a mask is true, and 0 elsewhere; NaN stays NaN."""
         factor = self.add("Cast", mask, SrcT=_type(tf.bool), DstT=_TYPE)
         return self.add("Mul", value, factor, T=_TYPE)
@@ -82,7 +82,7 @@ def _relu(nodes: _Nodes) -> None:
 
 def _relu6(nodes: _Nodes) -> None:
     x, six = nodes.inputs[0], nodes.constant(6.0)
-    inside = nodes.masked(x, nodes.compare("Greater", x, nodes.constant(0.0)))
+    inside = nodes.mask(x, nodes.compare("Greater", x, nodes.constant(0.0)))
     nodes.finish("SelectV2", nodes.compare("GreaterEqual", x, six), six, inside)
 
 
@@ -163,25 +163,25 @@ def hold_sides(graph_def: Any) -> list[tuple[str, str]]:
     nodes: list[Any] = []
     for node in graph_def.node:
         rewrite = PIECES.get(node.op)
-        if rewrite is None or node.attr["T"].type != _DOUBLE or not _is_known(node):
+        if rewrite is None or node.attr["T"].type != _DOUBLE or not _can_be_rewritten(node):
             nodes.append(node)
             continue
-        made = _Nodes(node)
-        rewrite(made)
-        nodes += made.made
-        sides += [(_tensor(side), _tensor(held)) for side, held in made.sides]
-    found = [node_def_pb2.NodeDef.FromString(node.SerializeToString()) for node in nodes]
+        replacement = _Nodes(node)
+        rewrite(replacement)
+        nodes += replacement.new_nodes
+        sides += [(_tensor_name(side), _tensor_name(to_hold)) for side, to_hold in replacement.sides]
+    copies = [node_def_pb2.NodeDef.FromString(node.SerializeToString()) for node in nodes]
     del graph_def.node[:]
-    graph_def.node.extend(found)
+    graph_def.node.extend(copies)
     return sides
 
 
-def _is_known(node: Any) -> bool:
-    """Whether a pooling has a layout that `MaxPoolWithArgmax` takes."""
+def _can_be_rewritten(node: Any) -> bool:
+    """Whether an op can be rewritten: a pooling needs a layout that `MaxPoolWithArgmax` takes."""
     if node.op != "MaxPool":
         return True
     return node.attr["data_format"].s in (b"", b"NHWC") and node.attr["padding"].s in (b"SAME", b"VALID")
 
 
-def _tensor(name: str) -> str:
+def _tensor_name(name: str) -> str:
     return name if ":" in name else f"{name}:0"

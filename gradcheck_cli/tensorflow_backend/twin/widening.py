@@ -23,8 +23,8 @@ _WIDE: dict[int, int] = {
 }
 # The same for TensorFlow 1's variables: a reference's dtype number is its dtype's plus a hundred.
 _WIDE |= {100 + narrow: 100 + wide for narrow, wide in _WIDE.items()}
-# Ops that depend on a number's bits; ops that read numbers stored elsewhere with their own dtype (text,
-# files, tables, queues); and stateless draws, which would differ.
+# These keep their dtypes: ops that depend on a number's bits; ops that read numbers stored elsewhere with
+# their own dtype (text, files, tables, queues); and stateless draws, which would differ.
 _KEEP = re.compile(
     r"Bitcast|NextAfter|Decode\w+|Parse\w+|StringToNumber|Restore\w*|EagerPyFunc|(Quantiz|Dequantiz)\w*"
     r"|Stateless(Multinomial|Parameterized|Random|Truncated)\w*|Lookup\w+|Mutable\w+|\w*HashTable\w*"
@@ -40,7 +40,7 @@ def wide_dtype(dtype: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Kept:
+class NarrowOp:
     """An op that keeps its dtypes, with casts around it.
 
     Attributes:
@@ -58,7 +58,7 @@ class Kept:
     numpy: NumpyCall | None = None
 
     @property
-    def is_kept(self) -> bool:
+    def is_narrow(self) -> bool:
         """Whether it keeps its dtypes; for a NumPy function only a call shows this."""
         return self.numpy is None or self.numpy.is_narrow
 
@@ -69,14 +69,14 @@ class NumpyCall:
 
     Attributes:
         function: the function.
-        taken: dtypes of its arguments in the graph that was traced.
-        given: dtypes of its results.
-        is_narrow: it was seen to refuse float64, or to return less: it gets the dtypes it was written for.
+        argument_dtypes: dtypes of its arguments in the graph that was traced.
+        result_dtypes: dtypes of its results there.
+        is_narrow: whether it refused float64 or returned less, so that it gets the dtypes it was written for.
     """
 
     function: Callable[..., Any]
-    taken: Sequence[Any]
-    given: Sequence[Any]
+    argument_dtypes: Sequence[Any]
+    result_dtypes: Sequence[Any]
     is_narrow: bool = False
 
     def __call__(self, *arrays: Any) -> list[Any]:
@@ -88,25 +88,26 @@ class NumpyCall:
                 self.is_narrow = True
             else:
                 wide = [
-                    np.asarray(one).dtype == wide_dtype(dtype).as_numpy_dtype
-                    for one, dtype in self._pairs(results)
+                    np.asarray(result).dtype == wide_dtype(dtype).as_numpy_dtype
+                    for result, dtype in self._pair_narrow(results)
                 ]
                 if all(wide):
                     return results
                 self.is_narrow = True
         narrow = [
             np.asarray(array, dtype.as_numpy_dtype) if wide_dtype(dtype) != dtype else array
-            for array, dtype in zip(arrays, self.taken, strict=True)
+            for array, dtype in zip(arrays, self.argument_dtypes, strict=True)
         ]
         results = _as_list(self.function(*narrow))
         return [
             np.asarray(result, wide_dtype(dtype).as_numpy_dtype) if wide_dtype(dtype) != dtype else result
-            for result, dtype in zip(results, self.given, strict=True)
+            for result, dtype in zip(results, self.result_dtypes, strict=True)
         ]
 
-    def _pairs(self, results: list[Any]) -> list[tuple[Any, Any]]:
-        pairs = zip(results, self.given, strict=True)
-        return [(one, dtype) for one, dtype in pairs if wide_dtype(dtype) != dtype]
+    def _pair_narrow(self, results: list[Any]) -> list[tuple[Any, Any]]:
+        """Return the results whose dtype the twin widens, with the narrow dtypes."""
+        pairs = zip(results, self.result_dtypes, strict=True)
+        return [(result, dtype) for result, dtype in pairs if wide_dtype(dtype) != dtype]
 
 
 def _as_list(result: Any) -> list[Any]:
@@ -119,27 +120,29 @@ class Widening:
 
     Attributes:
         graph_def: the GraphDef.
-        left_out: names of nodes that something else replaces: they are removed.
+        left_out: names of nodes to remove, since something else replaces them.
         replaced: the functions that PyFuncs call instead of their own, by token.
-        kept: the ops that keep their dtypes.
-        has_rounded_arrays: it has constants of several elements that a narrower dtype may have rounded.
+        narrow_ops: the ops that keep their dtypes.
+        has_rounded_arrays: whether it has constants of several elements that a narrower dtype may have
+            rounded.
     """
 
     graph_def: Any
     left_out: Collection[str]
     replaced: Mapping[str, Callable[..., Any]]
-    kept: list[Kept] = field(default_factory=list)
+    narrow_ops: list[NarrowOp] = field(default_factory=list)
     has_rounded_arrays: bool = False
-    _moved: dict[str, str] = field(default_factory=dict)
+    _cast_names: dict[str, str] = field(default_factory=dict)
     _calls: dict[str, tuple[str, Any]] = field(default_factory=dict)  # by token: the new one, its function
     _suffix: str = field(default_factory=lambda: f"_float64_{next(_NUMBERS)}")
 
     def __post_init__(self) -> None:
         """Widen it."""
         library = self.graph_def.library
-        self._names = {one.signature.name: one.signature.name + self._suffix for one in library.function}
+        names = [function.signature.name for function in library.function]
+        self._names = {name: name + self._suffix for name in names}
         nodes = [node for node in self.graph_def.node if node.name not in self.left_out]
-        made, self._moved = self._widen(nodes, "")
+        made, self._cast_names = self._widen(nodes, "")
         del self.graph_def.node[:]
         self.graph_def.node.extend([*nodes, *made])
         for function in library.function:
@@ -153,9 +156,9 @@ class Widening:
         """The functions that its PyFuncs call: nothing else keeps them alive."""
         return [function for _, function in self._calls.values()]
 
-    def place(self, tensor: str) -> str:
-        """Return the name of the tensor that replaces one of the graph; or of the cast after its op."""
-        return self._moved.get(tensor, tensor)
+    def replacement_of(self, tensor: str) -> str:
+        """Return the name of the tensor that replaces a traced one: its own, or that of the cast after it."""
+        return self._cast_names.get(tensor, tensor)
 
     def _widen_function(self, function: Any) -> None:
         signature = function.signature
@@ -165,37 +168,37 @@ class Widening:
             argument.ClearField("experimental_full_type")
             for data in argument.handle_data:
                 data.dtype = _WIDE.get(data.dtype, data.dtype)
-        for attrs in (function.attr, *(one.attr for one in function.arg_attr.values())):
+        for attrs in (function.attr, *(arg.attr for arg in function.arg_attr.values())):
             for attr in attrs.values():
                 self._widen_attr(attr)
         nodes = list(function.node_def)
-        made, moved = self._widen(nodes, signature.name)
+        made, cast_names = self._widen(nodes, signature.name)
         function.node_def.extend(made)
         for name, tensor in function.ret.items():
-            function.ret[name] = moved.get(tensor, tensor)
+            function.ret[name] = cast_names.get(tensor, tensor)
 
     def _widen(self, nodes: Sequence[Any], function: str) -> tuple[list[Any], dict[str, str]]:
         """Widen nodes; return the casts to add, and the names of the tensors that these replace."""
         before: list[Any] = []
         after: list[Any] = []
-        moved: dict[str, str] = {}
+        cast_names: dict[str, str] = {}
         for node in nodes:
             casts = self._widen_node(node, function)
-            for number, (name, inside, outside) in casts.taken.items():
-                cast = _cast(f"{node.name}_in{number}{self._suffix}", name, outside, inside)
-                node.input[number] = _first(cast.name, function)
+            for index, (name, inside, outside) in casts.inputs.items():
+                cast = _cast(f"{node.name}_in{index}{self._suffix}", name, outside, inside)
+                node.input[index] = _cast_output(cast.name, function)
                 before.append(cast)
-            for number, (name, inside, outside) in casts.given.items():
-                cast = _cast(f"{node.name}_out{number}{self._suffix}", name, inside, outside)
-                moved[name] = _first(cast.name, function)
+            for index, (name, inside, outside) in casts.outputs.items():
+                cast = _cast(f"{node.name}_out{index}{self._suffix}", name, inside, outside)
+                cast_names[name] = _cast_output(cast.name, function)
                 if name.endswith(":0") and not function:
-                    moved[name.removesuffix(":0")] = moved[name]
+                    cast_names[name.removesuffix(":0")] = cast_names[name]
                 after.append(cast)
         for node in (*nodes, *before):
-            for number, name in enumerate(node.input):
-                if name in moved:
-                    node.input[number] = moved[name]
-        return [*before, *after], moved
+            for index, name in enumerate(node.input):
+                if name in cast_names:
+                    node.input[index] = cast_names[name]
+        return [*before, *after], cast_names
 
     def _widen_node(self, node: Any, function: str) -> _Casts:
         node.ClearField("experimental_type")
@@ -205,25 +208,25 @@ class Widening:
             for attr in node.attr.values():
                 self._widen_attr(attr)
             return _Casts()
-        taken, given = arguments_of(definition.input_arg, node), arguments_of(definition.output_arg, node)
-        numpy = self._call(node, taken, given) if node.op in _NUMPY else None
+        inputs, outputs = arguments_of(definition.input_arg, node), arguments_of(definition.output_arg, node)
+        numpy = self._redirect_call(node, inputs, outputs) if node.op in _NUMPY else None
         if not _KEEP.fullmatch(node.op) and self._has_kernel(node, definition):
             for attr in node.attr.values():
                 self._widen_attr(attr)
         else:
             for attr in node.attr.values():
                 self._rename(attr)
-        places = [f"{node.name}:{place if function else number}" for number, (place, _) in enumerate(given)]
+        tensors = [f"{node.name}:{slot if function else index}" for index, (slot, _) in enumerate(outputs)]
         casts = _Casts(
-            _between(list(node.input), taken, arguments_of(definition.input_arg, node)),
-            _between(places, given, arguments_of(definition.output_arg, node)),
+            _find_casts(list(node.input), inputs, arguments_of(definition.input_arg, node)),
+            _find_casts(tensors, outputs, arguments_of(definition.output_arg, node)),
         )
-        found = {inside for _, inside, _ in (*casts.taken.values(), *casts.given.values())}
+        narrow = {inside for _, inside, _ in (*casts.inputs.values(), *casts.outputs.values())}
         if numpy is not None:
-            found = {dtype for _, dtype in (*taken, *given) if dtype in _WIDE}
-        if found and not node.op.startswith("TensorArray"):  # its float is a flow, which carries no number
-            dtypes = frozenset(tf.as_dtype(dtype).name for dtype in found)
-            self.kept.append(Kept(node.op, node.name, function, dtypes, numpy))
+            narrow = {dtype for _, dtype in (*inputs, *outputs) if dtype in _WIDE}
+        if narrow and not node.op.startswith("TensorArray"):  # its float is a flow, which carries no number
+            dtypes = frozenset(tf.as_dtype(dtype).name for dtype in narrow)
+            self.narrow_ops.append(NarrowOp(node.op, node.name, function, dtypes, numpy))
         return casts
 
     def _has_kernel(self, node: Any, definition: Any) -> bool:
@@ -239,10 +242,11 @@ class Widening:
                     return False
         kernels = private_twin.kernel_constraints(node.op)
         return not kernels or any(
-            all(types <= one[name] for name, types in wanted.items() if one.get(name)) for one in kernels
+            all(types <= kernel[name] for name, types in wanted.items() if kernel.get(name))
+            for kernel in kernels
         )
 
-    def _call(self, node: Any, taken: Sequence[Any], given: Sequence[Any]) -> NumpyCall | None:
+    def _redirect_call(self, node: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> NumpyCall | None:
         """Let a PyFunc call its function in the twin, under its own token."""
         token = node.attr["token"].s.decode()
         if token not in self._calls:
@@ -252,11 +256,13 @@ class Widening:
                 if original is None:
                     return None
                 function = NumpyCall(
-                    original, [tf.as_dtype(one) for _, one in taken], [tf.as_dtype(one) for _, one in given]
+                    original,
+                    [tf.as_dtype(dtype) for _, dtype in inputs],
+                    [tf.as_dtype(dtype) for _, dtype in outputs],
                 )
             self._calls[token] = (private_twin.register_numpy_function(function), function)
-        new, function = self._calls[token]
-        node.attr["token"].s = new.encode()
+        new_token, function = self._calls[token]
+        node.attr["token"].s = new_token.encode()
         return function if isinstance(function, NumpyCall) else None
 
     def _widen_attr(self, attr: Any) -> None:
@@ -265,12 +271,12 @@ class Widening:
         if kind == "type":
             attr.type = _WIDE.get(attr.type, attr.type)
         elif kind == "list":
-            for number, dtype in enumerate(attr.list.type):
-                attr.list.type[number] = _WIDE.get(dtype, dtype)
+            for index, dtype in enumerate(attr.list.type):
+                attr.list.type[index] = _WIDE.get(dtype, dtype)
         elif kind == "tensor" and attr.tensor.dtype in _WIDE:
             value = tf.make_ndarray(attr.tensor)
             wide = tf.as_dtype(_WIDE[attr.tensor.dtype])
-            with np.errstate(invalid="ignore", over="ignore"):  # a small fraction is what was written
+            with np.errstate(invalid="ignore", over="ignore"):  # a multiple of 1/256 counts as unrounded
                 self.has_rounded_arrays |= value.size > 1 and not np.all(np.rint(value * 256) == value * 256)
             attr.tensor.CopyFrom(tf.make_tensor_proto(value.astype(wide.as_numpy_dtype), wide, value.shape))
 
@@ -290,35 +296,35 @@ class Widening:
 
 @dataclass
 class _Casts:
-    """The casts around a node: of its inputs and outputs by index, (tensor, dtype inside, outside)."""
+    """The casts around a node, by index of its input or output: (tensor, dtype inside, dtype outside)."""
 
-    taken: dict[int, tuple[str, int, int]] = field(default_factory=dict)
-    given: dict[int, tuple[str, int, int]] = field(default_factory=dict)
+    inputs: dict[int, tuple[str, int, int]] = field(default_factory=dict)
+    outputs: dict[int, tuple[str, int, int]] = field(default_factory=dict)
 
 
-def _between(
+def _find_casts(
     tensors: Sequence[str], were: Sequence[tuple[str, int]], now: Sequence[tuple[str, int]]
 ) -> dict[int, tuple[str, int, int]]:
     """Return where a node's dtypes differ from those of a wide graph; see `_Casts`."""
     pairs = zip(tensors, were, now, strict=False)  # control inputs come last
     return {
-        number: (tensor, inside, _WIDE[was])
-        for number, (tensor, (_, was), (_, inside)) in enumerate(pairs)
+        index: (tensor, inside, _WIDE[was])
+        for index, (tensor, (_, was), (_, inside)) in enumerate(pairs)
         if _WIDE.get(was, was) != inside
     }
 
 
 def arguments_of(arguments: Any, node: Any) -> list[tuple[str, int]]:
-    """Return (place, dtype) of each tensor among a node's inputs or outputs; a place is "output:0", say."""
-    found = []
+    """Return (slot, dtype) of each tensor among a node's inputs or outputs; a slot is "output:0", say."""
+    slots = []
     for argument in arguments:
         if argument.type_list_attr:
             types = list(node.attr[argument.type_list_attr].list.type)
         else:
             count = node.attr[argument.number_attr].i if argument.number_attr else 1
             types = [node.attr[argument.type_attr].type if argument.type_attr else argument.type] * count
-        found += [(f"{argument.name}:{number}", dtype) for number, dtype in enumerate(types)]
-    return found
+        slots += [(f"{argument.name}:{index}", dtype) for index, dtype in enumerate(types)]
+    return slots
 
 
 def _cast(name: str, tensor: str, source: int, target: int) -> Any:
@@ -329,6 +335,6 @@ def _cast(name: str, tensor: str, source: int, target: int) -> Any:
     return node
 
 
-def _first(name: str, function: str) -> str:
+def _cast_output(name: str, function: str) -> str:
     """Return how a cast's result is named in the graph, or in a function's body."""
     return f"{name}:y:0" if function else f"{name}:0"

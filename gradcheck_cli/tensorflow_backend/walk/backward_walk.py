@@ -1,4 +1,4 @@
-"""Walks one backward pass through a graph: which ops it visits, and the gradients into and out of each.
+"""Walks one backward pass through a graph: the ops that it visits, and the gradients into and out of each.
 
 Forward and gradient are in one graph, with tf.functions inlined where that changes nothing, so that their ops
 are visited one by one. The ops in a loop's or a branch's body belong to the loop or branch.
@@ -47,8 +47,8 @@ _READ = "ReadVariableOp"
 class Walk:
     """A backward pass from one output to some inputs, in a graph of its own.
 
-    For a float64 twin, the graph is that of the declared dtypes, whose ops have gradients to call; its twin
-    is what is run.
+    For a float64 twin, the graph is in the declared dtypes, since its ops have gradients to call; what runs
+    is its twin.
 
     Attributes:
         source: the case that was traced, or its twin.
@@ -60,7 +60,7 @@ class Walk:
         result: the output's tensor.
         gradients: for each of these inputs, its gradient, or `None`.
         steps: the ops on the path, in backward order.
-        held: `stop_gradient`s that keep their value while the inputs move, and draws, which always do.
+        held: what keeps its value while the inputs move: draws, and `stop_gradient`s if they are held.
     """
 
     source: TracedCase
@@ -95,31 +95,31 @@ class Walk:
         """Return the dtype in which a tensor of the graph is fed and fetched."""
         return tensor.dtype if self.source.narrow is None else wide_dtype(tensor.dtype)
 
-    def part(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
+    def extract(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
         """Return a part of the graph as a concrete function of the inputs, the draws and tensors to feed."""
         function = subgraph_function(self.function, [*self.inputs, *self.held.draws, *feeds], fetches)
-        # The graph grows when gradients of its ops are called: each part has its own twin.
-        return function if self.source.narrow is None else self._twin().function(function)
+        # The graph grows when gradients of its ops are called, so each part gets its own twin.
+        return function if self.source.narrow is None else self._make_twin().function(function)
 
-    def _twin(self) -> Twin:
+    def _make_twin(self) -> Twin:
         return Twin(self.function, self.source.state.twins.variables, self.held.body_holds)
 
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return the dtypes below float64 in which the ops between two sets of tensors compute."""
         if self.source.narrow is None:
             return low_precision.dtypes_on_path(self.function.graph, inputs, outputs)
-        twin = self._twin()
-        kept = twin.kept_between(twin.tensors(inputs), twin.tensors(outputs))
-        return sorted({dtype for op in kept for dtype in op.dtypes})
+        twin = self._make_twin()
+        kept_ops = twin.narrow_ops_between(twin.tensors(inputs), twin.tensors(outputs))
+        return sorted({dtype for op in kept_ops for dtype in op.dtypes})
 
     @property
     def rewind(self) -> Callable[[], None] | None:
-        """What body holds need called before each call of a part; `None` if there are no body holds."""
+        """What to call before each call of a part, for body holds; `None` if there are none."""
         return None if self.held.body_holds is None else self.held.body_holds.rewind
 
-    def pruned(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Callable[..., list[Any]]:
+    def prune(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Callable[..., list[Any]]:
         """Return a part of the graph as a function to call with tensors."""
-        function, rewind = restoring_call(self.part(feeds, fetches)), self.rewind
+        function, rewind = restoring_call(self.extract(feeds, fetches)), self.rewind
 
         def call(*tensors: Any) -> list[Any]:
             if rewind is not None:
@@ -138,13 +138,13 @@ class Walk:
         tensors = list(
             {id(tensor): tensor for tensor in all_tensors if dtypes.is_differentiable(tensor.dtype)}.values()
         )
-        return tensors, self.pruned(self.held.stops, tensors)
+        return tensors, self.prune(self.held.stops, tensors)
 
     @cached_property
     def _held_values(self) -> list[Any]:
         if not self.held.stops:
             return []
-        return list(self.pruned([], self.held.stops)(*self.point, *self.drawn))
+        return list(self.prune([], self.held.stops)(*self.point, *self.drawn))
 
     def values(self, point: Sequence[Any]) -> dict[int, Array]:
         """Return the values, wide, of the tensors that move through each op, by their ids.
@@ -160,7 +160,7 @@ class Walk:
 
     @cached_property
     def base(self) -> dict[int, Array]:
-        """Values at the point, in their own dtypes, of what moves through each op and what is held, by ids.
+        """Values at the point of what moves through each op and what is held, by ids, in their own dtypes.
 
         Raises:
             CaseFailedError: what the forward raises.
@@ -184,7 +184,7 @@ class Walk:
             *[flow for step in self.steps for flow in step.gradients.values()],
         ]
         tensors = list({id(tensor): tensor for tensor in all_flows if is_numeric(tensor)}.values())
-        return tensors, self.pruned([self.upstream], tensors)
+        return tensors, self.prune([self.upstream], tensors)
 
     def passes(self, upstream: Array) -> tuple[list[OpPass], list[Array | None]]:
         """Return the gradients at each op for an upstream, and the gradient of each input.
@@ -238,7 +238,7 @@ class Walk:
 
     @property
     def makers(self) -> list[OpPlace]:
-        """The ops whose gradients belong to a variable, or to what is read from one."""
+        """The ops with a gradient for a variable, or for what is read from one."""
 
         def is_read(tensor: Any) -> bool:
             return bool(tensor.dtype == tf.resource or tensor.op.type == _READ)
@@ -284,7 +284,7 @@ def walk(op: GraphOperation, output: int, input_indices: Sequence[int]) -> Walk:
         graph.outputs[output],
         tuple(backward_pass.gradients),
         tuple(backward_pass.steps),
-        graph.held(backward_pass.stops),
+        graph.find_held(backward_pass.stops),
     )
 
 

@@ -13,7 +13,7 @@ from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.graph.batching import Batched
 from gradcheck_cli.tensorflow_backend.paths import graph_path
-from gradcheck_cli.tensorflow_backend.stacks import part_of
+from gradcheck_cli.tensorflow_backend.stacks import take_points
 from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 
@@ -89,7 +89,7 @@ class LocalOperation:
 
     def rounded_sizes(self, input_index: int) -> list[Array]:
         """Return the outputs' own size: it is a single op."""
-        del input_index  # each input moves them
+        del input_index  # the same for each input
         return [np.abs(value) for value in self.base_values]
 
     @cached_property
@@ -136,7 +136,7 @@ class LocalOperation:
 
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the op at several points; if it refuses one, its outputs are NaN there."""
-        moved = {self._places[input_index]: rows for input_index, rows in batch.items()}
+        moved = {self._feed_indices[input_index]: rows for input_index, rows in batch.items()}
         try:
             return self._forward(moved, sum(info.size for info in self.outputs))
         except tf.errors.OpError as error:
@@ -147,8 +147,8 @@ class LocalOperation:
             if count == 1:
                 return [np.full((1, *info.shape), np.nan) for info in self.outputs]
             halves = [
-                self.evaluate({input_index: part_of(rows, part) for input_index, rows in batch.items()})
-                for part in (slice(0, count // 2), slice(count // 2, count))
+                self.evaluate({input_index: take_points(rows, half) for input_index, rows in batch.items()})
+                for half in (slice(0, count // 2), slice(count // 2, count))
             ]
             return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
 
@@ -216,7 +216,7 @@ class LocalOperation:
         if not connected:
             return result
         count = len(next(iter(upstreams.values())))
-        first = len(self._always)
+        first = len(self._always_fed)
         flows = {
             first + output_index: upstreams.get(output_index, np.zeros((count, *info.shape)))
             for output_index, info in enumerate(self.outputs)
@@ -230,34 +230,34 @@ class LocalOperation:
         return result
 
     @cached_property
-    def _always(self) -> list[Any]:
+    def _always_fed(self) -> list[Any]:
         """What is always fed: the case's inputs, its draws, and tensors that move without being an input."""
         tensors = [*self.walk.inputs, *self.walk.held.draws]
         known_ids = {id(tensor) for tensor in tensors}
         return [*tensors, *[tensor for tensor in self._fed if id(tensor) not in known_ids]]
 
     @cached_property
-    def _places(self) -> list[int]:
-        """Where each moving tensor is in `_always`."""
-        places = {id(tensor): place for place, tensor in enumerate(self._always)}
+    def _feed_indices(self) -> list[int]:
+        """Where each moving tensor is in `_always_fed`."""
+        places = {id(tensor): index for index, tensor in enumerate(self._always_fed)}
         return [places[id(tensor)] for tensor in self._fed]
 
     @cached_property
     def _forward(self) -> Batched:
-        return self._batched([], self._fetched)
+        return self._batch([], self._fetched)
 
     @cached_property
     def _pull(self) -> Batched:
-        return self._batched(
+        return self._batch(
             self._upstreams, [gradient for gradient in self._gradients if gradient is not None]
         )
 
-    def _batched(self, upstreams: Sequence[Any], results: Sequence[Any]) -> Batched:
-        """Batch a part of the graph as a function of what is always fed, of upstreams, and of held stops."""
+    def _batch(self, upstreams: Sequence[Any], results: Sequence[Any]) -> Batched:
+        """Batch a part of the graph as a function of what is always fed, upstreams, and held stops."""
         walk, source = self.walk, self.walk.source
-        known_ids = {id(tensor) for tensor in self._always}
+        known_ids = {id(tensor) for tensor in self._always_fed}
         stops = [tensor for tensor in walk.held.stops if id(tensor) not in known_ids]
-        moving_tensors = self._always[len(walk.inputs) + len(walk.held.draws) :]
+        moving_tensors = self._always_fed[len(walk.inputs) + len(walk.held.draws) :]
         extra = [*moving_tensors, *upstreams, *stops]
         flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in self.outputs]
         point = [
@@ -270,7 +270,7 @@ class LocalOperation:
         kinds = [dtype for dtype, _ in source.at.arguments]
         kinds += [walk.dtype_of(tensor).name for tensor in (*walk.held.draws, *extra)]
         return Batched(
-            walk.part(extra, results),
+            walk.extract(extra, results),
             [(kind, np.shape(value)) for kind, value in zip(kinds, point, strict=True)],
             point,
             [walk.dtype_of(tensor) for tensor in results],

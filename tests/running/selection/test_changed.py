@@ -67,7 +67,7 @@ def commit(folder, message):
 
 
 def touched(revision="HEAD", paths=("specs",)):
-    for cached in (modules.parse_file, modules._finder, imports._imports, imports._of_modules):
+    for cached in (modules.parse_file, modules._finder, imports._imports, imports._follow_modules):
         cached.cache_clear()
     return {case.op for case in changed_cases(load_cases(paths), revision)}
 

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 INTERRUPTED = 130
-Place = tuple[str, str, str, str]  # op, case, mode and dtype
+Key = tuple[str, str, str, str]  # op, case, mode and dtype
 _LISTED = 3  # changed files that a line names
 
 
 # Options of `run` that only make sense for a run that ends, by their parameters' names.
-_ENDS = {
+_EXCLUDED = {
     "reports": "--report",
     "against": "--baseline",
     "update": "--update-baseline",
@@ -50,7 +50,7 @@ def watch_command(
     read: Callable[[], Sequence[Case]],
     options: WorkerOptions,
 ) -> int:
-    """Watch files with the options of `run`.
+    """Watch files, with the options of `run`.
 
     Args:
         ctx: the command's context, with the values of `run`'s options.
@@ -62,14 +62,14 @@ def watch_command(
         The exit code.
     """
     params = ctx.params
-    refused = [option for name, option in _ENDS.items() if params[name]]
+    refused = [option for name, option in _EXCLUDED.items() if params[name]]
     refused += [f"--format {params['form']}"] if params["form"] != "table" else []
     refused += ["-j 0"] if options.jobs == 0 else []
-    refused += ["--search with --on"] if params["search"] and options.place is not None else []
+    refused += ["--search with --on"] if params["search"] and options.cluster is not None else []
     if refused:
         raise click.UsageError(f"--watch and {refused[0]} exclude each other.", ctx)
-    # First: TensorFlow is imported in the background. Compiled files could hide a second change within one
-    # second.
+    # First, since TensorFlow is imported in the background. Without bytecode: a compiled file could hide a
+    # second change within one second.
     workers = start_workers(ctx, options, writes_bytecode=False)
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.terminal.report_text import case_lines
@@ -104,7 +104,7 @@ def watch(
         The exit code of the last results.
     """
     watched = FileWatch(paths)
-    known = _Known(workers, show, policy)
+    last = _LastResults(workers, show, policy)
     changed: frozenset[Path] | None = None
     try:
         while True:
@@ -117,37 +117,37 @@ def watch(
             else:
                 todo = cases if changed is None else watched.affected_cases(cases, changed)
                 watched.follow(cases)
-                known.check(todo)
-                known.forget_gone(cases)
+                last.check(todo)
+                last.forget_gone(cases)
                 took = time.perf_counter() - began
-                click.echo(_summary(len(todo), len(known.results), known.wrong, watched.count, took))
-            changed = known.search(cases, watched) or watched.wait()
+                click.echo(_summary(len(todo), len(last.results), last.wrong, watched.count, took))
+            changed = last.search(cases, watched) or watched.wait()
             names = ", ".join(sorted(file.name for file in changed)[:_LISTED])
             more = f" and {len(changed) - _LISTED} more" if len(changed) > _LISTED else ""
             click.echo(f"\n-- {names}{more} changed")
     except KeyboardInterrupt:
-        return policy.exit_code(known.results.values()) if known.results else INTERRUPTED
+        return policy.exit_code(last.results.values()) if last.results else INTERRUPTED
     finally:
         workers.close()
 
 
 @dataclass
-class _Known:
-    """What is known of the cases so far.
+class _LastResults:
+    """The last result of each case.
 
     Attributes:
         workers: where cases run.
         show: prints a case's result.
         policy: says what counts as a failure.
-        results: the last ones.
+        results: the results, by case.
         searched: the cases that were searched since they changed.
     """
 
     workers: Workers
     show: Callable[[CaseResult], None]
     policy: Policy
-    results: dict[Place, CaseResult] = field(default_factory=dict)
-    searched: set[Place] = field(default_factory=set)
+    results: dict[Key, CaseResult] = field(default_factory=dict)
+    searched: set[Key] = field(default_factory=set)
 
     @property
     def wrong(self) -> int:
@@ -160,46 +160,46 @@ class _Known:
             try:
                 for event in self.workers.run([replace(case, search=0.0) for case in cases]):
                     if isinstance(event, Ended):
-                        self.results[_place(event.result)] = event.result
+                        self.results[_key_of_result(event.result)] = event.result
                         self.show(event.result)
             except CaseFailedError as error:
                 click.echo(str(error), err=True)
-        self.searched -= {_place_of(case) for case in cases}
+        self.searched -= {_key_of_case(case) for case in cases}
 
     def search(self, cases: Sequence[Case], watched: FileWatch) -> frozenset[Path]:
-        """Search the cases that ask for it, until a file changes; return what has changed, if anything."""
+        """Search the cases with a search time until a file changes; return the files that have changed."""
         from gradcheck_cli.running.processes.local_workers import LocalWorkers
 
-        todo = [case for case in cases if case.search and _place_of(case) not in self.searched]
+        todo = [case for case in cases if case.search and _key_of_case(case) not in self.searched]
         if not todo or not isinstance(self.workers, LocalWorkers):
             return frozenset()
         click.echo(f"searching {len(todo)} until a file changes")
-        found = 0
+        wrong_count = 0
         with redirect_stdout(sys.stderr):
             for event in self.workers.run(todo):
                 if isinstance(event, Ended):
-                    self.searched.add(_place(event.result))
-                    self.results[_place(event.result)] = event.result
+                    self.searched.add(_key_of_result(event.result))
+                    self.results[_key_of_result(event.result)] = event.result
                     if not self.policy.is_fine(event.result):
-                        found += 1
+                        wrong_count += 1
                         self.show(event.result)
                 if changed := watched.changes():
                     self.workers.stop()
                     return changed
-        click.echo(f"searched {len(todo)}: {found} not right")
+        click.echo(f"searched {len(todo)}: {wrong_count} not right")
         return frozenset()
 
     def forget_gone(self, cases: Sequence[Case]) -> None:
-        """Drop the results of cases that aren't there any more."""
-        there = {_place_of(case) for case in cases}
-        self.results = {place: result for place, result in self.results.items() if place in there}
+        """Drop the results of cases that no longer exist."""
+        present = {_key_of_case(case) for case in cases}
+        self.results = {key: result for key, result in self.results.items() if key in present}
 
 
-def _place(result: CaseResult) -> Place:
+def _key_of_result(result: CaseResult) -> Key:
     return result.op, result.case, result.mode, result.dtype
 
 
-def _place_of(case: Case) -> Place:
+def _key_of_case(case: Case) -> Key:
     return case.op, case.name, case.mode, case.dtype
 
 

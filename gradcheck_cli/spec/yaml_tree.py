@@ -1,25 +1,108 @@
 """Reads YAML text into a tree of nodes that know their line and place; knows YAML 1.2 core, but not specs.
 
 The tree is built from parser events, not by PyYAML's composer, which recurses, expands aliases without bound,
-lets a later duplicate key win, and reads YAML 1.1 (`no` as false, `1e-6` as text). Merge keys (`<<`) aren't
-part of YAML 1.2: they are a fault, and `defaults:` replaces them.
+lets a later duplicate key win, and reads YAML 1.1. In YAML 1.2, `1e-6` is a number, `no` is text, and `012`
+is twelve. Merge keys (`<<`) aren't part of it: they are a fault, and `defaults:` replaces them.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import yaml
 
 from gradcheck_cli.errors import Fault
-from gradcheck_cli.spec.yaml.yaml_nodes import Node, Scalar, copy_to, join, read_scalar
+
+Scalar: TypeAlias = str | int | float | bool | None
 
 MAX_BYTES = 16 * 2**20  # a spec is text that people read; larger data belongs in `file:`
 MAX_NODES = 250_000  # after expanding aliases: a second or so of work, where a bomb asks for billions
+MAX_DIGITS = 400  # no float64 has more than 309 digits before the point
 MAX_SHOWN = 20  # characters of a number that a fault quotes
 MAX_DEPTH = 64  # numpy's own limit on dimensions; keeps every later recursion shallow
+_NULL = re.compile(r"(?:~|null|Null|NULL|)")
+_TRUE = re.compile(r"(?:true|True|TRUE)")
+_FALSE = re.compile(r"(?:false|False|FALSE)")
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_BASED = re.compile(r"(?:0o[0-7]+|0x[0-9a-fA-F]+)")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_INFINITY = re.compile(r"([-+]?)(?:\.inf|\.Inf|\.INF)")
+_NAN = re.compile(r"(?:\.nan|\.NaN|\.NAN)")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value of the tree: `value` is a scalar, a list of nodes, or a dict from text to nodes.
+
+    `line` is the line of the value (for a list, mapping or null in a mapping: of its key); `place` is the
+    dotted path within the document. Both survive merging, so a fault names the origin.
+    """
+
+    value: Scalar | list[Node] | dict[str, Node]
+    line: int
+    place: str
+    key_line: int = 0
+    path: str = ""  # the file, if it isn't the one that is being read: defaults of a folder
+
+    def plain(self) -> object:
+        """Return the value as plain dicts, lists and scalars."""
+        if isinstance(self.value, dict):
+            return {key: child.plain() for key, child in self.value.items()}
+        if isinstance(self.value, list):
+            return [child.plain() for child in self.value]
+        return self.value
+
+    def get(self, *path: str | int) -> Node | None:
+        """Return the node at `path` below this one, or `None` if there is none."""
+        node: Node = self
+        for key in path:
+            if isinstance(node.value, dict) and key in node.value:
+                node = node.value[str(key)]
+            elif isinstance(node.value, list) and isinstance(key, int) and 0 <= key < len(node.value):
+                node = node.value[key]
+            else:
+                return None
+        return node
+
+    @property
+    def children(self) -> dict[str, Node]:
+        """The entries of a mapping; empty for anything else."""
+        return self.value if isinstance(self.value, dict) else {}
+
+    @property
+    def items(self) -> list[Node]:
+        """The elements of a list; empty for anything else."""
+        return self.value if isinstance(self.value, list) else []
+
+
+def join(place: str, key: str) -> str:
+    """Return the place of `key` below `place`."""
+    shown = key if key.isprintable() else repr(key)[1:-1]  # a fault is one line
+    return f"{place}.{shown}" if place else shown
+
+
+def copy_to(node: Node, place: str, key_line: int) -> Node:
+    """Copy a node to the place of an alias: it keeps its lines, and gets that place's names."""
+    value = node.value
+    if isinstance(value, dict):
+        value = {key: copy_to(child, join(place, key), child.key_line) for key, child in value.items()}
+    elif isinstance(value, list):
+        value = [copy_to(child, f"{place}[{i}]", child.key_line) for i, child in enumerate(value)]
+    return replace(node, value=value, place=place, key_line=key_line)
+
+
+def of_file(node: Node, path: str) -> Node:
+    """Return a node that records, for itself and all nodes below it, the file it comes from."""
+    value = node.value
+    if isinstance(value, dict):
+        value = {key: of_file(child, path) for key, child in value.items()}
+    elif isinstance(value, list):
+        value = [of_file(child, path) for child in value]
+    return replace(node, value=value, path=path)
 
 
 def parse(path: str, content: bytes) -> tuple[list[Node], list[Fault]]:
@@ -64,10 +147,10 @@ def _decode(content: bytes) -> str:
         raise _Stop(
             line, f"must be UTF-8, but got the byte 0x{content[error.start]:02x}. Save the file as UTF-8"
         ) from None
-    found = _UNPRINTABLE.search(text)
-    if found:
-        line = text.count("\n", 0, found.start()) + 1
-        raise _Stop(line, f"must be text, but got the character U+{ord(found[0]):04X}. Remove it")
+    match = _UNPRINTABLE.search(text)
+    if match:
+        line = text.count("\n", 0, match.start()) + 1
+        raise _Stop(line, f"must be text, but got the character U+{ord(match[0]):04X}. Remove it")
     return text
 
 
@@ -228,3 +311,32 @@ class _Composer:
 
     def _fault(self, line: int, place: str, message: str) -> None:
         self.faults.append(Fault(self.path, line, place, message))
+
+
+def read_scalar(text: str) -> Scalar:  # noqa: PLR0911 (one return per form)
+    """Resolve a plain scalar by the YAML 1.2 core schema.
+
+    Raises:
+        OverflowError: the number is too large for float64.
+    """
+    if _NULL.fullmatch(text):
+        return None
+    if _TRUE.fullmatch(text) or _FALSE.fullmatch(text):
+        return text[0] in "tT"
+    if _INTEGER.fullmatch(text) or _BASED.fullmatch(text):
+        if len(text) > MAX_DIGITS:
+            raise OverflowError
+        # Base 0 would apply Python's rule for leading zeros; in YAML 1.2, 012 is twelve.
+        base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+        integer = int(text, base)
+        float(integer)
+        return integer
+    if infinity := _INFINITY.fullmatch(text):
+        return -math.inf if infinity[1] == "-" else math.inf
+    if _NAN.fullmatch(text):
+        return math.nan
+    if _FLOAT.fullmatch(text):
+        if math.isinf(float(text)):
+            raise OverflowError
+        return float(text)
+    return text

@@ -1,1 +1,0 @@
-"""YAML text to nodes that know their line and place."""
