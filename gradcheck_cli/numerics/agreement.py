@@ -28,10 +28,10 @@ def agree(first: npt.ArrayLike, second: npt.ArrayLike, allowed: npt.ArrayLike) -
         second: another of its shape.
         allowed: the largest difference, broadcast to both.
     """
-    one, other = np.asarray(first), np.asarray(second)
+    left, right = np.asarray(first), np.asarray(second)
     with np.errstate(invalid="ignore", over="ignore"):
-        close = np.abs(one - other) <= np.asarray(allowed)
-    return np.asarray(close | (one == other) | (np.isnan(one) & np.isnan(other)))
+        close = np.abs(left - right) <= np.asarray(allowed)
+    return np.asarray(close | (left == right) | (np.isnan(left) & np.isnan(right)))
 
 
 def largest_finite(values: npt.NDArray[Any] | Float) -> float:

@@ -68,14 +68,14 @@ def judge_complex_step(problem: Problem, analytic: npt.ArrayLike) -> Judgement:
         value = np.abs(values.real[0])
     # An independent cross-check: it takes no base value and writes its points out.
     plain = replace(problem, row_precision=precision, base_value=None, moves=None)
-    crossed = estimate(plain, method="central")
+    central = estimate(plain, method="central")
     rule = plain.rule
     with np.errstate(all="ignore"):
         weight = row_scale(numeric, sizes.weight)[:, None]
         allowed = allowed_error(rule, (claimed, numeric), weight, value[:, None], sizes.step)
         uncertainty = _ROUNDINGS * precision.unit_roundoff * (np.abs(numeric) + value[:, None] / sizes.step)
-        room = crossed.uncertainty + _SAME * (np.abs(numeric) + weight / sizes.step)
-        is_analytic = np.abs(numeric - crossed.numeric) <= room
+        room = central.uncertainty + _SAME * (np.abs(numeric) + weight / sizes.step)
+        is_analytic = np.abs(numeric - central.numeric) <= room
         is_right = np.abs(claimed - numeric) <= allowed + uncertainty
     verdict = np.where(is_right, Verdict.PASS, Verdict.MISMATCH)
     verdict = np.where(is_analytic, verdict, Verdict.INCONCLUSIVE)
@@ -86,6 +86,6 @@ def judge_complex_step(problem: Problem, analytic: npt.ArrayLike) -> Judgement:
         uncertainty=uncertainty,
         allowed=allowed,
         reason=reason.astype(np.int8),
-        evaluations=x.size + crossed.evaluations,
+        evaluations=x.size + central.evaluations,
         method="complex_step",
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.numerics.differences import Mask, Sides, differences
-from gradcheck_cli.numerics.steps import FIRST_STEP, pairs, power_of_two
+from gradcheck_cli.numerics.steps import FIRST_STEP, power_of_two, step_to_both_sides
 
 if TYPE_CHECKING:
     from gradcheck_cli.numerics.precision import Float
@@ -60,30 +60,30 @@ def first_pass(problem: Problem) -> FirstPass:
     slope, noise, truncation = np.empty(shape), np.empty(shape), np.empty(shape)
     is_flat, is_central = np.empty(shape, dtype=bool), np.empty(shape, dtype=bool)
     step_scale, domain = problem.step_scale[columns], problem.domain.take(columns)
-    step = power_of_two(FIRST_STEP[problem.working.name] * domain.fitted(step_scale))
-    taken = pairs(sampler.point[columns], step[:, None], domain, sampler.precision)
-    for batch in sampler.along(columns, np.concatenate([taken.up, taken.down], axis=1)):
+    step = power_of_two(FIRST_STEP[problem.working.name] * domain.fit(step_scale))
+    neighbours = step_to_both_sides(sampler.point[columns], step[:, None], domain, sampler.precision)
+    for batch in sampler.move_columns(columns, np.concatenate([neighbours.up, neighbours.down], axis=1)):
         here, own = batch.slots, problem.position[:, batch.slots]
         sides = Sides(
             batch.base[:, None],
             batch.values[:, 0, :].T,
             batch.values[:, 1, :].T,
-            taken.step_up[own, 0],
-            taken.step_down[own, 0],
+            neighbours.step_up[own, 0],
+            neighbours.step_down[own, 0],
         )
-        found = differences(sides, problem.unit[:, None], size=problem.size[:, None])
-        slope[:, here], noise[:, here] = found.slope, found.noise
-        is_flat[:, here], is_central[:, here] = found.is_flat, found.is_central
+        difference = differences(sides, problem.unit[:, None], size=problem.size[:, None])
+        slope[:, here], noise[:, here] = difference.slope, difference.noise
+        is_flat[:, here], is_central[:, here] = difference.is_flat, difference.is_central
         with np.errstate(all="ignore"):
             # J is about h f''. Where f''' is about f''^2 / f' (a pole, an exponential), h^2 f''' / 6 is J^2 /
             # 6 f': a third of what is required here. Without it, an error could hide behind a truncation
             # error of its own size. A kink's J is far larger still.
-            bend = np.maximum(np.abs(found.jump) - 2 * found.noise, 0.0)
-            bound = np.where(bend > 0, bend * bend / (2 * np.abs(found.slope)), 0.0)
+            bend = np.maximum(np.abs(difference.jump) - 2 * difference.noise, 0.0)
+            bound = np.where(bend > 0, bend * bend / (2 * np.abs(difference.slope)), 0.0)
             # Where f'' is near 0, f''' needn't be. If f''' is about f' over the scale squared, as is usual,
             # it adds a sixth of this.
-            usual = (step / step_scale)[own] ** 2 * np.abs(found.slope)
+            usual = (step / step_scale)[own] ** 2 * np.abs(difference.slope)
             bound = np.maximum(bound, usual)
         # One side alone shows no curvature.
-        truncation[:, here] = np.where(found.is_central, bound, np.inf)
+        truncation[:, here] = np.where(difference.is_central, bound, np.inf)
     return FirstPass(slope, noise, truncation, is_flat, is_central)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics.confirm_sparsity import confirm_sparsity
 from gradcheck_cli.numerics.first_pass import first_pass
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.second_stage import refine
 from gradcheck_cli.numerics.refine.series import Elements
 from gradcheck_cli.numerics.refine.stages import (
     Judgement,
-    by_column,
-    in_doubt,
+    doubt_fine_stairs,
+    find_doubtful,
+    list_by_slot,
     pass_or_refine,
-    without_fine_stairs,
 )
+from gradcheck_cli.numerics.sparsity import confirm_sparsity
 from gradcheck_cli.numerics.tolerance import row_scale
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def judge(problem: Problem, analytic: npt.ArrayLike, *, method: str = "auto") ->
         raise ValueError(f"analytic: expected shape {problem.shape}, got {claimed.shape}")
     judged = pass_or_refine(problem, first_pass(problem), claimed, method)
     if problem.may_round:
-        judged = without_fine_stairs(problem, judged, claimed)
+        judged = doubt_fine_stairs(problem, judged, claimed)
     if problem.sparsity is None:
         return judged
     is_sparse = confirm_sparsity(problem, problem.sparsity)
@@ -85,13 +85,16 @@ def estimate(problem: Problem, *, method: str = "auto") -> Estimate:
     is_kink = np.zeros(problem.shape, dtype=bool)
     reason = np.where(np.isfinite(uncertainty), Reason.NONE, Reason.SINGULAR).astype(np.int8)
     allowed = problem.allowed(np.zeros(problem.shape), numeric, row_scale(first.trusted, problem.weights))
-    doubtful = in_doubt(problem, first, allowed, method)
+    doubtful = find_doubtful(problem, first, allowed, method)
     doubtful &= ~(first.is_flat & (method != "ladder"))
-    rows, where = by_column(doubtful)
+    rows, slots = list_by_slot(doubtful)
     if rows.size:
-        found = refine(problem, first, Elements(rows, where), None)
-        numeric[rows, where], uncertainty[rows, where] = found.resolution.slope, found.resolution.uncertainty
-        is_kink[rows, where], reason[rows, where] = found.resolution.is_kink, found.resolution.reason
+        refined = refine(problem, first, Elements(rows, slots), None)
+        numeric[rows, slots], uncertainty[rows, slots] = (
+            refined.resolution.slope,
+            refined.resolution.uncertainty,
+        )
+        is_kink[rows, slots], reason[rows, slots] = refined.resolution.is_kink, refined.resolution.reason
     return Estimate(
         numeric,
         uncertainty,

@@ -39,16 +39,16 @@ class Moves:
         """Return the number of points, B."""
         return int(self.slots.size)
 
-    def take(self, part: slice) -> Moves:
+    def take(self, points: slice) -> Moves:
         """Return some of the points."""
-        return Moves(self.base, self.slot, self.targets, self.slots[part], self.rows[part])
+        return Moves(self.base, self.slot, self.targets, self.slots[points], self.rows[points])
 
-    def point(self, number: int) -> Float:
+    def point(self, index: int) -> Float:
         """Write out one point, (n,)."""
-        slot = self.slots[number]
+        slot = self.slots[index]
         if slot < 0:
             return self.base
-        return np.where(self.slot == slot, self.targets[self.rows[number]], self.base)
+        return np.where(self.slot == slot, self.targets[self.rows[index]], self.base)
 
     def points(self) -> Float:
         """Write all points out, (B, n)."""

@@ -93,8 +93,8 @@ def precision_of(dtype_name: str) -> Precision:
         ValueError: the dtype is not a floating one.
     """
     if dtype_name not in _BY_DTYPE:
-        known = ", ".join(sorted(_BY_DTYPE))
-        raise ValueError(f"a derivative needs a floating dtype, one of {known}; got {dtype_name!r}")
+        names = ", ".join(sorted(_BY_DTYPE))
+        raise ValueError(f"a derivative needs a floating dtype, one of {names}; got {dtype_name!r}")
     return _BY_DTYPE[dtype_name]
 
 
@@ -105,7 +105,7 @@ def coarsest(*precisions: Precision) -> Precision:
 
 def smallest_subnormals(unit: Float) -> Float:
     """Return, for each unit roundoff, its precision's smallest subnormal: what underflow may lose."""
-    found = np.zeros(unit.shape)
+    smallest = np.zeros(unit.shape)
     for precision in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16):
-        found = np.where(unit == precision.unit_roundoff, precision.smallest_subnormal, found)
-    return found
+        smallest = np.where(unit == precision.unit_roundoff, precision.smallest_subnormal, smallest)
+    return smallest

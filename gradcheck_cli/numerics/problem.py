@@ -199,18 +199,18 @@ class Problem:
         """The tolerance scale ws of each element, (1 or m, slots)."""
         return np.asarray(self.weight_scale[self.table])
 
-    def allowed_between(self, one: Float, other: Float, columns: Index | None = None) -> Float:
+    def allowed_between(self, first: Float, second: Float, columns: Index | None = None) -> Float:
         """Return the error allowed between two Jacobians, (m, c); nothing is widened for noise.
 
         Args:
-            one: one Jacobian; its rows set the scale.
-            other: the other.
+            first: one Jacobian; its rows set the scale.
+            second: the other.
             columns: column of each element, where only some are stored; default: `table`.
         """
         table = self.table if columns is None else columns
-        row = row_scale(one, self.weight_scale[table])
+        row = row_scale(first, self.weight_scale[table])
         return allowed_error(
-            self.rule, (one, other), row[:, None], self.value[:, None], self.step_scale[table]
+            self.rule, (first, second), row[:, None], self.value[:, None], self.step_scale[table]
         )
 
     def allowed(self, analytic: Float, numeric: Float, scale: Float) -> Float:

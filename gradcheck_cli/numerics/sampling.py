@@ -29,25 +29,25 @@ class Batch:
 
     Attributes:
         which: positions, among the requested columns, of those moved here.
-        place: for each of them, the place of its values.
+        value_index: for each of them, the index of its values.
         slots: for a pass over all columns: the slots that these values belong to.
         base: (m,) f(x).
-        values: (places, points, m).
+        values: (columns, points, m).
     """
 
     which: Index
-    place: Index
+    value_index: Index
     slots: slice
     base: Float
     values: Float
 
     def among(self, owner: Index) -> tuple[Index, Index]:
-        """Return which columns of `owner` were moved here, as positions in it, and their values' places."""
-        place = np.full(int(max(owner.max(initial=-1), self.which.max(initial=-1))) + 1, -1)
-        place[self.which] = self.place
-        found = place[owner]
-        which = np.flatnonzero(found >= 0)
-        return which, found[which]
+        """Return which columns of `owner` were moved here, as positions in it, and where their values are."""
+        index_of = np.full(int(max(owner.max(initial=-1), self.which.max(initial=-1))) + 1, -1)
+        index_of[self.which] = self.value_index
+        value_index = index_of[owner]
+        which = np.flatnonzero(value_index >= 0)
+        return which, value_index[which]
 
 
 class Sampler:
@@ -98,18 +98,23 @@ class Sampler:
         """The number m of outputs."""
         return int(self.base.shape[0]) if self._rows is None else self._rows
 
+    @property
+    def points_per_call(self) -> int:
+        """How many points a call may have beside the base point."""
+        return max(1, MAX_FLOATS_PER_CALL // max(self.point.size, self.rows) - 1)
+
     def at(self, points: Float) -> Float:
         """Evaluate at points (B, n) in one call; returns (B, m)."""
-        return self._counted(points.shape[0], lambda: self._evaluate(points))
+        return self._call(points.shape[0], lambda: self._evaluate(points))
 
-    def moved(self, moves: Moves) -> Float:
+    def at_moves(self, moves: Moves) -> Float:
         """Evaluate at points around the base point in one call; returns (B, m)."""
         evaluate = self._moves
         if evaluate is None:
             return self.at(moves.points())
-        return self._counted(len(moves), lambda: evaluate(moves))
+        return self._call(len(moves), lambda: evaluate(moves))
 
-    def _counted(self, count: int, evaluate: Callable[[], Float]) -> Float:
+    def _call(self, count: int, evaluate: Callable[[], Float]) -> Float:
         self.evaluations += count
         with np.errstate(all="ignore"):
             values = np.asarray(evaluate(), dtype=np.float64)
@@ -121,7 +126,7 @@ class Sampler:
             raise ValueError(f"evaluate: expected {self._rows} rows, got {values.shape[1]}")
         return values
 
-    def along(
+    def move_columns(
         self, columns: np.ndarray, coordinates: Float, max_columns: int | None = None
     ) -> Iterator[Batch]:
         """Move one coordinate at a time; coordinates that share no row move together.
@@ -137,30 +142,32 @@ class Sampler:
         again = rank_in_class(columns)  # a coordinate can't be in two places at once
         for time in range(int(again.max(initial=-1)) + 1):
             chosen = np.flatnonzero(again == time)
-            for batch in self._along(columns[chosen], coordinates[chosen], max_columns):
-                yield Batch(chosen[batch.which], batch.place, batch.slots, batch.base, batch.values)
+            for batch in self._move_distinct_columns(columns[chosen], coordinates[chosen], max_columns):
+                yield Batch(chosen[batch.which], batch.value_index, batch.slots, batch.base, batch.values)
 
-    def _along(self, columns: np.ndarray, coordinates: Float, max_columns: int | None) -> Iterator[Batch]:
+    def _move_distinct_columns(
+        self, columns: np.ndarray, coordinates: Float, max_columns: int | None
+    ) -> Iterator[Batch]:
         count, points = coordinates.shape
         width = max(self.point.size, self.rows, 1)
         per_call = max(1, (MAX_FLOATS_PER_CALL // width - 1) // max(points, 1))
         if max_columns is not None:
             per_call = max(1, min(per_call, max_columns))
-        known = self._sparsity
-        rank = np.arange(count) if known is None else rank_in_class(known.column_class[columns])
+        sparsity = self._sparsity
+        rank = np.arange(count) if sparsity is None else rank_in_class(sparsity.column_class[columns])
         targets = np.repeat(self.point[None], points, axis=0)
         targets[:, columns] = coordinates.T
         slots = int(rank.max(initial=-1)) + 1
         for start in range(0, slots, per_call):
             chunk = slice(start, min(start + per_call, slots))
             which = np.flatnonzero((rank >= chunk.start) & (rank < chunk.stop))
-            place = rank[which] - chunk.start
+            value_index = rank[which] - chunk.start
             size = chunk.stop - chunk.start
             slot = np.full(self.point.size, -1, dtype=np.int32)
-            slot[columns[which]] = place
+            slot[columns[which]] = value_index
             there = np.repeat(np.arange(-1, size, dtype=np.int32), [1, *[points] * size])
             rows = np.concatenate([[0], np.tile(np.arange(points), size)]).astype(np.int32)
-            values = self.moved(Moves(self.point, slot, targets, there, rows))
+            values = self.at_moves(Moves(self.point, slot, targets, there, rows))
             if self._base is None:
                 self._base = values[0]
-            yield Batch(which, place, chunk, values[0], values[1:].reshape(size, points, -1))
+            yield Batch(which, value_index, chunk, values[0], values[1:].reshape(size, points, -1))

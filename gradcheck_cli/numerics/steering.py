@@ -21,7 +21,7 @@ _LARGE_STEP = 0.03  # for a score with stairs, or where the small step moves not
 _INWARD = 0.05
 _FLAT = 1e-9  # of a slope's square: a direction that leads nowhere
 _COLUMNS = 48  # components whose slopes are taken at once
-_MOST_ALONE = 4  # how many components take such a value one at a time
+_MOST_ALONE = 4  # how many components take a simple value one at a time
 # Parts of the step that would reach zero if the score were straight; a little more than the whole step
 # reaches the inside of a narrow band.
 _PARTS = np.array([0.1, 0.5, 0.9, 1.0, *(1 + 10.0 ** -np.arange(1, 13, 1.0)), 1.5, 2.0, 4.0, 16.0])
@@ -32,8 +32,8 @@ class Steering:
     """The search for one score.
 
     Attributes:
-        evaluate: points (B, n) to scores (B, 1 + G): the score, and how far they are inside of each of G
-            conditions without which there is no score. It also notes whatever else it sees at them.
+        evaluate: points (B, n) to scores (B, 1 + G): the score, and how far each point is inside each of G
+            guards, the conditions without which there is no score. It also notes whatever else it sees there.
         inside: moves points to where they are allowed.
         spreads: (n,) the usual distance between values of a component.
         values: numbers that components may be compared with.
@@ -60,17 +60,19 @@ class Steering:
         Args:
             thorough: also try simple values and jumps, as where there is no slope.
         """
-        columns = self._columns()
-        rows = self._toward(self._slopes(columns, _STEP), columns)
+        columns = self._choose_columns()
+        rows = self._propose_steps(self._slopes(columns, _STEP), columns)
         if not rows:
-            rows = self._toward(self._slopes(columns, _LARGE_STEP), columns)
+            rows = self._propose_steps(self._slopes(columns, _LARGE_STEP), columns)
         if thorough or not rows:
-            rows += self._simple(columns) + self._jumps()
+            rows += self._propose_simple_values(columns) + self._propose_jumps()
         return self._try(np.array(rows))
 
     def jump(self) -> bool:
         """Try simple values and jumps alone; return whether a better point was found."""
-        return self._try(np.array(self._simple(self._columns()) + self._jumps()))
+        return self._try(
+            np.array(self._propose_simple_values(self._choose_columns()) + self._propose_jumps())
+        )
 
     def _try(self, points: Array) -> bool:
         points = self.inside(points)
@@ -80,7 +82,7 @@ class Steering:
         self.start(points, scores)
         return True
 
-    def _columns(self) -> Array:
+    def _choose_columns(self) -> Array:
         count = len(self.best)
         return np.arange(count) if count <= _COLUMNS else self.generator.permutation(count)[:_COLUMNS]
 
@@ -88,7 +90,7 @@ class Steering:
         """Return slopes along some components, in units of their spreads; 0 where there are none.
 
         Returns:
-            (1 + G, components): the score's, and those of what it needs.
+            (1 + G, components): the score's, and the guards'.
         """
         points = np.repeat(self.best[None], len(columns), axis=0)
         rows = np.arange(len(columns))
@@ -103,16 +105,16 @@ class Steering:
             slopes = (self.evaluate(points) - here).T / real * self.spreads[columns]
         return np.where(np.isfinite(slopes), slopes, 0.0)
 
-    def _toward(self, every: Array, columns: Array) -> list[Array]:
+    def _propose_steps(self, every: Array, columns: Array) -> list[Array]:
         """Return points along the slopes: all components, the signs alone, and the steepest alone.
 
-        Where the score needs something, also along its slope without what would change that.
+        Where there are guards, also along the part of the score's slope that doesn't change them.
         """
         slopes = every[0]
         if not slopes.any() or not np.isfinite(self.score):
             return []
         rows = []
-        # From there, further inside by a part of the components' usual distances.
+        # Where the score isn't negative any more, go further in by a part of the components' spreads.
         missing = -self.score if self.score < 0 else _INWARD * float(np.max(np.abs(slopes)))
         alone = np.where(np.arange(len(slopes)) == np.argmax(np.abs(slopes)), slopes, 0.0)
         directions = [slopes, np.sign(slopes), alone]
@@ -136,7 +138,7 @@ class Steering:
         rows += list(self.best + np.array([0.5, 1.0, 1.001, 2.0])[:, None] * move)
         return rows
 
-    def _simple(self, columns: Array) -> list[Array]:
+    def _propose_simple_values(self, columns: Array) -> list[Array]:
         """Return points at which one component, or each one, has a value that something is compared with."""
         rows = []
         chosen = columns
@@ -144,7 +146,7 @@ class Steering:
             chosen = self.generator.permutation(columns)[:_MOST_ALONE]
         for value in self.values[:6]:
             near = value + np.array([0.0, 1e-6, -1e-6, 1e-3, -1e-3]) * (abs(value) or 1.0)
-            rows += [np.full_like(self.best, one) for one in near[:3]]
+            rows += [np.full_like(self.best, level) for level in near[:3]]
             for column in chosen:
                 moved = np.repeat(self.best[None], len(near), axis=0)
                 moved[:, column] = near
@@ -156,7 +158,7 @@ class Steering:
                 rows.append(moved)
         return rows
 
-    def _jumps(self) -> list[Array]:
+    def _propose_jumps(self) -> list[Array]:
         """Return points at some distance, with a few components changed: for scores without a slope."""
         rows = []
         for size in (0.01, 0.1, 0.3, 1.0, 3.0, 10.0):

@@ -99,7 +99,7 @@ class Domain:
         """Return the room of some columns."""
         return Domain(self.below[columns], self.above[columns])
 
-    def fitted(self, step_scale: Float) -> Float:
+    def fit(self, step_scale: Float) -> Float:
         """Return the scale of the steps: no larger than twice the room, so that half of it can be taken.
 
         Both sides' room counts, unless one side is too narrow to be used; then only the wider one counts.
@@ -110,7 +110,7 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Neighbours:
     """Coordinates on both sides of x and the steps actually taken; a side that doesn't exist has step 0."""
 
     up: Float
@@ -119,7 +119,7 @@ class Pairs:
     step_down: Float
 
 
-def pairs(point: Float, step: Float, domain: Domain, precision: Precision) -> Pairs:
+def step_to_both_sides(point: Float, step: Float, domain: Domain, precision: Precision) -> Neighbours:
     """Step to both sides of each coordinate.
 
     Args:
@@ -136,10 +136,10 @@ def pairs(point: Float, step: Float, domain: Domain, precision: Precision) -> Pa
     def side(sign: float, room: Float) -> tuple[Float, Float]:
         with np.errstate(over="ignore", invalid="ignore"):
             there = precision.round(x + sign * step)
-            taken = np.abs(there - x)
-        is_possible = (taken > 0) & np.isfinite(there) & (taken <= room[:, None])
-        return np.where(is_possible, there, x), np.where(is_possible, taken, 0.0)
+            distance = np.abs(there - x)
+        is_possible = (distance > 0) & np.isfinite(there) & (distance <= room[:, None])
+        return np.where(is_possible, there, x), np.where(is_possible, distance, 0.0)
 
     up, step_up = side(1.0, domain.above)
     down, step_down = side(-1.0, domain.below)
-    return Pairs(up, down, step_up, step_down)
+    return Neighbours(up, down, step_up, step_down)

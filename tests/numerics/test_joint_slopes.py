@@ -33,7 +33,7 @@ def places(function, point, gradient):
     every = np.arange(near.point.size)
     claims = Claims(
         rows=np.arange(len(own)),
-        along=lambda directions: directions @ own.T,
+        slopes_along=lambda directions: directions @ own.T,
         allowed=lambda sizes: sizes @ (1e-6 * np.abs(own) + 1e-10).T,
         involved=lambda number: (every, own[number]),
         widest=every.size,
@@ -127,7 +127,7 @@ def test_ends_keep_to_the_domain():
         return largest(points)
 
     near = neighbourhood(function, np.ones(3), below=np.zeros(3))
-    near.pieces(near.generator.standard_normal((5, 3)), np.eye(3), np.arange(1))
+    near.find_pieces(near.generator.standard_normal((5, 3)), np.eye(3), np.arange(1))
     assert np.concatenate(seen).min() >= 1
     assert np.concatenate(seen).max() > 1
 

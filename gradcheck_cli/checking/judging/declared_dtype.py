@@ -7,20 +7,20 @@ is too large, the formula's gradient for one random upstream.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.checks.pulled import Pulled
 from gradcheck_cli.checking.checks.upstreams import random_upstream
-from gradcheck_cli.checking.judging.conditioning import Conditioning
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
-from gradcheck_cli.checking.judging.judge_by_probes import with_element
+from gradcheck_cli.checking.judging.judge_by_probes import judge_one_element
 from gradcheck_cli.checking.judging.probe_group import Group
 from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_point, pull_back, working_precision
 from gradcheck_cli.checking.ops.operations import Operations
-from gradcheck_cli.checking.ops.packing import index_of, packed_magnitude, packed_size
+from gradcheck_cli.checking.ops.packing import index_of, pack, packed_magnitude, packed_size, unpack
 from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
 from gradcheck_cli.numerics.probes.probe import follow
 from gradcheck_cli.numerics.probes.probe_direction import chunks
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gradcheck_cli.checking.ops.budget import Budget
+    from gradcheck_cli.checking.ops.operation import Array
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
 # error is two per cent of the value: float32 differences themselves are wrong by about one
 # (docs/verdicts.md).
 GROSS = 0.02
+# Neighbouring points: each element moves up or down by one rounding.
+_NEIGHBOURS = 4
+# A run that rounds at each op may be off by this many times the worst movement among these points. Over the
+# weights of a MobileNetV2, float32's errors and these movements have the same root mean square to within 12
+# %; the largest error of each is up to 17 times that.
+_MARGIN = 4.0
 
 
 @dataclass(frozen=True)
@@ -71,11 +78,11 @@ def judge_declared(
         The verdicts on pairs that are outright wrong in the declared dtype, judged in that dtype; and a
         warning for each pair whose gradient is right but loses more digits than its dtype's tolerance.
     """
-    return _weigh(
+    return _sort_losses(
         loss
         for key, sample in judged.items()
         if sample.verdict.size and sample.method != "probe" and sample.is_connected
-        if (loss := _loss_of_elements(pairs[key], declared[key], sample)) is not None
+        if (loss := _compare_elements(pairs[key], declared[key], sample)) is not None
     )
 
 
@@ -92,17 +99,17 @@ def judge_large_declared(
     Returns:
         As `judge_declared`. A pair for which there was no time is in doubt.
     """
-    return _weigh(_losses_of_a_pull(list(pairs.values()), judged, budget))
+    return _sort_losses(_compare_all_gradients(list(pairs.values()), judged, budget))
 
 
-def _weigh(losses: Iterator[_Loss]) -> tuple[dict[PairKey, PairSample], list[str]]:
+def _sort_losses(losses: Iterator[_Loss]) -> tuple[dict[PairKey, PairSample], list[str]]:
     """Tell errors of the declared dtype itself from losses of digits."""
     wrong: dict[PairKey, PairSample] = {}
     warnings: list[str] = []
     for loss in losses:
         pair, operations, again = loss.pair, loss.pair.operations, None
         if operations.differenced is operations.formula:  # a surrogate's own differences show nothing
-            again = loss.judge_again(pair.at(Operations.of_one(operations.declared)))
+            again = loss.judge_again(pair.with_operations(Operations.of_one(operations.declared)))
         if again is None:
             warnings.append(loss.warning)
         else:
@@ -110,12 +117,12 @@ def _weigh(losses: Iterator[_Loss]) -> tuple[dict[PairKey, PairSample], list[str
     return wrong, warnings
 
 
-def _loss_of_elements(pair: Pair, matrix: Jacobian | None, formula: PairSample) -> _Loss | None:
+def _compare_elements(pair: Pair, matrix: Jacobian | None, formula: PairSample) -> _Loss | None:
     if matrix is None:  # only the declared dtype has no path: the same as zero
         matrix = Jacobian(np.zeros(formula.analytic.shape), formula.size[1])
     if formula.is_whole:
         matrix = matrix.whole()
-    beyond = _beyond(pair, matrix.values, formula)
+    beyond = _find_lossy(pair, matrix.values, formula)
     if not beyond.any():
         return None
 
@@ -125,10 +132,10 @@ def _loss_of_elements(pair: Pair, matrix: Jacobian | None, formula: PairSample) 
         again = judge_pairs({own.key: own}, {own.key: matrix})[own.key]
         return again if _is_gross(again, beyond) else None
 
-    return _Loss(pair, _warning_of_elements(pair, matrix.values, formula, beyond), judge_again)
+    return _Loss(pair, _word_warning(pair, matrix.values, formula, beyond), judge_again)
 
 
-def _beyond(pair: Pair, found: Float, formula: PairSample) -> np.ndarray:
+def _find_lossy(pair: Pair, declared: Float, formula: PairSample) -> np.ndarray:
     """Return where the declared dtype exceeds its tolerance, among elements that were found right."""
     # The tolerance of the declared dtypes themselves: a float64 op that computes in float32 inside loses
     # digits, too.
@@ -136,7 +143,7 @@ def _beyond(pair: Pair, found: Float, formula: PairSample) -> np.ndarray:
     problem = pair.problem(pair.operations.declared, tolerance=rule)
     allowed = problem.allowed_between(formula.analytic, formula.analytic, formula.columns)
     with np.errstate(invalid="ignore"):
-        right = np.abs(found - formula.analytic) <= allowed
+        right = np.abs(declared - formula.analytic) <= allowed
     decided = (formula.verdict == Verdict.PASS) & np.isfinite(formula.analytic)
     return np.asarray(decided & ~right)
 
@@ -152,20 +159,20 @@ def _is_far(first: Float, second: Float, where: np.ndarray) -> bool:
     return bool(np.any(where & ~near))
 
 
-def _warning_of_elements(pair: Pair, found: Float, formula: PairSample, beyond: np.ndarray) -> str:
+def _word_warning(pair: Pair, declared: Float, formula: PairSample, beyond: np.ndarray) -> str:
     with np.errstate(invalid="ignore"):
-        error = np.where(beyond, np.abs(found - formula.analytic), -1.0)
+        error = np.where(beyond, np.abs(declared - formula.analytic), -1.0)
     error = np.where(np.isnan(error), np.inf, error)
     row, column = (int(index) for index in np.unravel_index(int(np.argmax(error)), error.shape))
     return (
         f"precision: {pair.label}: the formula is right in float64, but "
         f"{int(np.count_nonzero(beyond))} of {beyond.size} elements lose more than "
         f"{pair.declared_precision.name}'s tolerance; {pair.indices(*formula.place(row, column))}: "
-        f"{found[row, column]:.6e}, in float64 {formula.analytic[row, column]:.6e}."
+        f"{declared[row, column]:.6e}, in float64 {formula.analytic[row, column]:.6e}."
     )
 
 
-def _losses_of_a_pull(
+def _compare_all_gradients(
     pairs: Sequence[Pair], judged: Mapping[PairKey, PairSample], budget: Budget
 ) -> Iterator[_Loss]:
     for output in dict.fromkeys(pair.output_index for pair in pairs):
@@ -176,10 +183,10 @@ def _losses_of_a_pull(
             pull_back(op, output, upstream[None])
             for op in (first.operations.declared, first.operations.formula)
         )
-        conditioning = Conditioning(of_output, upstream)
+        conditioning = _Conditioning(of_output, upstream)
         for pair in of_output:
-            both = [_row(pair, gradients[pair.input_index]) for gradients in (declared, formula)]
-            loss = _loss_of_a_pull(
+            both = [_fill_zeros(pair, gradients[pair.input_index]) for gradients in (declared, formula)]
+            loss = _compare_gradients(
                 pair,
                 both[0],
                 both[1],
@@ -190,15 +197,15 @@ def _losses_of_a_pull(
                 yield loss
 
 
-def _row(pair: Pair, gradient: Float | None) -> Float:
+def _fill_zeros(pair: Pair, gradient: Float | None) -> Float:
     return np.zeros(packed_size(pair.input)) if gradient is None else gradient[0]
 
 
-def _loss_of_a_pull(
+def _compare_gradients(
     pair: Pair,
-    found: Float,
+    declared: Float,
     expected: Float,
-    conditioning: Conditioning,
+    conditioning: _Conditioning,
     judge_worst: Callable[[int | None, Pair], PairSample | None],
 ) -> _Loss | None:
     """Compare the gradients of one upstream in two dtypes, (n,) each; `None` where nothing is lost."""
@@ -213,25 +220,100 @@ def _loss_of_a_pull(
     with np.errstate(invalid="ignore", over="ignore"):
         left = np.nan_to_num(rule.value_term * float(np.abs(conditioning.upstream) @ value) / scale_of_input)
     lossy, worst, excess, largest = 0, -1, 0.0, 0.0
-    for part in chunks(expected.size):
+    for chunk in chunks(expected.size):
         with np.errstate(invalid="ignore", over="ignore"):
-            error, scale = np.abs(found[part] - expected[part]), np.abs(expected[part])
-            wrong = ~(error <= rule.rtol * scale + rule.ratol * typical + left) & np.isfinite(expected[part])
+            exact = expected[chunk]
+            error, scale = np.abs(declared[chunk] - exact), np.abs(exact)
+            wrong = ~(error <= rule.rtol * scale + rule.ratol * typical + left) & np.isfinite(exact)
             share = np.where(wrong, np.nan_to_num(error / np.maximum(scale, typical), nan=np.inf), 0.0)
             largest = max(largest, float(np.max(np.where(wrong, np.nan_to_num(error, nan=np.inf), 0.0))))
         lossy += int(np.count_nonzero(wrong))
-        place = int(np.argmax(share))
-        if share[place] > excess:
-            worst, excess = part.start + place, float(share[place])
+        worst_here = int(np.argmax(share))
+        if share[worst_here] > excess:
+            worst, excess = chunk.start + worst_here, float(share[worst_here])
     if not lossy:
         return None
     where = list(index_of(worst, pair.input))
     warning = (
         f"precision: {pair.label}: for a random upstream, {lossy} of {expected.size} elements lose more than "
-        f"{dtype}'s tolerance; input {where}: {found[worst]:.6e}, in float64 {expected[worst]:.6e}."
+        f"{dtype}'s tolerance; input {where}: {declared[worst]:.6e}, in float64 {expected[worst]:.6e}."
     )
     is_gross = excess > GROSS and not conditioning.explains(pair, largest)
     return _Loss(pair, warning, partial(judge_worst, worst if is_gross else None))
+
+
+@dataclass
+class _Conditioning:
+    """How far rounding of the inputs moves one output's gradient: no run in their dtype can do better.
+
+    In a deep network, one rounding of an input puts some elements on the other side of a kink, and batch
+    statistics magnify it. A float32 gradient is then the exact gradient of a neighbouring point. The formula
+    is judged in float64; what remains is a loss of digits, however large (decision 45).
+
+    Attributes:
+        pairs: the output with each input.
+        upstream: packed.
+    """
+
+    pairs: Sequence[Pair]
+    upstream: Float
+
+    def explains(self, pair: Pair, error: float) -> bool:
+        """Whether rounding alone may explain this error in the largest element of a pair's gradient."""
+        moved = self._movement.get(pair.input_index, 0.0)
+        if error <= _MARGIN * moved:
+            return True
+        # A gradient that is zero because its terms cancel doesn't move with any input, but its terms are
+        # rounded.
+        rounding = self._vjp.rounding.get(pair.input_index)
+        return rounding is not None and error <= _MARGIN * (moved + float(np.max(rounding, initial=0.0)))
+
+    @cached_property
+    def _vjp(self) -> Pulled:
+        first, input_indices = self.pairs[0], [pair.input_index for pair in self.pairs]
+        return Pulled(first.case, first.operations.declared, first.output_index, input_indices, {})
+
+    @cached_property
+    def _movement(self) -> dict[int, float]:
+        """The largest movement of an element of each input's gradient; empty where it can't be measured."""
+        at_base = self._pull({})
+        moved: dict[int, float] = {}
+        if at_base is None:
+            return moved
+        for index in range(_NEIGHBOURS):
+            beside = self._pull(self._draw_neighbour(index))
+            for pair in self.pairs:
+                before, after = at_base[pair.input_index], (beside or at_base)[pair.input_index]
+                if before is None or after is None:
+                    continue
+                with np.errstate(invalid="ignore", over="ignore"):
+                    largest = float(np.nan_to_num(np.max(np.abs(after - before), initial=0.0)))
+                moved[pair.input_index] = max(moved.get(pair.input_index, 0.0), largest)
+        return moved
+
+    def _pull(self, point: dict[int, Array]) -> list[Float | None] | None:
+        first = self.pairs[0]
+        formula, output = first.operations.formula, first.output_index
+        pulled = formula.vjp_beside(output, unpack(self.upstream[None], formula.outputs[output]), point)
+        if pulled is None:
+            return None
+        return [
+            None if value is None else pack(value, info)
+            for value, info in zip(pulled, formula.inputs, strict=True)
+        ]
+
+    def _draw_neighbour(self, index: int) -> dict[int, Array]:
+        """Return each input with every element moved up or down by one rounding, (1, *shape)."""
+        first = self.pairs[0]
+        formula, declared = first.operations.formula, first.operations.declared
+        generator = np.random.default_rng([first.case.seed, index])
+        point = {}
+        for input_index, (value, info) in enumerate(zip(formula.point, formula.inputs, strict=True)):
+            if info.is_differentiable:
+                unit = working_precision(declared, declared.inputs[input_index].dtype).unit_roundoff
+                sides: Array = 1 + unit * generator.choice([-1.0, 1.0], size=value.shape)
+                point[input_index] = np.multiply(value, sides)[np.newaxis]
+        return point
 
 
 @dataclass(frozen=True)
@@ -247,9 +329,9 @@ class _Pull:
         """Judge, in the declared dtype, the element that an error comes from; `None` where it isn't wrong."""
         if column is None:  # only a loss of digits
             return None
-        place = (_row_of(self.pair, self.upstream, column), column)
+        position = (_find_row(self.pair, self.upstream, column), column)
         try:
-            again = with_element(Group.of_pair(own), place, self.judged, self.budget)
+            again = judge_one_element(Group.of_pair(own), position, self.judged, self.budget)
         except OverBudgetError:
             where = list(index_of(column, self.pair.input))
             return replace(
@@ -260,14 +342,15 @@ class _Pull:
         return again if (again.verdict == Verdict.MISMATCH).any() else None
 
 
-def _row_of(pair: Pair, upstream: Float, column: int) -> int:
+def _find_row(pair: Pair, upstream: Float, column: int) -> int:
     """Follow the error in one input's gradient to the output that it comes from."""
 
     def error_of(half: slice) -> float:
-        part = np.zeros(upstream.size)
-        part[half] = upstream[half]
+        masked = np.zeros(upstream.size)
+        masked[half] = upstream[half]
         declared, formula = (
-            pair.pull(part[None], op)[0][column] for op in (pair.operations.declared, pair.operations.formula)
+            pair.pull(masked[None], op)[0][column]
+            for op in (pair.operations.declared, pair.operations.formula)
         )
         return abs(float(declared) - float(formula))
 

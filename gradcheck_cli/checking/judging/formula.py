@@ -81,7 +81,7 @@ def look_again(
         The verdicts, except on pairs for which there is no time, and a warning for each pair that is right
         only as an approximation.
     """
-    found = dict(judged)
+    samples = dict(judged)
     warnings = []
     for key, first in judged.items():
         pair = pairs[key]
@@ -89,22 +89,22 @@ def look_again(
         if precision == FLOAT64 or first.rows is not None or not (first.verdict == Verdict.MISMATCH).any():
             continue
         try:
-            sample = _without_rounding_of_the_point(pair, first, sparsities)
+            sample = _settle_rounded_point(pair, first, sparsities)
         except OverBudgetError:
-            del found[key]
+            del samples[key]
             continue
         rule = pair.tolerance
         if rule.atol is None:  # a tolerance that the spec states is final
             rtol = 0.0 if rule.is_rtol_fixed else approximation_rtol(precision)
             near = _is_near(pair, first, ROUNDED_CONSTANTS)
-            seen = _seen_rounding(sample, declared[key], near)
-            sample, warning = _as_approximation(pair, sample, (rtol, near, seen))
+            seen = _bound_seen_rounding(sample, declared[key], near)
+            sample, warning = _pass_approximations(pair, sample, (rtol, near, seen))
             warnings += [warning] if warning else []
             if (sample.verdict == Verdict.MISMATCH).any():
-                sample, warning = _with_rounded_constants(pair, sample, partial(are_right_alone, key))
+                sample, warning = _pass_rounded_constants(pair, sample, partial(are_right_alone, key))
                 warnings += [warning] if warning else []
-        found[key] = sample
-    return found, warnings
+        samples[key] = sample
+    return samples, warnings
 
 
 def note_lower_precision(
@@ -115,7 +115,7 @@ def note_lower_precision(
     Returns:
         The verdicts, and a warning for each pair that is declared in float64 but was judged to less accuracy.
     """
-    found, warnings = dict(judged), []
+    samples, warnings = dict(judged), []
     for key, sample in judged.items():
         pair = pairs[key]
         formula, differenced = pair.operations.formula, pair.operations.differenced
@@ -126,17 +126,17 @@ def note_lower_precision(
         )
         if not reason or precision == FLOAT64 or not sample.is_connected:
             continue
-        found[key] = replace(sample, not_float64=reason)
+        samples[key] = replace(sample, not_float64=reason)
         if pair.declared_precision == FLOAT64:
             rtol = rule_for(precision, precision).rtol
             warnings.append(
                 f"precision: {pair.label}: declared in float64, but judged in {precision.name}, "
                 f"where errors up to {rtol:g} of an element pass: {reason}."
             )
-    return found, warnings
+    return samples, warnings
 
 
-def _without_rounding_of_the_point(
+def _settle_rounded_point(
     pair: Pair, sample: PairSample, sparsities: Mapping[PairKey, Sparsity]
 ) -> PairSample:
     """Judge at the exact point those mismatches that rounding of the inputs could have caused.
@@ -149,12 +149,12 @@ def _without_rounding_of_the_point(
     near = _is_near(pair, sample, _POINT_ROUNDINGS)
     if not near.any():
         return sample
-    again = _at_exact_point(pair, sparsities if sample.columns is not None else {})
+    again = _judge_at_exact_point(pair, sparsities if sample.columns is not None else {})
     if again is not None and again.verdict.shape == sample.verdict.shape:
         settled = near & np.isin(again.verdict, (Verdict.PASS, Verdict.KINK))
         names = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
-        taken = {name: np.where(settled, getattr(again, name), getattr(sample, name)) for name in names}
-        sample = replace(sample, **taken, evaluations=sample.evaluations + again.evaluations)
+        arrays = {name: np.where(settled, getattr(again, name), getattr(sample, name)) for name in names}
+        sample = replace(sample, **arrays, evaluations=sample.evaluations + again.evaluations)
         near &= ~settled
     is_rounded = pair.operations.formula.has_rounded_arrays or any(
         tensor.source.kind == "file" for tensor in pair.case.tensors
@@ -168,13 +168,14 @@ def _without_rounding_of_the_point(
     )
 
 
-def _with_rounded_constants(
+def _pass_rounded_constants(
     pair: Pair, sample: PairSample, are_right_alone: Callable[[], bool]
 ) -> tuple[PairSample, str]:
-    """Let mismatches pass, with a warning, that constants of TensorFlow's own gradients make in bfloat16.
+    """Let mismatches pass, with a warning, that rounded constants of TensorFlow's own gradients make.
 
-    There 2 / sqrt(pi) is 1.125, 0.3 % off, and so is a gelu's gradient: by more than 2e-3 of what remains
-    where terms cancel. Nobody wrote a wrong gradient if those that the user wrote are right by themselves.
+    In bfloat16 2 / sqrt(pi) is 1.125, 0.3 % off, and so is a gelu's gradient: by more than 2e-3 of what
+    remains where terms cancel. Nobody wrote a wrong gradient if those that the user wrote are right by
+    themselves.
 
     Returns:
         The verdicts, and a warning; it is empty where nothing changed.
@@ -185,7 +186,7 @@ def _with_rounded_constants(
         return sample, ""
     wrong = sample.verdict == Verdict.MISMATCH
     near = _is_near(pair, sample, ROUNDED_CONSTANTS, ROUNDED_CONSTANTS * unit)
-    if (wrong & ~near).any():  # a mismatch that must be said
+    if (wrong & ~near).any():  # a mismatch that must be reported
         return sample, ""
     if not pair.operations.formula.is_plain_chain(*pair.key) and not are_right_alone():
         return sample, ""
@@ -196,7 +197,7 @@ def _with_rounded_constants(
         verdict=np.where(near, Verdict.PASS, sample.verdict).astype(np.int8),
         allowed=np.where(near, np.maximum(sample.allowed, error), sample.allowed),
     )
-    return passed, _warning(pair, sample, near, error / np.where(size > 0, size, 1.0))
+    return passed, _word_warning(pair, sample, near, error / np.where(size > 0, size, 1.0))
 
 
 def _is_near(
@@ -212,7 +213,7 @@ def _is_near(
     return np.asarray((sample.verdict == Verdict.MISMATCH) & small)
 
 
-def _at_exact_point(pair: Pair, sparsities: Mapping[PairKey, Sparsity]) -> PairSample | None:
+def _judge_at_exact_point(pair: Pair, sparsities: Mapping[PairKey, Sparsity]) -> PairSample | None:
     """Judge a pair at the inputs as they were drawn, before rounding; `None` where that isn't possible."""
     operations = pair.operations
     formula = operations.formula.exactly()
@@ -224,13 +225,13 @@ def _at_exact_point(pair: Pair, sparsities: Mapping[PairKey, Sparsity]) -> PairS
     operations.budget.require()
     exact = Operations(operations.declared, formula, differenced, budget=operations.budget)
     matrices = analytic_jacobians(pair.case, formula, [pair.key], sparsities)
-    found = judge_pairs({pair.key: pair.at(exact)}, matrices)
-    if pair.key not in found:
+    judged = judge_pairs({pair.key: pair.with_operations(exact)}, matrices)
+    if pair.key not in judged:
         operations.budget.require()
-    return found.get(pair.key)
+    return judged.get(pair.key)
 
 
-def _seen_rounding(sample: PairSample, declared: Jacobian | None, near: npt.NDArray[np.bool_]) -> float:
+def _bound_seen_rounding(sample: PairSample, declared: Jacobian | None, near: npt.NDArray[np.bool_]) -> float:
     """Bound the declared dtype's rounding of some elements by the largest rounding seen there."""
     if declared is None or declared.values.shape != sample.analytic.shape:
         return 0.0
@@ -239,7 +240,7 @@ def _seen_rounding(sample: PairSample, declared: Jacobian | None, near: npt.NDAr
     return _SEEN_ROUNDING * float(np.max(rounded, initial=0.0, where=near & np.isfinite(rounded)))
 
 
-def _as_approximation(
+def _pass_approximations(
     pair: Pair,
     sample: PairSample,
     allowed: tuple[float, npt.NDArray[np.bool_], float],
@@ -286,7 +287,7 @@ def _as_approximation(
     )
     if error[approximate].max() <= seen:
         return passed, ""
-    return passed, _warning(pair, sample, approximate, error / np.where(size > 0, size, 1.0))
+    return passed, _word_warning(pair, sample, approximate, error / np.where(size > 0, size, 1.0))
 
 
 def rounded_rule(pair: Pair) -> ToleranceRule | None:
@@ -307,7 +308,7 @@ def approximation_rtol(precision: Precision) -> float:
     return max(_HALF_THE_DIGITS, precision.unit_roundoff)
 
 
-def _warning(pair: Pair, sample: PairSample, approximate: npt.NDArray[np.bool_], share: Float) -> str:
+def _word_warning(pair: Pair, sample: PairSample, approximate: npt.NDArray[np.bool_], share: Float) -> str:
     at = np.where(approximate & np.isfinite(share), share, -1.0)
     row, column = (int(index) for index in np.unravel_index(int(np.argmax(at)), at.shape))
     return (

@@ -16,7 +16,7 @@ from gradcheck_cli.checking.ops.packing import packed_magnitude, packed_size
 from gradcheck_cli.checking.pairs.cancellation import allow_rounding
 from gradcheck_cli.checking.pairs.pair import joint_problem
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
-from gradcheck_cli.checking.pairs.ties import hold_ties
+from gradcheck_cli.checking.pairs.ties import judge_ties
 from gradcheck_cli.numerics import Judgement, ToleranceRule, judge, judge_complex_step
 from gradcheck_cli.numerics.steps import FIRST_STEP, typical_size
 from gradcheck_cli.spec.words import METHODS
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 # Roundings of the output's last operations, which a sum that cancels leaves.
 _LEFT_BY_ROUNDING = 4.0
-# How much larger than a row's value its terms may be. What cancels, as a normalised value near the mean does,
-# is a millionth of its terms in one row of a million.
+# How much larger than a row's value its terms may be. A normalised value near the mean cancels: in one
+# row of a million it is a millionth of its terms.
 _TERMS = 2.0**20
 
 
@@ -72,7 +72,7 @@ def judge_pairs(
             rtol=pairs[key].tolerance.rtol,
             rounding=_rounding(pairs[key]),
         )
-        for key, sample in hold_ties(pairs, judged).items()
+        for key, sample in judge_ties(pairs, judged).items()
     }
 
 

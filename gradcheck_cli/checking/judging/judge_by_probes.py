@@ -36,94 +36,101 @@ def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> d
         budget: limits the time after the first probe of each group, and after two probes of all pairs. The
             second of these holds the kinks that the first one met.
     """
-    found: dict[PairKey, PairSample] = {}
-    for group in _groups(pairs):
+    samples: dict[PairKey, PairSample] = {}
+    for group in _group_pairs(pairs):
         waiting = [group]
         while waiting:
-            search = _searched(waiting.pop(0), sample, budget, 1 if found else PROBES)
-            # Those alone are probed again whatever it takes, once: the others drown them.
-            smaller = _blind(search)[:1] if budget.is_spent else _smaller(search, found)
-            again = {pair for one in smaller for pair in one.pairs}
+            search = _search(waiting.pop(0), sample, budget, 1 if samples else PROBES)
+            # Inputs of which nothing is seen are probed once more, whatever it takes: the others drown them.
+            smaller = _separate_blind(search)[:1] if budget.is_spent else _split(search, samples)
+            again = {pair for subgroup in smaller for pair in subgroup.pairs}
             for pair in search.group.pairs:
-                if pair not in again and (pair not in found or pair == search.wrong):
-                    found[pair] = _sample_of(search, pair)
+                if pair not in again and (pair not in samples or pair == search.wrong):
+                    samples[pair] = _sample_of(search, pair)
             waiting += smaller
-    return found
+    return samples
 
 
-def _groups(pairs: Mapping[PairKey, Pair]) -> list[Group]:
+def _group_pairs(pairs: Mapping[PairKey, Pair]) -> list[Group]:
     """Group outputs with the same inputs, each group with all of these inputs: nothing else may move."""
     by_output: dict[tuple[int, ToleranceRule], list[int]] = defaultdict(list)
-    for (output, number), pair in pairs.items():
-        by_output[output, pair.tolerance].append(number)
+    for (output, input_index), pair in pairs.items():
+        by_output[output, pair.tolerance].append(input_index)
     together: dict[tuple[tuple[int, ...], ToleranceRule], list[int]] = defaultdict(list)
-    for (output, rule), numbers in by_output.items():
-        together[tuple(numbers), rule].append(output)
-    return [Group(pairs, tuple(outputs), numbers) for (numbers, _), outputs in together.items()]
+    for (output, rule), input_indices in by_output.items():
+        together[tuple(input_indices), rule].append(output)
+    return [Group(pairs, tuple(outputs), input_indices) for (input_indices, _), outputs in together.items()]
 
 
-def _searched(group: Group, sample: int, budget: Budget, least: int) -> Search:
+def _search(group: Group, sample: int, budget: Budget, least: int) -> Search:
     seeds = [group.case.seed, sample, *group.outputs, *group.inputs]
     search = Search(group, group.target(), budget, np.random.default_rng(seeds), least=least)
     search.run()
     return search
 
 
-def _smaller(search: Search, found: dict[PairKey, PairSample]) -> list[Group]:
+def _split(search: Search, samples: dict[PairKey, PairSample]) -> list[Group]:
     """Return the groups to probe again because a search showed too little; keep what it settled."""
     group = search.group
     if len(group.pairs) == 1:
         return []
     if search.wrong is not None:
-        output, number = search.wrong
-        others = [one for one in group.outputs if one != output]
-        rest = [one for one in group.inputs if one != number]
-        smaller = [group.of(others, [number])] if others else []
-        return [*smaller, group.of(group.outputs, rest)] if rest else smaller
+        output, input_index = search.wrong
+        others = [index for index in group.outputs if index != output]
+        rest = [index for index in group.inputs if index != input_index]
+        groups = [group.restrict_to(others, [input_index])] if others else []
+        return [*groups, group.restrict_to(group.outputs, rest)] if rest else groups
     weak = group.pairs if search.doubt else search.weak
     for pair in group.pairs:
         if pair not in weak:
-            found[pair] = _sample_of(search, pair)
-    inputs = list(dict.fromkeys(number for _, number in weak))
+            samples[pair] = _sample_of(search, pair)
+    inputs = list(dict.fromkeys(input_index for _, input_index in weak))
     outputs = list(dict.fromkeys(output for output, _ in weak))
     if not weak:
         return []
     if search.doubt:
         return _cut(group, outputs, inputs)
-    return _blind(search) or _cut(group, outputs, inputs)
+    return _separate_blind(search) or _cut(group, outputs, inputs)
 
 
-def _blind(search: Search) -> list[Group]:
+def _separate_blind(search: Search) -> list[Group]:
     """Return the weak inputs of which nothing is seen, then the other weak ones; nothing if all are alike.
 
-    Gradients that are zero but for rounding (of a bias before a batch normalisation) show as such only among
-    their like.
+    Gradients that are zero but for rounding (of a bias before a batch normalisation) are recognised only if
+    no others are probed with them.
     """
     if search.is_over or not search.weak:
         return []
     outputs = list(dict.fromkeys(output for output, _ in search.weak))
-    inputs = list(dict.fromkeys(number for _, number in search.weak))
-    blind = [number for number in inputs if all(search.all_missed((one, number)) >= 1 for one in outputs)]
-    rest = [number for number in inputs if number not in blind]
+    inputs = list(dict.fromkeys(input_index for _, input_index in search.weak))
+    blind = [
+        input_index
+        for input_index in inputs
+        if all(search.missed_share((output, input_index)) >= 1 for output in outputs)
+    ]
+    rest = [input_index for input_index in inputs if input_index not in blind]
     if not blind or len(blind) == len(search.group.inputs):
         return []
-    return [search.group.of(outputs, blind), *([search.group.of(outputs, rest)] if rest else [])]
+    return [
+        search.group.restrict_to(outputs, blind),
+        *([search.group.restrict_to(outputs, rest)] if rest else []),
+    ]
 
 
 def _cut(group: Group, outputs: list[int], inputs: list[int]) -> list[Group]:
     """Return the requested part of a group, or its halves if that is the whole group."""
     if len(inputs) < len(group.inputs) or len(outputs) < len(group.outputs):
-        return [group.of(outputs, inputs)]
+        return [group.restrict_to(outputs, inputs)]
     if len(inputs) > 1:
         half = len(inputs) // 2
-        return [group.of(outputs, inputs[:half]), group.of(outputs, inputs[half:])]
+        return [group.restrict_to(outputs, inputs[:half]), group.restrict_to(outputs, inputs[half:])]
     half = len(outputs) // 2
-    return [group.of(outputs[:half], inputs), group.of(outputs[half:], inputs)]
+    return [group.restrict_to(outputs[:half], inputs), group.restrict_to(outputs[half:], inputs)]
 
 
 def _sample_of(search: Search, pair: PairKey) -> PairSample:
     """Return what a search says about one pair."""
-    group, (output, number) = search.group, pair
+    group, (output, input_index) = search.group, pair
     op = group.operations.differenced
     is_wrong = search.wrong == pair
     doubt, is_weak = search.doubt, False
@@ -133,17 +140,18 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
             "together with: nothing is known about this one; give it more time (--budget)."
         )
     elif not is_wrong and not doubt and pair in search.weak:
-        doubt, is_weak = search.too_weak(pair), True
-    return _with_elements(
-        [element for of, element in search.elements if of == pair],
+        doubt, is_weak = search.explain_weakness(pair), True
+    elements = [element for element_pair, element in search.elements if element_pair == pair]
+    return _put_elements(
+        elements,
         PairSample(
             **_NONE,
-            is_connected=group.operations.formula.is_connected(output, number),
+            is_connected=group.operations.formula.is_connected(output, input_index),
             evaluations=search.target.evaluations,
             method="probe",
-            numeric_dtype=working_dtype(op, op.inputs[number].dtype),
-            shape=(packed_size(op.outputs[output]), packed_size(op.inputs[number])),
-            miss_probability=None if is_wrong else search.all_missed(pair),
+            numeric_dtype=working_dtype(op, op.inputs[input_index].dtype),
+            shape=(packed_size(op.outputs[output]), packed_size(op.inputs[input_index])),
+            miss_probability=None if is_wrong else search.missed_share(pair),
             miss_size=None if is_wrong else group.case.power.size,
             is_zero=(search.gradient_is_zero, search.change_is_zero),
             is_faint=search.is_faint,
@@ -151,12 +159,12 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
             probe_bound=search.bound,
             doubt=doubt,
             is_weak=is_weak,
-            approximate=max([_off(element) for of, element in search.elements if of == pair], default=0.0),
+            approximate=max([_approximation_error(element) for element in elements], default=0.0),
         ),
     )
 
 
-def _off(element: Element) -> float:
+def _approximation_error(element: Element) -> float:
     """Return the relative error of an element that is right only as an approximation."""
     if not element.is_approximate:
         return 0.0
@@ -164,13 +172,15 @@ def _off(element: Element) -> float:
     return abs(element.analytic - element.numeric) / size if size else 0.0
 
 
-def with_element(group: Group, place: tuple[int, int], found: PairSample, budget: Budget) -> PairSample:
+def judge_one_element(
+    group: Group, position: tuple[int, int], sample: PairSample, budget: Budget
+) -> PairSample:
     """Judge one more element of a probed pair, and return it in place of the others.
 
     Args:
         group: of that pair.
-        place: the element's row and column.
-        found: what is known about the pair.
+        position: the element's row and column.
+        sample: what is known about the pair.
         budget: limits the time.
 
     Raises:
@@ -178,7 +188,7 @@ def with_element(group: Group, place: tuple[int, int], found: PairSample, budget
     """
     op = group.operations.differenced
     return replace(
-        _with_elements([judge_element(group, place, budget)], found),
+        _put_elements([judge_element(group, position, budget)], sample),
         numeric_dtype=working_dtype(op, op.inputs[group.inputs[0]].dtype),
         miss_probability=None,
         miss_size=None,
@@ -192,33 +202,33 @@ _NONE: dict[str, Any] = {
 }
 
 
-def _with_elements(found: list[Element], sample: PairSample) -> PairSample:
+def _put_elements(elements: list[Element], sample: PairSample) -> PairSample:
     def column(values: list[Any], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
         return np.array(values, dtype=dtype).reshape(-1, 1)
 
     return replace(
         sample,
-        analytic=column([element.analytic for element in found]),
-        numeric=column([element.numeric for element in found]),
-        uncertainty=column([element.uncertainty for element in found]),
-        allowed=column([element.allowed for element in found]),
-        verdict=column([element.verdict for element in found], np.int8),
-        reason=column([element.reason for element in found], np.int8),
-        rows=column([element.row for element in found], np.int64),
-        columns=column([element.column for element in found], np.int64),
+        analytic=column([element.analytic for element in elements]),
+        numeric=column([element.numeric for element in elements]),
+        uncertainty=column([element.uncertainty for element in elements]),
+        allowed=column([element.allowed for element in elements]),
+        verdict=column([element.verdict for element in elements], np.int8),
+        reason=column([element.reason for element in elements], np.int8),
+        rows=column([element.row for element in elements], np.int64),
+        columns=column([element.column for element in elements], np.int64),
     )
 
 
 def refuse(pair: Pair) -> PairSample:
     """Return the result of a pair that only probes could judge, where probes are refused."""
-    op, (output, number) = pair.operations.differenced, pair.key
-    shape = (packed_size(op.outputs[output]), packed_size(op.inputs[number]))
+    op, (output, input_index) = pair.operations.differenced, pair.key
+    shape = (packed_size(op.outputs[output]), packed_size(op.inputs[input_index]))
     return PairSample(
         **_NONE,
-        is_connected=pair.operations.formula.is_connected(output, number),
+        is_connected=pair.operations.formula.is_connected(output, input_index),
         evaluations=0,
         method="none",
-        numeric_dtype=working_dtype(op, op.inputs[number].dtype),
+        numeric_dtype=working_dtype(op, op.inputs[input_index].dtype),
         shape=shape,
         is_zero=(False, False),
         doubt=(

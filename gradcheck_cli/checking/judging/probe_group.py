@@ -46,7 +46,7 @@ class Group:
     @property
     def pairs(self) -> list[PairKey]:
         """All pairs of the group."""
-        return [(output, number) for output in self.outputs for number in self.inputs]
+        return [(output, input_index) for output in self.outputs for input_index in self.inputs]
 
     @property
     def first(self) -> Pair:
@@ -65,23 +65,25 @@ class Group:
 
     @cached_property
     def rows(self) -> dict[int, slice]:
-        """The rows of one output."""
+        """The rows of each output."""
         op = self.operations.differenced
-        return _side_by_side(self.outputs, [packed_size(op.outputs[output]) for output in self.outputs])
+        return _lay_side_by_side(self.outputs, [packed_size(op.outputs[output]) for output in self.outputs])
 
     @cached_property
     def columns(self) -> dict[int, slice]:
-        """The columns of one input."""
+        """The columns of each input."""
         op = self.operations.differenced
-        return _side_by_side(self.inputs, [packed_size(op.inputs[number]) for number in self.inputs])
+        return _lay_side_by_side(
+            self.inputs, [packed_size(op.inputs[input_index]) for input_index in self.inputs]
+        )
 
-    def place(self, row: int, column: int) -> tuple[PairKey, tuple[int, int]]:
+    def locate(self, row: int, column: int) -> tuple[PairKey, tuple[int, int]]:
         """Return the pair that an element belongs to, and its place in that pair."""
         output, rows = next(item for item in self.rows.items() if row < item[1].stop)
-        number, columns = next(item for item in self.columns.items() if column < item[1].stop)
-        return (output, number), (row - rows.start, column - columns.start)
+        input_index, columns = next(item for item in self.columns.items() if column < item[1].stop)
+        return (output, input_index), (row - rows.start, column - columns.start)
 
-    def of(self, outputs: Sequence[int], inputs: Sequence[int]) -> Group:
+    def restrict_to(self, outputs: Sequence[int], inputs: Sequence[int]) -> Group:
         """Return a smaller group."""
         return Group(self.members, tuple(outputs), tuple(inputs))
 
@@ -93,7 +95,7 @@ class Group:
         """
         op = self.operations.differenced
         values = coarsest(*[working_precision(op, op.outputs[output].dtype) for output in self.outputs])
-        spans = [self._span(number) for number in self.inputs]
+        spans = [self._span(input_index) for input_index in self.inputs]
         bases = [pack(op.base_values[output][np.newaxis], op.outputs[output])[0] for output in self.outputs]
         return Target(
             evaluate=partial(self._evaluate, piece or op),
@@ -117,35 +119,35 @@ class Group:
     @cached_property
     def point(self) -> Float:
         """The base point, one input after another."""
-        points = [packed_point(self.operations.differenced, number) for number in self.inputs]
+        points = [packed_point(self.operations.differenced, input_index) for input_index in self.inputs]
         return points[0] if len(points) == 1 else np.concatenate(points)
 
-    def _span(self, number: int) -> Span:
-        op, tensor = self.operations.differenced, self.case.tensors[number]
+    def _span(self, input_index: int) -> Span:
+        op, tensor = self.operations.differenced, self.case.tensors[input_index]
         low, high = tensor.domain
         return Span(
-            packed_size(op.inputs[number]),
-            typical_size(self.point[self.columns[number]], tensor.scale),
-            working_precision(op, op.inputs[number].dtype),
+            packed_size(op.inputs[input_index]),
+            typical_size(self.point[self.columns[input_index]], tensor.scale),
+            working_precision(op, op.inputs[input_index].dtype),
             -np.inf if low is None else low,
             np.inf if high is None else high,
         )
 
-    def sides_changed(self, piece: Operation, point: Float) -> float:
+    def count_changed_sides(self, piece: Operation, point: Float) -> float:
         """Return how many elements are on another side of a kink at this point than at the base point."""
         return float(piece.evaluate(self._batch(point))[-1][0])
 
     def _batch(self, point: Float) -> dict[int, Array]:
         """Return the moving inputs as a batch of one."""
         moved = [
-            number
-            for number, columns in self.columns.items()
+            input_index
+            for input_index, columns in self.columns.items()
             if not np.array_equal(point[columns], self.point[columns])
         ]
         inputs = self.operations.differenced.inputs
         return {
-            number: unpack(point[self.columns[number]][np.newaxis], inputs[number])
-            for number in moved or self.inputs[:1]
+            input_index: unpack(point[self.columns[input_index]][np.newaxis], inputs[input_index])
+            for input_index in moved or self.inputs[:1]
         }
 
     def _evaluate(self, op: Operation, point: Float) -> Float:
@@ -164,8 +166,10 @@ class Group:
             }
             pulled = op.joint_vjp(flows)
             parts = {
-                number: None if (one := pulled[number]) is None else pack(one, op.inputs[number])
-                for number in self.inputs
+                input_index: None
+                if (array := pulled[input_index]) is None
+                else pack(array, op.inputs[input_index])
+                for input_index in self.inputs
             }
         else:
             output = taking_part[0] if taking_part else self.outputs[0]
@@ -174,13 +178,13 @@ class Group:
             only = parts[self.inputs[0]]
             return np.zeros(self.columns[self.inputs[0]].stop) if only is None else only[0]
         gradient = np.zeros(self.columns[self.inputs[-1]].stop)
-        for number, columns in self.columns.items():
-            if (one := parts.pop(number)) is not None:
-                gradient[columns] = one[0]
+        for input_index, columns in self.columns.items():
+            if (array := parts.pop(input_index)) is not None:
+                gradient[columns] = array[0]
         return gradient
 
 
-def _side_by_side(numbers: Sequence[int], sizes: Sequence[int]) -> dict[int, slice]:
+def _lay_side_by_side(indices: Sequence[int], sizes: Sequence[int]) -> dict[int, slice]:
     ends = np.cumsum(sizes).tolist()
     starts = [0, *ends]
-    return {number: slice(start, end) for number, start, end in zip(numbers, starts, ends, strict=False)}
+    return {index: slice(start, end) for index, start, end in zip(indices, starts, ends, strict=False)}

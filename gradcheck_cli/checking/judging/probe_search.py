@@ -84,7 +84,7 @@ class Search:
             unseen.
         spoilt: the rows that every direction so far has spoilt.
         still: by input, the share of elements that have no room to move.
-        part: by how much of its step a smooth piece is moved.
+        step_fraction: by how much of its step a smooth piece is moved.
         least: how many probes are made whatever they take.
         is_faint: whether no element of the gradient has a size that an error could be relative to.
         on_kinks: the inputs that are on a kink, and stay still while the others' smooth piece is probed.
@@ -105,15 +105,15 @@ class Search:
     is_noise: bool = True
     is_faint: bool = False
     doubt: str = ""
-    part: float = 1.0
+    step_fraction: float = 1.0
     least: int = 1
     on_kinks: frozenset[int] = frozenset()
 
     @property
     def wrong(self) -> PairKey | None:
         """The pair in which an element was found to be wrong."""
-        found = [pair for pair, element in self.elements if element.verdict == Verdict.MISMATCH]
-        return found[0] if found else None
+        wrong = [pair for pair, element in self.elements if element.verdict == Verdict.MISMATCH]
+        return wrong[0] if wrong else None
 
     @property
     def is_over(self) -> bool:
@@ -124,25 +124,25 @@ class Search:
     def weak(self) -> list[PairKey]:
         """The pairs for which the requested power isn't reached."""
         power = self.group.case.power
-        return [pair for pair in self.group.pairs if not self.all_missed(pair) <= power.miss]
+        return [pair for pair in self.group.pairs if not self.missed_share(pair) <= power.miss]
 
     @property
     def can_be_sharper(self) -> bool:
         """Whether a sharper probe may show more of some pair.
 
-        Elements that are zero but for rounding have no size that an error is relative to: of a pair of such
-        elements alone, all is missed.
+        Elements that are zero but for rounding have no size that an error could be relative to: in a pair
+        that has no others, every error is missed.
         """
-        return any(self.all_missed(pair) < 1 for pair in self.weak)
+        return any(self.missed_share(pair) < 1 for pair in self.weak)
 
-    def all_missed(self, pair: PairKey) -> float:
+    def missed_share(self, pair: PairKey) -> float:
         """The share of elements in which an error may be missed, or that couldn't be examined."""
-        output, number = pair
+        output, input_index = pair
         rows = self.group.rows[output]
         if self.is_noise and self.missed.get(pair) == 0:
             return 0.0  # rows are spoilt by the rounding of values that don't move
         spoilt = 0.0 if self.spoilt is None else float(np.mean(self.spoilt[rows]))
-        return min(1.0, self.missed.get(pair, 1.0) + spoilt + self.still.get(number, 0.0))
+        return min(1.0, self.missed.get(pair, 1.0) + spoilt + self.still.get(input_index, 0.0))
 
     def run(self) -> None:
         """Probe until an error is found, the requested power is reached, or it can't be reached."""
@@ -153,14 +153,14 @@ class Search:
             reach = reaches.pop(0)
             if reach == SMOOTH and not self._take_piece():
                 reach = SHORT
-            found = self._probe(reach, 1, weighed=bool(tried) or self.target.base.size <= _FEW_ROWS)
-            if found is None:
+            comparison = self._probe(reach, 1, weighed=bool(tried) or self.target.base.size <= _FEW_ROWS)
+            if comparison is None:
                 # The step is too long: there are kinks on the way. A shorter step crosses fewer of them, and
                 # none if they are held.
                 self.target = whole
                 reaches = {MIDDLE: [SHORT, SMOOTH], LONG: [MIDDLE], SMOOTH: [SHORT]}[reach]
             else:
-                bound, curvature = found
+                bound, curvature = comparison
                 tried.append((bound, reach))
                 reaches = reaches or [SMOOTH if curvature > _STRAIGHT else LONG]
         self._shorten(tried, curvature)
@@ -174,7 +174,7 @@ class Search:
         if not self.is_over and self.target.base.size <= _FEW_ROWS and tried:
             self._probe_unseen(min(tried)[1])
         if not self.is_over:
-            self._look_at_spoilt_rows()
+            self._judge_spoilt_rows()
 
     def _probe_unseen(self, reach: int) -> None:
         """Move only the elements in which an error would have stayed unseen.
@@ -204,19 +204,20 @@ class Search:
                 counted = ~is_faint
             before = np.count_nonzero(unseen & counted)
             unseen &= ~shown & counted
-            self._take_note_of(unseen, counted)
+            self._record_unseen(unseen, counted)
             if reach == MIDDLE and probe.curvature <= _STRAIGHT:
                 reach = LONG
             elif np.count_nonzero(unseen) > _WORTH_A_ROUND * before:
                 return
 
-    def _take_note_of(self, unseen: npt.NDArray[np.bool_], counted: npt.NDArray[np.bool_]) -> None:
+    def _record_unseen(self, unseen: npt.NDArray[np.bool_], counted: npt.NDArray[np.bool_]) -> None:
         """Keep the share of each pair's elements that are still unseen."""
-        for (output, number), known in self.missed.items():
-            part = self.group.rows[output], self.group.columns[number]
-            count = np.count_nonzero(counted[part])
+        for (output, input_index), missed in self.missed.items():
+            elements = self.group.rows[output], self.group.columns[input_index]
+            count = np.count_nonzero(counted[elements])
             if count:
-                self.missed[output, number] = min(known, float(np.count_nonzero(unseen[part]) / count))
+                share = float(np.count_nonzero(unseen[elements]) / count)
+                self.missed[output, input_index] = min(missed, share)
 
     def _shorten(self, tried: list[tuple[float, int]], curvature: float) -> None:
         """Probe a smooth piece with shorter steps, as long as curvature is what hides errors."""
@@ -225,7 +226,7 @@ class Search:
             if is_done or not self.target.is_smooth or curvature <= _STRAIGHT:
                 return
             # Truncation falls as h^4, and rounding grows as 1/h; they are equal there.
-            self.part *= max(curvature ** (-1 / 5), _SHORTEST)
+            self.step_fraction *= max(curvature ** (-1 / 5), _SHORTEST)
             bound, curvature = self._probe(SMOOTH, 1) or (np.inf, 1.0)
             tried.append((bound, SMOOTH))
 
@@ -252,33 +253,35 @@ class Search:
         tiny = NEAREST / direction.share
 
         def changes(inputs: Sequence[int], *factors: float) -> bool:
-            moved = direction.of([self.group.columns[one] for one in inputs])
-            return any(self.group.sides_changed(piece, moved.side(factor)) for factor in factors)
+            moved = direction.restrict_to([self.group.columns[index] for index in inputs])
+            return any(self.group.count_changed_sides(piece, moved.side(factor)) for factor in factors)
 
-        known = self.group.operations.on_kinks
-        rest = tuple(one for one in self.group.inputs if one not in known)
+        on_kinks = self.group.operations.on_kinks
+        rest = tuple(index for index in self.group.inputs if index not in on_kinks)
         waiting = [rest] if rest and changes(rest, tiny, -tiny) else []
         is_clean = not waiting
         for _ in range(_MOST_TESTS):
             if not waiting:
                 break
             inputs = waiting.pop()
-            half = len(inputs) // 2
-            if not half:
-                known.update(inputs)
+            middle = len(inputs) // 2
+            if not middle:
+                on_kinks.update(inputs)
             else:
                 # One direction shows most kinks. The last test, in both, shows whether it missed one.
-                waiting += [part for part in (inputs[:half], inputs[half:]) if changes(part, tiny)]
-        self.on_kinks = frozenset(known.intersection(self.group.inputs))
-        rest = tuple(one for one in self.group.inputs if one not in known)
+                waiting += [half for half in (inputs[:middle], inputs[middle:]) if changes(half, tiny)]
+        self.on_kinks = frozenset(on_kinks.intersection(self.group.inputs))
+        rest = tuple(index for index in self.group.inputs if index not in on_kinks)
         return bool(rest) and (is_clean or (not waiting and not changes(rest, tiny, -tiny)))
 
     def _draw(self, reach: int) -> Direction:
         """Draw a direction, in which the inputs that are on kinks stay where they are."""
-        drawn = draw_direction(self.target, self.generator, reach, self.part if reach == SMOOTH else 1.0)
+        fraction = self.step_fraction if reach == SMOOTH else 1.0
+        drawn = draw_direction(self.target, self.generator, reach, fraction)
         if not self.on_kinks:
             return drawn
-        return drawn.of([self.group.columns[one] for one in self.group.inputs if one not in self.on_kinks])
+        moving = [index for index in self.group.inputs if index not in self.on_kinks]
+        return drawn.restrict_to([self.group.columns[index] for index in moving])
 
     def _probe(self, reach: int, blocks: int, *, weighed: bool = True) -> tuple[float, float] | None:
         """Compare along one direction, one block of rows after another.
@@ -296,9 +299,9 @@ class Search:
         direction, spoilt = differenced.direction, differenced.is_spoilt
         if reach != SHORT and float(np.mean(spoilt)) > _MANY_SPOILT:
             return None
-        for number, columns in self.group.columns.items():
+        for input_index, columns in self.group.columns.items():
             steps = direction.steps[columns]
-            self.still[number] = 1 - np.count_nonzero(steps) / max(steps.size, 1)
+            self.still[input_index] = 1 - np.count_nonzero(steps) / max(steps.size, 1)
         self.spoilt = spoilt if self.spoilt is None else self.spoilt & spoilt
         self.is_noise &= differenced.is_noise
         self.change_is_zero &= not differenced.change.any() and not spoilt.any()
@@ -313,7 +316,7 @@ class Search:
             self.gradient_is_zero &= not probe.gradient.any()
             if probe.is_alarm:
                 probe = self._follow(differenced, probe)
-            sharpness, curvature = max(sharpness, self._note(probe)), max(curvature, probe.curvature)
+            sharpness, curvature = max(sharpness, self._keep_sharpest(probe)), max(curvature, probe.curvature)
             if self.is_over:
                 return sharpness, curvature
             if weighed:
@@ -321,35 +324,37 @@ class Search:
                 probe = replace(probe, gradient=_NOTHING)
                 if stop == rows:
                     del differenced
-                self._count(direction, probe, slice(start, stop), unseen)
+                self._count_missed(direction, probe, slice(start, stop), unseen)
         if weighed:
-            self._take_note(unseen)
+            self._record_missed(unseen)
         return (np.inf if spoilt.all() else sharpness), curvature
 
-    def _count(self, direction: Direction, probe: Probe, block: slice, unseen: dict[int, Unseen]) -> None:
+    def _count_missed(
+        self, direction: Direction, probe: Probe, block: slice, unseen: dict[int, Unseen]
+    ) -> None:
         """Count, output by output, what one comparison could have missed."""
         size = self.group.case.power.size
         for output, rows in self.group.rows.items():
-            part = slice(max(rows.start, block.start), min(rows.stop, block.stop))
-            if part.start >= part.stop:
+            rows_of_block = slice(max(rows.start, block.start), min(rows.stop, block.stop))
+            if rows_of_block.start >= rows_of_block.stop:
                 continue
-            found = count_unseen(direction, probe, size, part, self.generator)
+            counted = count_unseen(direction, probe, size, rows_of_block, self.generator)
             if output in unseen:
-                unseen[output].add(found)
+                unseen[output].add(counted)
             else:
-                unseen[output] = found
+                unseen[output] = counted
 
-    def _take_note(self, unseen: dict[int, Unseen]) -> None:
-        for output, found in unseen.items():
-            for number, share in zip(self.group.inputs, found.shares(), strict=True):
-                known = self.missed.get((output, number), 1.0)
-                self.missed[output, number] = known if np.isnan(share) else min(known, float(share))
-        is_seen = any(found.seen.any() for found in unseen.values())
+    def _record_missed(self, unseen: dict[int, Unseen]) -> None:
+        for output, counted in unseen.items():
+            for input_index, share in zip(self.group.inputs, counted.shares(), strict=True):
+                missed = self.missed.get((output, input_index), 1.0)
+                self.missed[output, input_index] = missed if np.isnan(share) else min(missed, float(share))
+        is_seen = any(counted.seen.any() for counted in unseen.values())
         self.is_faint = not is_seen and (self.is_noise or bool(unseen))
         if self.gradient_is_zero or self.is_faint:  # no element has a size that an error could be relative to
             self.missed = dict.fromkeys(self.group.pairs, 0.0)
 
-    def _note(self, probe: Probe) -> float:
+    def _keep_sharpest(self, probe: Probe) -> float:
         """Keep the error of the sharpest comparison, or of one that failed."""
         if not probe.size > 0:
             return 0.0
@@ -379,8 +384,8 @@ class Search:
                 element = self._judge(row, column, _FOR_A_LEAD)
             except OverBudgetError:
                 self.doubt = (
-                    f"{self._disagree(probe)}, and to judge the element that they led to takes too long; "
-                    "give it more time (--budget)."
+                    f"{self._explain_alarm(probe)}, and to judge the element that they led to takes too "
+                    "long; give it more time (--budget)."
                 )
                 return probe
             if element.verdict == Verdict.MISMATCH:
@@ -404,12 +409,12 @@ class Search:
         if probe.error <= probe.tolerated:
             return probe
         self.doubt = (
-            f"{self._disagree(probe)}, but none of the {_MOST_LEADS} elements that they led to is wrong; use "
-            "'method: full' on a smaller input."
+            f"{self._explain_alarm(probe)}, but none of the {_MOST_LEADS} elements that they led to is "
+            "wrong; use 'method: full' on a smaller input."
         )
         return probe
 
-    def _disagree(self, probe: Probe) -> str:
+    def _explain_alarm(self, probe: Probe) -> str:
         """Say by how much probes disagree, and of how many pairs: any of them may be the wrong one."""
         others = len(self.group.pairs) - 1
         together = f" of this pair and {others} others together" if others else ""
@@ -420,13 +425,13 @@ class Search:
 
     def _judge(self, row: int, column: int, least: int = 0) -> Element:
         """Judge one element, and record it."""
-        pair, place = self.group.place(row, column)
-        element = judge_element(Group.of_pair(self.group.members[pair]), place, self.budget, least)
+        pair, position = self.group.locate(row, column)
+        element = judge_element(Group.of_pair(self.group.members[pair]), position, self.budget, least)
         self.elements.append((pair, element))
         self.target.evaluations += element.evaluations
         return element
 
-    def _look_at_spoilt_rows(self) -> None:
+    def _judge_spoilt_rows(self) -> None:
         """Judge the largest element of some rows that every direction spoils: rows at kinks.
 
         These rows may share one kind of error (a wrong slope at 0), so they aren't covered by the odds for a
@@ -455,7 +460,7 @@ class Search:
             if verdict == Verdict.INCONCLUSIVE:
                 self.elements.pop()  # the row counts as missed, whatever else is known about it
 
-    def too_weak(self, pair: PairKey) -> str:
+    def explain_weakness(self, pair: PairKey) -> str:
         """Say why the requested power isn't reached."""
         power = self.group.case.power
         spoilt = 0.0 if self.spoilt is None else float(np.mean(self.spoilt[self.group.rows[pair[0]]]))
@@ -473,6 +478,6 @@ class Search:
             more = "give it more time (--budget), "
         return (
             f"random probes would miss an error of {power.size:.1%} in one element with a probability of "
-            f"{self.all_missed(pair):.2g}, where {power.miss:.2g} is asked for{why}; {more}use 'method: "
+            f"{self.missed_share(pair):.2g}, where {power.miss:.2g} is asked for{why}; {more}use 'method: "
             "full', a smaller input, or ask for less (--power)."
         )

@@ -36,19 +36,19 @@ class Element:
     is_approximate: bool = False  # right only as an approximation for the declared dtype
 
 
-def judge_element(group: Group, place: tuple[int, int], budget: Budget, least: int = 0) -> Element:
+def judge_element(group: Group, position: tuple[int, int], budget: Budget, least: int = 0) -> Element:
     """Judge one element.
 
     Args:
         group: the group, of one pair.
-        place: the element's row and column.
+        position: the element's row and column.
         budget: limits the time.
         least: how many evaluations it may take in any case.
 
     Raises:
         OverBudgetError: it takes longer.
     """
-    (row, column), pair = place, group.first
+    (row, column), pair = position, group.first
     target = group.target()
     gradient = target.row(row)
     with np.errstate(invalid="ignore"):
@@ -59,12 +59,12 @@ def judge_element(group: Group, place: tuple[int, int], budget: Budget, least: i
 
     def evaluate(points: Float) -> Float:
         values = np.empty((len(points), 1))
-        for number_of, point in enumerate(points):
+        for index, point in enumerate(points):
             if target.evaluations >= least:
                 budget.require()
             there = target.point.copy()
             there[columns] = point
-            values[number_of] = target.at(there)[row]
+            values[index] = target.at(there)[row]
         return values
 
     op = group.operations.differenced
@@ -79,22 +79,22 @@ def judge_element(group: Group, place: tuple[int, int], budget: Budget, least: i
         high=high,
         scale=target.spans[0].typical,
     )
-    found = judge(problem, gradient[columns][None])
+    judgement = judge(problem, gradient[columns][None])
     is_approximate = False
     rule = rounded_rule(pair)
-    if rule is not None and found.verdict[0, 0] == Verdict.MISMATCH:
+    if rule is not None and judgement.verdict[0, 0] == Verdict.MISMATCH:
         again = judge(replace(problem, tolerance=rule), gradient[columns][None])
         is_approximate = bool(again.verdict[0, 0] in (Verdict.PASS, Verdict.KINK))
-        found = again if is_approximate else found
+        judgement = again if is_approximate else judgement
     return Element(
         row,
         column,
         float(gradient[column]),
-        float(found.numeric[0, 0]),
-        float(found.uncertainty[0, 0]),
-        float(found.allowed[0, 0]),
-        int(found.verdict[0, 0]),
-        int(found.reason[0, 0]),
+        float(judgement.numeric[0, 0]),
+        float(judgement.uncertainty[0, 0]),
+        float(judgement.allowed[0, 0]),
+        int(judgement.verdict[0, 0]),
+        int(judgement.reason[0, 0]),
         target.evaluations,
         is_approximate,
     )

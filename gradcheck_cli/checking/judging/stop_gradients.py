@@ -49,8 +49,8 @@ _DIRECTIONS = 2
 # variance.
 _STEPS = (1.0, 0.25)
 # What a slope may be off by: the values' roundings, as many as are seen between a graph and a batch (4, from
-# sums in another order), and some more. In the extrapolated slope, the
-# two values at the small step count 16/15 times four, and the two at the large step 1/15.
+# sums in another order), and some more. In the extrapolated slope, the two values at the small step count
+# 16/15 times four, and the two at the large step 1/15.
 _ROUNDINGS = 16.0 * (4 * 2 * 16 + 2) / 15
 # A smaller change can't be told from the remaining truncation error. Where a gradient is wrong without a stop
 # and right with it, the verdicts tell.
@@ -104,10 +104,12 @@ class StopGradients:
         # A stop that changes a derivative makes probes disagree. Probes that only lack power stay undecided
         # for that reason.
         open_pairs = {
-            key: pairs[key] for key, found in judged.items() if not (_is_right(found) or found.is_weak)
+            key: pairs[key]
+            for key, verdicts in judged.items()
+            if not (_is_right(verdicts) or verdicts.is_weak)
         }
         op = next(iter(pairs.values())).operations.differenced
-        stops = {key: self._allowed(op.stops_between(*key)) for key in open_pairs}
+        stops = {key: self._filter_stops(op.stops_between(*key)) for key in open_pairs}
         held = _HeldVerdicts(open_pairs, stops, analytic, sample, self.budget)
         return dict(judged) | {
             key: self._weigh(pair, judged[key], stops[key], held) for key, pair in open_pairs.items()
@@ -127,7 +129,7 @@ class StopGradients:
         closed = op.closed(*pair.key) if self.among is None or _CLOSED_KEY in self.among else []
         if closed and _is_wrong(sample):
             self.changing.add(_CLOSED_KEY)
-            return _in_doubt(sample, CLOSED.format(", ".join(closed)))
+            return _doubt(sample, CLOSED.format(", ".join(closed)))
         if not stops:
             return sample
         try:
@@ -137,8 +139,8 @@ class StopGradients:
             stopped = self._find_stops(pair, sample, stops, held)
         except CaseFailedError as failure:
             where = " and ".join(dict.fromkeys(stops.values()))
-            return _in_doubt(sample, UNHELD.format(where, failure.message)) if _is_wrong(sample) else sample
-        return sample if stopped is None else replace(_in_doubt(sample, str(stopped)), stopped=stopped)
+            return _doubt(sample, UNHELD.format(where, failure.message)) if _is_wrong(sample) else sample
+        return sample if stopped is None else replace(_doubt(sample, str(stopped)), stopped=stopped)
 
     def _find_stops(
         self, pair: Pair, sample: PairSample, stops: Mapping[str, str], held: PairSample
@@ -146,16 +148,16 @@ class StopGradients:
         """Say whether stops leave a verdict open. They don't if the gradient is wrong with them held, too."""
         if _is_wrong(sample) and _is_wrong(held):
             return None
-        found = _compare(pair, sample, stops)
-        if not found.keys and not (_is_wrong(sample) and _is_right(held)):
+        change = _compare(pair, sample, stops)
+        if not change.keys and not (_is_wrong(sample) and _is_right(held)):
             return None
         # It isn't always possible to tell which stop makes the difference; then any of them may.
-        keys = found.keys or list(stops)
+        keys = change.keys or list(stops)
         self.changing.update(keys)
         places = tuple(dict.fromkeys(stops[key] for key in keys))
-        return Stopped(places, _largest_error(sample) if _is_wrong(sample) else found.change)
+        return Stopped(places, _largest_error(sample) if _is_wrong(sample) else change.share)
 
-    def _allowed(self, stops: Mapping[str, str]) -> dict[str, str]:
+    def _filter_stops(self, stops: Mapping[str, str]) -> dict[str, str]:
         return {key: place for key, place in stops.items() if self.among is None or key in self.among}
 
 
@@ -186,9 +188,9 @@ class _HeldVerdicts:
             CaseFailedError: the stops can't be held.
         """
         if key in self.analytic:
-            found = judge_pairs({key: self._held[key]}, {key: self.analytic[key]})
-            if found:
-                return found[key]
+            judged = judge_pairs({key: self._held[key]}, {key: self.analytic[key]})
+            if judged:
+                return judged[key]
         if key in self._probed:
             return self._probed[key]
         return probe_pairs({key: self._held[key]}, self.sample, self.budget)[key]
@@ -197,7 +199,7 @@ class _HeldVerdicts:
     def _held(self) -> dict[PairKey, Pair]:
         every = {stop: place for of_pair in self.stops.values() for stop, place in of_pair.items()}
         operations = _hold(next(iter(self.pairs.values())).operations, every)
-        return {key: pair.at(operations) for key, pair in self.pairs.items()}
+        return {key: pair.with_operations(operations) for key, pair in self.pairs.items()}
 
     @cached_property
     def _probed(self) -> dict[PairKey, PairSample]:
@@ -225,7 +227,7 @@ def _is_wrong(sample: PairSample) -> bool:
     return bool((sample.verdict == Verdict.MISMATCH).any())
 
 
-def _in_doubt(sample: PairSample, message: str) -> PairSample:
+def _doubt(sample: PairSample, message: str) -> PairSample:
     verdict = np.where(sample.verdict == Verdict.MISMATCH, Verdict.INCONCLUSIVE, sample.verdict)
     return replace(sample, verdict=verdict.astype(np.int8), doubt=message)
 
@@ -241,9 +243,9 @@ def _largest_error(sample: PairSample) -> float:
 
 @dataclass(frozen=True)
 class _Change:
-    """How holding stops changes slopes: the largest share of a slope, and the stops that cause it."""
+    """How holding stops changes slopes: by what share of a slope at most, and which stops cause it."""
 
-    change: float
+    share: float
     keys: list[str]
 
 
@@ -253,16 +255,16 @@ def _compare(pair: Pair, sample: PairSample, stops: Mapping[str, str]) -> _Chang
     If there are two stops in a row, holding one changes nothing while the other is held, and everything while
     it isn't. So both ways are tried.
     """
-    op, (output, number) = pair.operations.differenced, pair.key
-    points = _points(pair, sample)
+    op, (output, input_index) = pair.operations.differenced, pair.key
+    points = _draw_points(pair, sample)
 
     def slopes(held: frozenset[str]) -> tuple[Float, float]:
         both = np.concatenate([points, 2 * point - points])
-        values = packed_function(op.holding(held), number, [output])(both)
+        values = packed_function(op.holding(held), input_index, [output])(both)
         far, near = np.split(values[: len(points)] - values[len(points) :], 2)
         return (16 * near / _STEPS[1] - far) / 15, float(np.max(np.abs(values), initial=0.0))
 
-    point = packed_point(op, number)
+    point = packed_point(op, input_index)
     every = frozenset(stops)
     (free, size), (held, _) = slopes(frozenset()), slopes(every)
     noise = _ROUNDINGS * working_precision(op, op.outputs[output].dtype).unit_roundoff * size
@@ -287,10 +289,10 @@ def _compare(pair: Pair, sample: PairSample, stops: Mapping[str, str]) -> _Chang
     return _Change(float(np.max(change[counts] / largest[counts])), keys)
 
 
-def _points(pair: Pair, sample: PairSample) -> Float:
+def _draw_points(pair: Pair, sample: PairSample) -> Float:
     """Return points along random directions of the undecided columns, first far, then near, (2k, n)."""
-    op, number = pair.operations.differenced, pair.input_index
-    point = packed_point(op, number)
+    op, input_index = pair.operations.differenced, pair.input_index
+    point = packed_point(op, input_index)
     bad = np.isin(sample.verdict, (Verdict.MISMATCH, Verdict.INCONCLUSIVE))
     if bad.any() and sample.columns is not None:
         columns = np.unique(np.broadcast_to(sample.columns, bad.shape)[bad])
@@ -298,7 +300,7 @@ def _points(pair: Pair, sample: PairSample) -> Float:
         columns = np.flatnonzero(bad.any(axis=0))
     else:
         columns = np.arange(point.size)
-    precision = working_precision(op, op.inputs[number].dtype)
+    precision = working_precision(op, op.inputs[input_index].dtype)
     step = FIRST_STEP[precision.name] * scales(point, pair.scale).step
     room = Domain.around(point, *pair.domain)
     step = np.minimum(step, np.minimum(room.below, room.above))

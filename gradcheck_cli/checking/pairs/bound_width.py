@@ -58,7 +58,7 @@ def explain_wide_bound(samples: Sequence[PairSample]) -> str:
     lost = _find_lost(samples)
     if all(rows.all() for rows in lost):
         return ""
-    views = [_look_at(sample, rows) for sample, rows in zip(samples, lost, strict=True)]
+    views = [_measure_coverage(sample, rows) for sample, rows in zip(samples, lost, strict=True)]
     bound = max(view.bound for view in views)
     if not any(view.any_tested for view in views):
         return TOO_WIDE.format(bound=bound, what="slopes as large as this pair's")
@@ -80,7 +80,7 @@ def is_zero_but_for_rounding(sample: PairSample) -> bool:
     """Whether there is no slope, or only rounding of each row's own value, on either side."""
     if sample.is_zero is not None:  # probed
         return sample.numeric_is_zero or sample.is_faint
-    return sample.numeric_is_zero or all(bool((size <= left).all()) for size, left in _sizes(sample))
+    return sample.numeric_is_zero or all(bool((size <= left).all()) for size, left in _measure_sizes(sample))
 
 
 def _find_lost(samples: Sequence[PairSample]) -> list[npt.NDArray[np.bool_]]:
@@ -90,24 +90,24 @@ def _find_lost(samples: Sequence[PairSample]) -> list[npt.NDArray[np.bool_]]:
     wide bound matters.
     """
     is_zero = all(
-        sample.numeric_is_zero or all(size.max() <= np.max(left) for size, left in _sizes(sample))
+        sample.numeric_is_zero or all(size.max() <= np.max(left) for size, left in _measure_sizes(sample))
         for sample in samples
     )
     return [
         np.logical_and.reduce(
-            [is_zero & (sample.numeric_is_zero | (size <= left)) for size, left in _sizes(sample)]
+            [is_zero & (sample.numeric_is_zero | (size <= left)) for size, left in _measure_sizes(sample)]
         )
         for sample in samples
     ]
 
 
-def _sizes(sample: PairSample) -> list[tuple[Float, Float | float]]:
+def _measure_sizes(sample: PairSample) -> list[tuple[Float, Float | float]]:
     """Return each row's largest slope, (m,), and what rounding leaves, of the gradient and of differences."""
     sides = (sample.analytic, sample.numeric)
     return [(np.max(np.abs(side), axis=1), left) for side, left in zip(sides, sample.rounding, strict=True)]
 
 
-def _look_at(sample: PairSample, lost: npt.NDArray[np.bool_]) -> _Coverage:
+def _measure_coverage(sample: PairSample, lost: npt.NDArray[np.bool_]) -> _Coverage:
     with np.errstate(invalid="ignore"):
         # Where the differences are lost in rounding, only the gradient says how large the slope is.
         numeric, analytic = np.abs(sample.numeric), np.abs(sample.analytic)

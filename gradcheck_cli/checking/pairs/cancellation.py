@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gradcheck_cli.checking.ops.jacobian import packed_point, pull_back
 from gradcheck_cli.checking.ops.packing import packed_magnitude, packed_size
 from gradcheck_cli.numerics import Reason, Verdict
+from gradcheck_cli.numerics.agreement import largest_finite
 from gradcheck_cli.numerics.steps import scales
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
     """
     unit_roundoff = pair.precision_in(pair.operations.formula).unit_roundoff
     allowed = _allow_measured(pair, sample, unit_roundoff)
-    return without_rounding(allowed, unit_roundoff, partial(_rounding, pair))
+    return doubt_rounding(allowed, unit_roundoff, partial(_measure_rounding, pair))
 
 
 def _allow_measured(pair: Pair, sample: PairSample, unit_roundoff: float) -> PairSample:
@@ -69,7 +70,7 @@ def _allow_measured(pair: Pair, sample: PairSample, unit_roundoff: float) -> Pai
     if not rows.size or not sample.is_connected or sample.rows is not None:
         return sample
     loss = np.zeros(sample.analytic.shape)
-    loss[rows] = _MEASURED * _rounding(pair, sample, rows)
+    loss[rows] = _MEASURED * _measure_rounding(pair, sample, rows)
     loss = np.where(is_open & (loss <= largest_loss), loss, 0.0)
     allowed = sample.allowed + loss
     with np.errstate(invalid="ignore"):
@@ -90,16 +91,13 @@ def _allow_measured(pair: Pair, sample: PairSample, unit_roundoff: float) -> Pai
 def _scale(pair: Pair, sample: PairSample) -> float:
     """Return a pair's typical size: its largest element, or the output's value over the input's scale."""
     op, (output, input_index) = pair.operations.formula, pair.key
-    sizes = np.abs(np.concatenate([sample.analytic.ravel(), sample.numeric.ravel()]))
     value = packed_magnitude(op.base_values[output], op.outputs[output])
     step = scales(packed_point(op, input_index)).step
-    largest = float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
-    return max(
-        largest, float(np.max(value, where=np.isfinite(value), initial=0.0) / np.min(step, initial=np.inf))
-    )
+    largest = largest_finite(np.concatenate([sample.analytic.ravel(), sample.numeric.ravel()]))
+    return max(largest, float(largest_finite(value) / np.min(step, initial=np.inf)))
 
 
-def _rounding(pair: Pair, sample: PairSample, rows: npt.NDArray[np.intp]) -> Float:
+def _measure_rounding(pair: Pair, sample: PairSample, rows: npt.NDArray[np.intp]) -> Float:
     """Measure how much the elements of some rows change when they are rounded differently."""
     op, (output, input_index) = pair.operations.formula, pair.key
     size = packed_size(op.outputs[output])
@@ -120,7 +118,7 @@ def _rounding(pair: Pair, sample: PairSample, rows: npt.NDArray[np.intp]) -> Flo
     return moved
 
 
-def without_rounding(
+def doubt_rounding(
     sample: PairSample,
     unit_roundoff: float,
     measure: Callable[[PairSample, npt.NDArray[np.intp]], Float] | None = None,
@@ -147,12 +145,12 @@ def without_rounding(
         largest = float(np.max(size[right], initial=0.0))
         tiny = wrong & (size <= ROUNDINGS * 2 * unit_roundoff * largest)
         # A zero shows nothing of its rounding, on either side.
-        known = tiny & (sample.uncertainty < _DIGITS * np.abs(sample.numeric)) & (sample.analytic != 0)
-    rows = np.flatnonzero(known.any(axis=1))[:_MOST_ROWS]
+        has_digits = tiny & (sample.uncertainty < _DIGITS * np.abs(sample.numeric)) & (sample.analytic != 0)
+    rows = np.flatnonzero(has_digits.any(axis=1))[:_MOST_ROWS]
     if measure is not None and rows.size and sample.is_connected and sample.rows is None:
         moved = np.full(sample.analytic.shape, np.inf)
         moved[rows] = measure(sample, rows)
-        tiny &= ~(known & (_MEASURED * moved <= _DIGITS * np.abs(sample.analytic)))
+        tiny &= ~(has_digits & (_MEASURED * moved <= _DIGITS * np.abs(sample.analytic)))
     if not tiny.any():
         return sample
     return replace(

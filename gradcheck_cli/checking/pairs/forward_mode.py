@@ -41,7 +41,7 @@ def settle_by_forward_mode(pair: Pair, sample: PairSample) -> PairSample:
     columns = np.flatnonzero(undecided.any(axis=0))
     if pair.case.reference is not None or not sample.is_whole or not 0 < len(columns) <= MOST_COLUMNS:
         return sample
-    slopes = _slopes(pair, columns)
+    slopes = _differentiate(pair, columns)
     if slopes is None:
         return sample
     forward = np.zeros(sample.verdict.shape)
@@ -62,7 +62,7 @@ def settle_by_forward_mode(pair: Pair, sample: PairSample) -> PairSample:
     )
 
 
-def _slopes(pair: Pair, columns: np.ndarray) -> Float | None:
+def _differentiate(pair: Pair, columns: np.ndarray) -> Float | None:
     """Return the columns of the packed Jacobian by forward mode; `None` where it says nothing new."""
     op, (output, input_index) = pair.operations.formula, pair.key
     directions = np.zeros((len(columns), packed_size(op.inputs[input_index])))

@@ -1,10 +1,10 @@
-"""Leave undecided what right gradients make of several kinks at one point.
+"""Leave rows undecided where the chain rule joins several kinks at one point.
 
-The chain rule doesn't hold at kinks. `relu(x) - 2 relu(-x)` has the slopes 1 and 2 at zero. As relu'(0) is 0
-for TensorFlow, it gets the gradient 0, which is neither, nor between them (Kakade and Lee, "Provably Correct
-Automatic Subdifferentiation", NeurIPS 2018; Bolte and Pauwels, "Conservative set valued fields", 2021). A row
-of zeros before a layer with relu is such a point. Nobody wrote a wrong gradient there; but the gradient is no
-slope either, so it doesn't pass.
+The chain rule doesn't hold at kinks. `relu(x) - 2 relu(-x)` has the slopes 1 and 2 at zero. TensorFlow takes
+0 for relu'(0) and returns the gradient 0, which is neither of them, nor between them (Kakade and Lee,
+"Provably Correct Automatic Subdifferentiation", NeurIPS 2018; Bolte and Pauwels, "Conservative set valued
+fields", 2021). A row of zeros before a layer with relu is such a point. Nobody wrote a wrong gradient there;
+but the gradient is no slope either, so it doesn't pass.
 
 If the user wrote some of these gradients, each must be right by itself. A function that has a derivative at
 the point has no other right gradient: TensorFlow's `logaddexp` of two equal numbers is wrong.
@@ -38,7 +38,7 @@ def leave_joined_kinks(pair: Pair, sample: PairSample, are_right_alone: Callable
     at_kink = (sample.verdict == Verdict.KINK) | (wrong & (sample.reason == Reason.JOINED_KINKS))
     # A row is one output: where one of its elements is at a kink, the others' slopes may be mixed ones.
     joined = wrong & at_kink.any(axis=1, keepdims=True) & np.isfinite(sample.analytic)
-    # Where there is a mismatch elsewhere, that is what must be said.
+    # A mismatch elsewhere must be reported.
     if not joined.any() or (wrong & ~joined).any() or pair.is_expected_wrong:
         return sample
     # With a reference, the gradient is meant to be that of another function, and has no part in its kinks.

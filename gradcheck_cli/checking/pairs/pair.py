@@ -18,6 +18,7 @@ from gradcheck_cli.checking.ops.jacobian import (
 )
 from gradcheck_cli.checking.ops.packing import index_of, packed_magnitude, packed_size
 from gradcheck_cli.numerics import FLOAT64, Precision, Problem, ToleranceRule, precision_of, rule_for
+from gradcheck_cli.numerics.agreement import largest_finite
 from gradcheck_cli.numerics.precision import coarsest
 
 if TYPE_CHECKING:
@@ -159,8 +160,8 @@ class Pair:
         problem = joint_problem([self], op)
         return replace(problem, tolerance=tolerance or self.tolerance, sparsity=sparsity)
 
-    def at(self, operations: Operations) -> Pair:
-        """Return the same pair of other ops."""
+    def with_operations(self, operations: Operations) -> Pair:
+        """Return the same pair with other ops."""
         return replace(self, operations=operations)
 
 
@@ -193,7 +194,7 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
         high=high,
         scale=first.scale,
         base_value=np.concatenate(values),
-        largest_beside=np.concatenate([np.full(each.size, _largest(each)) for each in values]),
+        largest_beside=np.concatenate([np.full(each.size, largest_finite(each)) for each in values]),
         rounded_size=lambda: _rounded_size(op, input_index, outputs),
         moves=operations.budget.limit(packed_moves(op, input_index, outputs)),
         evaluate_complex=None
@@ -207,11 +208,6 @@ def _rounded_size(op: Operation, input_index: int, outputs: Sequence[int]) -> Fl
     """Return the size that each element's rounding is relative to, packed."""
     sizes = op.rounded_sizes(input_index)
     return np.concatenate([packed_magnitude(sizes[output], op.outputs[output]) for output in outputs])
-
-
-def _largest(values: Float) -> float:
-    """Return the largest of the finite magnitudes, 0 if there's none."""
-    return float(np.max(values, where=np.isfinite(values), initial=0.0))
 
 
 def pairs_at(

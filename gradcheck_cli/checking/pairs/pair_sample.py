@@ -41,7 +41,7 @@ class Stopped:
         return f"{what} this derivative by up to {amount} %; say 'freeze: true' if {meant} meant."
 
     @staticmethod
-    def joined(stops: Sequence[Stopped]) -> Stopped | None:
+    def combine(stops: Sequence[Stopped]) -> Stopped | None:
         """Combine what was found at several points."""
         if not stops:
             return None

@@ -53,7 +53,7 @@ class PairView:
         output: the output that is differentiated.
         input_info: the input that it is differentiated by.
         point: index of the sample point.
-        found: every element, packed: real parts before imaginary ones, in rows and in columns.
+        sample: every element, packed: real parts before imaginary ones, in rows and in columns.
         result: the pair's own result, over all points, with the spec's expectation applied.
         failing: the structural checks of its case that fail.
         warnings: the case's warnings about the pair.
@@ -63,7 +63,7 @@ class PairView:
     output: TensorInfo
     input_info: TensorInfo
     point: int
-    found: PairSample
+    sample: PairSample
     result: PairResult
     failing: tuple[CheckResult, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class PairView:
         """Return the packed rows of one or all elements of the output, for one or all upstreams."""
         size = self.output.size
         elements = np.arange(size) if index is None else np.array([_flat(index, self.output.shape)])
-        starts = [place * size for place, name in enumerate(self.parts) if part in {None, name}]
+        starts = [part_index * size for part_index, name in enumerate(self.parts) if part in {None, name}]
         return np.concatenate([start + elements for start in starts])
 
     def join_parts(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.inexact]:

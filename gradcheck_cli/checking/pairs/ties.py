@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gradcheck_cli.checking.ops.jacobian import packed_point, working_precision
 from gradcheck_cli.checking.ops.packing import pack, packed_size, unpack
 from gradcheck_cli.numerics import Reason, Verdict
-from gradcheck_cli.numerics.joint.joint_slopes import Claims, Found, Place, judge_rows
+from gradcheck_cli.numerics.joint.joint_slopes import Claims, Place, Placement, judge_rows
 from gradcheck_cli.numerics.joint.pieces import REACHES, Neighbourhood, is_bent
 from gradcheck_cli.numerics.precision import FLOAT64, coarsest
 from gradcheck_cli.numerics.random_vectors import draw_signed
@@ -45,7 +45,7 @@ LOOSE = (
 )
 
 
-def hold_ties(
+def judge_ties(
     pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]
 ) -> dict[PairKey, PairSample]:
     """Return the verdicts of pairs with their ties moved together.
@@ -56,17 +56,19 @@ def hold_ties(
     """
     samples = dict(judged)
     for output in sorted({output for output, _ in judged}):
-        holdable = [
-            pairs[key] for key in judged if key[0] == output and _can_be_held(pairs[key], judged[key])
+        candidates = [
+            pairs[key]
+            for key in judged
+            if key[0] == output and _can_be_judged_jointly(pairs[key], judged[key])
         ]
-        together = [pair for pair in holdable if not pair.is_expected_wrong]
-        for group in [together, *([pair] for pair in holdable if pair.is_expected_wrong)]:
+        together = [pair for pair in candidates if not pair.is_expected_wrong]
+        for group in [together, *([pair] for pair in candidates if pair.is_expected_wrong)]:
             if group:
-                _hold(group, samples)
+                _judge_group(group, samples)
     return samples
 
 
-def _can_be_held(pair: Pair, sample: PairSample) -> bool:
+def _can_be_judged_jointly(pair: Pair, sample: PairSample) -> bool:
     return (
         bool(sample.verdict.size)
         and sample.rows is None
@@ -75,7 +77,7 @@ def _can_be_held(pair: Pair, sample: PairSample) -> bool:
     )
 
 
-def _hold(group: Sequence[Pair], samples: dict[PairKey, PairSample]) -> None:
+def _judge_group(group: Sequence[Pair], samples: dict[PairKey, PairSample]) -> None:
     """Judge the rows of one output over some inputs, and replace the elements' verdicts by the result."""
     tied = _Tied(group, [samples[pair.key] for pair in group])
     rows = tied.rows
@@ -95,13 +97,13 @@ def _hold(group: Sequence[Pair], samples: dict[PairKey, PairSample]) -> None:
                 samples[pair.key] = tied_input.apply(own_rows, own_finding)[0]
                 if (own_finding.place == Place.OUTSIDE).any():
                     guilty.append(pair)
-        tied.see([samples[pair.key] for pair in group])
+        tied.update([samples[pair.key] for pair in group])
     if guilty:
         finding.place[is_open] = Place.SMOOTH  # these rows aren't judged together
     samples.update(zip([pair.key for pair in group], tied.apply(rows, finding), strict=True))
     rest = [pair for pair in group if pair not in guilty]
     if guilty and len(rest) > 1:
-        _hold(rest, samples)
+        _judge_group(rest, samples)
 
 
 class _Tied:
@@ -130,15 +132,15 @@ class _Tied:
         ]
         self.value_precision = working_precision(op, op.outputs[self.output].dtype)
         self.generator = np.random.default_rng([SEED, self.output])
-        self.see(samples)
+        self.update(samples)
         self.bent = np.zeros(packed_size(op.outputs[self.output]), dtype=bool)
 
-    def see(self, samples: list[PairSample]) -> None:
+    def update(self, samples: list[PairSample]) -> None:
         """Take over the current verdicts."""
         self.samples = samples
         self.tied = [self._is_tied(sample) for sample in samples]
 
-    def _parts(self, values: Float) -> list[Float]:
+    def _split(self, values: Float) -> list[Float]:
         """Split an array for all inputs side by side, (..., n), into inputs."""
         return [
             values[..., start : start + size] for start, size in zip(self.starts, self.sizes, strict=False)
@@ -146,18 +148,18 @@ class _Tied:
 
     def _evaluate(self, points: Float) -> Float:
         batch = {
-            input_index: unpack(part, self.op.inputs[input_index])
-            for input_index, part in zip(self.input_indices, self._parts(points), strict=True)
+            input_index: unpack(values, self.op.inputs[input_index])
+            for input_index, values in zip(self.input_indices, self._split(points), strict=True)
         }
         return pack(self.op.evaluate(batch)[self.output], self.op.outputs[self.output])
 
     def _round(self, points: Float) -> Float:
         if coarsest(*self.precisions) is FLOAT64:
             return points
-        parts = zip(self._parts(points), self.precisions, strict=True)
-        return np.concatenate([precision.round(part) for part, precision in parts], axis=-1)
+        arrays = zip(self._split(points), self.precisions, strict=True)
+        return np.concatenate([precision.round(values) for values, precision in arrays], axis=-1)
 
-    def _near(self, columns: np.ndarray) -> Neighbourhood:
+    def _restrict_to(self, columns: np.ndarray) -> Neighbourhood:
         """Return the function of some inputs; the others stay."""
         moves = np.zeros(self.point.size, dtype=bool)
         moves[columns] = True
@@ -178,12 +180,12 @@ class _Tied:
     def _dot(self, directions: Float, name: str) -> Float:
         """Return directions (K, n), in units of scale, times an array of the samples', (K, m)."""
         total = np.zeros((len(directions), self.bent.size))
-        for part, sample in zip(self._parts(directions * self.scale), self.samples, strict=True):
+        for moves, sample in zip(self._split(directions * self.scale), self.samples, strict=True):
             values = getattr(sample, name)
             if sample.columns is None:
-                total += part @ values.T
+                total += moves @ values.T
             else:
-                total += np.stack([(direction[sample.columns] * values).sum(axis=1) for direction in part])
+                total += np.stack([(direction[sample.columns] * values).sum(axis=1) for direction in moves])
         return total
 
     @property
@@ -198,7 +200,7 @@ class _Tied:
         # A single kink is what its element already shows.
         may_be_bent = (lost == 0) & ~((kinks == 1) & (open_elements == 1))
         if may_be_bent.any():
-            near = self._near(np.arange(self.point.size))
+            near = self._restrict_to(np.arange(self.point.size))
             self.bent = is_bent(near, lambda directions: self._dot(directions, "numeric")) & may_be_bent
         return np.flatnonzero(((kinks > 1) & (lost == 0)) | self.bent)
 
@@ -210,7 +212,7 @@ class _Tied:
         )
         return np.asarray(undecided | np.isin(sample.verdict, (Verdict.KINK, Verdict.MISMATCH)))
 
-    def _involved(self, row: int) -> tuple[np.ndarray, Float]:
+    def _find_involved(self, row: int) -> tuple[np.ndarray, Float]:
         """Return the inputs that take part in a row's tie, and its gradient for them, in units of scale."""
         columns, gradient = [], []
         for start, sample, is_tied in zip(self.starts, self.samples, self.tied, strict=False):
@@ -226,22 +228,22 @@ class _Tied:
             gradient.append(sample.analytic[row, elements] * self.scale[start + places])
         return np.concatenate(columns), np.concatenate(gradient)
 
-    def judge(self, rows: np.ndarray) -> Found:
+    def judge(self, rows: np.ndarray) -> Placement:
         """Judge rows over all inputs together."""
         sizes = np.where(self.bent, self.point.size, sum(is_tied.sum(axis=1) for is_tied in self.tied))
         widest = int(sizes[rows].max())
-        near = self._near(self._active(rows))
-        self.directions = self._directions(np.flatnonzero(near.can_move), widest)
+        near = self._restrict_to(self._find_active(rows))
+        self.directions = self._choose_directions(np.flatnonzero(near.can_move), widest)
         claims = Claims(
             rows,
             lambda directions: self._dot(directions, "analytic")[:, rows],
             lambda directions: self._dot(directions, "allowed")[:, rows],
-            lambda index: self._involved(int(rows[index])),
+            lambda index: self._find_involved(int(rows[index])),
             widest,
         )
         return judge_rows(near, claims, self.directions)
 
-    def _active(self, rows: np.ndarray) -> np.ndarray:
+    def _find_active(self, rows: np.ndarray) -> np.ndarray:
         """Return the inputs that take part in the tie of any of some rows."""
         if self.bent[rows].any():
             return np.arange(self.point.size)
@@ -256,7 +258,7 @@ class _Tied:
             active[start + columns] = True
         return np.flatnonzero(active)
 
-    def _directions(self, active: np.ndarray, widest: int) -> Float:
+    def _choose_directions(self, active: np.ndarray, widest: int) -> Float:
         """Choose what to compare along: each input of a tie, or random mixtures of them."""
         size = self.point.size
         if active.size <= EACH:
@@ -272,14 +274,14 @@ class _Tied:
         chosen[count + 1, active] = self.point[active] / self.scale[active]
         return chosen[chosen.any(axis=1)]
 
-    def apply(self, rows: np.ndarray, finding: Found) -> list[PairSample]:
+    def apply(self, rows: np.ndarray, finding: Placement) -> list[PairSample]:
         """Return the samples with the verdicts on some rows replaced by the joint finding."""
         is_outside = finding.place == Place.OUTSIDE
         outside = zip(rows[is_outside], finding.lack[is_outside], strict=True)
-        lacks = {int(row): self._lack(int(row), lack) for row, lack in outside}
+        lacks = {int(row): self._least_change(int(row), lack) for row, lack in outside}
         updated = []
         for index, sample in enumerate(self.samples):
-            part = slice(self.starts[index], self.starts[index + 1])
+            own_inputs = slice(self.starts[index], self.starts[index + 1])
             verdict, reason = sample.verdict.copy(), sample.reason.copy()
             numeric, uncertainty = sample.numeric.copy(), sample.uncertainty.copy()
             columns = np.arange(verdict.shape[1])[None] if sample.columns is None else sample.columns
@@ -288,14 +290,14 @@ class _Tied:
             inside[rows[finding.place == Place.INSIDE]] = 1
             unknown[rows[(finding.place == Place.UNKNOWN) & finding.is_tie]] = 1
             blur[rows, 0] = finding.doubt
-            blur = blur / self.scale[part][columns]
+            blur = blur / self.scale[own_inputs][columns]
             right = (inside > 0) & self.tied[index]
             verdict[right], reason[right] = Verdict.KINK, Reason.NONE
             numeric[right], uncertainty[right] = sample.analytic[right], blur[right]
             lost = (unknown > 0) & self.tied[index] & (verdict != Verdict.INCONCLUSIVE)
             verdict[lost], reason[lost] = Verdict.INCONCLUSIVE, Reason.TIES
             for row, lack in lacks.items():
-                off = lack[part][columns[row]]
+                off = lack[own_inputs][columns[row]]
                 beyond = np.abs(off) > sample.allowed[row] + blur[row]
                 numeric[row, beyond] = (sample.analytic[row] - off)[beyond]
                 uncertainty[row, beyond] = blur[row, beyond]
@@ -314,9 +316,9 @@ class _Tied:
             )
         return updated
 
-    def _lack(self, row: int, lack: Float) -> Float:
+    def _least_change(self, row: int, lack: Float) -> Float:
         """Return the least change, (n,), that would bring a row's gradient inside the set of slopes."""
-        among, _ = self._involved(row)
+        among, _ = self._find_involved(row)
         off = np.zeros(self.point.size)
         off[among] = np.linalg.pinv(self.directions[:, among]) @ lack / self.scale[among]
         return off

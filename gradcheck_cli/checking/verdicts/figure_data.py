@@ -13,7 +13,7 @@ from gradcheck_cli.checking.ops.packing import index_of, part_of
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.figure import MOST_CELLS, Figure, HeatMap, Ladder
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.numerics.steps import FIRST_STEP, Domain, pairs, power_of_two, scales
+from gradcheck_cli.numerics.steps import FIRST_STEP, Domain, power_of_two, scales, step_to_both_sides
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSamp
     scale = scales(point, tensor.scale).step[[column]]
     steps = power_of_two(scale)[:, None] * 0.25 ** np.arange(_RUNGS)
     domain = Domain.around(point, *tensor.domain).take(np.array([column]))
-    moved = pairs(point[[column]], steps, domain, precision)
+    moved = step_to_both_sides(point[[column]], steps, domain, precision)
     points = np.tile(point, (2 * _RUNGS + 1, 1))
     points[1 : _RUNGS + 1, column], points[_RUNGS + 1 :, column] = moved.up[0], moved.down[0]
     try:

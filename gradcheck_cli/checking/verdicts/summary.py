@@ -97,7 +97,7 @@ def _explain_untested(samples: Sequence[PairSample], *, may_be_zero: bool, leads
 
 
 def _join_stops(samples: Sequence[PairSample]) -> Stopped | None:
-    return Stopped.joined([sample.stopped for sample in samples if sample.stopped is not None])
+    return Stopped.combine([sample.stopped for sample in samples if sample.stopped is not None])
 
 
 def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 # Beyond this many times what is allowed a gradient is wrong, as a single element is
 # (`verdict.MISMATCH_MARGIN`).
 MARGIN = 5.0
-# The search in a hull moves its nearest point by less than this part.
+# The search in a hull ends when it can move the nearest point by no more than this part.
 SETTLED = 1e-6
-MOST_STEPS = 200  # the hulls that they leave open are solved one by one
+MOST_STEPS = 200  # hulls that are still open then are solved one by one
 # A few roundings: shares and gains below it are zero.
 EXACT = 2.0**-48
 
@@ -66,11 +66,11 @@ def nearest_to_zero(points: Float, is_there: Mask) -> tuple[Float, Float]:
         share[row, ahead] += wanted
         keep = ~is_known
         todo, hulls, there, share, at = todo[keep], hulls[keep], there[keep], share[keep], at[keep]
-    for number, hull, kept in zip(todo, hulls, there, strict=True):
-        best[number] = nearest = _solve(hull[kept])
+    for index, hull, counts in zip(todo, hulls, there, strict=True):
+        best[index] = nearest = _solve(hull[counts])
         total = float(np.abs(nearest).sum())
         if total > 0:
-            bound[number] = max(bound[number], float(np.min(hull[kept] @ nearest)) / total)
+            bound[index] = max(bound[index], float(np.min(hull[counts] @ nearest)) / total)
     return best, bound
 
 

@@ -7,13 +7,13 @@ smooth ones (`pieces`), and a right gradient is that of one piece, or a weighted
 in their convex hull (the generalized gradient; Clarke 1983, theorem 2.5.1; for piecewise smooth functions
 Scholtes 2012, chapter 4).
 
-- What lies in the hull of some pieces lies in the hull of all: to be inside is proof. - To be outside is
-proof only if no piece is missing. Missing pieces are searched for where they would matter: along the
-direction that separates the gradient from the hull (for a convex or a concave function, this direction leads
-into the extreme piece itself), along random directions, and where the function moves as the gradient says
-(the piece that the gradient belongs to). A gradient is outside only when this search has found nothing new,
-and the outermost piece was met three times. If r pieces are equally wide, 16 r random directions miss a given
-one with probability exp(-16).
+- What lies in the hull of some pieces lies in the hull of all: to be inside is proof.
+- To be outside is proof only if no piece is missing. Missing pieces are searched for where they would matter:
+  along the direction that separates the gradient from the hull (for a convex or a concave function, this
+  direction leads into the extreme piece itself), along random directions, and where the function moves as the
+  gradient says (the piece that the gradient belongs to). A gradient is outside only when this search has
+  found nothing new, and the outermost piece was met three times. If r pieces are equally wide, 16 r random
+  directions miss a given one with probability exp(-16).
 
 References:
   F. H. Clarke, Optimization and Nonsmooth Analysis, Wiley (1983).
@@ -80,21 +80,21 @@ class Claims:
 
     Attributes:
         rows: (R,) which rows.
-        along: maps directions (K, n) to (K, R), the gradients' slopes along them.
+        slopes_along: maps directions (K, n) to (K, R), the gradients' slopes along them.
         allowed: maps magnitudes (K, n) of directions to (K, R), the allowed error of these slopes.
-        involved: by a row's index in `rows`, the inputs of its tie and its gradient for them.
+        involved: maps a row's index in `rows` to the inputs of its tie and its gradient for them.
         widest: the largest number of inputs in a tie.
     """
 
     rows: np.ndarray
-    along: Callable[[Float], Float]
+    slopes_along: Callable[[Float], Float]
     allowed: Callable[[Float], Float]
     involved: Callable[[int], tuple[np.ndarray, Float]]
     widest: int
 
 
 @dataclass(frozen=True)
-class Found:
+class Placement:
     """What is known about R rows.
 
     Attributes:
@@ -110,7 +110,7 @@ class Found:
     is_tie: Mask
 
 
-def judge_rows(near: Neighbourhood, claims: Claims, directions: Float) -> Found:
+def judge_rows(near: Neighbourhood, claims: Claims, directions: Float) -> Placement:
     """Say for each row whether its gradient is that of one of its pieces, or a weighted mean of several.
 
     Args:
@@ -135,54 +135,54 @@ class _Search:
     is_tie: Mask = field(init=False)
     is_known: Mask = field(init=False)
 
-    def run(self) -> Found:
+    def run(self) -> Placement:
         """Search for pieces until every row is decided, or nothing new is found."""
         near, count = self.near, len(self.claims.rows)
         shape = (count, len(self.directions))
         self.place = np.zeros(count, dtype=np.int8)
         self.lack, self.doubt, self.is_tie = np.zeros(shape), np.zeros(count), np.zeros(count, dtype=bool)
         self.is_known = self.is_tie.copy()
-        self.wanted = self.claims.along(self.directions).T
+        self.wanted = self.claims.slopes_along(self.directions).T
         self.allowed = self.claims.allowed(np.abs(self.directions)).T
         self.nearest, self.stale = np.full(count, np.inf), np.zeros(count, dtype=np.int64)
-        half = self._random(FIRST_ENDS)
+        half = self._draw_ends(FIRST_ENDS)
         self.ends = np.concatenate([half, -half])
-        pieces = near.pieces(self.ends, self.directions, self.claims.rows)
+        pieces = near.find_pieces(self.ends, self.directions, self.claims.rows)
         for turn in range(ROUNDS):
-            towards = self._weigh(pieces)
-            # What is undecided for lack of points gets more of them.
+            towards = self._place_rows(pieces)
+            # Rows that are undecided for lack of points get more of them.
             patience = np.where((self.place == Place.UNKNOWN) & self.is_tie, 2 * STALE, STALE)
             rows = np.flatnonzero((self.place != Place.INSIDE) & (self.stale < patience))
             if not rows.size or near.evaluations * max(near.point.size, near.unit.size) > BUDGET:
                 break
-            ends = [self._random(MORE_ENDS), *self._guided(rows, towards, turn)]
+            ends = [self._draw_ends(MORE_ENDS), *self._step_outward(rows, towards, turn)]
             if turn == 1:
-                ends.append(self._matched(rows))
-            pieces = pieces.join(near.pieces(np.concatenate(ends), self.directions, self.claims.rows))
+                ends.append(self._find_matching(rows))
+            pieces = pieces.join(near.find_pieces(np.concatenate(ends), self.directions, self.claims.rows))
         is_smooth = self.is_known & ~self.is_tie
         self.place[is_smooth] = Place.SMOOTH
-        return Found(self.place, self.lack, self.doubt, self.is_tie)
+        return Placement(self.place, self.lack, self.doubt, self.is_tie)
 
-    def _random(self, count: int) -> Float:
+    def _draw_ends(self, count: int) -> Float:
         return self.near.generator.standard_normal((count, self.near.point.size))
 
-    def _weigh(self, pieces: Pieces) -> Float:
+    def _place_rows(self, pieces: Pieces) -> Float:
         """Place every open row by the pieces known so far; return the directions (R, q) between them."""
         towards = np.zeros(self.wanted.shape)
         rows = np.flatnonzero(self.place != Place.INSIDE)
         slope, doubt = (each[:, :, rows].transpose(2, 0, 1) for each in (pieces.slope, pieces.doubt))
-        is_one, allowed = pieces.is_one[:, rows].T.copy(), self.allowed[rows]
+        is_single, allowed = pieces.is_single[:, rows].T.copy(), self.allowed[rows]
         # A piece with far larger errors than the others shows less than they do.
         most = doubt.max(axis=2)
-        ranked = np.sort(np.where(is_one, most, np.inf), axis=1)
-        usual = ranked[np.arange(rows.size), (is_one.sum(axis=1) - 1) // 2]
-        is_one &= most <= (PRECISE * usual + allowed.max(axis=1))[:, None]
-        is_known = is_one.sum(axis=1) > 1  # two points
+        ranked = np.sort(np.where(is_single, most, np.inf), axis=1)
+        usual = ranked[np.arange(rows.size), (is_single.sum(axis=1) - 1) // 2]
+        is_single &= most <= (PRECISE * usual + allowed.max(axis=1))[:, None]
+        is_known = is_single.sum(axis=1) > 1  # two points
         self.stale[rows[~is_known]] += 1
-        rows, slope, doubt, is_one = rows[is_known], slope[is_known], doubt[is_known], is_one[is_known]
+        rows, slope, doubt, is_single = rows[is_known], slope[is_known], doubt[is_known], is_single[is_known]
         if not rows.size:
             return towards
-        seen = is_one[:, :, None]
+        seen = is_single[:, :, None]
         worst = np.where(seen, doubt, 0.0).max(axis=1)
         apart = np.where(seen, slope, -np.inf).max(axis=1) - np.where(seen, slope, np.inf).min(axis=1)
         bound = self.allowed[rows] + worst
@@ -190,10 +190,10 @@ class _Search:
         is_sharp = (worst <= np.maximum(2 * self.allowed[rows], SHARP * apart.max(axis=1)[:, None])).all(
             axis=1
         )
-        # Where both sides are exact, the smallest of differences counts.
+        # Where both sides are exact, the smallest difference counts.
         bound += EXACT * apart.max(axis=1)[:, None]
         points = np.where(seen, (slope - self.wanted[rows][:, None]) / bound[:, None], 0.0)
-        nearest, outside = nearest_to_zero(points, is_one)
+        nearest, outside = nearest_to_zero(points, is_single)
         reached = np.abs(nearest).max(axis=1)
         is_inside = (reached <= 1) & is_sharp
         # Along the separating direction: how many points show the outermost piece.
@@ -201,7 +201,7 @@ class _Search:
             np.einsum("rkq,rq->rk", points, nearest)
             / np.maximum(np.abs(nearest).sum(axis=1), 1e-300)[:, None]
         )
-        tops = (is_one & (level <= outside[:, None] + 1)).sum(axis=1)
+        tops = (is_single & (level <= outside[:, None] + 1)).sum(axis=1)
         is_outside = (outside > MARGIN) & is_sharp & (tops >= TOPS)
         self.stale[rows] += reached > NEARER * self.nearest[rows]
         self.nearest[rows] = np.minimum(reached, self.nearest[rows])
@@ -215,7 +215,7 @@ class _Search:
         towards[rows] = -nearest / bound
         return towards
 
-    def _guided(self, rows: np.ndarray, towards: Float, turn: int) -> list[Float]:
+    def _step_outward(self, rows: np.ndarray, towards: Float, turn: int) -> list[Float]:
         """Return steps in the directions in which rows seem to lie outside, and near these."""
         near = self.near
         chosen = near.generator.permutation(rows)[:LEADS]
@@ -228,7 +228,7 @@ class _Search:
         ends = []
         for _ in range(COMBINED):
             # Rows that share no input can use one step together.
-            end, is_taken = self._random(1)[0], np.zeros(near.point.size, dtype=bool)
+            end, is_taken = self._draw_ends(1)[0], np.zeros(near.point.size, dtype=bool)
             left = []
             for columns, lead in wanted:
                 largest = float(np.abs(lead).max(initial=0.0))
@@ -239,21 +239,21 @@ class _Search:
                     end[columns] = lead / largest
             if not is_taken.any():
                 break
-            blur = np.where(is_taken, BLUR * self._random(1)[0], 0.0)
+            blur = np.where(is_taken, BLUR * self._draw_ends(1)[0], 0.0)
             ends += [end, -end, end + blur, -end + blur]
             wanted = left
         return [np.array(ends)] if ends else []
 
-    def _matched(self, rows: np.ndarray) -> Float:
+    def _find_matching(self, rows: np.ndarray) -> Float:
         """Return random directions along which rows move as their gradients say: perhaps into their piece."""
         near, claims = self.near, self.claims
         width = max(near.point.size, near.unit.size)
         count = max(1, min(PER_INPUT * claims.widest, BUDGET // 4 // width))
-        ends = near.fit(self._random(count))
-        slopes, rounding = near.along(ends, near.reach.near)
+        ends = near.fit(self._draw_ends(count))
+        slopes, rounding = near.slopes_along(ends, near.reach.near)
         slopes, rounding = slopes[:, claims.rows[rows]], rounding[:, claims.rows[rows]]
         with np.errstate(all="ignore"):
-            off = np.abs(slopes - claims.along(ends)[:, rows]) - rounding
+            off = np.abs(slopes - claims.slopes_along(ends)[:, rows]) - rounding
             off = np.nan_to_num(off / np.abs(slopes), nan=np.inf)
         best = np.argmin(off, axis=0)
         matched = np.unique(best[off[best, np.arange(rows.size)] <= near.reach.apart])

@@ -1,8 +1,8 @@
 """The smooth pieces of a function near a point, and the slope of each along some directions.
 
 A piece is found by stepping off the point in a direction d. For almost every d the step ends inside one
-piece, which is differenced there with far smaller steps. One-sided slopes at the point itself wouldn't do:
-for the second of three equal numbers, sorted, they are those of the median, which is no piece.
+piece, which is differenced there with far smaller steps. One-sided slopes at the point itself wouldn't do: at
+three equal numbers, sorted, those of the second are the slopes of the median, which is no piece.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Neighbourhood:
         """Return x + step * d."""
         return np.asarray(self.point + step * self.scale * directions)
 
-    def along(self, directions: Float, step: float) -> tuple[Float, Float]:
+    def slopes_along(self, directions: Float, step: float) -> tuple[Float, Float]:
         """Return one-sided slopes at the point along directions (K, n), and their rounding, (K, m) each."""
         slopes, errors = [], []
         per_call = max(1, MAX_FLOATS_PER_CALL // max(self.point.size, self.unit.size, 1) - 1)
@@ -132,7 +132,7 @@ class Neighbourhood:
                 errors.append(2 * ROUNDINGS * self.unit * np.maximum(np.abs(values), np.abs(base)) / step)
         return np.concatenate(slopes), np.concatenate(errors)
 
-    def pieces(self, ends: Float, directions: Float, rows: np.ndarray) -> Pieces:
+    def find_pieces(self, ends: Float, directions: Float, rows: np.ndarray) -> Pieces:
         """Difference along directions (q, n), at points near x in the directions `ends`, (K, n)."""
         # One more direction is mixed from the others, because slopes don't add up where a tie is left at the
         # end. The slopes of the median of three equal numbers are all zero, but not along all inputs at once.
@@ -142,7 +142,7 @@ class Neighbourhood:
         per_end = 2 * len(beside) + 3
         width = max(self.point.size, self.unit.size, 1)
         per_call = max(1, MAX_FLOATS_PER_CALL // width // per_end)
-        found = []
+        batches = []
         for start in range(0, len(ends), per_call):
             some = self.fit(ends[start : start + per_call])
             points = [
@@ -153,10 +153,10 @@ class Neighbourhood:
             count = len(some)
             far, nearest = values[-2 * count : -count, rows], values[-count:, rows]
             around = values[: -2 * count, rows].reshape(count, per_end - 2, len(rows))
-            found.append(self._pieces(base[rows], around, (far, nearest), self.unit[rows], mixture))
-        return reduce(Pieces.join, found)
+            batches.append(self._take_slopes(base[rows], around, (far, nearest), self.unit[rows], mixture))
+        return reduce(Pieces.join, batches)
 
-    def _pieces(
+    def _take_slopes(
         self, base: Float, around: Float, checks: tuple[Float, Float], unit: Float, mixture: Float
     ) -> Pieces:
         """Return the slopes of (K, 1 + 2 q + 2, R) values near the point.
@@ -183,19 +183,19 @@ class Neighbourhood:
             largest = np.maximum(np.abs(slope).max(axis=1), np.abs(moved).max(axis=0))
             # Two values are rounded, and so are the points at which they are taken.
             rounding = size / width + 2 * self.input_unit / width * largest
-            # So near to the tie, the slope still differs from the piece's by its change on the way there.
-            # That is about the change of the slope along the way, and four times that in other directions.
+            # This near to the tie, a slope still differs from the one at the tie by its change on the way:
+            # about as much as is seen along the way, and up to four times that in other directions.
             curved = np.abs(moved[0] - moved[1]) * 4 * reach.near / (reach.far - reach.near)
             curved += 4 * size / reach.near * 4 * reach.near / (reach.far - reach.near)
             bent = np.maximum(bend - 4 * rounding[:, None], 0.0)
             doubt = curved[:, None] + 0.5 * bent + rounding[:, None]
-            is_one = np.abs(moved[2] - moved[0]) <= reach.apart * largest + 4 * size / reach.nearest
-            is_one &= np.abs(moved[1] - moved[0]) <= reach.apart * largest + 4 * size / reach.near
-            is_one &= (bent <= reach.bent * largest[:, None] + 4 * rounding[:, None]).all(axis=1)
+            is_single = np.abs(moved[2] - moved[0]) <= reach.apart * largest + 4 * size / reach.nearest
+            is_single &= np.abs(moved[1] - moved[0]) <= reach.apart * largest + 4 * size / reach.near
+            is_single &= (bent <= reach.bent * largest[:, None] + 4 * rounding[:, None]).all(axis=1)
             adds_up = np.abs(np.einsum("q,kqr->kr", mixture, slope[:, :-1]) - slope[:, -1])
-            is_one &= adds_up <= reach.bent * largest + 8 * rounding
-            is_one &= np.isfinite(slope).all(axis=1) & np.isfinite(doubt).all(axis=1)
-        return Pieces(slope[:, :-1], doubt[:, :-1], is_one)
+            is_single &= adds_up <= reach.bent * largest + 8 * rounding
+            is_single &= np.isfinite(slope).all(axis=1) & np.isfinite(doubt).all(axis=1)
+        return Pieces(slope[:, :-1], doubt[:, :-1], is_single)
 
 
 @dataclass(frozen=True)
@@ -205,19 +205,19 @@ class Pieces:
     Attributes:
         slope: of the smooth function near the point.
         doubt: bound on the error of each.
-        is_one: (K, R) whether the point lies inside a single piece that reaches to x.
+        is_single: (K, R) whether the point lies inside a single piece that reaches to x.
     """
 
     slope: Float
     doubt: Float
-    is_one: Mask
+    is_single: Mask
 
     def join(self, other: Pieces) -> Pieces:
         """Return both sets of pieces together."""
         return Pieces(
             np.concatenate([self.slope, other.slope]),
             np.concatenate([self.doubt, other.doubt]),
-            np.concatenate([self.is_one, other.is_one]),
+            np.concatenate([self.is_single, other.is_single]),
         )
 
 
@@ -238,9 +238,11 @@ def is_bent(near: Neighbourhood, slopes: Callable[[Float], Float]) -> Mask:
     drawn = np.concatenate([drawn, np.abs(drawn[:1])])
     directions = near.fit(np.concatenate([drawn, -drawn]))
     expected = slopes(directions)
-    found = np.zeros(near.unit.size, dtype=bool)
+    bends = np.zeros(near.unit.size, dtype=bool)
     with np.errstate(all="ignore"):
-        (far, _), (close, rounding) = (near.along(directions, step) for step in (reach.far, reach.near))
+        (far, _), (close, rounding) = (
+            near.slopes_along(directions, step) for step in (reach.far, reach.near)
+        )
         expected = np.where(np.isfinite(expected), expected, 0.5 * (close - np.roll(close, 3, axis=0)))
         beyond = [far - expected, close - expected]
         size = np.maximum(np.abs(close), np.abs(expected))
@@ -248,5 +250,5 @@ def is_bent(near: Neighbourhood, slopes: Callable[[Float], Float]) -> Mask:
         # for a jump and for noise.
         stays = (np.abs(beyond[1]) > 0.5 * np.abs(beyond[0])) & (np.abs(beyond[1]) < 2 * np.abs(beyond[0]))
         is_clear = np.abs(beyond[1]) > reach.apart * size + CLEAR * rounding
-        found |= (stays & is_clear).any(axis=0)
-    return found
+        bends |= (stays & is_clear).any(axis=0)
+    return bends

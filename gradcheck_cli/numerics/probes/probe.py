@@ -140,8 +140,8 @@ def weigh(differenced: Differenced, generator: np.random.Generator, rows: slice)
         upstream[rows] = draw_signed(generator, int(rows.stop - rows.start))
         upstream[rows] *= weight[rows]
         return upstream
-    for part in chunks(weight.size):
-        weight[part] *= draw_signed(generator, part.stop - part.start)
+    for chunk in chunks(weight.size):
+        weight[chunk] *= draw_signed(generator, chunk.stop - chunk.start)
     return weight
 
 
@@ -153,29 +153,29 @@ def take_difference(direction: Direction) -> Differenced:
     target = direction.target
     base, unit = target.base, target.unit
     most_bent = min(_MOST_BENT, _CURVATURE * direction.share)
-    change, bend = _change_and_bend(direction, 1.0)
-    far_change, far_bend = _change_and_bend(direction, 2.0)
+    change, bend = _take_change_and_bend(direction, 1.0)
+    far_change, far_bend = _take_change_and_bend(direction, 2.0)
     if target.is_smooth:
         farther = direction.plain_difference(4.0)
-        for part in chunks(base.size):
-            change[part] = extrapolate(change[part], far_change[part])
-            far_change[part] = extrapolate(far_change[part], farther[part])
+        for chunk in chunks(base.size):
+            change[chunk] = extrapolate(change[chunk], far_change[chunk])
+            far_change[chunk] = extrapolate(far_change[chunk], farther[chunk])
         del farther
     is_noise = _largest(far_change) <= _NOISE_ROUNDINGS * unit * _largest(base)
     sizes: list[Float] = []
     ratios: list[Float] = []
-    for part in chunks(base.size):
+    for chunk in chunks(base.size):
         with np.errstate(all="ignore"):
-            noise = 4 * unit * np.abs(base[part])
-            disagree = change[part] - far_change[part] / 2
-            size = np.abs(change[part])
+            noise = 4 * unit * np.abs(base[chunk])
+            disagree = change[chunk] - far_change[chunk] / 2
+            size = np.abs(change[chunk])
             is_fine = np.abs(disagree) <= min(_SPOILT, most_bent) * size + 4 * noise
             # A kink's bend grows with the step, a curve's with its square.
-            is_curve = far_bend[part] >= _CURVES * bend[part]
-            is_fine &= ((bend[part] <= most_bent * size + 4 * noise) | is_curve) & np.isfinite(base[part])
-        far_change[part] = np.where(is_fine, disagree, 0.0)
-        change[part] = np.where(is_fine, change[part], 0.0)
-        bend[part] = is_fine
+            is_curve = far_bend[chunk] >= _CURVES * bend[chunk]
+            is_fine &= ((bend[chunk] <= most_bent * size + 4 * noise) | is_curve) & np.isfinite(base[chunk])
+        far_change[chunk] = np.where(is_fine, disagree, 0.0)
+        change[chunk] = np.where(is_fine, change[chunk], 0.0)
+        bend[chunk] = is_fine
         moves = np.flatnonzero(is_fine & (size > 0))[:: max(1, base.size // _TYPICAL_ROWS)]
         sizes.append(size[moves])
         with np.errstate(over="ignore"):
@@ -183,33 +183,33 @@ def take_difference(direction: Direction) -> Differenced:
     del far_bend
     doubt, weight = far_change, bend
     typical, faintest = _median(sizes), _FAINT * _median(ratios)
-    for part in chunks(base.size):
+    for chunk in chunks(base.size):
         with np.errstate(all="ignore"):
-            least = np.maximum(_STILLEST * typical, faintest * 4 * unit * np.abs(base[part]))
-            scale = np.maximum(np.abs(change[part]), least)
-            weight[part] = np.where(weight[part] != 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
+            least = np.maximum(_STILLEST * typical, faintest * 4 * unit * np.abs(base[chunk]))
+            scale = np.maximum(np.abs(change[chunk]), least)
+            weight[chunk] = np.where(weight[chunk] != 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
     return Differenced(direction, change, doubt, weight, is_noise)
 
 
-def _change_and_bend(direction: Direction, factor: float) -> tuple[Float, Float]:
+def _take_change_and_bend(direction: Direction, factor: float) -> tuple[Float, Float]:
     """Return f(x + cv) - f(x - cv) and |f(x + cv) - 2 f(x) + f(x - cv)|, (m,) each, with c the factor."""
     target = direction.target
     above = np.array(target.at(direction.side(factor)))
     below = np.array(target.at(direction.side(-factor)))
-    for part in chunks(above.size):
+    for chunk in chunks(above.size):
         with np.errstate(all="ignore"):
-            up, down = above[part].copy(), below[part].copy()
-            above[part], below[part] = up - down, np.abs(up - 2 * target.base[part] + down)
+            up, down = above[chunk].copy(), below[chunk].copy()
+            above[chunk], below[chunk] = up - down, np.abs(up - 2 * target.base[chunk] + down)
     return above, below
 
 
 def _largest(values: Float) -> float:
     """Return the largest magnitude, without a temporary array of that size; NaN where one is."""
-    return float(np.max([np.max(np.abs(values[part])) for part in chunks(values.size)], initial=0.0))
+    return float(np.max([np.max(np.abs(values[chunk])) for chunk in chunks(values.size)], initial=0.0))
 
 
-def _median(parts: list[Float]) -> float:
-    values = np.concatenate(parts) if parts else np.zeros(0)
+def _median(arrays: list[Float]) -> float:
+    values = np.concatenate(arrays) if arrays else np.zeros(0)
     return float(np.median(values)) if values.size else 0.0
 
 
@@ -217,13 +217,13 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
     """Compare vjp and difference for one upstream, which must be 0 in spoilt rows."""
     target = differenced.direction.target
     gradient = target.pull(upstream)
-    from_vjp, terms = differenced.direction.moved(gradient, 1.0)
-    numeric, size, noise, doubt, squares = _sums(differenced, upstream)
+    from_vjp, terms = differenced.direction.predict_change(gradient, 1.0)
+    numeric, size, noise, doubt, squares = _sum_terms(differenced, upstream)
     rounding = _SIGMAS * noise
     bound = rounding + abs(doubt) + 2 * squares + VJP_ROUNDINGS * target.unit * terms
     largest = abs(numeric) + _COHERENT * max(size, terms)
     bound += target.shared * largest
-    tolerated = bound + _tolerated(differenced, upstream, largest)
+    tolerated = bound + _sum_tolerated(differenced, upstream, largest)
     return Probe(
         error=abs(from_vjp - numeric),
         bound=bound,
@@ -244,11 +244,11 @@ def persists(differenced: Differenced, probe: Probe) -> bool:
     with np.errstate(all="ignore"):
         change = direction.difference(_FARTHER)
         numeric = float(np.sum(np.where(upstream != 0, upstream * change, 0.0)))
-        error = abs(direction.moved(probe.gradient, _FARTHER)[0] - numeric)
+        error = abs(direction.predict_change(probe.gradient, _FARTHER)[0] - numeric)
     return not error <= _FARTHER / 2 * probe.error
 
 
-def _tolerated(differenced: Differenced, upstream: Float, largest: float) -> float:
+def _sum_tolerated(differenced: Differenced, upstream: Float, largest: float) -> float:
     """Return what errors within every element's tolerance may add up to."""
     target = differenced.direction.target
     allowed = target.rtol * largest
@@ -258,17 +258,17 @@ def _tolerated(differenced: Differenced, upstream: Float, largest: float) -> flo
     return allowed
 
 
-def _sums(differenced: Differenced, upstream: Float) -> tuple[float, float, float, float, float]:
+def _sum_terms(differenced: Differenced, upstream: Float) -> tuple[float, float, float, float, float]:
     """Return sum u d, rss(u d), rss(u noise), sum u e and rss(u e), a chunk at a time."""
     target = differenced.direction.target
     total = doubt = 0.0
     squares = np.zeros(3)
-    for part in chunks(upstream.size):
-        u = upstream[part]
+    for chunk in chunks(upstream.size):
+        u = upstream[chunk]
         with np.errstate(all="ignore"):
-            moved, unsure = u * differenced.change[part], u * differenced.doubt[part]
+            moved, unsure = u * differenced.change[chunk], u * differenced.doubt[chunk]
             # An upstream of 0 leaves a row out, even if the row isn't finite.
-            rounding = np.where(u != 0, u * (4 * target.unit) * np.abs(target.base[part]), 0.0)
+            rounding = np.where(u != 0, u * (4 * target.unit) * np.abs(target.base[chunk]), 0.0)
             total += float(moved.sum())
             doubt += float(unsure.sum())
             squares += [float(np.square(each).sum()) for each in (moved, rounding, unsure)]
@@ -321,28 +321,28 @@ def count_unseen(
         generator: chooses the rows.
     """
     nothing = np.zeros(len(direction.target.spans), np.int64)
-    found = Unseen(nothing, nothing)
+    counted = Unseen(nothing, nothing)
     level = _level(probe, size)
     count = rows.stop - rows.start
     if count <= _ALL_ROWS:
         for row in np.flatnonzero(probe.upstream[rows]) + rows.start:
-            found.add(_below(direction, probe.upstream, np.array([row]), level))
-        return found
-    many, elements = _FIRST_ROWS, direction.steps.size
+            counted.add(_count_below(direction, probe.upstream, np.array([row]), level))
+        return counted
+    wanted, elements = _FIRST_ROWS, direction.steps.size
     for round_number in range(_MOST_ROUNDS):
-        if round_number >= _SAMPLED_ROUNDS and found.seen.min() >= _ENOUGH_SEEN:
+        if round_number >= _SAMPLED_ROUNDS and counted.seen.min() >= _ENOUGH_SEEN:
             break
-        chosen = _some_rows(probe.upstream, rows, many, generator)
+        chosen = _choose_rows(probe.upstream, rows, wanted, generator)
         if not chosen.size:
             break
-        found.add(_below(direction, probe.upstream, chosen, level))
-        per_row = int(found.seen.sum()) / (chosen.size * (round_number + 1))
-        many = max(1, min(count, int(elements / 4 / max(per_row, 1))))
-    found.is_sample = True
-    return found
+        counted.add(_count_below(direction, probe.upstream, chosen, level))
+        per_row = int(counted.seen.sum()) / (chosen.size * (round_number + 1))
+        wanted = max(1, min(count, int(elements / 4 / max(per_row, 1))))
+    counted.is_sample = True
+    return counted
 
 
-def _below(direction: Direction, upstream: Float, rows: npt.NDArray[np.int64], level: float) -> Unseen:
+def _count_below(direction: Direction, upstream: Float, rows: npt.NDArray[np.int64], level: float) -> Unseen:
     """Count the elements of some rows whose effect is below a level, and all with an effect, by input."""
     alone = np.zeros(upstream.size)
     alone[rows] = upstream[rows]
@@ -351,12 +351,12 @@ def _below(direction: Direction, upstream: Float, rows: npt.NDArray[np.int64], l
     faint = _faintest(direction, alone)
     del alone
     hidden, seen = (np.zeros(len(target.spans), np.int64) for _ in range(2))
-    for number, (start, span) in enumerate(zip(target.starts, target.spans, strict=False)):
-        for _, part in target.by_span(slice(start, start + span.size)):
+    for span_index, (start, span) in enumerate(zip(target.starts, target.spans, strict=False)):
+        for _, chunk in target.split_by_span(slice(start, start + span.size)):
             with np.errstate(all="ignore"):
-                effect = np.abs(gradient[part] * (2 * direction.steps[part]))
-                seen[number] += np.count_nonzero(effect > faint)
-                hidden[number] += np.count_nonzero((effect > faint) & ~(effect > level))
+                effect = np.abs(gradient[chunk] * (2 * direction.steps[chunk]))
+                seen[span_index] += np.count_nonzero(effect > faint)
+                hidden[span_index] += np.count_nonzero((effect > faint) & ~(effect > level))
     return Unseen(hidden, seen)
 
 
@@ -402,14 +402,14 @@ def _faintest(direction: Direction, upstream: Float) -> float:
     return _VALUE_ROUNDINGS * target.unit * values * 2 * direction.share
 
 
-def _some_rows(
+def _choose_rows(
     upstream: Float, rows: slice, count: int, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
     """Choose about this many of the rows that take part, at random."""
     height = rows.stop - rows.start
     if height <= CHUNK:
-        found = np.flatnonzero(upstream[rows]) + rows.start
-        return np.asarray(generator.choice(found, min(count, found.size), replace=False))
+        taking_part = np.flatnonzero(upstream[rows]) + rows.start
+        return np.asarray(generator.choice(taking_part, min(count, taking_part.size), replace=False))
     # A list of the rows of a large output would take as much memory as the output itself.
     drawn = np.unique(generator.integers(height, size=2 * min(count, height // 4))) + rows.start
     drawn = drawn[upstream[drawn] != 0]
@@ -430,15 +430,15 @@ def follow(size: int, error_of: Callable[[slice], float]) -> int:
 
 def bisect_input(differenced: Differenced, probe: Probe) -> int:
     """Follow an alarm to one input."""
-    factor = _nearer(probe)
+    factor = _shorten_step(probe)
 
-    def error_of(part: slice) -> float:
-        half = differenced.direction.only(part)
+    def error_of(columns: slice) -> float:
+        half = differenced.direction.restrict_to([columns])
         with np.errstate(all="ignore"):
             change = half.difference(factor)
             change[differenced.is_spoilt] = 0.0
             numeric = float(np.sum(np.where(probe.upstream != 0, probe.upstream * change, 0.0)))
-        return abs(half.moved(probe.gradient, factor)[0] - numeric)
+        return abs(half.predict_change(probe.gradient, factor)[0] - numeric)
 
     return follow(probe.gradient.size, error_of)
 
@@ -446,23 +446,23 @@ def bisect_input(differenced: Differenced, probe: Probe) -> int:
 def bisect_output(differenced: Differenced, probe: Probe, column: int) -> int:
     """Follow an alarm in one input to one output."""
     there = slice(column, column + 1)
-    single, factor = differenced.direction.only(there), _nearer(probe)
+    single, factor = differenced.direction.restrict_to([there]), _shorten_step(probe)
     with np.errstate(all="ignore"):
         change = single.difference(factor)
         change[differenced.is_spoilt] = 0.0
     moved = float((single.side(factor, there) - single.side(-factor, there))[0])
 
-    def error_of(part: slice) -> float:
+    def error_of(rows: slice) -> float:
         upstream = np.zeros(probe.upstream.size)
-        upstream[part] = probe.upstream[part]
+        upstream[rows] = probe.upstream[rows]
         with np.errstate(all="ignore"):
-            numeric = float(np.sum(upstream[part] * change[part]))
+            numeric = float(np.sum(upstream[rows] * change[rows]))
             return abs(float(single.target.pull(upstream)[column]) * moved - numeric)
 
     return follow(probe.upstream.size, error_of)
 
 
-def _nearer(probe: Probe) -> float:
+def _shorten_step(probe: Probe) -> float:
     """Return the part of the step at which the alarm is still clear: halving the step crosses fewer kinks."""
     if not (np.isfinite(probe.error) and probe.error > 0):
         return 1.0

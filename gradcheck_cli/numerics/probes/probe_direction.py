@@ -110,16 +110,16 @@ class Target:
         with np.errstate(all="ignore"):
             return np.asarray(self.evaluate(point), dtype=np.float64)
 
-    def row(self, number: int) -> Float:
+    def row(self, index: int) -> Float:
         """Return a row of the analytic Jacobian, (n,)."""
         upstream = np.zeros(self.base.size)
-        upstream[number] = 1.0
+        upstream[index] = 1.0
         return self.pull(upstream)
 
-    def by_span(self, part: slice) -> Iterator[tuple[Span, slice]]:
+    def split_by_span(self, elements: slice) -> Iterator[tuple[Span, slice]]:
         """Split part of the point where inputs meet, and where it is longer than a chunk."""
         for span, start in zip(self.spans, self.starts, strict=False):
-            first, last = max(start, part.start), min(start + span.size, part.stop)
+            first, last = max(start, elements.start), min(start + span.size, elements.stop)
             for begin in range(first, last, CHUNK):
                 yield span, slice(begin, min(begin + CHUNK, last))
 
@@ -132,12 +132,12 @@ class Direction:
     steps: Float
     share: float
 
-    def side(self, factor: float, part: slice | None = None) -> Float:
+    def side(self, factor: float, elements: slice | None = None) -> Float:
         """Return x + factor v, rounded, inside the bounds; of some elements only, if asked for."""
-        part = slice(0, self.steps.size) if part is None else part
-        there = self.target.point[part] + factor * self.steps[part]
-        for span, piece in self.target.by_span(part):
-            own = there[piece.start - part.start : piece.stop - part.start]
+        elements = slice(0, self.steps.size) if elements is None else elements
+        there = self.target.point[elements] + factor * self.steps[elements]
+        for span, chunk in self.target.split_by_span(elements):
+            own = there[chunk.start - elements.start : chunk.stop - elements.start]
             own[:] = span.precision.round(np.clip(own, span.low, span.high))
         return there
 
@@ -153,27 +153,23 @@ class Direction:
             change -= self.target.at(self.side(-factor))
         return change
 
-    def moved(self, gradient: Float, factor: float) -> tuple[float, float]:
+    def predict_change(self, gradient: Float, factor: float) -> tuple[float, float]:
         """Return the sum of gradient times displacement, and the root of the sum of squares of its terms."""
         total = squares = 0.0
-        for part in chunks(self.steps.size):
+        for chunk in chunks(self.steps.size):
             with np.errstate(all="ignore"):
-                terms = gradient[part] * (self.side(factor, part) - self.side(-factor, part))
+                terms = gradient[chunk] * (self.side(factor, chunk) - self.side(-factor, chunk))
                 # The gradient of an element that doesn't move doesn't matter.
-                terms = np.where(self.steps[part] != 0, terms, 0.0)
+                terms = np.where(self.steps[chunk] != 0, terms, 0.0)
                 total += float(terms.sum())
                 squares += float(np.square(terms).sum())
         return total, float(np.sqrt(squares))
 
-    def only(self, part: slice) -> Direction:
-        """Return the same direction for some inputs; the others stay where they are."""
-        return self.of([part])
-
-    def of(self, parts: Sequence[slice]) -> Direction:
+    def restrict_to(self, stretches: Sequence[slice]) -> Direction:
         """Return the same direction for several stretches of inputs; the others stay where they are."""
         steps = np.zeros(self.steps.size)
-        for part in parts:
-            steps[part] = self.steps[part]
+        for stretch in stretches:
+            steps[stretch] = self.steps[stretch]
         return Direction(self.target, steps, self.share)
 
 
@@ -184,7 +180,7 @@ def extrapolate(change: Float, far_change: Float) -> Float:
 
 
 def draw_direction(
-    target: Target, generator: np.random.Generator, reach: int = MIDDLE, part: float = 1.0
+    target: Target, generator: np.random.Generator, reach: int = MIDDLE, fraction: float = 1.0
 ) -> Direction:
     """Draw a direction: each input moves by half a step to one step, up or down, inside its bounds.
 
@@ -192,17 +188,17 @@ def draw_direction(
         target: the point and its bounds.
         generator: draws the direction.
         reach: which of `STEPS`.
-        part: the part of that step.
+        fraction: the part of that step.
     """
-    share = STEPS[target.working.name][reach] * part
+    share = STEPS[target.working.name][reach] * fraction
     steps = draw_signed(generator, target.point.size)
-    for span, piece in target.by_span(slice(0, steps.size)):
-        x = target.point[piece]
-        steps[piece] *= share * np.maximum(np.abs(x), span.typical)
+    for span, chunk in target.split_by_span(slice(0, steps.size)):
+        x = target.point[chunk]
+        steps[chunk] *= share * np.maximum(np.abs(x), span.typical)
         if np.isfinite(span.low) or np.isfinite(span.high):
             # Up to twice the step is taken to both sides.
             room = np.maximum(np.minimum(x - span.low, span.high - x), 0.0) / 2
-            steps[piece] = np.copysign(np.minimum(np.abs(steps[piece]), room), steps[piece])
+            steps[chunk] = np.copysign(np.minimum(np.abs(steps[chunk]), room), steps[chunk])
     return Direction(target, steps, share)
 
 

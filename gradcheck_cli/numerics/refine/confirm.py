@@ -39,7 +39,7 @@ FURTHEST = 31
 
 @dataclass(frozen=True)
 class _Claims:
-    """What stairs could undo, (e,) each: which verdicts are mismatches, of which values, and by how much."""
+    """Elements, (e,), whose verdicts stairs could undo: which fail, their tolerances and gradients."""
 
     sampled: Elements
     fails: np.ndarray
@@ -72,7 +72,7 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
     unseen = np.flatnonzero((fails | on_trust) & (resolution.edge == Edge.NONE))
     if unseen.size:
         _look_further(problem, sampled, unseen, resolution)
-    # A flat part no wider than rounding makes of the slope that follows belongs to that slope.
+    # A flat part belongs to the slope beyond it if rounding alone may make it that wide.
     with np.errstate(all="ignore"):
         hides = 4 * problem.unit[rows] * size / resolution.edge_low
         is_hidden |= (
@@ -138,11 +138,11 @@ def _look_further(problem: Problem, sampled: Elements, which: np.ndarray, resolu
     for depth, furthest in np.unique(groups, axis=1).T:
         alike = which[(groups == [[depth], [furthest]]).all(axis=0)]
         rungs = tuple(range(top, int(furthest + depth) + 1, step))
-        scale = problem.domain.fitted(problem.step_scale)
+        scale = problem.domain.fit(problem.step_scale)
         for series in sample(problem, sampled.take(alike), scale, rungs, int(depth)):
             here = alike[series.which]
             noise = resolution.noise[here] * np.abs(series.base)
-            found = find_edges(series, resolution.slope[here], resolution.uncertainty[here], noise)
-            resolution.edge[here], resolution.edge_low[here], resolution.edge_high[here] = found[:3]
-            resolution.beyond[here] = found[3]
+            edges = find_edges(series, resolution.slope[here], resolution.uncertainty[here], noise)
+            resolution.edge[here], resolution.edge_low[here], resolution.edge_high[here] = edges[:3]
+            resolution.beyond[here] = edges[3]
     resolution.edge[which[resolution.edge[which] == Edge.NONE]] = Edge.GRADUAL  # straight all the way

@@ -47,8 +47,8 @@ TREADS = 0.35
 # An increment of more than half of the tallest one is a riser.
 RISER = 0.5
 # Even risers on both sides, this many on each, tell the slope of their climb: a riser's height over the
-# distance to the next, to within half of it, and a cell of the grid. What climbs as evenly as that has a
-# slope that doesn't change more.
+# distance to the next, to within half of it, and a cell of the grid. The slope of
+# what climbs as evenly as that varies no more.
 FEWEST_EVEN = 3
 EVEN_BEYOND = (16.0, 64.0)  # how far to look for that many
 EVEN = 1.5
@@ -194,10 +194,10 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
         share = np.clip((limit - start) / np.maximum(distance[:, -1] - start, _TINY), 0.0, 1.0)
         far = start[:, None] + share[:, None] * (distance - start[:, None])
         there = sampler.precision.round(x[:, None] + sign * np.minimum(far, limit[:, None]))
-        for batch in sampler.along(columns, there):
-            which, place = batch.among(owner)
+        for batch in sampler.move_columns(columns, there):
+            which, value_index = batch.among(owner)
             group, row = owner[which], elements.rows[which]
-            values = batch.values[place, :, row].T
+            values = batch.values[value_index, :, row].T
             step = np.abs(there - x[:, None])[group].T
             base = batch.base[row]
             with np.errstate(all="ignore"):
@@ -207,7 +207,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                 height = moved.max(axis=0)
                 is_stair = (height > 8 * noise[which]) & _has_treads(moved, height)
                 is_stair &= np.isfinite(height)
-                is_stair[is_stair] = _stay_apart(
+                is_stair[is_stair] = _are_jumps(
                     sampler,
                     elements.take(which[is_stair]),
                     there[group[is_stair]],
@@ -219,8 +219,8 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                 climbed = np.cumsum(riser, axis=0)
                 climb.put(which, sign * riser, step)
                 width = np.maximum(step[0], step[1] - step[0])
-                found = np.where(is_stair, HIDDEN * height / width, 0.0)
-            hidden[which] = np.fmax(hidden[which], np.where(np.isfinite(found), found, np.inf))
+                hidden_here = np.where(is_stair, HIDDEN * height / width, 0.0)
+            hidden[which] = np.fmax(hidden[which], np.where(np.isfinite(hidden_here), hidden_here, np.inf))
             tall = np.where(is_stair & np.isfinite(height), height, 0.0)
             heights[which] = np.maximum(heights[which], tall)
             top[which] = np.fmax(top[which], climbed.max(axis=0))
@@ -228,7 +228,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     with np.errstate(all="ignore"):
         risers = np.ceil((top - bottom) / heights - RISER)
     risers = np.nan_to_num(risers, nan=0.0, posinf=0.0)
-    return Stairs(hidden, heights, risers, *_climb_of(climbs, hidden))
+    return Stairs(hidden, heights, risers, *_combine_climbs(climbs, hidden))
 
 
 @dataclass(frozen=True)
@@ -250,27 +250,27 @@ class _Climb:
     def put(self, which: np.ndarray, riser: Float, step: Float) -> None:
         """Fill in some elements: the risers, (points - 1, e), with 0 elsewhere, and the points' distances."""
         is_riser, cell = riser != 0, np.diff(step, axis=0)
-        place = np.where(is_riser, step[:-1] + 0.5 * cell, -np.inf)
-        before = np.maximum.accumulate(place, axis=0)[:-1]
-        gap = place[1:] - before
+        riser_at = np.where(is_riser, step[:-1] + 0.5 * cell, -np.inf)
+        before = np.maximum.accumulate(riser_at, axis=0)[:-1]
+        gap = riser_at[1:] - before
         is_gap = is_riser[1:] & np.isfinite(before)
         self.count[which] = is_riser.sum(axis=0)
         self.lowest[which] = np.where(is_riser, riser, np.inf).min(axis=0)
         self.highest[which] = np.where(is_riser, riser, -np.inf).max(axis=0)
-        self.first[which] = np.where(is_riser, place, np.inf).min(axis=0)
+        self.first[which] = np.where(is_riser, riser_at, np.inf).min(axis=0)
         self.narrowest[which] = np.where(is_gap, gap - cell[1:], np.inf).min(axis=0)
         self.widest[which] = np.where(is_gap, gap + cell[1:], 0.0).max(axis=0)
 
 
-def _climb_of(climbs: Sequence[_Climb], hidden: Float) -> tuple[np.ndarray, Float, Float]:
+def _combine_climbs(climbs: Sequence[_Climb], hidden: Float) -> tuple[np.ndarray, Float, Float]:
     """Return where stairs are even, and the least and the most they may add to a tread's slope, (e,) each."""
-    one, other = climbs
+    above, below = climbs
     with np.errstate(all="ignore"):
-        across = one.first + other.first  # the tread that the point is on
-        widest = np.maximum(np.maximum(one.widest, other.widest), across)
-        narrowest = np.minimum(one.narrowest, other.narrowest)
-        lowest, highest = np.minimum(one.lowest, other.lowest), np.maximum(one.highest, other.highest)
-        is_even = (np.minimum(one.count, other.count) >= FEWEST_EVEN) & (lowest * highest > 0)
+        across = above.first + below.first  # the tread that the point is on
+        widest = np.maximum(np.maximum(above.widest, below.widest), across)
+        narrowest = np.minimum(above.narrowest, below.narrowest)
+        lowest, highest = np.minimum(above.lowest, below.lowest), np.maximum(above.highest, below.highest)
+        is_even = (np.minimum(above.count, below.count) >= FEWEST_EVEN) & (lowest * highest > 0)
         is_even &= (narrowest > 0) & (widest <= EVEN**2 * narrowest) & np.isfinite(hidden)
         small, large = (
             np.minimum(np.abs(lowest), np.abs(highest)),
@@ -300,7 +300,7 @@ def _has_treads(moved: Float, height: Float) -> np.ndarray:
     return np.asarray(treads >= TREADS * np.maximum(after.sum(axis=0), 1))
 
 
-def _stay_apart(sampler: Sampler, elements: Elements, there: Float, moved: Float, slope: Float) -> np.ndarray:
+def _are_jumps(sampler: Sampler, elements: Elements, there: Float, moved: Float, slope: Float) -> np.ndarray:
     """Say for which elements the steepest rise on a grid is a jump, not a ramp between two plateaus.
 
     Args:
@@ -321,7 +321,7 @@ def _stay_apart(sampler: Sampler, elements: Elements, there: Float, moved: Float
     rise = full = moved[steepest, every]
     for _halving in range(HALVINGS):
         between = sampler.precision.round(0.5 * (near + far))
-        values = _values_at(sampler, elements, np.stack([near, between, far], axis=1))
+        values = _evaluate_at(sampler, elements, np.stack([near, between, far], axis=1))
         with np.errstate(all="ignore"):
             first = np.abs(values[:, 1] - values[:, 0] - slope * (between - near))
             second = np.abs(values[:, 2] - values[:, 1] - slope * (far - between))
@@ -331,9 +331,9 @@ def _stay_apart(sampler: Sampler, elements: Elements, there: Float, moved: Float
     return np.asarray(~(rise < SAME_RISE * full))
 
 
-def _values_at(sampler: Sampler, elements: Elements, there: Float) -> Float:
+def _evaluate_at(sampler: Sampler, elements: Elements, there: Float) -> Float:
     """Return each element's row at coordinates of its own column, (e, p) each."""
-    found = np.empty(there.shape)
-    for batch in sampler.along(elements.columns, there):
-        found[batch.which] = batch.values[batch.place, :, elements.rows[batch.which]]
-    return found
+    values = np.empty(there.shape)
+    for batch in sampler.move_columns(elements.columns, there):
+        values[batch.which] = batch.values[batch.value_index, :, elements.rows[batch.which]]
+    return values

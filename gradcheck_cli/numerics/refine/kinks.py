@@ -81,7 +81,7 @@ def find_kinks(series: Series) -> Kinks:
     if not is_kink.any():
         unknown = np.full(is_kink.shape, np.nan)
         return Kinks(is_kink, unknown, unknown, unknown)
-    up, down = _one_side(series, at.up, smallest), _one_side(series, at.down, smallest)
+    up, down = _settle_side(series, at.up, smallest), _settle_side(series, at.down, smallest)
     return Kinks(
         is_kink,
         np.minimum(up[0], down[0]),
@@ -90,15 +90,15 @@ def find_kinks(series: Series) -> Kinks:
     )
 
 
-def _one_side(series: Series, slope: Float, smallest: np.ndarray) -> tuple[Float, Float]:
+def _settle_side(series: Series, slope: Float, smallest: np.ndarray) -> tuple[Float, Float]:
     """Return one side's slope with its bound: the one it settles on, else that of the smallest clear step."""
     noise = 2 * series.at.noise
     settled = settle(slope, noise, np.isfinite(slope), series.sentinels, ONE_SIDED)
     column = np.arange(smallest.size)
-    here, next_one = slope[smallest, column], slope[smallest + 1, column]
+    here, next_rung = slope[smallest, column], slope[smallest + 1, column]
     with np.errstate(all="ignore"):
         # A tie at distance d reduces a slope by d / h: a third more than the next rung shows is still to
         # come.
-        rough = 1.5 * np.abs(here - next_one) + noise[smallest, column]
+        rough = 1.5 * np.abs(here - next_rung) + noise[smallest, column]
     is_settled = settled.uncertainty < rough
     return np.where(is_settled, settled.slope, here), np.where(is_settled, settled.uncertainty, rough)

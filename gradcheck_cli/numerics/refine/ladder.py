@@ -77,17 +77,18 @@ def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to u
     value = np.where(rungs, slope[sentinels:], np.nan)
     error = np.where(rungs, noise[sentinels:], np.inf)
     plain = value
+    noise_if_usable = np.where(is_usable, noise, np.inf)
     best = Settled(np.full(slope.shape[1], np.nan), np.full(slope.shape[1], np.inf), used)
     fall = growth
     for _level in range(levels):
-        if value.shape[0] < 2:  # noqa: PLR2004 (an estimate needs a rung below it)
+        if value.shape[0] <= 1:  # an estimate needs a rung below it
             break
         moved = np.abs(np.diff(value, axis=0))  # moved[k]: between rungs k and k + 1
         blur = error[1:] + error[:-1]
         uncertainty = _truncation(moved, blur, growth, fall) + error[1:]
         corrected = 1.5 * np.abs(plain[1:] - value[1:]) / growth  # what smaller rungs may still be off by
         reach = uncertainty + corrected
-        agrees = _agree_with_smaller(value[1:], reach, slope, noise, is_usable, sentinels + 1)
+        agrees = _agree_with_smaller(value[1:], reach, slope, noise_if_usable, sentinels + 1)
         # Of equal bounds, the smallest step's: argmin returns the first.
         uncertainty = np.where(agrees & (uncertainty < np.inf), uncertainty, np.inf)
         least = np.argmin(uncertainty, axis=0)[np.newaxis]
@@ -102,24 +103,21 @@ def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to u
     return best
 
 
-def _agree_with_smaller(  # noqa: PLR0913, PLR0917 (the estimates, and the ladder that they are compared with)
-    estimates: Float, reach: Float, slope: Float, noise: Float, is_usable: Mask, first: int
-) -> Mask:
+def _agree_with_smaller(estimates: Float, reach: Float, slope: Float, noise: Float, first: int) -> Mask:
     """Say which estimates are within their reach of every difference at a smaller step.
 
     Args:
         estimates: (k, e), of growing steps.
         reach: (k, e) by how much each may be off.
         slope: (r, e) the differences.
-        noise: (r, e) bounds on their rounding errors.
-        is_usable: (r, e) whether there is a difference.
+        noise: (r, e) bounds on their rounding errors; infinite where there is no difference.
         first: how many differences are at steps below that of the first estimate.
     """
     agrees = np.ones(estimates.shape, dtype=bool)
     for j in range(first + estimates.shape[0] - 1):
         larger = slice(max(j + 1 - first, 0), None)  # the estimates at steps above this difference's
         is_far = np.abs(slope[j] - estimates[larger]) > reach[larger] + noise[j]
-        agrees[larger] &= ~(is_far & is_usable[j])
+        agrees[larger] &= ~is_far
     return agrees
 
 

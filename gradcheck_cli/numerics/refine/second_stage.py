@@ -90,35 +90,35 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
     Returns:
         Resolutions and verdicts.
     """
-    rows, where = elements.rows, elements.columns
-    sampled = Elements(rows, np.broadcast_to(problem.table, problem.shape)[rows, where])
+    rows, slots = elements.rows, elements.columns
+    sampled = Elements(rows, np.broadcast_to(problem.table, problem.shape)[rows, slots])
     resolution = Resolution.empty(rows.size)
     doubtful = _Doubtful(elements, sampled, analytic, first.trusted)
     open_now = np.ones(rows.size, dtype=bool)
     doubted = is_small = _is_small(problem)[sampled.columns]
     seen = np.zeros(rows.size)  # the steepest slope that any round has found
     refined: Refined | None = None
-    for one in (*_rounds(problem), None):
-        if one is not None:
-            is_open = open_now | doubted if one.is_own else open_now
-            chosen = np.flatnonzero(is_open & one.is_for(resolution, sampled.columns))
+    for this_round in (*_plan_rounds(problem), None):
+        if this_round is not None:
+            is_open = open_now | doubted if this_round.is_own else open_now
+            chosen = np.flatnonzero(is_open & this_round.is_for(resolution, sampled.columns))
             if refined is not None and not chosen.size:
                 continue
-            _sample_into(problem, sampled, chosen, one, resolution, seen)
+            _sample_into(problem, sampled, chosen, this_round, resolution, seen)
             seen = np.fmax(seen, np.where(np.isfinite(resolution.uncertainty), np.abs(resolution.slope), 0.0))
-        is_spent = open_now & (one is None)
-        refined = _weigh(problem, doubtful, resolution, is_spent)
+        is_spent = open_now & (this_round is None)
+        refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
         if analytic is not None:
             is_hidden = confirm(problem, sampled, refined, analytic)
             if is_hidden.any():
                 resolution.slope[is_hidden], resolution.uncertainty[is_hidden] = np.nan, np.inf
                 resolution.reason[is_hidden] = Reason.STAIRCASE
-                refined = _weigh(problem, doubtful, resolution, is_spent)
+                refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
         if analytic is None:
             open_now = ~(resolution.uncertainty <= PASS_REACH * refined.allowed)
         else:
             open_now = refined.verdict == Verdict.INCONCLUSIVE
-        is_small = is_small & (one is None or not one.is_own)
+        is_small = is_small & (this_round is None or not this_round.is_own)
         is_noisy = resolution.noise > MUCH_NOISE * problem.unit[rows]
         doubted = is_small & ((refined.verdict == Verdict.MISMATCH) | is_noisy)
         # There may be a kink close to the point: closer still, one side's slope is the only one.
@@ -130,9 +130,9 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
     return refined
 
 
-def _rounds(problem: Problem) -> Iterator[Round]:
+def _plan_rounds(problem: Problem) -> Iterator[Round]:
     reach = REACHES[problem.working.name]
-    fitted = problem.domain.fitted(problem.step_scale)
+    fitted = problem.domain.fit(problem.step_scale)
     own, is_small = own_scale(problem.sampler.point, problem.step_scale), _is_small(problem)
 
     def anything(_resolution: Resolution, columns: np.ndarray) -> np.ndarray:
@@ -165,16 +165,18 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
     problem: Problem,
     sampled: Elements,
     chosen: np.ndarray,
-    one: Round,
+    this_round: Round,
     resolution: Resolution,
     seen: Float,
 ) -> None:
     """Sample some elements, and keep the better of the old and the new result."""
-    for series in sample(problem, sampled.take(chosen), one.scale, one.exponents, one.depth):
+    for series in sample(
+        problem, sampled.take(chosen), this_round.scale, this_round.exponents, this_round.depth
+    ):
         which = chosen[series.which]
         new, old = resolve(series), resolution.take(which)
         is_better = (new.uncertainty < old.uncertainty) | (
-            ~np.isfinite(old.uncertainty) & (np.isfinite(new.uncertainty) | (one.depth == 0))
+            ~np.isfinite(old.uncertainty) & (np.isfinite(new.uncertainty) | (this_round.depth == 0))
         )
         with np.errstate(invalid="ignore"):
             is_better &= ~(new.is_flat & (new.uncertainty > TELLING * seen[which]) & (seen[which] > 0))
@@ -182,14 +184,14 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
             # few digits made the stairs, nothing else shows more, either.
             tells = ~new.is_flat & (problem.working is FLOAT64)
             is_better &= tells | (old.reason != Reason.STAIRCASE)
-            if one.is_own:  # the derivative is what the smaller steps show, if they show it clearly
+            if this_round.is_own:  # the derivative is what the smaller steps show, if they show it clearly
                 is_clear = ~new.is_flat & (new.uncertainty <= STRAIGHT * np.abs(new.slope))
                 is_better |= is_clear & (np.abs(new.slope - old.slope) > new.uncertainty + old.uncertainty)
             # A slope that changes from one step to the next, and is constant closer to the point, is no kink
             # at this point.
             is_straight = ~new.is_kink & (new.uncertainty <= STRAIGHT * (old.high - old.low))
             is_better = np.where(old.is_kink, is_straight, is_better)
-        new.depth[:] = one.depth
+        new.depth[:] = this_round.depth
         resolution.put(which[is_better], new.take(is_better))
 
 
@@ -210,19 +212,24 @@ class _Doubtful:
     trusted: Float
 
 
-def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spent: np.ndarray) -> Refined:
+def _apply_tolerances(
+    problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spent: np.ndarray
+) -> Refined:
     """Apply tolerances, scaled by what is known so far; wider ones after the last round."""
     elements, sampled, analytic = doubtful.elements, doubtful.sampled, doubtful.analytic
-    rows, where = elements.rows, elements.columns
+    rows, slots = elements.rows, elements.columns
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(resolution.low), np.abs(resolution.high))
         is_sure = (resolution.uncertainty <= 0.1 * size) & (resolution.reason == Reason.NONE)
+    sure_size = np.where(is_sure, size, 0.0)
     numeric = doubtful.trusted.copy()
-    numeric[rows, where] = np.where(is_sure, size, 0.0)
+    numeric[rows, slots] = sure_size
     scale = row_scale(numeric, problem.weights)
     own, rounded = problem.size, problem.size_of_terms[rows]
     # Noise seen in one column is in the row's values, whichever input moves.
-    noise, bias = (_over_rows(each, elements, resolution) for each in (resolution.noise, resolution.bias))
+    noise, bias = (
+        _spread_over_rows(each, elements, resolution) for each in (resolution.noise, resolution.bias)
+    )
     with np.errstate(all="ignore"):
         share = noise / BOUND_PER_SIGMA * own[rows] / np.maximum(own, scale)[rows]
         widened = np.minimum(MOST_WIDENED, NOISE_SHARE * share ** (2 / 3))
@@ -231,14 +238,13 @@ def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spe
     rtol = np.maximum(problem.rule.rtol, np.where(np.isfinite(widened), widened, 0.0))
     if problem.rule.is_rtol_fixed:
         rtol = np.full(rtol.shape, problem.rule.rtol)
-    known = np.where(is_sure, size, 0.0)
     # Where f and its slope are 0 (x^2 at 0), values further out show how large f is. They are ignored if the
     # slope is certain, because they may be larger by any factor (a Gaussian's tail).
     value = np.where(is_sure, rounded, np.maximum(rounded, resolution.value))
-    given = np.zeros(rows.shape) if analytic is None else analytic
+    claimed = np.zeros(rows.shape) if analytic is None else analytic
     allowed = allowed_error(
         problem.rule,
-        (given, known),
+        (claimed, sure_size),
         scale[rows],
         value,
         problem.step_scale[sampled.columns],
@@ -255,7 +261,7 @@ def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spe
     )
     with np.errstate(all="ignore"):
         is_lost = is_spent & ~resolution.is_kink & (resolution.uncertainty <= floor)
-        is_lost &= np.maximum(np.abs(given), np.abs(resolution.slope)) <= resolution.uncertainty
+        is_lost &= np.maximum(np.abs(claimed), np.abs(resolution.slope)) <= resolution.uncertainty
     allowed = np.where(is_lost, np.maximum(allowed, resolution.uncertainty), allowed)
     if analytic is None:
         verdict = np.full(rows.size, Verdict.PASS, dtype=np.int8)
@@ -264,7 +270,7 @@ def _weigh(problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_spe
     return Refined(resolution, verdict, reason, allowed, int((rtol > problem.rule.rtol).sum()))
 
 
-def _over_rows(noise: Float, elements: Elements, resolution: Resolution) -> Float:
+def _spread_over_rows(noise: Float, elements: Elements, resolution: Resolution) -> Float:
     """Return the largest noise of each element's row; a kink has its own."""
     largest = np.zeros(int(elements.rows.max(initial=-1)) + 1)
     np.maximum.at(largest, elements.rows, np.where(resolution.is_kink, 0.0, noise))

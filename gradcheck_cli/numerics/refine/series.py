@@ -15,7 +15,7 @@ from gradcheck_cli.numerics.refine.noise import (
     POINTS,
     standard_deviation,
 )
-from gradcheck_cli.numerics.steps import Domain, pairs, power_of_two
+from gradcheck_cli.numerics.steps import Domain, power_of_two, step_to_both_sides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,26 +138,28 @@ def sample(
     room = domain.take(columns)
     step_scale = power_of_two(scale[columns]) * 2.0**-depth
     sentinels = reach.sentinels_at(depth, working)
-    taken = pairs(x, step_scale[:, None] * np.exp2(np.array(sentinels + exponents)), room, sampler.precision)
-    noise_points, is_centred = _noise_points(problem, x, step_scale, room)
-    rungs = taken.up.shape[1]
-    coordinates = np.concatenate([taken.up, taken.down, noise_points], axis=1)
+    neighbours = step_to_both_sides(
+        x, step_scale[:, None] * np.exp2(np.array(sentinels + exponents)), room, sampler.precision
+    )
+    noise_points, is_centred = _place_noise_points(problem, x, step_scale, room)
+    rungs = neighbours.up.shape[1]
+    coordinates = np.concatenate([neighbours.up, neighbours.down, noise_points], axis=1)
     per_column = max(1, int(np.bincount(owner).max()))
-    for batch in sampler.along(columns, coordinates, MAX_ELEMENTS // per_column):
-        which, place = batch.among(owner)
+    for batch in sampler.move_columns(columns, coordinates, MAX_ELEMENTS // per_column):
+        which, value_index = batch.among(owner)
         column, row = owner[which], elements.rows[which]
-        values = batch.values[place, :, row].T  # (points, e)
+        values = batch.values[value_index, :, row].T  # (points, e)
         base = batch.base[row]
         rest = values[2 * rungs :]
         centred = is_centred[column].T
-        middle = _around(base, rest[POINTS - 1 :], centred[1])
-        noise = standard_deviation(_around(base, rest[: POINTS - 1], centred[0]))
+        middle = _insert_base(base, rest[POINTS - 1 :], centred[1])
+        noise = standard_deviation(_insert_base(base, rest[: POINTS - 1], centred[0]))
         sides = Sides(
             base,
             values[:rungs],
             values[rungs : 2 * rungs],
-            taken.step_up[column].T,
-            taken.step_down[column].T,
+            neighbours.step_up[column].T,
+            neighbours.step_down[column].T,
         )
         measured = BOUND_PER_SIGMA * np.nan_to_num(noise, nan=0.0, posinf=0.0)
         yield Series(
@@ -171,12 +173,12 @@ def sample(
             noise=noise,
             middle_noise=standard_deviation(middle),
             sure_noise=standard_deviation(middle, only_noise=True),
-            grain=_grain(base, values),
+            grain=_measure_grain(base, values),
             sides=sides,
         )
 
 
-def _grain(base: Float, values: Float) -> Float:
+def _measure_grain(base: Float, values: Float) -> Float:
     """Return the smallest non-zero difference from f(x), (e,); zero where there is none.
 
     However small the steps, a function that is rounded to multiples of g inside moves by g or not at all.
@@ -188,7 +190,7 @@ def _grain(base: Float, values: Float) -> Float:
     return np.where(np.isfinite(least), least, 0.0)
 
 
-def _around(base: Float, others: Float, is_centred: np.ndarray) -> Float:
+def _insert_base(base: Float, others: Float, is_centred: np.ndarray) -> Float:
     """Put f(x) into its place among the noise points' values: in their middle, or before them."""
     middle = POINTS // 2
     return np.where(
@@ -198,7 +200,7 @@ def _around(base: Float, others: Float, is_centred: np.ndarray) -> Float:
     )
 
 
-def _noise_points(problem: Problem, x: Float, scale: Float, room: Domain) -> tuple[Float, np.ndarray]:
+def _place_noise_points(problem: Problem, x: Float, scale: Float, room: Domain) -> tuple[Float, np.ndarray]:
     """Place evenly spaced points near each x, twice: a few ulp apart, and at the lowest rungs' distance.
 
     Returns:

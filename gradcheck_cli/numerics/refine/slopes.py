@@ -127,7 +127,7 @@ class Resolution:
 def resolve(series: Series) -> Resolution:
     """Resolve some elements: test for a jump, then a kink, then a slope; noise last."""
     is_jump = find_jumps(series)
-    settled = _slope(series)
+    settled = _settle_slope(series)
     noise = series.at.error.min(axis=0)
     measured, limit = np.maximum(_noise_of_movement(series), noise), _most_noise(series)
     for factor in LOUDER:
@@ -135,11 +135,11 @@ def resolve(series: Series) -> Resolution:
         if not is_open.any():
             break
         tried = np.minimum(factor * measured, limit)
-        again = _slope(series.with_noise(tried))
+        again = _settle_slope(series.with_noise(tried))
         use = is_open & np.isfinite(again.uncertainty)
         settled = settled.where(use, again)
         noise = np.where(use, tried, noise)
-    settled, noise = _sharper(series, settled, noise, np.minimum(LOUDER[1] * measured, limit))
+    settled, noise = _sharpen(series, settled, noise, np.minimum(LOUDER[1] * measured, limit))
     kinks = find_kinks(series)
     is_kink = kinks.is_kink & ~is_jump
     slope = np.where(is_kink, 0.5 * (kinks.low + kinks.high), settled.slope)
@@ -150,7 +150,7 @@ def resolve(series: Series) -> Resolution:
     middle = BOUND_PER_SIGMA * np.nan_to_num(series.sure_noise, nan=0.0, posinf=0.0)
     is_smooth = ~(is_kink | is_jump)
     noise = np.where(is_smooth, noise, series.unit * np.abs(series.base))
-    reason = np.where(is_known, Reason.NONE, _why_not(series))
+    reason = np.where(is_known, Reason.NONE, _explain_failure(series))
     reason = np.where(is_jump, Reason.JUMP, reason)
     value = _value_nearby(series)
     with np.errstate(all="ignore"):
@@ -160,7 +160,8 @@ def resolve(series: Series) -> Resolution:
         bias = np.where(is_smooth, np.maximum(noise, middle), noise) / size
         bias = np.where(np.isfinite(bias), bias, 0.0)
     slope, uncertainty = np.where(is_known, slope, np.nan), np.where(is_known, uncertainty, np.inf)
-    local = _local(series, slope)
+    local, local_noise = _local(series, slope)
+    edge, edge_low, edge_high, beyond = find_edges(series, slope, uncertainty, noise)
     return Resolution(
         slope=slope,
         uncertainty=uncertainty,
@@ -170,15 +171,12 @@ def resolve(series: Series) -> Resolution:
         is_flat=np.asarray(series.at.is_flat[: series.sentinels + 2].all(axis=0)),
         reason=reason.astype(np.int8),
         rungs=settled.rungs,
-        local=local[0],
-        local_noise=local[1],
-        **dict(
-            zip(
-                ("edge", "edge_low", "edge_high", "beyond"),
-                find_edges(series, slope, uncertainty, noise),
-                strict=True,
-            )
-        ),
+        local=local,
+        local_noise=local_noise,
+        edge=edge,
+        edge_low=edge_low,
+        edge_high=edge_high,
+        beyond=beyond,
         noise=relative,
         bias=bias,
         value=value,
@@ -186,20 +184,20 @@ def resolve(series: Series) -> Resolution:
     )
 
 
-def _sharper(series: Series, settled: Settled, noise: Float, louder: Float) -> tuple[Settled, Float]:
+def _sharpen(series: Series, settled: Settled, noise: Float, louder: Float) -> tuple[Settled, Float]:
     """Take a slope that one rung's rounding kept low from the rungs above, with the noise required."""
     with np.errstate(all="ignore"):
         is_blunt = np.isfinite(settled.uncertainty) & (settled.uncertainty > ENOUGH * np.abs(settled.slope))
     if not is_blunt.any():
         return settled, noise
-    again = _slope(series.with_noise(louder))
+    again = _settle_slope(series.with_noise(louder))
     with np.errstate(all="ignore"):
         use = is_blunt & (again.uncertainty < SHARPER * settled.uncertainty)
         use &= np.abs(again.slope - settled.slope) <= NEARBY * settled.uncertainty
     return settled.where(use, again), np.where(use, louder, noise)
 
 
-def _slope(series: Series) -> Settled:
+def _settle_slope(series: Series) -> Settled:
     """Settle central differences, or one-sided ones where only one side is finite or f bends like |x|x."""
     at, first = series.at, series.sentinels
     central = settle(at.slope, at.noise, at.is_central, first)
@@ -210,8 +208,8 @@ def _slope(series: Series) -> Settled:
         is_there = np.isfinite(side)
         is_only = is_there.sum(axis=0) >= at.is_central.sum(axis=0) + 3  # at least three rungs more
         if is_only.any():
-            one = settle(side, at.noise * np.where(at.is_central, 2.0, 1.0), is_there, first, ONE_SIDED)
-            best = best.where(is_only & (one.uncertainty < best.uncertainty), one)
+            one_sided = settle(side, at.noise * np.where(at.is_central, 2.0, 1.0), is_there, first, ONE_SIDED)
+            best = best.where(is_only & (one_sided.uncertainty < best.uncertainty), one_sided)
     return best
 
 
@@ -234,12 +232,12 @@ def _noise_of_movement(series: Series) -> Float:
 
 def _most_noise(series: Series) -> Float:
     """Return the largest noise that is accepted without having been measured a few ulp around the point."""
-    known = series.at.error[series.sentinels]
+    assumed = series.at.error[series.sentinels]
     # Rounding of an intermediate is accepted, whatever the output's size, where it is seen.
-    return np.asarray(np.maximum(MOST_UNKNOWN_NOISE * known, GRAINS * series.grain))
+    return np.asarray(np.maximum(MOST_UNKNOWN_NOISE * assumed, GRAINS * series.grain))
 
 
-def _why_not(series: Series) -> np.ndarray:
+def _explain_failure(series: Series) -> np.ndarray:
     """Say what prevents a slope from being found."""
     at = series.at
     usable = at.is_usable.sum(axis=0)

@@ -57,7 +57,7 @@ class Judgement:
     is_sparse: bool = True
 
 
-def in_doubt(problem: Problem, first: FirstPass, allowed: Float, method: str) -> npt.NDArray[np.bool_]:
+def find_doubtful(problem: Problem, first: FirstPass, allowed: Float, method: str) -> npt.NDArray[np.bool_]:
     """Say which elements the first pass leaves in doubt, whatever they are compared with."""
     if method == "ladder":
         return np.ones(problem.shape, dtype=bool)
@@ -66,10 +66,10 @@ def in_doubt(problem: Problem, first: FirstPass, allowed: Float, method: str) ->
     return ~((first.noise <= allowed) & (first.truncation <= allowed) & np.isfinite(first.slope))
 
 
-def by_column(mask: npt.NDArray[np.bool_]) -> tuple[np.ndarray, np.ndarray]:
+def list_by_slot(mask: npt.NDArray[np.bool_]) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows and the slots of a mask, slot by slot."""
-    where, rows = np.nonzero(mask.T)
-    return rows, where
+    slots, rows = np.nonzero(mask.T)
+    return rows, slots
 
 
 def pass_or_refine(problem: Problem, first: FirstPass, analytic: Float, method: str) -> Judgement:
@@ -85,7 +85,7 @@ def pass_or_refine(problem: Problem, first: FirstPass, analytic: Float, method: 
     is_zero = first.is_flat & (analytic == 0) & np.isfinite(problem.value)[:, None]
     stairs = find_flatness(problem, first, is_zero)
     is_zero &= (stairs != Flatness.ROUNDED)[:, None]
-    doubtful = ~is_zero & (in_doubt(problem, first, allowed, method) | ~agrees)
+    doubtful = ~is_zero & (find_doubtful(problem, first, allowed, method) | ~agrees)
     is_stair = is_zero & (stairs == Flatness.STAIRS)[:, None]
     verdict[is_stair], reason[is_stair] = Verdict.INCONCLUSIVE, Reason.STAIRCASE
     uncertainty[is_zero & ~is_stair] = 0.0
@@ -95,7 +95,7 @@ def pass_or_refine(problem: Problem, first: FirstPass, analytic: Float, method: 
         _trust_first_pass(first, judged, unsure, analytic)
         doubtful[:] = False
     noisy = 0
-    for chosen in _in_turn(doubtful, judged, analytic):
+    for chosen in _take_turns(doubtful, judged, analytic):
         noisy += _refine(problem, first, judged, chosen, analytic)
         left = doubtful & ~chosen
         if (verdict[chosen] == Verdict.MISMATCH).any() and left.any():
@@ -109,7 +109,7 @@ def pass_or_refine(problem: Problem, first: FirstPass, analytic: Float, method: 
     )
 
 
-def without_fine_stairs(problem: Problem, judged: Judgement, analytic: Float) -> Judgement:
+def doubt_fine_stairs(problem: Problem, judged: Judgement, analytic: Float) -> Judgement:
     """Return the verdicts, inconclusive where a slope passed that may be that of finer stairs."""
     on_stairs = find_fine_stairs(problem, np.where(judged.verdict == Verdict.PASS, judged.numeric, 0.0))
     undone = on_stairs[:, None] & (judged.verdict == Verdict.PASS) & (analytic != 0)
@@ -134,7 +134,7 @@ def _trust_first_pass(
     judged.verdict[wrong], judged.reason[wrong] = Verdict.MISMATCH, Reason.NONE
 
 
-def _in_turn(
+def _take_turns(
     doubtful: npt.NDArray[np.bool_], judged: Judgement, analytic: Float
 ) -> Iterator[npt.NDArray[np.bool_]]:
     """Yield the doubtful elements to refine: all at once or, if many, the worst of a few slots first."""
@@ -160,17 +160,17 @@ def _refine(
     problem: Problem, first: FirstPass, judged: Judgement, chosen: npt.NDArray[np.bool_], analytic: Float
 ) -> int:
     """Refine some elements of the judgement, and return how many were noisy."""
-    rows, where = by_column(chosen)
+    rows, slots = list_by_slot(chosen)
     if not rows.size:
         return 0
-    wanted = analytic[rows, where]
-    found = refine(problem, first, Elements(rows, where), wanted)
-    judged.verdict[rows, where], judged.reason[rows, where] = found.verdict, found.reason
-    judged.numeric[rows, where] = np.clip(
-        np.where(np.isnan(wanted), found.resolution.slope, wanted),
-        found.resolution.low,
-        found.resolution.high,
+    claimed = analytic[rows, slots]
+    refined = refine(problem, first, Elements(rows, slots), claimed)
+    judged.verdict[rows, slots], judged.reason[rows, slots] = refined.verdict, refined.reason
+    judged.numeric[rows, slots] = np.clip(
+        np.where(np.isnan(claimed), refined.resolution.slope, claimed),
+        refined.resolution.low,
+        refined.resolution.high,
     )
-    judged.uncertainty[rows, where] = found.resolution.uncertainty
-    judged.allowed[rows, where] = found.allowed
-    return found.noisy
+    judged.uncertainty[rows, slots] = refined.resolution.uncertainty
+    judged.allowed[rows, slots] = refined.allowed
+    return refined.noisy

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.numerics.precision import FLOAT64
-from gradcheck_cli.numerics.sampling import MAX_FLOATS_PER_CALL
 from gradcheck_cli.numerics.steps import FIRST_STEP, power_of_two
 
 if TYPE_CHECKING:
@@ -74,19 +73,19 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
     Returns:
         (m,) of `Flatness`.
     """
-    found = np.zeros(problem.shape[0], dtype=np.int8)
+    flatness = np.zeros(problem.shape[0], dtype=np.int8)
     narrow = FIRST_STEP[problem.working.name] / PROBE  # the first pass's step, over the probe's
     if problem.chosen.size == 0 or narrow >= 1:
-        return found
+        return flatness
     rows = np.flatnonzero(first.is_flat.all(axis=1) & is_zero.any(axis=1))
     if rows.size == 0:
-        return found
+        return flatness
     direction = _draw_direction(problem)
     along = narrow * np.exp2(np.arange(np.log2(1 / narrow) + 1))
-    change = _changes(problem, rows, direction, along)
+    change = _measure_changes(problem, rows, direction, along)
     moves = change[-1] != 0  # NaN counts as movement: nothing is known there
     if not moves.any():
-        return found
+        return flatness
     rows, change = rows[moves], change[:, moves]
     total = np.abs(change[-1])
     base = np.maximum(problem.size_of_terms[rows], total)
@@ -108,8 +107,10 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
             other = _draw_direction(problem)
             is_stair[again] &= _has_stairs(problem, rows[again], other, narrow, error[again])
     is_stair |= ~np.isfinite(total)
-    found[rows] = np.where(is_rounded, Flatness.ROUNDED, np.where(is_stair, Flatness.STAIRS, Flatness.FLAT))
-    return found
+    flatness[rows] = np.where(
+        is_rounded, Flatness.ROUNDED, np.where(is_stair, Flatness.STAIRS, Flatness.FLAT)
+    )
+    return flatness
 
 
 def _draw_direction(problem: Problem) -> Float:
@@ -132,9 +133,9 @@ def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
     Returns:
         (m,); no rows in less than float64, whose steps are seldom far above its rounding.
     """
-    found = np.zeros(problem.shape[0], dtype=bool)
-    if problem.working is not FLOAT64 or not found.size or not problem.chosen.size:
-        return found
+    on_stairs = np.zeros(problem.shape[0], dtype=bool)
+    if problem.working is not FLOAT64 or not on_stairs.size or not problem.chosen.size:
+        return on_stairs
     sign = np.where(problem.generator.random(problem.chosen.size) < EVEN_ODDS, -1.0, 1.0)
     here, room = problem.chosen, problem.domain.take(problem.chosen)
     # Rounding of the inputs moves a row by this, times their unit roundoff. A value that is smaller may lose
@@ -148,20 +149,20 @@ def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
         moved[here] = np.where(sign > 0, np.minimum(size, room.above), -np.minimum(size, room.below))
         with np.errstate(all="ignore"):
             expected = np.abs((jacobian * moved[problem.table]).sum(axis=1))
-        rows = np.arange(found.size)
-        change = _changes(problem, rows, moved, np.ones(1))[0]
-        found |= (change == 0) & (expected > FINE_ULP * problem.unit * rounded)
-    return found
+        rows = np.arange(on_stairs.size)
+        change = _measure_changes(problem, rows, moved, np.ones(1))[0]
+        on_stairs |= (change == 0) & (expected > FINE_ULP * problem.unit * rounded)
+    return on_stairs
 
 
 def _has_stairs(
     problem: Problem, rows: np.ndarray, direction: Float, narrow: float, error: Float
 ) -> np.ndarray:
     """Say which rows rise or fall by even steps, over some range."""
-    found = np.zeros(rows.size, dtype=bool)
+    has_stairs = np.zeros(rows.size, dtype=bool)
     reach = WIDEST
     while reach >= narrow:
-        values = _changes(problem, rows, direction, reach * np.linspace(-1, 1, INTERVALS + 1))
+        values = _measure_changes(problem, rows, direction, reach * np.linspace(-1, 1, INTERVALS + 1))
         with np.errstate(all="ignore"):
             rise = np.diff(values, axis=0)
             height = np.abs(rise)
@@ -178,21 +179,21 @@ def _has_stairs(
                 # sometimes the largest. A sum of roundings may do so too.
                 net = np.abs(np.where(is_riser, rise, 0.0).sum(axis=0))
                 is_even &= net >= CLIMBS * np.where(is_riser, height, 0.0).sum(axis=0)
-        found |= is_even
+        has_stairs |= is_even
         reach /= NARROWER
-    return found
+    return has_stairs
 
 
-def _changes(problem: Problem, rows: np.ndarray, direction: Float, along: Float) -> Float:
+def _measure_changes(problem: Problem, rows: np.ndarray, direction: Float, along: Float) -> Float:
     """Return f - f(x) of some rows at distances along a direction, inside the domain, (d, r)."""
     sampler, domain = problem.sampler, problem.domain
     changes = np.empty((along.size, rows.size))
-    at_once = max(1, MAX_FLOATS_PER_CALL // max(sampler.point.size, sampler.rows) - 1)
+    at_once = sampler.points_per_call
     for start in range(0, along.size, at_once):
-        part = slice(start, start + at_once)
-        moved = np.clip(along[part, None] * direction, -domain.below, domain.above)
+        batch = slice(start, start + at_once)
+        moved = np.clip(along[batch, None] * direction, -domain.below, domain.above)
         points = sampler.precision.round(sampler.point + moved)
         values = sampler.at(np.concatenate([sampler.point[None], points]))
         with np.errstate(all="ignore"):
-            changes[part] = values[1:, rows] - values[0, rows]
+            changes[batch] = values[1:, rows] - values[0, rows]
     return changes

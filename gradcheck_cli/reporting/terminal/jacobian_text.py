@@ -81,7 +81,7 @@ def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = No
 
 
 def _arrays(view: PairView) -> dict[str, Float]:
-    sample = view.found
+    sample = view.sample
     return {
         "analytic": sample.analytic,
         "numeric": sample.numeric,
@@ -92,7 +92,7 @@ def _arrays(view: PairView) -> dict[str, Float]:
 
 def _words(view: PairView, index: tuple[int, ...] | None, part: str) -> object:
     """Return every element's verdict; for a complex element that of its worse part."""
-    codes = view.found.verdict[view.rows(index, part)]
+    codes = view.sample.verdict[view.rows(index, part)]
     if view.input_info.is_complex:
         codes = np.stack(np.split(codes, 2, axis=1))
         codes = np.take_along_axis(codes, np.argmax(RANK[codes], axis=0)[None], axis=0)[0]
@@ -130,7 +130,7 @@ def jacobian_text(
         suffix = "" if len(view.parts) == 1 else f", upstream {part}"
         for name in ("analytic", "numeric"):
             lines.append(name + suffix)
-            matrix = _matrix(view, getattr(view.found, name), index, part)
+            matrix = _matrix(view, getattr(view.sample, name), index, part)
             if index is None:
                 lines += _matrix_lines(matrix, _row_names(view), width)
             else:
@@ -142,7 +142,7 @@ def jacobian_text(
 def _matrix(view: PairView, values: Float, index: tuple[int, ...] | None, part: str) -> Matrix:
     """Return the rows of one upstream, or one of them in the input's shape."""
     joined = view.join_parts(values[view.rows(index, part)])
-    if values is view.found.uncertainty or values is view.found.allowed:
+    if values is view.sample.uncertainty or values is view.sample.allowed:
         joined = np.abs(joined)
     return joined if index is None else joined.reshape(view.input_info.shape)
 
@@ -219,7 +219,7 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
     """List the elements that don't simply pass, the gravest first, with the allowed error."""
     rows = view.rows(index)
     arrays = {name: values[rows] for name, values in _arrays(view).items()}
-    verdict = view.found.verdict[rows]
+    verdict = view.sample.verdict[rows]
     error = np.abs(
         np.where(arrays["analytic"] == arrays["numeric"], 0.0, arrays["analytic"] - arrays["numeric"])
     )
