@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
 
 from warm_process import WarmProcess
 
-# A worker holds the graphs of thousands of cases. Searching them for garbage after each 700 new objects, as Python
-# does, takes a tenth of the time.
+# A worker holds the graphs of thousands of cases. Python's own threshold, 700 new objects, makes the search
+# for garbage take a tenth of the time.
 gc.set_threshold(10_000)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
