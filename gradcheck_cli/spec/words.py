@@ -259,7 +259,7 @@ GENERATORS = {
             "low": Number("integer", "Smallest value.", example=0),
             "high": Number("integer", "End of the range, excluded as in NumPy.", example=10),
         },
-        "Whole numbers from `low` up to and without `high`.",
+        "Whole numbers from `low` up to, but not including, `high`.",
         families=(*_INEXACT, "integer"),
         is_elementwise=True,
     ),

@@ -10,7 +10,7 @@ from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import Report, Status, WorstElement
 from gradcheck_cli.serial import plain
 
-# DESIGN §6, the contract: these fields must be there, others may be.
+# The contract of the JSON report: these fields must be there, others may be.
 TOP = {
     "schema_version",
     "gradcheck_version",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-DEFAULT_TIMEOUT = 60.0  # seconds; DESIGN §3
+DEFAULT_TIMEOUT = 60.0  # seconds, of `--timeout`
 _CGROUP = Path("/sys/fs/cgroup")
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[kmgt]?)(i?b)?", re.IGNORECASE)

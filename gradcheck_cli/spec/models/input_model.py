@@ -90,7 +90,7 @@ class Sparse(Strict):
 
 
 class Ragged(Strict):
-    """How the rows of a RaggedTensor are parted; its flat values are what is differentiated."""
+    """How a RaggedTensor's values are divided into rows. Its flat values are what is differentiated."""
 
     row_lengths: RowLengths = Field(
         description="Length of each row; or a list of such lists, the outermost dimension first.",

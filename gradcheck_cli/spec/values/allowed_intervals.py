@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.spec.values.distributions import ElementDistribution, Interval
 
-# DESIGN: elements keep 0.1 of the distribution's own standard deviation away from each point. The slightly
+# Elements keep 0.1 of the distribution's own standard deviation away from each point. The slightly
 # larger factor allows for rounding when the distance is measured.
 AWAY = 0.1 * (1 + 1e-9)
 # Values inside a domain keep this part of a standard deviation (or of the domain's width within the range, if

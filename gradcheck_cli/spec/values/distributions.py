@@ -203,7 +203,7 @@ def distribution_of(tensor: InputSpec) -> ElementDistribution | None:
     if source.kind == "default" and kind in ("float", "complex"):
         return Normal()
     if source.kind == "default" and kind == "integer":
-        return Integers(0, 10)  # DESIGN: integers 0..9
+        return Integers(0, 10)  # the integers 0 to 9, as docs/spec.md says
     if source.kind == "choice" and kind not in ("float", "integer"):
         return None  # complex and text have no order, hence no intervals
     distribution = _DISTRIBUTIONS.get(source.kind)
