@@ -16,6 +16,7 @@ MOST_PARAMETERS = 6
 # `py_func` has the signature that people know; commands take one argument per option.
 MANY_PARAMETERS = {"py_func"}
 MOST_WAIVERS = 168
+SAY_NOTHING = {"found", "given", "known", "one"}  # what was found? Name that.
 
 
 def functions():
@@ -57,6 +58,16 @@ def test_functions_have_few_parameters():
 def parameters(node):
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     return len([one for one in arguments if one.arg not in {"self", "cls"}])
+
+
+def test_variables_say_of_what_they_are():
+    empty = {
+        f"{file}:{node.name}: {name}"
+        for file, node in functions()
+        for part in ast.walk(node)
+        if (name := part.arg if isinstance(part, ast.arg) else getattr(part, "id", "")) in SAY_NOTHING
+    }
+    assert empty == set()
 
 
 def test_each_waiver_has_its_reason():
