@@ -120,7 +120,7 @@ class Examination:
         large = [key for key in keys if key not in judged]
         self.costly |= set(large)
         # The search for a fault took time of its own; it doesn't count against the budget.
-        large = [key for key in large if not any(map(_is_wrong, self.samples.get(key, [])))]
+        large = [key for key in large if not any(earlier.is_wrong for earlier in self.samples.get(key, []))]
         probed, unsure = _probe({key: pairs[key] for key in large}, sample, point_budget)
         judged |= probed
         self._report_progress(share, 0.8)
@@ -167,7 +167,7 @@ class Examination:
             self.upstream_faults = {
                 key: _find_upstream_fault(view, key)
                 for key, pair in pairs.items()
-                if pair.is_expected_wrong and not _is_wrong(judged[key])
+                if pair.is_expected_wrong and not judged[key].is_wrong
             }
 
     def _report_progress(self, share: tuple[float, float], fraction: float) -> None:
@@ -215,10 +215,6 @@ class Examination:
         if results:
             self.warnings += warnings
             self.checks += results
-
-
-def _is_wrong(sample: PairSample) -> bool:
-    return bool((sample.verdict == Verdict.MISMATCH).any())
 
 
 def _find_upstream_fault(view: PointView, key: PairKey) -> str:

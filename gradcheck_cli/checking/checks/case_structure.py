@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.pairs.pair import label_of, place_in
-from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.checks.check import CaseView, JudgedView
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
 
 def check_precision(view: JudgedView) -> list[CheckResult]:
@@ -43,7 +41,7 @@ def check_connected(view: CaseView) -> list[CheckResult]:
     labels = [
         label_of(view.op, key)
         for key, samples in view.samples.items()
-        if any(not sample.is_connected and _is_wrong(sample) for sample in samples)
+        if any(not sample.is_connected and sample.is_wrong for sample in samples)
     ]
     if not labels:
         return [CheckResult("connected", Status.PASSED)]
@@ -71,7 +69,7 @@ def check_second_point(view: CaseView) -> list[CheckResult]:
         return []
     labels = []
     for key, samples in view.samples.items():
-        if any(map(_is_wrong, samples[1:])) and _is_right(samples[0]):
+        if any(sample.is_wrong for sample in samples[1:]) and samples[0].is_right:
             labels.append(label_of(view.op, key))
     if not labels:
         return [CheckResult("second_point", Status.PASSED)]
@@ -80,11 +78,3 @@ def check_second_point(view: CaseView) -> list[CheckResult]:
         "what it saw first, or hold on one side of a branch only?"
     )
     return [CheckResult("second_point", Status.MISMATCHED, message)]
-
-
-def _is_right(sample: PairSample) -> bool:
-    return not sample.doubt and bool((sample.verdict < Verdict.MISMATCH).all())
-
-
-def _is_wrong(sample: PairSample) -> bool:
-    return bool((sample.verdict == Verdict.MISMATCH).any())

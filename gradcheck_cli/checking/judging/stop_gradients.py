@@ -104,9 +104,7 @@ class StopGradients:
         # A stop that changes a derivative makes probes disagree. Probes that only lack power stay undecided
         # for that reason.
         open_pairs = {
-            key: pairs[key]
-            for key, verdicts in judged.items()
-            if not (_is_right(verdicts) or verdicts.is_weak)
+            key: pairs[key] for key, verdicts in judged.items() if not (verdicts.is_right or verdicts.is_weak)
         }
         op = next(iter(pairs.values())).operations.differenced
         stops = {key: self._filter_stops(op.stops_between(*key)) for key in open_pairs}
@@ -127,7 +125,7 @@ class StopGradients:
     ) -> PairSample:
         op = pair.operations.differenced
         closed = op.closed(*pair.key) if self.among is None or _CLOSED_KEY in self.among else []
-        if closed and _is_wrong(sample):
+        if closed and sample.is_wrong:
             self.changing.add(_CLOSED_KEY)
             return _doubt(sample, CLOSED.format(", ".join(closed)))
         if not stops:
@@ -135,27 +133,27 @@ class StopGradients:
         try:
             held = verdicts.of(pair.key)
             if self.case.reference is not None:  # the reference decides this by its own stops
-                return replace(held, is_held=True) if _is_right(held) else sample
+                return replace(held, is_held=True) if held.is_right else sample
             stopped = self._find_stops(pair, sample, stops, held)
         except CaseFailedError as failure:
             where = " and ".join(dict.fromkeys(stops.values()))
-            return _doubt(sample, UNHELD.format(where, failure.message)) if _is_wrong(sample) else sample
+            return _doubt(sample, UNHELD.format(where, failure.message)) if sample.is_wrong else sample
         return sample if stopped is None else replace(_doubt(sample, str(stopped)), stopped=stopped)
 
     def _find_stops(
         self, pair: Pair, sample: PairSample, stops: Mapping[str, str], held: PairSample
     ) -> Stopped | None:
         """Say whether stops leave a verdict open. They don't if the gradient is wrong with them held, too."""
-        if _is_wrong(sample) and _is_wrong(held):
+        if sample.is_wrong and held.is_wrong:
             return None
         change = _compare(pair, sample, stops)
-        if not change.keys and not (_is_wrong(sample) and _is_right(held)):
+        if not change.keys and not (sample.is_wrong and held.is_right):
             return None
         # It isn't always possible to tell which stop makes the difference; then any of them may.
         keys = change.keys or list(stops)
         self.changing.update(keys)
         places = tuple(dict.fromkeys(stops[key] for key in keys))
-        return Stopped(places, _largest_error(sample) if _is_wrong(sample) else change.share)
+        return Stopped(places, _largest_error(sample) if sample.is_wrong else change.share)
 
     def _filter_stops(self, stops: Mapping[str, str]) -> dict[str, str]:
         return {key: place for key, place in stops.items() if self.among is None or key in self.among}
@@ -217,14 +215,6 @@ def _hold(operations: Operations, stops: Mapping[str, str]) -> Operations:
         differenced=operations.differenced.holding(frozenset(stops)),
         in_complex=None if in_complex is None else in_complex.holding(frozenset(stops)),
     )
-
-
-def _is_right(sample: PairSample) -> bool:
-    return not sample.doubt and not np.isin(sample.verdict, (Verdict.MISMATCH, Verdict.INCONCLUSIVE)).any()
-
-
-def _is_wrong(sample: PairSample) -> bool:
-    return bool((sample.verdict == Verdict.MISMATCH).any())
 
 
 def _doubt(sample: PairSample, message: str) -> PairSample:

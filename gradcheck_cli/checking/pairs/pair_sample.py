@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.numerics import Verdict
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -128,6 +130,16 @@ class PairSample:
     def elements(self) -> int:
         """How many elements the whole Jacobian has."""
         return self.size[0] * self.size[1]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every element passes, and nothing casts doubt on it."""
+        return not self.doubt and bool((self.verdict < Verdict.MISMATCH).all())
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether some element is a mismatch."""
+        return bool((self.verdict == Verdict.MISMATCH).any())
 
     @property
     def is_whole(self) -> bool:

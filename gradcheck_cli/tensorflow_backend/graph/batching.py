@@ -13,6 +13,7 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.tensorflow_backend import dtypes, work_counts
+from gradcheck_cli.tensorflow_backend.paths.graph_path import LOOPS_AND_BRANCHES
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.stacks import take_points, value_of
 from gradcheck_cli.tensorflow_backend.traces.state import (
@@ -42,7 +43,6 @@ _VECTORIZED_POINTS_WITH_LOOPS = 50_000
 # A function that can't be mapped like this is called point by point up to here. A call costs 0.05 to 0.1 ms;
 # tracing `map_fn` around it costs 20 to 60 ms, and then a point costs 0.03 ms.
 _DIRECT_POINTS = 256
-_LOOPS = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 # Inside a loop, these return sequences of another length in some rounds, two for three. (TensorFlow 2.21)
 _UNMAPPED = frozenset({"FractionalAvgPool", "FractionalMaxPool"})
 # A vectorized value may differ from a mapped one in its last bits (Cholesky 4e-16, float32 batch-norm 5e-7,
@@ -201,7 +201,7 @@ class Batched:
     def _points_worth_vectorizing(self) -> float:
         if not self.vectorize:
             return math.inf
-        return _VECTORIZED_POINTS_WITH_LOOPS if self._types & _LOOPS else _VECTORIZED_POINTS
+        return _VECTORIZED_POINTS_WITH_LOOPS if self._types & LOOPS_AND_BRANCHES else _VECTORIZED_POINTS
 
     def _run_one_by_one(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
         arguments = [

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 STOP = "StopGradient"
+LOOPS_AND_BRANCHES = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 MARK = "_gradcheck_held"  # attr of an op in a body whose result the op after it holds
 
 # Stateful by their OpDef, but the same inputs give the same outputs.

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-_LOOPS_AND_BRANCHES = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 _BOOKKEEPING = frozenset({"Placeholder", "Identity", "IdentityN", "Const", "NoOp", "ReadVariableOp"})
 
 
@@ -128,7 +127,7 @@ def _require_override(
     )
     inside = []
     for op in on_path:
-        if op.type in _CALLS | _LOOPS_AND_BRANCHES:
+        if op.type in _CALLS | graph_path.LOOPS_AND_BRANCHES:
             types = {node.op for node in graph_path.inner_nodes(graph, op)}
             if types & set(override.op_types):
                 inside.append(f"{op.name} ({op.type}, calls {', '.join(graph_path.function_names(op))})")
