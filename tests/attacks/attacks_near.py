@@ -160,6 +160,14 @@ def _tiny() -> Iterator[Attack]:
             inputs = {"x": {"shape": [len(values)], "value": values}}
             yield Attack(f"{name} of tiny {place}", "right", inputs, forward)
             yield Attack(f"{name} of tiny {place} dropped", "wrong", inputs, _dropped_where_tiny(forward))
+    # None of these moves at -1e-30. A relu is level there; the others are computed as exp(x) - 1.
+    inputs = {"x": {"shape": [4], "value": [-1e-30, 0.5, 1.0, -1.0]}}
+    for name in ("relu", "elu", "selu"):
+        yield Attack(f"{name} at -1e-30", "right", inputs, f"tensorflow:nn.{name}")
+    yield Attack("relu at -1e-30 passed through", "wrong", inputs, tf.nn.relu, _through)
+    for name, forward in (("elu", tf.nn.elu), ("selu", tf.nn.selu)):
+        truth = "wrong" if name == "selu" else "not green"  # an elu has one slope on both sides
+        yield Attack(f"{name} at -1e-30 dropped", truth, inputs, _dropped_where_tiny(forward))
 
 
 def _slope(forward: Callable[[tf.Tensor], tf.Tensor], factor: float) -> Callable[[tf.Tensor], tf.Tensor]:

@@ -96,7 +96,7 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
     doubtful = _Doubtful(elements, sampled, analytic, first.trusted)
     open_now = np.ones(rows.size, dtype=bool)
     doubted = is_small = _is_small(problem)[sampled.columns]
-    seen = np.zeros(rows.size)  # the steepest slope that any round has found
+    seen = _Seen(np.zeros(rows.size), np.zeros(rows.size, dtype=bool))
     refined: Refined | None = None
     for this_round in (*_plan_rounds(problem), None):
         if this_round is not None:
@@ -105,7 +105,8 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
             if refined is not None and not chosen.size:
                 continue
             _sample_into(problem, sampled, chosen, this_round, resolution, seen)
-            seen = np.fmax(seen, np.where(np.isfinite(resolution.uncertainty), np.abs(resolution.slope), 0.0))
+            found_slope = np.where(np.isfinite(resolution.uncertainty), np.abs(resolution.slope), 0.0)
+            seen.steepest = np.fmax(seen.steepest, found_slope)
         is_spent = open_now & (this_round is None)
         refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
         if analytic is not None:
@@ -127,6 +128,12 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
             break
     if refined is None:  # there is always a first round
         raise AssertionError
+    if analytic is not None:
+        # The gradient says what the smaller steps show, and the larger ones show a slope: rounding looks so.
+        is_hidden = (
+            seen.is_level & (refined.verdict == Verdict.MISMATCH) & (np.abs(analytic) <= refined.allowed)
+        )
+        refined.verdict[is_hidden], refined.reason[is_hidden] = Verdict.INCONCLUSIVE, Reason.STAIRCASE
     return refined
 
 
@@ -167,7 +174,7 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
     chosen: np.ndarray,
     this_round: Round,
     resolution: Resolution,
-    seen: Float,
+    seen: _Seen,
 ) -> None:
     """Sample some elements, and keep the better of the old and the new result."""
     for series in sample(
@@ -179,7 +186,8 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
             ~np.isfinite(old.uncertainty) & (np.isfinite(new.uncertainty) | (this_round.depth == 0))
         )
         with np.errstate(invalid="ignore"):
-            is_better &= ~(new.is_flat & (new.uncertainty > TELLING * seen[which]) & (seen[which] > 0))
+            steepest = seen.steepest[which]
+            is_better &= ~(new.is_flat & (new.uncertainty > TELLING * steepest) & (steepest > 0))
             # Closer to the point, a tread is as flat and shows no more of the stairs. Below float64, whose
             # few digits made the stairs, nothing else shows more, either.
             tells = ~new.is_flat & (problem.working is FLOAT64)
@@ -187,12 +195,32 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
             if this_round.is_own:  # the derivative is what the smaller steps show, if they show it clearly
                 is_clear = ~new.is_flat & (new.uncertainty <= STRAIGHT * np.abs(new.slope))
                 is_better |= is_clear & (np.abs(new.slope - old.slope) > new.uncertainty + old.uncertainty)
+                is_level = new.is_flat & ~old.is_kink & (old.uncertainty <= STRAIGHT * np.abs(old.slope))
+                is_better &= ~is_level
+                seen.is_level[which] = is_level
             # A slope that changes from one step to the next, and is constant closer to the point, is no kink
             # at this point.
-            is_straight = ~new.is_kink & (new.uncertainty <= STRAIGHT * (old.high - old.low))
+            width = STRAIGHT * (old.high - old.low)
+            is_straight = ~new.is_kink & (new.uncertainty <= width)
+            # A function that doesn't move at all there is one side of a relu, or rounded: exp(x) - 1 is 0
+            # below 1e-16. It is rounded if neither side of the kink, nor what lies between them, is level.
+            is_straight &= ~new.is_flat | ((old.low <= width) & (old.high >= -width))
             is_better = np.where(old.is_kink, is_straight, is_better)
         new.depth[:] = this_round.depth
         resolution.put(which[is_better], new.take(is_better))
+
+
+@dataclass
+class _Seen:
+    """What rounds have seen of each element, (e,) each, whatever the resolution takes from them.
+
+    Attributes:
+        steepest: the steepest slope.
+        is_level: whether the function has a slope, but doesn't move at all for steps of the input's own size.
+    """
+
+    steepest: Float
+    is_level: np.ndarray
 
 
 @dataclass(frozen=True)
