@@ -9,6 +9,7 @@ import numpy as np
 
 from gradcheck_cli.checking.judging.formula import rounded_rule
 from gradcheck_cli.checking.ops.jacobian import working_precision
+from gradcheck_cli.checking.pairs.cancellation import allow_rounding_of_element
 from gradcheck_cli.numerics import Problem, Verdict, judge
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def judge_element(group: Group, position: tuple[int, int], budget: Budget, least
         again = judge(replace(problem, tolerance=rule), gradient[columns][None])
         is_approximate = bool(again.verdict[0, 0] in (Verdict.PASS, Verdict.KINK))
         judgement = again if is_approximate else judgement
+    if judgement.verdict[0, 0] == Verdict.MISMATCH and np.isfinite(gradient[column]):
+        judgement = allow_rounding_of_element(pair, row, column, gradient, judgement)
     return Element(
         row,
         column,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import packed_point, pull_back
 from gradcheck_cli.checking.ops.packing import packed_magnitude, packed_size
-from gradcheck_cli.numerics import Reason, Verdict
+from gradcheck_cli.numerics import Judgement, Reason, Verdict
 from gradcheck_cli.numerics.agreement import largest_finite
 from gradcheck_cli.numerics.steps import scales
 
@@ -58,6 +58,41 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
     return doubt_rounding(allowed, unit_roundoff, partial(_measure_rounding, pair))
 
 
+def allow_rounding_of_element(
+    pair: Pair, row: int, column: int, gradient: Float, judgement: Judgement
+) -> Judgement:
+    """Return the verdicts of a row with the gradient's own rounding added to one mismatch's tolerance.
+
+    Args:
+        pair: the pair, too large to be judged whole.
+        row: of the Jacobian.
+        column: of the Jacobian.
+        gradient: that row of the analytic Jacobian, (n,).
+        judgement: of some of its elements, (1, k); the first is this one, a mismatch.
+
+    Returns:
+        As in `allow_rounding`, what the measured rounding explains passes, or is inconclusive.
+    """
+    loss = _MEASURED * float(_measure_row_rounding(pair, np.array([row]), gradient[None])[0, column])
+    numeric, allowed, uncertainty = (
+        float(each[0, 0]) for each in (judgement.numeric, judgement.allowed, judgement.uncertainty)
+    )
+    unit_roundoff = pair.precision_in(pair.operations.formula).unit_roundoff
+    largest_loss = min(_MOST * unit_roundoff, 1e-3) * _scale_of_slopes(pair, gradient)
+    error = abs(float(gradient[column]) - numeric)
+    wider = allowed + loss
+    is_explained = loss > 0 and np.isfinite(uncertainty) and error <= wider + uncertainty
+    if not is_explained or max(loss, error) > largest_loss:
+        return judgement
+    passes = error <= wider + min(uncertainty, wider) and uncertainty <= 2 * wider
+    verdict, reason = judgement.verdict.copy(), judgement.reason.copy()
+    verdict[0, 0] = Verdict.PASS if passes else Verdict.INCONCLUSIVE
+    reason[0, 0] = Reason.NONE if passes else Reason.LOW_PRECISION
+    bound = judgement.allowed.copy()
+    bound[0, 0] = wider if passes else allowed
+    return replace(judgement, verdict=verdict, reason=reason, allowed=bound)
+
+
 def _allow_measured(pair: Pair, sample: PairSample, unit_roundoff: float) -> PairSample:
     is_open = (sample.verdict == Verdict.MISMATCH) | (
         (sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _COARSE)
@@ -90,30 +125,44 @@ def _allow_measured(pair: Pair, sample: PairSample, unit_roundoff: float) -> Pai
 
 def _scale(pair: Pair, sample: PairSample) -> float:
     """Return a pair's typical size: its largest element, or the output's value over the input's scale."""
+    return _scale_of_slopes(pair, np.concatenate([sample.analytic.ravel(), sample.numeric.ravel()]))
+
+
+def _scale_of_slopes(pair: Pair, slopes: Float) -> float:
     op, (output, input_index) = pair.operations.formula, pair.key
     value = packed_magnitude(op.base_values[output], op.outputs[output])
     step = scales(packed_point(op, input_index)).step
-    largest = largest_finite(np.concatenate([sample.analytic.ravel(), sample.numeric.ravel()]))
-    return max(largest, float(largest_finite(value) / np.min(step, initial=np.inf)))
+    return max(largest_finite(slopes), float(largest_finite(value) / np.min(step, initial=np.inf)))
 
 
 def _measure_rounding(pair: Pair, sample: PairSample, rows: npt.NDArray[np.intp]) -> Float:
     """Measure how much the elements of some rows change when they are rounded differently."""
+    columns = None
+    if sample.columns is not None:
+        columns = np.broadcast_to(sample.columns, sample.analytic.shape)[rows]
+    return _measure_row_rounding(pair, rows, sample.analytic[rows], columns)
+
+
+def _measure_row_rounding(
+    pair: Pair,
+    rows: npt.NDArray[np.intp],
+    analytic: Float,
+    columns: npt.NDArray[np.integer] | None = None,
+) -> Float:
     op, (output, input_index) = pair.operations.formula, pair.key
     size = packed_size(op.outputs[output])
     upstream = np.zeros((rows.size, size))
     upstream[np.arange(rows.size), rows] = 1.0
-    moved = np.zeros((rows.size, sample.analytic.shape[1]))
+    moved = np.zeros(analytic.shape)
     for factor in _FACTORS:
         gradient = pull_back(op, output, factor * upstream)[input_index]
         if gradient is None:
             return moved
-        if sample.columns is not None:
-            columns = np.broadcast_to(sample.columns, sample.analytic.shape)[rows]
+        if columns is not None:
             gradient = np.take_along_axis(gradient, columns, axis=1)
         # The factor is itself rounded to the op's dtype. That error has the gradient's own size: no matter.
         with np.errstate(invalid="ignore"):
-            change = np.abs(gradient / factor - sample.analytic[rows])
+            change = np.abs(gradient / factor - analytic)
         moved = np.maximum(moved, np.where(np.isfinite(change), change, 0.0))
     return moved
 
