@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair import Pair
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
+
+Judged = TypeVar("Judged", "PairSample", "Judgement")
 
 # A sum that cancels leaves this many roundings of the largest right element. Up to 3 were seen (the gradient
 # of a QR decomposition's Q for columns that Q doesn't depend on).
@@ -73,24 +75,13 @@ def allow_rounding_of_element(
     Returns:
         As in `allow_rounding`, what the measured rounding explains passes, or is inconclusive.
     """
-    loss = _MEASURED * float(_measure_row_rounding(pair, np.array([row]), gradient[None])[0, column])
-    numeric, allowed, uncertainty = (
-        float(each[0, 0]) for each in (judgement.numeric, judgement.allowed, judgement.uncertainty)
-    )
+    moved = _measure_row_rounding(pair, np.array([row]), gradient[None])[0, column]
     unit_roundoff = pair.precision_in(pair.operations.formula).unit_roundoff
     largest_loss = min(_MOST * unit_roundoff, 1e-3) * _scale_of_slopes(pair, gradient)
-    error = abs(float(gradient[column]) - numeric)
-    wider = allowed + loss
-    is_explained = loss > 0 and np.isfinite(uncertainty) and error <= wider + uncertainty
-    if not is_explained or max(loss, error) > largest_loss:
-        return judgement
-    passes = error <= wider + min(uncertainty, wider) and uncertainty <= 2 * wider
-    verdict, reason = judgement.verdict.copy(), judgement.reason.copy()
-    verdict[0, 0] = Verdict.PASS if passes else Verdict.INCONCLUSIVE
-    reason[0, 0] = Reason.NONE if passes else Reason.LOW_PRECISION
-    bound = judgement.allowed.copy()
-    bound[0, 0] = wider if passes else allowed
-    return replace(judgement, verdict=verdict, reason=reason, allowed=bound)
+    error, loss = np.full(judgement.verdict.shape, np.inf), np.zeros(judgement.verdict.shape)
+    error[0, 0], loss[0, 0] = np.abs(gradient[column] - judgement.numeric[0, 0]), _MEASURED * moved
+    is_open = (loss > 0) & (np.maximum(loss, error) <= largest_loss) & np.isfinite(judgement.uncertainty)
+    return _allow_loss(judgement, is_open, error, loss)
 
 
 def _allow_measured(pair: Pair, sample: PairSample, unit_roundoff: float) -> PairSample:
@@ -107,19 +98,24 @@ def _allow_measured(pair: Pair, sample: PairSample, unit_roundoff: float) -> Pai
     loss = np.zeros(sample.analytic.shape)
     loss[rows] = _MEASURED * _measure_rounding(pair, sample, rows)
     loss = np.where(is_open & (loss <= largest_loss), loss, 0.0)
-    allowed = sample.allowed + loss
+    return _allow_loss(sample, is_open, error, loss)
+
+
+def _allow_loss(judged: Judged, is_open: npt.NDArray[np.bool_], error: Float, loss: Float) -> Judged:
+    """Return the verdicts with a loss added to the tolerance of open elements, where that decides."""
+    uncertainty, allowed = judged.uncertainty, judged.allowed + loss
     with np.errstate(invalid="ignore"):
-        passes = is_open & (loss > 0) & (error <= allowed + np.minimum(sample.uncertainty, allowed))
-        passes &= sample.uncertainty <= 2 * allowed  # as everywhere: `numerics.verdict`
-        doubted = is_open & ~passes & (error <= allowed + sample.uncertainty)
-    verdict = np.where(doubted, Verdict.INCONCLUSIVE, np.where(passes, Verdict.PASS, sample.verdict))
-    reason = np.where(passes, Reason.NONE, sample.reason)
+        passes = is_open & (loss > 0) & (error <= allowed + np.minimum(uncertainty, allowed))
+        passes &= uncertainty <= 2 * allowed  # as everywhere: `numerics.verdict`
+        doubted = is_open & ~passes & (error <= allowed + uncertainty)
+    verdict = np.where(doubted, Verdict.INCONCLUSIVE, np.where(passes, Verdict.PASS, judged.verdict))
+    reason = np.where(passes, Reason.NONE, judged.reason)
     reason = np.where(doubted & (reason == Reason.NONE), Reason.LOW_PRECISION, reason)
     return replace(
-        sample,
+        judged,
         verdict=verdict.astype(np.int8),
         reason=reason.astype(np.int8),
-        allowed=np.where(passes, allowed, sample.allowed),
+        allowed=np.where(passes, allowed, judged.allowed),
     )
 
 
