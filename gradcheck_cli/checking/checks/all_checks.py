@@ -33,12 +33,8 @@ from gradcheck_cli.checking.checks.gradient_form import check_form
 from gradcheck_cli.checking.checks.linearity import check_linearity, check_zero_upstream
 from gradcheck_cli.checking.checks.mode_agreement import check_modes
 from gradcheck_cli.checking.checks.pulled import group_at_hand, pull_outputs
-from gradcheck_cli.checking.checks.repeatability import (
-    check_repeat,
-    check_retrace,
-    check_variables,
-    check_variables_order,
-)
+from gradcheck_cli.checking.checks.repeatability import check_repeat, check_retrace
+from gradcheck_cli.checking.checks.variable_gradients import check_variables, check_variables_order
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:

@@ -1,7 +1,4 @@
-"""Check that the same upstream gives the same gradient when it is run again or traced again.
-
-A custom gradient must also give it when TensorFlow passes its variables in another order.
-"""
+"""Check that the same upstream gives the same gradient when it is run again or traced again."""
 
 from __future__ import annotations
 
@@ -25,12 +22,6 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.opener import OpenedOperation
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.spec.case import Case
-
-_REORDERED = "with the variables in another order"
-_BY_NAME = (
-    "pair gradients with variables by name, not by position: TensorFlow promises no order of variables=."
-)
 
 
 def check_repeat(view: UpstreamView) -> list[CheckResult]:
@@ -131,36 +122,3 @@ def _explain_wide_atol(label: str, what: str, atol: float, largest: float) -> st
         f"nondeterminism.atol {atol:.1e} lets {label} differ {what} by all of its {largest:.1e}: that tests "
         "nothing; state how far its elements really differ."
     )
-
-
-def check_variables(view: PointView) -> list[CheckResult]:
-    """Say that gradients for variables weren't checked, where variables are no inputs."""
-    names, case = list(view.op.gradient_variables), view.case
-    if not view.is_first or not names or _are_inputs(case, names):
-        return []
-    # With `variables: false` the spec leaves them out. Otherwise nothing could check them here.
-    status = Status.SKIPPED if case.variables is False else Status.INCONCLUSIVE
-    message = (
-        f"the gradients that a custom gradient has for variables ({', '.join(names)}) weren't "
-        "checked; say 'variables: true' to check them"
-        f"{'' if case.variables is False else ', or false to leave them'}."
-    )
-    return [CheckResult("variables", status, message)]
-
-
-def check_variables_order(view: PointView) -> list[CheckResult]:
-    """Require the same gradients with a custom gradient's variables in reverse order."""
-    names = list(view.op.gradient_variables)
-    if not view.is_first or len(names) <= 1 or not _are_inputs(view.case, names):
-        return []
-    try:
-        reordered = view.opener.open(Opening(view.sample, reversed=True))
-        pulled = pull_outputs(view.case, view.op, view.sound, {})
-        return [check_same("variables_order", _REORDERED, pulled, reordered, _BY_NAME)]
-    except (CaseFailedError, GradientFormError) as error:
-        message = f"{_REORDERED}, the gradient fails: {error.message} Do {_BY_NAME}"
-        return [CheckResult("variables_order", Status.MISMATCHED, message)]
-
-
-def _are_inputs(case: Case, names: list[str]) -> bool:
-    return bool(case.variables) or sum(tensor.is_variable for tensor in case.tensors) >= len(names)
