@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradcheck_cli.checking.blame.single_op import are_right_alone
 from gradcheck_cli.checking.checks.all_checks import keep_one_each, run_checks
 from gradcheck_cli.checking.checks.check import CaseView, ModesView, OpenedView
 from gradcheck_cli.checking.checks.gradient_form import report_form
-from gradcheck_cli.checking.diagnosis.diagnose import add_causes, put_cause_first
 from gradcheck_cli.checking.examine_point import Examination
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.budget import Budget
@@ -23,6 +21,8 @@ from gradcheck_cli.checking.pairs.pair_view import Judged
 from gradcheck_cli.checking.verdicts.expectations import rules_of
 from gradcheck_cli.checking.verdicts.pair_results import report_malformed, report_raised, results_of
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.features.blame.single_op import are_right_alone
+from gradcheck_cli.features.diagnosis.diagnose import add_causes, put_cause_first
 from gradcheck_cli.results import CheckResult, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import MOVED
 

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradcheck_cli.checking.baseline.fingerprint import BaselineFacts
 from gradcheck_cli.checking.case_progress import report_progress
 from gradcheck_cli.checking.checks.all_checks import run_checks, run_upstream_checks
 from gradcheck_cli.checking.checks.check import JudgedView, PointView
 from gradcheck_cli.checking.checks.repeatability import compare_traces
-from gradcheck_cli.checking.diagnosis.hint_view import Scene
 from gradcheck_cli.checking.judging.declared_dtype import judge_declared, judge_large_declared
 from gradcheck_cli.checking.judging.formula import look_again, note_lower_precision
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
@@ -26,6 +24,8 @@ from gradcheck_cli.checking.ops.packing import packed_magnitude
 from gradcheck_cli.checking.pairs.forward_mode import settle_by_forward_mode
 from gradcheck_cli.checking.pairs.joined_kinks import leave_joined_kinks
 from gradcheck_cli.checking.pairs.pair import is_skipped, pair_keys, pairs_at
+from gradcheck_cli.features.baseline.fingerprint import BaselineFacts
+from gradcheck_cli.features.diagnosis.hint_view import Scene
 from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.results import Status
 

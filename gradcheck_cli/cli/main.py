@@ -21,17 +21,23 @@ if TYPE_CHECKING:
 # name -> module (its attribute `command`) and the line that `--help` shows without importing it
 COMMANDS = {
     "run": ("gradcheck_cli.cli.commands.run", "Check the gradients that specs describe."),
-    "list": ("gradcheck_cli.cli.commands.list", "List registered gradients and where they are."),
+    "list": ("gradcheck_cli.features.coverage.list_command", "List registered gradients and where they are."),
     "validate": ("gradcheck_cli.cli.commands.validate", "Read specs and report every fault."),
     "schema": ("gradcheck_cli.cli.commands.schema", "Print the JSON Schema of the spec format."),
-    "merge": ("gradcheck_cli.cli.commands.merge", "Merge the JSON reports of shards into one."),
-    "diff": ("gradcheck_cli.cli.commands.diff", "Compare two JSON reports."),
-    "init": ("gradcheck_cli.cli.commands.init", "Write a spec to start from."),
-    "show": ("gradcheck_cli.cli.commands.show", "Print a pair's analytic and numeric Jacobian."),
-    "trace": ("gradcheck_cli.cli.commands.trace", "Print one backward pass, op by op."),
-    "search": ("gradcheck_cli.cli.commands.search", "Search for an input at which a gradient is wrong."),
-    "mutate": ("gradcheck_cli.cli.commands.mutate", "Say which wrong gradients specs would miss."),
-    "blame": ("gradcheck_cli.cli.commands.blame", "Find the op whose own gradient is wrong."),
+    "merge": ("gradcheck_cli.features.watch.merge_command", "Merge the JSON reports of shards into one."),
+    "diff": ("gradcheck_cli.features.baseline.diff_command", "Compare two JSON reports."),
+    "init": ("gradcheck_cli.features.init.init_command", "Write a spec to start from."),
+    "show": ("gradcheck_cli.features.page.show_command", "Print a pair's analytic and numeric Jacobian."),
+    "trace": ("gradcheck_cli.features.blame.trace_command", "Print one backward pass, op by op."),
+    "search": (
+        "gradcheck_cli.features.search.search_command",
+        "Search for an input at which a gradient is wrong.",
+    ),
+    "mutate": (
+        "gradcheck_cli.features.mutation.mutate_command",
+        "Say which wrong gradients specs would miss.",
+    ),
+    "blame": ("gradcheck_cli.features.blame.blame_command", "Find the op whose own gradient is wrong."),
     "explain": ("gradcheck_cli.cli.commands.explain", "Explain a finding, and what to do."),
     "completion": ("gradcheck_cli.cli.commands.completion", "Print a shell's completion script."),
 }

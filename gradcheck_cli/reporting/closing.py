@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from gradcheck_cli.features.coverage.coverage_report import branch_lines, coverage_lines
 from gradcheck_cli.gate import Change
 from gradcheck_cli.reporting.codes import code_of, code_of_change
-from gradcheck_cli.reporting.exchange.coverage_report import branch_lines, coverage_lines
 from gradcheck_cli.reporting.exchange.findings import BAD, Outcome, findings_of, join_name, name_of
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.report_text import summary_lines

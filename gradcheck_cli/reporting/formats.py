@@ -17,7 +17,7 @@ class Format(NamedTuple):
     """One format.
 
     Attributes:
-        module: the module below `reporting` that renders it; imported when a report is rendered.
+        module: the module below `gradcheck_cli` that renders it; imported when a report is rendered.
         function: its function, which takes a report and returns text.
         is_rooted: whether the function also takes the folder from which files are named.
         to_file: whether `--report KIND=FILE` offers it.
@@ -32,13 +32,13 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "json": Format("exchange.json_report", "to_json", is_json=True),
-    "junit": Format("exchange.junit", "to_junit"),
-    "github": Format("exchange.github", "to_github", is_rooted=True, to_file=False),
-    "markdown": Format("exchange.markdown", "to_markdown", is_rooted=True),
-    "sarif": Format("exchange.sarif", "to_sarif", is_rooted=True, is_json=True),
-    "html": Format("html.page", "to_html", is_rooted=True),
-    "concise": Format("exchange.concise", "to_concise", to_file=False),
+    "json": Format("reporting.exchange.json_report", "to_json", is_json=True),
+    "junit": Format("reporting.exchange.junit", "to_junit"),
+    "github": Format("reporting.exchange.github", "to_github", is_rooted=True, to_file=False),
+    "markdown": Format("reporting.exchange.markdown", "to_markdown", is_rooted=True),
+    "sarif": Format("reporting.exchange.sarif", "to_sarif", is_rooted=True, is_json=True),
+    "html": Format("features.page.html.page", "to_html", is_rooted=True),
+    "concise": Format("reporting.exchange.concise", "to_concise", to_file=False),
 }
 TO_FILES = tuple(kind for kind, form in FORMATS.items() if form.to_file)
 
@@ -56,7 +56,7 @@ def render(kind: str, report: Report, root: Path) -> str:
     """
     if kind in FORMATS:
         form = FORMATS[kind]
-        to_text = getattr(import_module(f"gradcheck_cli.reporting.{form.module}"), form.function)
+        to_text = getattr(import_module(f"gradcheck_cli.{form.module}"), form.function)
         return str(to_text(report, root) if form.is_rooted else to_text(report))
     registered = extensions(REPORTS)
     if kind not in registered:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.examine import Findings
-from gradcheck_cli.checking.mutation.mutate_case import mutate
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.extensions import CHECKS, extensions
+from gradcheck_cli.features.blame.blaming import add_blame
+from gradcheck_cli.features.mutation.mutate_case import mutate
+from gradcheck_cli.features.page.drawing import add_figures
+from gradcheck_cli.features.search.chosen_points import check_more_draws, check_unseen_sides
+from gradcheck_cli.features.search.search_case import search
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Status, Work, case_status
-from gradcheck_cli.running.chosen_points import check_more_draws, check_unseen_sides
-from gradcheck_cli.running.explaining.blaming import add_blame
-from gradcheck_cli.running.explaining.drawing import add_figures
 from gradcheck_cli.running.failed_case import blank_result, is_about_memory
 from gradcheck_cli.running.pair_labels import pairs_of_case
-from gradcheck_cli.running.search.search_case import search
 from gradcheck_cli.running.workers import Ended, Started
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ import numpy as np
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from gradcheck_cli.covered import side_counts
-from gradcheck_cli.running import chosen_points, session
+from gradcheck_cli.features.search import chosen_points
+from gradcheck_cli.running import session
 from gradcheck_cli.spec.load import load_cases
 
 

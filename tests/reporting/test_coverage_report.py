@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradcheck_cli.covered import Branch, CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
-from gradcheck_cli.reporting.exchange.coverage_report import branch_lines, coverage_lines
+from gradcheck_cli.features.coverage.coverage_report import branch_lines, coverage_lines
 from gradcheck_cli.reporting.exchange.github import to_github
 from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
 from gradcheck_cli.reporting.exchange.markdown import to_markdown

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from gradcheck_cli.features.search import search_case
+from gradcheck_cli.features.search.branches import pace
+from gradcheck_cli.features.search.branches.pace import Pace
 from gradcheck_cli.results import Status
 from gradcheck_cli.running import session
-from gradcheck_cli.running.search import search_case
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.tensorflow_backend.branches import pace
-from gradcheck_cli.tensorflow_backend.branches.pace import Pace
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
 
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.checks.gradient_form import FORM, with_dtype_fault
-from gradcheck_cli.checking.diagnosis.diagnose import diagnose
 from gradcheck_cli.checking.pairs.pair import PairKey, is_skipped, label_of, pair_keys
 from gradcheck_cli.checking.verdicts.expectations import apply_expectation, make_skipped_result
 from gradcheck_cli.checking.verdicts.summary import summarise
+from gradcheck_cli.features.diagnosis.diagnose import diagnose
 from gradcheck_cli.results import PairResult, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gradcheck_cli.checking.diagnosis.hint_view import Scene
     from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.errors import CaseFailedError
+    from gradcheck_cli.features.diagnosis.hint_view import Scene
     from gradcheck_cli.spec.case import Case, PairRule
 
 RAISES = "raises"

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli.cli import completing
-from gradcheck_cli.cli.options.baselines import Baseline, BaselineOptions, baseline_options
 from gradcheck_cli.cli.options.case_options import CaseOptions, case_options
 from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand
-from gradcheck_cli.cli.options.coverage_options import Coverage, CoverageOptions, coverage_options
 from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.cli.options.report_options import (
     ReportTarget,
@@ -25,6 +23,8 @@ from gradcheck_cli.cli.options.report_options import (
 from gradcheck_cli.cli.options.selection_options import SelectionOptions, list_cases, selection_options
 from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
 from gradcheck_cli.cli.outlet import go_on_without_output
+from gradcheck_cli.features.baseline.baselines import Baseline, BaselineOptions, baseline_options
+from gradcheck_cli.features.coverage.coverage_options import Coverage, CoverageOptions, coverage_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -128,7 +128,7 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
         return changes.apply_to(selection.select(changes.load(folders)).cases)
 
     if options.is_watching:
-        from gradcheck_cli.cli.watching import watch_command
+        from gradcheck_cli.features.watch.watching import watch_command
 
         ctx.exit(watch_command(ctx, folders, read, options.workers))
     if selection.collect_only:
@@ -143,8 +143,8 @@ def _run(
     """Check the cases, print and write the findings, and return the exit code."""
     # First, since TensorFlow is imported in the background.
     workers = start_workers(ctx, options.workers, files_of(options.reports))
+    from gradcheck_cli.features.baseline.expected import selection_of
     from gradcheck_cli.results import Policy
-    from gradcheck_cli.running.baseline.expected import selection_of
     from gradcheck_cli.running.selection.history import write_history
 
     policy = Policy(options.strict, options.strict_precision)

@@ -171,8 +171,8 @@ def _start_in_cluster(
     asked_now = ctx.get_parameter_source("jobs") is ParameterSource.COMMANDLINE
     if scheduler is not None and asked_now:
         raise click.UsageError("--jobs is what a cluster has: its workers, with their --nthreads.", ctx)
-    from gradcheck_cli.running.cluster.dask_connection import Cluster
-    from gradcheck_cli.running.cluster.dask_workers import DaskWorkers
+    from gradcheck_cli.features.cluster.dask_connection import Cluster
+    from gradcheck_cli.features.cluster.dask_workers import DaskWorkers
 
     cluster = Cluster(
         "" if scheduler is None else scheduler["address"],
