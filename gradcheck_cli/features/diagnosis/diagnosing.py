@@ -10,7 +10,7 @@ import numpy as np
 
 from gradcheck_cli.checking.checks.forward_values import compare_with_reference
 from gradcheck_cli.checking.ops.packing import index_of
-from gradcheck_cli.features.diagnosis.hint_view import Scene, view_of
+from gradcheck_cli.features.diagnosis.hint_view import view_of
 from gradcheck_cli.features.diagnosis.hints_of_places import (
     hint_on_mask,
     hint_on_moves,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.checking.pairs.pair_view import PointData
     from gradcheck_cli.features.diagnosis.hint_view import View
     from gradcheck_cli.spec.case import Case
 
@@ -52,7 +53,7 @@ def diagnose(
     output: TensorInfo,
     input_info: TensorInfo,
     other_pairs: Sequence[Mapping[str, PairSample]],
-    scenes: Sequence[Scene],
+    scenes: Sequence[PointData],
 ) -> tuple[str, ...]:
     """Say which mistake a pair's error looks like.
 
