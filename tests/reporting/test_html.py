@@ -11,10 +11,10 @@ import pytest
 from figures import tanh_figure
 
 from gradcheck_cli.covered import Branch
+from gradcheck_cli.features.page.html import page
+from gradcheck_cli.features.page.html.page import to_html
+from gradcheck_cli.features.page.html.side_by_side import to_html as to_diff
 from gradcheck_cli.gate import BaselineFinding, Change
-from gradcheck_cli.reporting.html import page
-from gradcheck_cli.reporting.html.page import to_html
-from gradcheck_cli.reporting.html.side_by_side import to_html as to_diff
 from gradcheck_cli.results import Status
 
 VOID = {"meta", "link", "input", "br", "img"}
