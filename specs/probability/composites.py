@@ -82,7 +82,7 @@ DISTRIBUTIONS = {
         df, loc, Matrix(row), Matrix(column)
     ),
     "Mixture": lambda logits, loc, scale: tfd.Mixture(
-        tfd.Categorical(logits=logits), [tfd.Normal(loc, scale), tfd.Logistic(loc, scale)]
+        tfd.Categorical(logits=logits), [tfd.Normal(loc, scale), tfd.Logistic(-loc, scale)]
     ),
     "MixtureSameFamily": lambda logits, loc, scale: tfd.MixtureSameFamily(
         tfd.Categorical(logits=logits), tfd.Normal(loc, scale)

@@ -84,7 +84,7 @@ def kahan_sum(x: tf.Tensor) -> tf.Tensor:
 
 def diagonal_of_a_cube(x: tf.Tensor) -> tf.Tensor:
     """Return the derivative of each element's cube."""
-    return tf.stack(tfp.math.diag_jacobian(x[..., tf.newaxis], lambda y: y**3)[1])
+    return tf.stack(tfp.math.diag_jacobian(x[..., tf.newaxis], fn=lambda y: y**3)[1])
 
 
 def running_product(x: tf.Tensor) -> tf.Tensor:

@@ -28,7 +28,7 @@ EXCEPTED = {
             JointDistributionSequentialAutoBatched
         """,
         LEARNED: "PixelCNN",
-        "takes no tensor but its value, of which its density is independent": "FlatDirichlet",
+        "takes no tensor but its value, and is constant in it": "FlatDirichlet SphericalUniform",
     },
     "bijectors": {
         "the base class": "Bijector AutoCompositeTensorBijector Composition",
