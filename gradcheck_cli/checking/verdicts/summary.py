@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +159,10 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
         uncertainty=uncertainty,
         kinks=kinks,
         elements=elements,
+        decided_by={
+            rule.words: count
+            for rule, count in sorted(sum((sample.count_rules() for sample in samples), Counter()).items())
+        },
         wrong_elements=wrong,
         worst_error=error,
         worst_bound=allowed,
