@@ -302,16 +302,16 @@ def point_recorders() -> list[PointRecorder]:
 
 def find_written_ops(op: GraphOperation, output: int, inputs: Sequence[int]) -> Sequence[Operation] | None:
     """Return the ops between an output and inputs whose gradients the user wrote; `None` if unknown."""
-    return next((find(op, output, inputs) for find in _implementations("find_written_ops")), None)
+    return next((find(op, output, inputs) for find in _implementations("find_written_ops")), [])
 
 
 def are_right_alone(ops: Sequence[Operation] | None) -> bool:
-    """Whether each op's gradient is right by itself; true where that can't be tried, so that none is accused.
+    """Whether each op's gradient is right by itself.
 
     Args:
         ops: the ops; `None` if they aren't known.
     """
-    return all(are_right(ops) for are_right in _implementations("are_right_alone"))
+    return ops is not None and all(are_right(ops) for are_right in _implementations("are_right_alone"))
 
 
 def diagnose(
