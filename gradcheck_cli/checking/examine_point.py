@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.judging.stop_gradients import StopGradients
     from gradcheck_cli.checking.ops.jacobian import Jacobian
     from gradcheck_cli.checking.ops.opener import OpenedOperation, Opener
-    from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
