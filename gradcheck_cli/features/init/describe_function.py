@@ -65,6 +65,13 @@ def describe(target: str) -> Draft:
     elif product is None and not has_custom_gradient(value):
         _add_gradient(target, name, value, keys, remarks)
     inputs, attrs = _arguments(called, is_method=inspect.isclass(value))
+    if has_custom_gradient(called):
+        # In a graph, TensorFlow refuses keyword arguments of a custom gradient.
+        inputs += [DraftInput(key, _says_of_value(attrs[key])) for key in attrs if _is_required(called, key)]
+        inputs = _in_order(inputs, list(_parameters_of(called)))
+        left = ", ".join(f"{key}={attrs[key]!r}" for key in attrs if not _is_required(called, key))
+        notes += [f"stays as it is: {left}; a tf.custom_gradient takes no keywords in a graph"] if left else []
+        attrs = {}
     hints = _hints_of(called)
     inputs = [
         argument_structures.with_structure(called, draft_input, hints.get(draft_input.name))
@@ -263,6 +270,19 @@ def _arguments(function: Any, *, is_method: bool) -> tuple[list[DraftInput], dic
         else:
             inputs.append(DraftInput(parameter.name, _says_of(spec, None)))
     return inputs, attrs
+
+
+def _is_required(function: Any, name: str) -> bool:
+    parameter = _parameters_of(function)[name]
+    return parameter.default is parameter.empty
+
+
+def _in_order(inputs: list[DraftInput], names: list[str]) -> list[DraftInput]:
+    """Return inputs in the order of the parameters; those of `*args` come last."""
+    return sorted(
+        inputs,
+        key=lambda draft_input: names.index(draft_input.name) if draft_input.name in names else len(names),
+    )
 
 
 def _plain_value(name: str, annotation: Any) -> bool | int | float | str | None:
