@@ -21,14 +21,14 @@ _IN_A_SPEC = "In Python, a spec is a mapping: gradcheck_cli.check({'forward': f,
 def assert_gradients(  # noqa: PLR0913 (the options of one call)
     fn: Callable[..., Any],
     /,
-    *args: Any,  # noqa: ANN401 (whatever the function takes)
+    *args: object,
     reference: Callable[..., Any] | None = None,
     variables: bool | Sequence[Any] | None = None,
     modes: Sequence[str] = ("graph",),
     rtol: float | None = None,
     atol: float | None = None,
     seed: int = 0,
-    **kwargs: Any,  # noqa: ANN401 (whatever the function takes)
+    **kwargs: object,
 ) -> None:
     """Assert that a function's gradients are right at the arguments given; see `check_function`.
 

@@ -98,14 +98,14 @@ def check(
 def check_function(  # noqa: PLR0913 (the options of one call)
     fn: Callable[..., Any],
     /,
-    *args: Any,  # noqa: ANN401 (whatever the function takes)
+    *args: object,
     reference: Callable[..., Any] | None = None,
     variables: bool | Sequence[Any] | None = None,
     modes: Sequence[str] = ("graph",),
     rtol: float | None = None,
     atol: float | None = None,
     seed: int = 0,
-    **kwargs: Any,  # noqa: ANN401 (whatever the function takes)
+    **kwargs: object,
 ) -> Report:
     """Check a function's gradients at the arguments given, in this process.
 
@@ -142,7 +142,7 @@ def check_function(  # noqa: PLR0913 (the options of one call)
     # Late: it imports TensorFlow.
     from gradcheck_cli.tensorflow_backend.binding.given_call import place_of, split_call
 
-    arguments, given = split_call(fn, args, kwargs, variables)
+    arguments, call = split_call(fn, args, kwargs, variables=variables)
     file, line = place_of(fn)
     inputs = [tensor for argument in arguments for tensor in argument.tensors]
     with _named(fn) as forward, _named(reference) as truth:
@@ -163,9 +163,9 @@ def check_function(  # noqa: PLR0913 (the options of one call)
             seed=seed,
             modes=modes,
             mode=modes[0],
-            variables=True if given.variables is not None else cast("bool | None", variables),
+            variables=True if call.variables is not None else cast("bool | None", variables),
             remembered=False,
-            given=given,
+            given=call,
         )
         report = run_in_workers(InProcess(), in_each_mode([case]), seed=seed)
     return _advise(report) if any(isinstance(arg, float | complex) for arg in args) else report
@@ -275,7 +275,7 @@ def _as_list(array: np.ndarray[Any, Any]) -> object:
     return array.tolist()
 
 
-def _as_input(original: Any, value: Any) -> Any:  # noqa: ANN401 (whatever a mapping holds)
+def _as_input(original: object, value: object) -> object:
     """Return what a spec says about an input that was given as an array."""
     array = _as_array(original)
     if array is None:

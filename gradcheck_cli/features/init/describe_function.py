@@ -65,13 +65,7 @@ def describe(target: str) -> Draft:
     elif product is None and not has_custom_gradient(value):
         _add_gradient(target, name, value, keys, remarks)
     inputs, attrs = _arguments(called, is_method=inspect.isclass(value))
-    if has_custom_gradient(called):
-        # In a graph, TensorFlow refuses keyword arguments of a custom gradient.
-        inputs += [DraftInput(key, _says_of_value(attrs[key])) for key in attrs if _is_required(called, key)]
-        inputs = _in_order(inputs, list(_parameters_of(called)))
-        left = ", ".join(f"{key}={attrs[key]!r}" for key in attrs if not _is_required(called, key))
-        notes += [f"stays as it is: {left}; a tf.custom_gradient takes no keywords in a graph"] if left else []
-        attrs = {}
+    inputs, attrs = _without_keywords(called, inputs, attrs, notes)
     hints = _hints_of(called)
     inputs = [
         argument_structures.with_structure(called, draft_input, hints.get(draft_input.name))
@@ -272,9 +266,19 @@ def _arguments(function: Any, *, is_method: bool) -> tuple[list[DraftInput], dic
     return inputs, attrs
 
 
-def _is_required(function: Any, name: str) -> bool:
-    parameter = _parameters_of(function)[name]
-    return parameter.default is parameter.empty
+def _without_keywords(
+    function: Any, inputs: list[DraftInput], attrs: dict[str, Any], notes: list[str]
+) -> tuple[list[DraftInput], dict[str, Any]]:
+    """Return inputs and attrs; no attrs for a custom gradient, which takes no keywords in a graph."""
+    if not has_custom_gradient(function):
+        return inputs, attrs
+    parameters = _parameters_of(function)
+    required = [name for name in attrs if parameters[name].default is inspect.Parameter.empty]
+    left = [f"{name}={value!r}" for name, value in attrs.items() if name not in required]
+    if left:
+        notes.append(f"stays as it is: {', '.join(left)}; a tf.custom_gradient takes no keywords in a graph")
+    inputs = [*inputs, *(DraftInput(name, _says_of_value(attrs[name])) for name in required)]
+    return _in_order(inputs, list(parameters)), {}
 
 
 def _in_order(inputs: list[DraftInput], names: list[str]) -> list[DraftInput]:

@@ -130,7 +130,7 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
 
 
 def _broadcast(draft: Draft) -> Iterator[tuple[str, Draft]]:
-    """Yield drafts in which one input is broadcast: with equal shapes, a missing sum in a gradient is hidden."""
+    """Yield drafts in which one input is broadcast: equal shapes hide a gradient that lacks a sum."""
     free = [
         index
         for index, draft_input in enumerate(draft.inputs)
@@ -139,11 +139,15 @@ def _broadcast(draft: Draft) -> Iterator[tuple[str, Draft]]:
     shapes = [draft.inputs[index].says["shape"] for index in free]
     if len(free) < len(draft.inputs) or len(free) <= 1 or any(shape != shapes[0] for shape in shapes):
         return
-    for row in reversed(free):
+    row = shapes[0][-1:]
+    for broadcast in reversed(free):
         inputs = tuple(
             replace(
                 draft_input,
-                says={**draft_input.says, "shape": shapes[0][-1:] if index == row else _ROWS + shapes[0][-1:]},
+                says={
+                    **draft_input.says,
+                    "shape": row if index == broadcast else _ROWS + row,
+                },
             )
             for index, draft_input in enumerate(draft.inputs)
         )

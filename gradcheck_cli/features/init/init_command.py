@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _TARGET = re.compile(r"[\w.]+:[\w.]+")
 _GRADIENT = re.compile(r"_(grad|gradient|backward|vjp)$")
 _INVENTED = (
-    "is no op type, but a name that gradient_override_map uses. Write a spec with the function as forward, this "
-    "gradient as gradient: module:function, the overridden op_type, and binding: override"
+    "is no op type, but a name that gradient_override_map uses. Write a spec with the function as forward, "
+    "this gradient as gradient, the overridden op_type, and binding: override"
 )
 STANDARD_OUTPUT = "-"
 SCHEMA_FILE = "gradcheck.schema.json"  # the name under which editors find it

@@ -26,7 +26,8 @@ def split_call(
     function: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    variables: bool | Sequence[Any] | None,  # noqa: FBT001 (as the public functions take it)
+    *,
+    variables: bool | Sequence[Any] | None,
 ) -> tuple[tuple[Argument, ...], Given]:
     """Make an input of each floating array, tensor, variable and number in a call.
 
@@ -131,7 +132,10 @@ def _names(function: Callable[..., Any], count: int) -> list[str]:
     signature = _signature(function)
     parameters = [] if signature is None else list(signature.parameters.values())
     names = [parameter.name for parameter in parameters if parameter.kind in _PARAMETERS][:count]
-    rest = next((one.name for one in parameters if one.kind is inspect.Parameter.VAR_POSITIONAL), "x")
+    rest = next(
+        (parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.VAR_POSITIONAL),
+        "x",
+    )
     return names + unique([f"{rest}{index}" for index in range(count - len(names))], names)
 
 
@@ -150,7 +154,7 @@ def _value(name: str, leaf: Any) -> Any:
             )
         return leaf
     if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-        inner = [one for one in leaves_of(leaf) if _dtype(_value(name, one.value)) is not None]
+        inner = [field for field in leaves_of(leaf) if _dtype(_value(name, field.value)) is not None]
         if inner:
             raise TypeError(
                 f"{name} holds a {type(leaf).__name__}, and tf.nest doesn't look inside it: its "
