@@ -13,47 +13,109 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     Array = np.ndarray[Any, Any]
 
-_SUMS = {"Add", "AddN", "AddV2", "BiasAdd", "Sub"}
-_REDUCTIONS = {"Mean", "Sum"}
-_PRODUCTS = {"Mul", "RealDiv"}
-_MATRIX_PRODUCTS = {"BatchMatMulV2", "BatchMatMulV3", "MatMul"}
-_CHOICES = {"Maximum", "Minimum", "SelectV2"}
-_JOINS = {"ConcatV2", "Pack"}
-_PASSES_ON = {"ExpandDims", "Identity", "IdentityN", "Neg", "Reshape", "Squeeze", "StopGradient"}
-# Op type -> the size of its slope, of its operand and its value.
-_FUNCTIONS: dict[str, Callable[[Array, Array], Array]] = {
-    "Abs": lambda x, _: np.ones_like(x),
-    "Exp": lambda _, y: y,
-    "Expm1": lambda _, y: y + 1,
-    "Log": lambda x, _: 1 / x,
-    "Log1p": lambda x, _: 1 / (1 + x),
-    "Reciprocal": lambda _, y: y * y,
-    "Relu": lambda x, _: x > 0,
-    "Rsqrt": lambda _, y: y**3 / 2,
-    "Sigmoid": lambda _, y: y * (1 - y),
-    "Sin": lambda x, _: np.cos(x),
-    "Softplus": lambda _, y: 1 - np.exp(-y),
-    "Sqrt": lambda _, y: 0.5 / y,
-    "Square": lambda x, _: 2 * x,
-    "Tanh": lambda _, y: 1 - y * y,
+# What an op makes of its operands' sizes: from the op, the sizes, the operands' values and its own value. NaN
+# where it isn't known.
+_PassOn = Callable[[Any, "Sequence[Array]", "Sequence[Array]", "Array"], "Array | float"]
+
+
+def _multiply(op: Any, sizes: Sequence[Array], values: Sequence[Array], value: Array) -> Array:
+    first, second = np.abs(values[0]), np.abs(values[1])
+    # Not relative to the product, which may be zero itself: x (1 + erf(x)) at -9.
+    other, own = (1 / second, np.abs(value) / second) if op.type == "RealDiv" else (second, first)
+    return np.asarray(np.fmax(sizes[0] * other, sizes[1] * own))
+
+
+def _multiply_matrices(op: Any, sizes: Sequence[Array], values: Sequence[Array], _: Array) -> Array:
+    names = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
+    is_turned = [op.get_attr(name) for name in names]
+
+    def turn(matrices: Sequence[Array]) -> list[Array]:
+        pairs = zip(matrices, is_turned, strict=True)
+        return [np.swapaxes(matrix, -1, -2) if turned else matrix for matrix, turned in pairs]
+
+    (left, right), (left_size, right_size) = turn([np.abs(each) for each in values]), turn(sizes)
+    return np.asarray(np.fmax(left_size @ right, left @ right_size))
+
+
+def _reduce(op: Any, sizes: Sequence[Array], _: Sequence[Array], value: Array) -> Array | float:
+    axes = tf.get_static_value(op.inputs[1])
+    if axes is None:
+        return np.nan
+    reduce = np.sum if op.type == "Sum" else np.mean
+    return np.reshape(reduce(sizes[0], axis=tuple(np.ravel(axes).tolist())), np.shape(value))
+
+
+def _concatenate(op: Any, sizes: Sequence[Array], *_: Any) -> Array | float:
+    axis = tf.get_static_value(op.inputs[-1])
+    return np.nan if axis is None else np.concatenate(sizes, int(axis))
+
+
+def _scale_by(slope: Callable[[Array, Array], Array]) -> _PassOn:
+    """Return the rule of a function of one operand, whose slope follows from operand and value."""
+    return lambda _, sizes, values, value: np.abs(slope(values[0], value)) * sizes[0]
+
+
+def _add_one(count: Callable[[Sequence[Array], Array], Array]) -> _PassOn:
+    """Return the rule of an op that adds a 1 inside, such as a sum of exponentials: how often it counts."""
+    return lambda _, sizes, values, value: np.abs(count(values, value)) * (sizes[0] > 0).any()
+
+
+_FUNCTIONS = {
+    "Abs": _scale_by(lambda x, _: np.ones_like(x)),
+    "Exp": _scale_by(lambda _, y: y),
+    "Expm1": _scale_by(lambda _, y: y + 1),
+    "Log": _scale_by(lambda x, _: 1 / x),
+    "Log1p": _scale_by(lambda x, _: 1 / (1 + x)),
+    "Reciprocal": _scale_by(lambda _, y: y * y),
+    "Relu": _scale_by(lambda x, _: x > 0),
+    "Rsqrt": _scale_by(lambda _, y: y**3 / 2),
+    "Sigmoid": _scale_by(lambda _, y: y * (1 - y)),
+    "Sin": _scale_by(lambda x, _: np.cos(x)),
+    "Softplus": _scale_by(lambda _, y: 1 - np.exp(-y)),
+    "Sqrt": _scale_by(lambda _, y: 0.5 / y),
+    "Square": _scale_by(lambda x, _: 2 * x),
+    "Tanh": _scale_by(lambda _, y: 1 - y * y),
 }
-# Ops that add a term of size 1 inside, before a logarithm or after an exponential, and how often it counts.
-_ADDS_ONE: dict[str, Callable[[Sequence[Array], Array], Array]] = {
-    "Elu": lambda inputs, _: inputs[0] < 0,
-    "LogSoftmax": lambda _, y: np.ones_like(y),
-    "Selu": lambda inputs, _: inputs[0] < 0,
-    "SoftmaxCrossEntropyWithLogits": lambda inputs, _: inputs[1].sum(axis=-1),
-    "SparseSoftmaxCrossEntropyWithLogits": lambda _, y: np.ones_like(y),
+_ADDS: dict[str, _PassOn] = {
+    **dict.fromkeys(("Add", "AddN", "AddV2", "BiasAdd", "Sub"), lambda _, sizes, *__: np.asarray(sum(sizes))),
+    **dict.fromkeys(("Mean", "Sum"), _reduce),
+    **dict.fromkeys(("BatchMatMulV2", "BatchMatMulV3", "MatMul"), _multiply_matrices),
+    **dict.fromkeys(("Elu", "Selu"), _add_one(lambda values, _: values[0] < 0)),
+    **dict.fromkeys(
+        ("LogSoftmax", "SparseSoftmaxCrossEntropyWithLogits"), _add_one(lambda _, y: np.ones_like(y))
+    ),
+    "SoftmaxCrossEntropyWithLogits": _add_one(lambda values, _: values[1].sum(axis=-1)),
+}
+_PASS_ON: dict[str, _PassOn] = {
+    **_ADDS,
+    **_FUNCTIONS,
+    **dict.fromkeys(("Mul", "RealDiv"), _multiply),
+    **dict.fromkeys(("Maximum", "Minimum", "SelectV2"), lambda _, sizes, *__: np.fmax(*sizes)),
+    **dict.fromkeys(
+        ("ExpandDims", "Identity", "IdentityN", "Neg", "Reshape", "Squeeze", "StopGradient"),
+        lambda _, sizes, __, value: np.reshape(sizes[0], np.shape(value)),
+    ),
+    "ConcatV2": _concatenate,
+    "Pack": lambda op, sizes, *_: np.stack(sizes, op.get_attr("axis")),
+}
+# The operands that count, where these aren't all.
+_OPERANDS: dict[str, slice] = {
+    **dict.fromkeys(
+        ("Mean", "Sum", "ExpandDims", "Reshape", "SparseSoftmaxCrossEntropyWithLogits"), slice(1)
+    ),
+    "ConcatV2": slice(-1),
+    "SelectV2": slice(1, None),
 }
 _FED = {"Placeholder", "ReadVariableOp"}  # not rounded any more
 # Each tensor is fetched once more at the base point.
@@ -74,7 +136,7 @@ def terms_of(output: Any) -> list[Any]:
         operands = {id(operand): operand for operand in _operands(tensor)}
         if len(tensors) + len(operands) > _MOST_TENSORS:
             break
-        has_sum |= op.type in _SUMS | _REDUCTIONS | _MATRIX_PRODUCTS | _ADDS_ONE.keys()
+        has_sum |= op.type in _ADDS
         queue += [operand for key, operand in operands.items() if key not in tensors]
         tensors |= operands
     return list(tensors.values()) if has_sum else []
@@ -104,76 +166,20 @@ def rounded_size(output: Any, values: Mapping[int, Array], moving: Collection[An
                     for operand, each in zip(operands, inputs, strict=True)
                 ]
                 with np.errstate(all="ignore"):
-                    passed_on = np.broadcast_to(_pass_on(tensor.op, sizes, inputs, value), np.shape(value))
+                    passed_on = np.broadcast_to(
+                        _PASS_ON[tensor.op.type](tensor.op, sizes, inputs, value), np.shape(value)
+                    )
             size_of[id(tensor)] = np.fmax(np.abs(value), passed_on)
         return size_of[id(tensor)]
 
     return size(output)
 
 
-def _pass_on(op: Any, sizes: Sequence[Array], values: Sequence[Array], value: Array) -> Array | float:
-    """Return what an op makes of the sizes of its operands; NaN where that isn't known.
-
-    Args:
-        op: the op.
-        sizes: of the operands.
-        values: of the operands.
-        value: of the output.
-    """
-    kind = op.type
-    if kind in _SUMS:
-        return np.asarray(sum(sizes))
-    if kind in _PRODUCTS:
-        first, second = np.abs(values[0]), np.abs(values[1])
-        # Not relative to the product, which may be zero itself: x (1 + erf(x)) at -9.
-        other, own = (1 / second, np.abs(value) / second) if kind == "RealDiv" else (second, first)
-        return np.asarray(np.fmax(sizes[0] * other, sizes[1] * own))
-    if kind in _FUNCTIONS:
-        return np.asarray(np.abs(_FUNCTIONS[kind](values[0], value)) * sizes[0])
-    if kind in _ADDS_ONE:
-        return np.asarray(np.abs(_ADDS_ONE[kind](values, value)) * (sizes[0] > 0).any())
-    if kind in _CHOICES:
-        return np.asarray(np.fmax(sizes[0], sizes[1]))
-    if kind in _REDUCTIONS:
-        axes = tf.get_static_value(op.inputs[1])
-        if axes is None:
-            return np.nan
-        reduce = np.sum if kind == "Sum" else np.mean
-        return np.reshape(reduce(sizes[0], axis=tuple(np.ravel(axes).tolist())), np.shape(value))
-    if kind in _MATRIX_PRODUCTS:
-        left, right = _transpose(op, [np.abs(each) for each in values])
-        left_size, right_size = _transpose(op, sizes)
-        return np.asarray(np.fmax(left_size @ right, left @ right_size))
-    if kind == "Pack":
-        return np.stack(sizes, op.get_attr("axis"))
-    if kind == "ConcatV2":
-        axis = tf.get_static_value(op.inputs[-1])
-        return np.nan if axis is None else np.concatenate(sizes, int(axis))
-    return np.reshape(sizes[0], np.shape(value))
-
-
-def _transpose(op: Any, matrices: Sequence[Array]) -> list[Array]:
-    """Return the operands of a product of matrices as they are multiplied."""
-    names = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
-    return [
-        np.swapaxes(matrix, -1, -2) if op.get_attr(name) else matrix
-        for matrix, name in zip(matrices, names, strict=True)
-    ]
-
-
 def _operands(tensor: Any) -> list[Any]:
     """Return the operands whose rounding an op passes on."""
     op = tensor.op
-    if op.type in _SUMS | _PRODUCTS | _MATRIX_PRODUCTS or op.type == "Pack":
-        return list(op.inputs)
-    if op.type in _REDUCTIONS or op.type in _FUNCTIONS:
-        return [op.inputs[0]]
-    if op.type in _ADDS_ONE:
-        return list(op.inputs[:2]) if tensor.value_index == 0 else []
-    if op.type == "SelectV2":
-        return list(op.inputs[1:])
-    if op.type in _CHOICES:
-        return list(op.inputs)
-    if op.type == "ConcatV2":
-        return list(op.inputs[:-1])
-    return [op.inputs[tensor.value_index]] if op.type in _PASSES_ON else []
+    if op.type not in _PASS_ON or (tensor.value_index and op.type != "IdentityN"):
+        return []
+    if op.type == "IdentityN":
+        return [op.inputs[tensor.value_index]]
+    return list(op.inputs[_OPERANDS.get(op.type, slice(None))])
