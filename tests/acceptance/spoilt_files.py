@@ -29,6 +29,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.baseline.lock import lock_text
 from gradcheck_cli.features.baseline.locked_pair import locked_pairs_of
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
+from gradcheck_cli.hooks import Command
 from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report, Status, WorstElement
 from gradcheck_cli.running.selection.history import write_history
@@ -195,7 +196,7 @@ class Campaign:
             ctx.exit(Baseline(ctx, BaselineOptions(file, None), seed=None).compare(report).exit_code)
 
         cli.add_command(compare, "compare-lock")
-        COMMANDS["compare-lock"] = (__name__, "")
+        COMMANDS["compare-lock"] = Command(__name__, "")
         sys.modules[__name__].command = compare  # type: ignore[attr-defined]
         for number in range(seed, seed + count):
             chance = random.Random(number)  # noqa: S311 (no secret)

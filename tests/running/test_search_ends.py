@@ -63,7 +63,7 @@ def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgeme
 
     monkeypatch.setattr(GraphRuns, "beside_gradient", slow_look)
     monkeypatch.setattr(search_case, "check_at", slow_judge)
-    monkeypatch.setattr(session, "search", timed)
+    monkeypatch.setattr(search_case, "search", timed)
     (case,) = load_mapping({"op": "op", "forward": "search_functions:rare", "inputs": {"x": {"shape": [4]}}})
     findings = session.check(replace(case, search=seconds))
     assert findings.search.points > 1

@@ -11,8 +11,13 @@ from click.core import ParameterSource
 
 from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.hooks import RunOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.text import Text
+
     from gradcheck_cli.features.baseline.locked_pair import Key, LockedPair
     from gradcheck_cli.results import Report
 
@@ -25,7 +30,7 @@ class BaselineOptions:
     update: Path | None
 
 
-baseline_options = option_group(
+_options = option_group(
     "baseline",
     BaselineOptions,
     click.option(
@@ -50,13 +55,12 @@ baseline_options = option_group(
 class Baseline:
     """The baseline of a run: read before it, compared and written after it."""
 
-    def __init__(self, ctx: click.Context, options: BaselineOptions, seed: int | None) -> None:
+    def __init__(self, ctx: click.Context, _paths: Sequence[str], options: BaselineOptions) -> None:
         """Read the lock files before anything runs.
 
         Args:
             ctx: the command's context, which says where each option comes from.
             options: the lock file to compare with, and the one to write.
-            seed: the command line's seed.
 
         Raises:
             UsageError: the options exclude each other, or a file can't be read, or couldn't be written later.
@@ -77,7 +81,7 @@ class Baseline:
         file = against or update
         if file is None:
             return
-        if seed is not None:
+        if ctx.params["seed"] is not None:
             raise UsageError("--seed draws other inputs than a baseline remembers; leave one of them away.")
         from gradcheck_cli.features.baseline.lock import read_lock
 
@@ -88,11 +92,20 @@ class Baseline:
         self._old = read_lock(file)  # faults are reported before the run
 
     @property
-    def is_used(self) -> bool:
+    def needs_fingerprints(self) -> bool:
         """Whether there is a file to compare with, or to write."""
         return (self._against or self._update) is not None
 
-    def compare(self, report: Report) -> Report:
+    @property
+    def writes(self) -> bool:
+        """Whether a lock file is written at the end."""
+        return self._update is not None
+
+    def lines(self, _report: Report, _width: int) -> Sequence[Text]:
+        """Lay out nothing more: what has changed stands in every report."""
+        return ()
+
+    def add_to(self, report: Report) -> Report:
         """Return the report with the changes since the baseline."""
         if self._against is None:
             return report
@@ -132,3 +145,6 @@ class Baseline:
             click.echo(f"{file}: {update}", err=True)
             return 0
         return UsageError.exit_code
+
+
+RUN_OPTIONS = RunOptions("baseline", "What has changed", ("against", "update"), _options, Baseline)

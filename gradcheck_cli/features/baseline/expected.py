@@ -8,37 +8,14 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.features.baseline.compare import compare
 from gradcheck_cli.features.baseline.locked_pair import GREEN, locked_pairs_of
-from gradcheck_cli.gate import BaselineFinding, Change, Selection
+from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.results import FAILING, UNDECIDED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from gradcheck_cli.features.baseline.locked_pair import LockedPair
     from gradcheck_cli.results import CaseResult, Report
-    from gradcheck_cli.spec.case import Case
-
-
-def selection_of(
-    cases: Sequence[CaseResult],
-    loaded: Sequence[Case],
-    paths: Sequence[str],
-    options: Sequence[str] = (),
-    modes: Sequence[str] = (),
-) -> Selection:
-    """Record what was requested of a run.
-
-    Args:
-        cases: the run's results.
-        loaded: all cases of the specs in the paths, selected or not.
-        paths: the files and folders.
-        options: the options that select among them, in words.
-        modes: the modes given on the command line.
-    """
-    done = {(case.op, case.case, case.dtype) for case in cases if case.pairs}
-    loaded_keys = dict.fromkeys((case.op, case.name, case.dtype) for case in loaded)
-    left_out = tuple(key for key in loaded_keys if key not in done)
-    return Selection(tuple(map(str, paths)), tuple(options), tuple(modes), left_out)
 
 
 class Expected:

@@ -11,11 +11,13 @@ from click.core import ParameterSource
 
 from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.hooks import RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gradcheck_cli.covered import GradientCoverage
+    from rich.text import Text
+
     from gradcheck_cli.features.coverage.gradients_in_text import Package
     from gradcheck_cli.features.coverage.importing import Importing
     from gradcheck_cli.results import Report
@@ -62,7 +64,7 @@ class CoverageOptions:
     branch_fail_under: float | None
 
 
-coverage_options = option_group(
+_options = option_group(
     "to_cover",
     CoverageOptions,
     click.option(
@@ -161,11 +163,23 @@ class Coverage:
         return replace(report, coverage=replace(coverage, fail_under=self.fail_under, changed=self.changed))
 
     @property
-    def names_missing(self) -> bool:
-        """Whether gradients that aren't covered are named."""
-        return any(report.kind == TERM for report in self.reports)
+    def needs_fingerprints(self) -> bool:
+        """No: only which gradients ran."""
+        return False
 
-    def write(self, coverage: GradientCoverage | None) -> int:
+    @property
+    def writes(self) -> bool:
+        """Whether a file is written at the end."""
+        return any(report.file is not None for report in self.reports)
+
+    def lines(self, report: Report, width: int) -> Sequence[Text]:
+        """Name the gradients that aren't covered, if requested and not named anyway."""
+        from gradcheck_cli.features.coverage.coverage_report import missing_lines
+
+        coverage, is_asked = report.coverage, any(target.kind == TERM for target in self.reports)
+        return missing_lines(coverage, width) if coverage and is_asked and not coverage.falls_short else ()
+
+    def write(self, report: Report) -> int:
         """Write the requested files, report failures, and return the exit code for them."""
         from gradcheck_cli.cli.options.report_options import write_file
         from gradcheck_cli.features.coverage.coverage_report import (
@@ -173,14 +187,15 @@ class Coverage:
             coverage_markdown,
         )
 
+        coverage = report.coverage
         if coverage is None:
             return 0
         texts = {"json": coverage_json, "markdown": coverage_markdown}
         failures = [
             failure
-            for report in self.reports
-            if report.file is not None
-            for failure in write_file(report.file, texts[report.kind](coverage))
+            for target in self.reports
+            if target.file is not None
+            for failure in write_file(target.file, texts[target.kind](coverage))
         ]
         for failure in failures:
             click.echo(failure, err=True)
@@ -202,3 +217,12 @@ def _required_share(ctx: click.Context, option: str) -> float | None:
         click.echo(message, err=True)
         return None
     return value
+
+
+RUN_OPTIONS = RunOptions(
+    "to_cover",
+    "What is covered",
+    ("cov", "cov_report", "cov_fail_under", "branch_fail_under"),
+    _options,
+    Coverage.begin,
+)

@@ -44,26 +44,22 @@ def _share(coverage: GradientCoverage) -> str:
     return f"{int(coverage.percent * 10) / 10:.1f} %"
 
 
-def coverage_lines(coverage: GradientCoverage, width: int, *, missing: bool) -> list[Text]:
-    """Lay out a line of counts and, if requested, one for each gradient that isn't covered.
-
-    Args:
-        coverage: what was measured.
-        width: columns there are.
-        missing: whether to name those that aren't covered; if too few are covered, they are named in any
-            case.
-    """
-    lines = []
-    if missing or coverage.falls_short:
-        for gradient in coverage.gradients:
-            if gradient.status is not CoverageStatus.COVERED:
-                head = Text(f"  {gradient.status}", style=_STYLES[gradient.status])
-                lines.append(
-                    head + Text(f"  {layout.clean(f'{gradient.name}  {_place(gradient)}')}", style="")
-                )
-                lines += layout.wrap(gradient.reason, width=width, indent=4)
+def coverage_lines(coverage: GradientCoverage, width: int) -> list[Text]:
+    """Lay out a line of counts; above it, if too few gradients are covered, those that aren't."""
+    lines = missing_lines(coverage, width) if coverage.falls_short else []
     style = "bold red" if coverage.falls_short else "bold"
     return [*lines, *layout.wrap(headline(coverage), width=width, indent=0, style=style)]
+
+
+def missing_lines(coverage: GradientCoverage, width: int) -> list[Text]:
+    """Lay out a line for each gradient that isn't covered."""
+    lines = []
+    for gradient in coverage.gradients:
+        if gradient.status is not CoverageStatus.COVERED:
+            head = Text(f"  {gradient.status}", style=_STYLES[gradient.status])
+            lines.append(head + Text(f"  {layout.clean(f'{gradient.name}  {_place(gradient)}')}", style=""))
+            lines += layout.wrap(gradient.reason, width=width, indent=4)
+    return lines
 
 
 def branch_lines(report: Report) -> list[Text]:

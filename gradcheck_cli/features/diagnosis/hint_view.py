@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.ops.packing import pack
 from gradcheck_cli.numerics import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gradcheck_cli.checking.ops.operation import TensorInfo
     from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.checking.pairs.pair_view import PointData
 
     Change = Callable[[Float], Float]
 
@@ -72,35 +71,7 @@ class View:
         return np.asarray(np.where(moving, self.analytic, 0.0) / np.where(moving, self.numeric, 1.0))
 
 
-@dataclass(frozen=True)
-class Scene:
-    """A sample point: the inputs' values and the outputs'."""
-
-    point: Mapping[str, Float]
-    values: Mapping[str, Float]
-
-    @staticmethod
-    def of(
-        inputs: Sequence[TensorInfo],
-        point: Sequence[npt.NDArray[np.generic]],
-        outputs: Sequence[TensorInfo],
-        values: Sequence[npt.NDArray[np.generic]],
-    ) -> Scene:
-        """Pack the differentiable tensors of a sample point."""
-
-        def pack_all(
-            infos: Sequence[TensorInfo], arrays: Sequence[npt.NDArray[np.generic]]
-        ) -> dict[str, Float]:
-            return {
-                info.name: pack(array[np.newaxis], info)[0]
-                for info, array in zip(infos, arrays, strict=True)
-                if info.is_differentiable
-            }
-
-        return Scene(pack_all(inputs, point), pack_all(outputs, values))
-
-
-def view_of(sample: PairSample, output: str, other_pairs: Mapping[str, PairSample], scene: Scene) -> View:
+def view_of(sample: PairSample, output: str, other_pairs: Mapping[str, PairSample], scene: PointData) -> View:
     """Return a whole, finite sample as a view."""
     decided = (sample.verdict == Verdict.PASS) | (sample.verdict == Verdict.MISMATCH)
     is_judged = decided & np.isfinite(sample.numeric) & np.isfinite(sample.uncertainty)
