@@ -58,6 +58,14 @@ def run(*script):
     return report, told, started
 
 
+@pytest.fixture(autouse=True)
+def heeds_interrupts():
+    """Handle Ctrl-C even where the process that started the tests ignores it: `nohup`, a script's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
