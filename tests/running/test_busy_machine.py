@@ -66,9 +66,7 @@ def test_only_waiting_for_a_processor_is_no_time_of_a_process(ran, waited, passe
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="Linux alone tells how long one waited")
 def test_a_process_that_waits_for_its_turn_is_told_from_one_that_sleeps():
     # Two processes on one processor: each waits for about half of the time.
-    program = "import os; os.sched_setaffinity(0, [{core}])\nwhile True: pass".format(
-        core=min(os.sched_getaffinity(0))
-    )
+    program = f"import os; os.sched_setaffinity(0, [{min(os.sched_getaffinity(0))}])\nwhile True: pass"
     busy = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(2)]
     asleep = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:

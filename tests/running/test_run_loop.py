@@ -60,7 +60,7 @@ def run(*script):
 
 @pytest.fixture(autouse=True)
 def heeds_interrupts():
-    """Handle Ctrl-C even where the process that started the tests ignores it: `nohup`, a script's background."""
+    """Handle Ctrl-C even if what started the tests ignores it, as `nohup` does."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
