@@ -45,9 +45,10 @@ def test_no_command_shows_the_help_and_fails(invoke):
     ("arguments", "wording"),
     [
         (["runn"], "No such command 'runn'. Did you mean 'run'?"),
-        (
+        pytest.param(
             ["zzz"],
             "No such command 'zzz'. Commands: run, init, show, blame, trace, search, mutate, list, diff,",
+            marks=pytest.mark.feature,
         ),
         (["run", "--strickt"], "No such option"),
         (["run", "--strickt"], "--strict"),
@@ -58,6 +59,19 @@ def test_no_command_shows_the_help_and_fails(invoke):
         (["run", "--report", "json="], "or github, but got 'json='."),
         (["run", "--report", "json=no/such/a.json"], "there is no folder 'no/such' to write 'a.json' into."),
         (["run", "--report", "json=."], "'.' is a folder; name a file in it."),
+    ],
+)
+def test_bad_usage_says_what_was_meant(invoke, arguments, wording):
+    result = invoke(*arguments)
+    assert result.code == 2
+    assert wording in result.err
+    assert not result.out
+
+
+@pytest.mark.feature
+@pytest.mark.parametrize(
+    ("arguments", "wording"),
+    [
         (["show", "a.yaml"], "Missing option '--pair'"),
         (["show", "a.yaml", "--pair", "dy/dx", "--output", "a"], "must be whole numbers from 0, such as 0,0"),
         (
@@ -67,11 +81,8 @@ def test_no_command_shows_the_help_and_fails(invoke):
         (["list", "--status", "unknown"], "'unknown' is not one of"),
     ],
 )
-def test_bad_usage_says_what_was_meant(invoke, arguments, wording):
-    result = invoke(*arguments)
-    assert result.code == 2
-    assert wording in result.err
-    assert not result.out
+def test_bad_usage_of_features_says_what_was_meant(invoke, arguments, wording):
+    test_bad_usage_says_what_was_meant(invoke, arguments, wording)
 
 
 @pytest.mark.parametrize(
