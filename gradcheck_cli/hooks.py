@@ -241,7 +241,7 @@ class OpenCase:
         opener: its opener.
         points: indices of the sample points.
         findings: what is known so far; a hook adds to it.
-        spent: seconds since the case was begun, when it was judged.
+        spent: seconds of processor time since the case was begun, when it was judged.
         explains: whether causes and other inputs are looked for.
     """
 

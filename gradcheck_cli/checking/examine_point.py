@@ -179,8 +179,7 @@ class Examination:
             few = [
                 key for key in keys if not is_probed(self.case, operations.formula, key, sparsities.get(key))
             ]
-            left = operations.budget.seconds - operations.budget.spent
-            self.costly = find_costly_pairs(operations, few, sparsities, left)
+            self.costly = find_costly_pairs(operations, few, sparsities, operations.budget.left)
         return self.sparsities
 
     def _judge(
