@@ -22,6 +22,7 @@ from gradcheck_cli.running.failed_case import blank_result, is_about_memory
 from gradcheck_cli.running.pair_labels import pairs_of_case
 from gradcheck_cli.running.search.search_case import search
 from gradcheck_cli.running.workers import Ended, Started
+from gradcheck_cli.visible import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -86,7 +87,7 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
     except KeyboardInterrupt:
         raise
     except BaseException as failure:  # noqa: BLE001 (one case's failure must not end the run)
-        error = _error_of(failure)
+        error = _describe_error(failure)
     if error is None and _is_empty(findings):
         message = "there is nothing to check: no floating-point output, or no floating-point input."
         error = CaseError("pairs", message)
@@ -123,9 +124,12 @@ def _find_source(case: Case) -> str:
     """Return where the case's gradient is written; empty if that isn't known."""
     from gradcheck_cli.tensorflow_backend.registry.gradient_place import source_of
 
-    with contextlib.suppress(Exception):  # the user's modules may raise any exception for an attribute
+    try:
         return source_of(case)
-    return ""
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 (the user's modules may raise anything for an attribute)
+        return ""
 
 
 def list_pairs(case: Case) -> CaseResult:
@@ -185,16 +189,18 @@ def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
     Returns:
         A result for each; one that raises is an error, which fails the run.
     """
+    from gradcheck_cli.tensorflow_backend import frames
+
     results = []
     for name, function in extensions(CHECKS).items():
         try:
             message = function(case, op)
         except Exception as error:  # noqa: BLE001 (another package's code; the other checks go on)
-            failure = f"the check itself raised {type(error).__name__}: {error}"
+            failure = f"the check itself raised {frames.first_line(error)}"
             results.append(CheckResult(name, Status.ERROR, failure))
             continue
         status = Status.MISMATCHED if message else Status.PASSED
-        results.append(CheckResult(name, status, str(message or "")))
+        results.append(CheckResult(name, status, shorten(str(message or ""))))
     return tuple(results)
 
 
@@ -221,6 +227,23 @@ def user_code(case: Case) -> Iterator[None]:
 
     with settings(), importable(case.folder), contextlib.redirect_stdout(sys.stderr):
         yield
+
+
+def _describe_error(failure: BaseException) -> CaseError:
+    """Say why a case couldn't be checked; the text isn't longer than a report has room for."""
+    try:
+        error = _error_of(failure)
+    except (Exception, SystemExit) as another:  # noqa: BLE001 (the user's exception, for any attribute)
+        error = _error_of_hidden(another)
+    return replace(error, message=shorten(error.message), traceback=tuple(map(shorten, error.traceback)))
+
+
+def _error_of_hidden(another: BaseException) -> CaseError:
+    """Return the error of an exception that can't be looked at, because that raises another one."""
+    from gradcheck_cli.tensorflow_backend import frames
+
+    message = f"the user's code raised an exception whose attributes raise {frames.first_line(another)}"
+    return CaseError("forward", message, frames.user_frames(another))
 
 
 def _error_of(failure: BaseException) -> CaseError:

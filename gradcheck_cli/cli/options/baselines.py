@@ -113,10 +113,10 @@ class Baseline:
         """
         if self._update is None:
             return 0
-        from gradcheck_cli.reporting.files import hold_lock, write_text
         from gradcheck_cli.running.baseline.expected import Expected
         from gradcheck_cli.running.baseline.lock import lock_text, read_lock, update_pairs
         from gradcheck_cli.running.baseline.locked_pair import locked_pairs_of
+        from gradcheck_cli.whole_files import hold_lock, write_text
 
         file = self._update
         try:

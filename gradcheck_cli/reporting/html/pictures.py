@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from gradcheck_cli.reporting.terminal import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from matplotlib.axes import Axes
 
@@ -86,7 +86,7 @@ def file_of(figure: Figure, form: str, *, kinks: bool) -> bytes:
 
 
 @contextmanager
-def _drawing(style: Mapping[str, object]) -> Iterator[None]:
+def _drawing(style: dict[str, object]) -> Iterator[None]:
     """Draw in a style, without warnings.
 
     They say that the font lacks a letter, which a browser takes from another font, or that numbers overflow.
