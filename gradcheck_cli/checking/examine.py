@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradcheck_cli.checking.blame.single_op import are_right_alone
+from gradcheck_cli import hooks
 from gradcheck_cli.checking.checks.all_checks import keep_one_each, run_checks
 from gradcheck_cli.checking.checks.check import CaseView, ModesView, OpenedView
 from gradcheck_cli.checking.checks.gradient_form import report_form
-from gradcheck_cli.checking.diagnosis.diagnose import add_causes, put_cause_first
 from gradcheck_cli.checking.examine_point import Examination
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.budget import Budget
@@ -23,6 +22,7 @@ from gradcheck_cli.checking.pairs.pair_view import Judged
 from gradcheck_cli.checking.verdicts.expectations import rules_of
 from gradcheck_cli.checking.verdicts.pair_results import report_malformed, report_raised, results_of
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.features.blame.single_op import are_right_alone
 from gradcheck_cli.results import CheckResult, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import MOVED
 
@@ -137,7 +137,7 @@ def _conclude(
     """Turn the results of the sample points into findings."""
     case, rules, operations = examination.case, examination.rules, examination.first
     pairs = results_of(
-        case, first, rules, examination.samples, examination.upstream_faults, examination.scenes
+        case, first, rules, examination.samples, examination.upstream_faults, examination.points
     )
     sound = {key: judged for key, judged in examination.samples.items() if not is_expected_wrong(rules[key])}
     checks = list(examination.checks)
@@ -145,11 +145,13 @@ def _conclude(
         own_rules = {key: rules[key] for key in sound}
         sparsities = examination.sparsities or {}
         checks += run_checks(ModesView(case, operations, own_rules, sparsities, sample, others))
-    checks = put_cause_first(keep_one_each([*run_checks(CaseView(case, first, sound, pairs)), *checks]))
-    pairs = add_causes(case, operations, pairs, checks)
+    checks = hooks.order_checks(keep_one_each([*run_checks(CaseView(case, first, sound, pairs)), *checks]))
+    pairs = hooks.add_causes(case, operations, pairs, checks)
+    for recorder in examination.recorders:
+        pairs = recorder.add_to(first, pairs)
     numeric = next((pair.reference_dtype for pair in pairs if pair.method != "none"), "")
     return Findings(
-        examination.facts.add_to(first, pairs),
+        pairs,
         tuple(checks),
         tuple(dict.fromkeys(examination.warnings)),
         numeric,

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradcheck_cli.checking.baseline.fingerprint import BaselineFacts
+from gradcheck_cli import hooks
 from gradcheck_cli.checking.case_progress import report_progress
 from gradcheck_cli.checking.checks.all_checks import run_checks, run_upstream_checks
 from gradcheck_cli.checking.checks.check import JudgedView, PointView
 from gradcheck_cli.checking.checks.repeatability import compare_traces
-from gradcheck_cli.checking.diagnosis.hint_view import Scene
 from gradcheck_cli.checking.judging.declared_dtype import judge_declared, judge_large_declared
 from gradcheck_cli.checking.judging.formula import look_again, note_lower_precision
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
@@ -26,6 +25,7 @@ from gradcheck_cli.checking.ops.packing import packed_magnitude
 from gradcheck_cli.checking.pairs.forward_mode import settle_by_forward_mode
 from gradcheck_cli.checking.pairs.joined_kinks import leave_joined_kinks
 from gradcheck_cli.checking.pairs.pair import is_skipped, pair_keys, pairs_at
+from gradcheck_cli.checking.pairs.pair_view import PointData
 from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.results import Status
 
@@ -64,11 +64,11 @@ class Examination:
         checks: results of the structural checks.
         warnings: the declared dtype's losses of precision.
         first: the ops at the first sample point.
-        facts: what a baseline records.
+        recorders: record facts of the pairs for features.
         sparsities: guessed at the first sample point.
         costly: pairs whose elements aren't judged one by one.
         gradients_seen: how often each registered gradient function was called.
-        scenes: the sample points, for the diagnosis.
+        points: the sample points, for the diagnosis.
         upstream_faults: for pairs that are expected to be wrong, faults that their Jacobians don't show.
     """
 
@@ -83,11 +83,11 @@ class Examination:
     checks: list[CheckResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     first: Operations | None = None
-    facts: BaselineFacts = field(default_factory=BaselineFacts)
+    recorders: list[hooks.PointRecorder] = field(default_factory=hooks.point_recorders)
     sparsities: dict[PairKey, Sparsity] | None = None
     costly: set[PairKey] = field(default_factory=set)
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
-    scenes: list[Scene] = field(default_factory=list)
+    points: list[PointData] = field(default_factory=list)
     upstream_faults: dict[PairKey, str] = field(default_factory=dict)
 
     def examine_point(self, sample: int, op: OpenedOperation, share: tuple[float, float]) -> None:
@@ -150,9 +150,10 @@ class Examination:
         sample: int,
     ) -> None:
         """Run the structural checks of a judged point, and record what else is known about it."""
-        case, op, is_first = self.case, operations.declared, not self.scenes
-        self.facts.keep(case, operations.formula, pairs)
-        self.scenes.append(Scene.of(op.inputs, op.point, op.outputs, op.base_values))
+        case, op, is_first = self.case, operations.declared, not self.points
+        for recorder in self.recorders:
+            recorder.keep(case, operations.formula, pairs)
+        self.points.append(PointData.of(op.inputs, op.point, op.outputs, op.base_values))
         # If a pair is expected to be wrong, its behaviour under other upstreams is of no interest. Pairs
         # without a Jacobian cost more and are checked at one point only.
         sound = [
@@ -202,9 +203,7 @@ class Examination:
         operations = next(iter(pairs.values())).operations
         if not operations.has_reference_precision:
             return judged, []
-        judged, warnings = look_again(
-            pairs, judged, declared, sparsities, partial(self._are_right_alone, operations)
-        )
+        judged, warnings = look_again(pairs, judged, sparsities)
         # A declared dtype that is outright wrong is a fault, even where its loss of digits is of no interest.
         wrong, lossy = judge_declared(pairs, declared, judged)
         return judged | wrong, [*warnings, *lossy]

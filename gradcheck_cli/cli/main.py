@@ -11,29 +11,25 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from gradcheck_cli import __version__
+from gradcheck_cli import __version__, hooks
 from gradcheck_cli.cli.outlet import OutputLostError, guard_output, open_standard_descriptors
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, SpecError
+from gradcheck_cli.hooks import Command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# name -> module (its attribute `command`) and the line that `--help` shows without importing it
+_CORE = {
+    "validate": Command("gradcheck_cli.cli.commands.validate", "Read specs and report every fault."),
+    "explain": Command("gradcheck_cli.cli.commands.explain", "Explain a finding, and what to do."),
+    "schema": Command("gradcheck_cli.cli.commands.schema", "Print the JSON Schema of the spec format."),
+    "completion": Command("gradcheck_cli.cli.commands.completion", "Print a shell's completion script."),
+}
+# In the order in which a newcomer needs them.
 COMMANDS = {
-    "run": ("gradcheck_cli.cli.commands.run", "Check the gradients that specs describe."),
-    "list": ("gradcheck_cli.cli.commands.list", "List registered gradients and where they are."),
-    "validate": ("gradcheck_cli.cli.commands.validate", "Read specs and report every fault."),
-    "schema": ("gradcheck_cli.cli.commands.schema", "Print the JSON Schema of the spec format."),
-    "merge": ("gradcheck_cli.cli.commands.merge", "Merge the JSON reports of shards into one."),
-    "diff": ("gradcheck_cli.cli.commands.diff", "Compare two JSON reports."),
-    "init": ("gradcheck_cli.cli.commands.init", "Write a spec to start from."),
-    "show": ("gradcheck_cli.cli.commands.show", "Print a pair's analytic and numeric Jacobian."),
-    "trace": ("gradcheck_cli.cli.commands.trace", "Print one backward pass, op by op."),
-    "search": ("gradcheck_cli.cli.commands.search", "Search for an input at which a gradient is wrong."),
-    "mutate": ("gradcheck_cli.cli.commands.mutate", "Say which wrong gradients specs would miss."),
-    "blame": ("gradcheck_cli.cli.commands.blame", "Find the op whose own gradient is wrong."),
-    "explain": ("gradcheck_cli.cli.commands.explain", "Explain a finding, and what to do."),
-    "completion": ("gradcheck_cli.cli.commands.completion", "Print a shell's completion script."),
+    "run": Command("gradcheck_cli.cli.commands.run", "Check the gradients that specs describe."),
+    **hooks.commands(),
+    **_CORE,
 }
 
 USAGE = 2
@@ -52,7 +48,7 @@ class LazyGroup(click.Group):
         """Import the command's module and return its `command`."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        command: click.Command = import_module(COMMANDS[cmd_name].module).command
         return command
 
     def resolve_command(
@@ -69,7 +65,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (click's)
         """Write the commands' one-line descriptions, which are known without importing anything."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from gradcheck_cli import hooks
 from gradcheck_cli.gate import Change
 from gradcheck_cli.reporting.codes import code_of, code_of_change
-from gradcheck_cli.reporting.exchange.coverage_report import branch_lines, coverage_lines
 from gradcheck_cli.reporting.exchange.findings import BAD, Outcome, findings_of, join_name, name_of
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.report_text import summary_lines
@@ -154,9 +154,7 @@ def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
     return lines
 
 
-def closing_lines(
-    report: Report, width: int, *, verbose: bool = False, durations: int = 0, missing: bool = False
-) -> list[Text]:
+def closing_lines(report: Report, width: int, *, verbose: bool = False, durations: int = 0) -> list[Text]:
     """Lay out the end of a table: what was slow, what wasn't checked or covered, and the summary.
 
     Args:
@@ -164,13 +162,11 @@ def closing_lines(
         width: of a line.
         verbose: tell more in the summary.
         durations: how many of the slowest cases to list.
-        missing: name the gradients that aren't covered.
     """
     return [
         *duration_lines(report, durations),
         *(baseline_lines(report.baseline, width) if report.baseline else ()),
         *unchecked_lines(report, width),
-        *branch_lines(report),
-        *(coverage_lines(report.coverage, width, missing=missing) if report.coverage else ()),
+        *hooks.closing_lines(report, width),
         *summary_lines(report, width=width, verbose=verbose),
     ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gradcheck_cli.extensions import REPORTS, extensions
+from gradcheck_cli.hooks import Format, formats
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,32 +14,14 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import Report
 
 
-class Format(NamedTuple):
-    """One format.
-
-    Attributes:
-        module: the module below `reporting` that renders it; imported when a report is rendered.
-        function: its function, which takes a report and returns text.
-        is_rooted: whether the function also takes the folder from which files are named.
-        to_file: whether `--report KIND=FILE` offers it.
-        is_json: whether it is JSON, where any character may be written as an escape.
-    """
-
-    module: str
-    function: str
-    is_rooted: bool = False
-    to_file: bool = True
-    is_json: bool = False
-
-
 FORMATS = {
-    "json": Format("exchange.json_report", "to_json", is_json=True),
-    "junit": Format("exchange.junit", "to_junit"),
-    "github": Format("exchange.github", "to_github", is_rooted=True, to_file=False),
-    "markdown": Format("exchange.markdown", "to_markdown", is_rooted=True),
-    "sarif": Format("exchange.sarif", "to_sarif", is_rooted=True, is_json=True),
-    "html": Format("html.page", "to_html", is_rooted=True),
-    "concise": Format("exchange.concise", "to_concise", to_file=False),
+    "json": Format("gradcheck_cli.reporting.exchange.json_report", "to_json", is_json=True),
+    "junit": Format("gradcheck_cli.reporting.exchange.junit", "to_junit"),
+    "github": Format("gradcheck_cli.reporting.exchange.github", "to_github", is_rooted=True, to_file=False),
+    "markdown": Format("gradcheck_cli.reporting.exchange.markdown", "to_markdown", is_rooted=True),
+    "sarif": Format("gradcheck_cli.reporting.exchange.sarif", "to_sarif", is_rooted=True, is_json=True),
+    **formats(),
+    "concise": Format("gradcheck_cli.reporting.exchange.concise", "to_concise", to_file=False),
 }
 TO_FILES = tuple(kind for kind, form in FORMATS.items() if form.to_file)
 
@@ -56,7 +39,7 @@ def render(kind: str, report: Report, root: Path) -> str:
     """
     if kind in FORMATS:
         form = FORMATS[kind]
-        to_text = getattr(import_module(f"gradcheck_cli.reporting.{form.module}"), form.function)
+        to_text = getattr(import_module(form.module), form.function)
         return str(to_text(report, root) if form.is_rooted else to_text(report))
     registered = extensions(REPORTS)
     if kind not in registered:

@@ -9,18 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gradcheck_cli import hooks
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.examine import Findings
-from gradcheck_cli.checking.mutation.mutate_case import mutate
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.extensions import CHECKS, extensions
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Status, Work, case_status
-from gradcheck_cli.running.chosen_points import check_more_draws, check_unseen_sides
-from gradcheck_cli.running.explaining.blaming import add_blame
-from gradcheck_cli.running.explaining.drawing import add_figures
 from gradcheck_cli.running.failed_case import blank_result, is_about_memory
 from gradcheck_cli.running.pair_labels import pairs_of_case
-from gradcheck_cli.running.search.search_case import search
 from gradcheck_cli.running.workers import Ended, Started
 from gradcheck_cli.visible import shorten
 
@@ -164,19 +160,15 @@ def check(case: Case, *, explains: bool = True) -> Findings:
             findings = check_case(opener.case, opener, points(case), others)
             findings.custom_gradients = log.runs()
             spent = time.perf_counter() - began
-            check_more_draws(opener, findings, spent)
-            if case.mode == "graph" and explains:  # ops are examined one by one in a graph only
-                findings = add_blame(opener.case, findings, opener, spent)
-            if findings.first is not None:
-                own_checks = run_own_checks(opener.case, findings.first)
-                findings = replace(findings, checks=(*findings.checks, *own_checks))
-            # A search chooses points by itself.
-            is_searched = (
-                explains and case.search and search(opener, points(case), findings, case.search, spent)
-            )
-            if explains and not is_searched:
-                check_unseen_sides(opener, points(case), findings, spent)
-            return add_figures(findings, opener) if case.drawn else findings
+            judged = hooks.OpenCase(opener, points(case), findings, spent, explains)
+            return hooks.after_verdict(judged, {"run_own_checks": _add_own_checks})
+
+
+def _add_own_checks(judged: hooks.OpenCase) -> None:
+    findings = judged.findings
+    if findings.first is not None:
+        own_checks = run_own_checks(judged.opener.case, findings.first)
+        judged.findings = replace(findings, checks=(*findings.checks, *own_checks))
 
 
 def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
@@ -212,7 +204,7 @@ def _mutate(case: Case) -> Findings:
     with on_device(case.device):
         opener = opener_of(case, case.mode)
         with opener.state.written.restore_at_end():
-            return mutate(opener.case, opener, points(case), case.corruptions)
+            return hooks.run_corrupted(opener.case, opener, points(case))
 
 
 @contextlib.contextmanager

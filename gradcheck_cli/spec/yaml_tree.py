@@ -23,6 +23,7 @@ MAX_NODES = 250_000  # after expanding aliases: a second or so of work, where a 
 MAX_DIGITS = 400  # no float64 has more than 309 digits before the point
 MAX_SHOWN = 20  # characters of a number that a fault quotes
 MAX_DEPTH = 64  # numpy's own limit on dimensions; keeps every later recursion shallow
+_WIDE = 10_000  # columns: a value that is written stays on one line
 _NULL = re.compile(r"(?:~|null|Null|NULL|)")
 _TRUE = re.compile(r"(?:true|True|TRUE)")
 _FALSE = re.compile(r"(?:false|False|FALSE)")
@@ -340,3 +341,19 @@ def read_scalar(text: str) -> Scalar:  # noqa: PLR0911 (one return per form)
             raise OverflowError
         return float(text)
     return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes everything out, without anchors, which are hard to read."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 (PyYAML's signature)
+        """Say that no object is written as an anchor and aliases."""
+        return True
+
+
+def as_flow(value: object) -> str:
+    """Write a value as YAML on one line."""
+    text = yaml.dump(
+        value, Dumper=_Dumper, default_flow_style=True, width=_WIDE, sort_keys=False, allow_unicode=True
+    )
+    return text.removesuffix("\n").removesuffix("\n...").strip()

@@ -14,8 +14,8 @@ import sys
 from collections import Counter
 
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
+from gradcheck_cli.features.init.drafting_process import DraftingProcess
 from gradcheck_cli.running.session import start_tensorflow
-from gradcheck_cli.running.views.drafting_process import DraftingProcess
 
 FUNCTIONS = {
     "tensorflow": "abs add concat exp gather identity maximum minimum multiply negative norm pow "

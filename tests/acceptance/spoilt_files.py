@@ -26,12 +26,13 @@ import click
 from gradcheck_cli.cli.commands import run as run_module
 from gradcheck_cli.cli.main import COMMANDS, cli, run_command
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.features.baseline.lock import lock_text
+from gradcheck_cli.features.baseline.locked_pair import locked_pairs_of
 from gradcheck_cli.figure import Figure, HeatMap, Ladder, PathOp
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
+from gradcheck_cli.hooks import Command
 from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report, Status, WorstElement
-from gradcheck_cli.running.baseline.lock import lock_text
-from gradcheck_cli.running.baseline.locked_pair import locked_pairs_of
 from gradcheck_cli.running.selection.history import write_history
 from gradcheck_cli.tensorflow_backend import startup
 
@@ -224,7 +225,7 @@ class Campaign:
 
     def locks(self, count: int, seed: int = 0) -> None:
         """Compare with spoilt lock files: each is read, or refused with its place."""
-        from gradcheck_cli.cli.options.baselines import Baseline, BaselineOptions
+        from gradcheck_cli.features.baseline.baselines import Baseline, BaselineOptions
 
         report = sample(Status.PASSED)
         text, file = lock_text(locked_pairs_of(report.cases), self.folder), self.folder / "g.lock"
@@ -236,7 +237,7 @@ class Campaign:
             ctx.exit(Baseline(ctx, BaselineOptions(file, None), seed=None).compare(report).exit_code)
 
         cli.add_command(compare, "compare-lock")
-        COMMANDS["compare-lock"] = (__name__, "")
+        COMMANDS["compare-lock"] = Command(__name__, "")
         sys.modules[__name__].command = compare  # type: ignore[attr-defined]
         for number in range(seed, seed + count):
             chance = random.Random(number)  # noqa: S311 (no secret)

@@ -10,7 +10,7 @@ import yaml
 
 import gradcheck_cli
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.running.views.drafting import draft_function, draft_op_type
+from gradcheck_cli.features.init.drafting import draft_function, draft_op_type
 
 pytestmark = pytest.mark.once
 

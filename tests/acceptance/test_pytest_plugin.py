@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from gradcheck_cli import pytest_plugin
+from gradcheck_cli.features.pytest import pytest_plugin
 from gradcheck_cli.results import CaseResult, PairResult, Status
 
 pytestmark = pytest.mark.once
@@ -156,7 +156,7 @@ def test_what_is_skipped_says_why(project):
 
 def test_the_plugin_alone_imports_nothing_heavy():
     code = (
-        "import sys, gradcheck_cli.pytest_plugin; "
+        "import sys, gradcheck_cli.features.pytest.pytest_plugin; "
         "print([name for name in ('tensorflow', 'numpy', 'yaml') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

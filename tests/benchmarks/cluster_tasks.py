@@ -6,8 +6,8 @@ import json
 
 from distributed import get_worker
 
+from gradcheck_cli.features.cluster import dask_task, wire
 from gradcheck_cli.results import CaseError
-from gradcheck_cli.running.cluster import dask_task, wire
 from gradcheck_cli.running.failed_case import failed_case
 
 

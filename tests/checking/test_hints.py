@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.diagnosis.diagnose import hint, hint_on_triangle
-from gradcheck_cli.checking.diagnosis.hint_view import View
 from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.pairs.triangles import hint_on_triangle
+from gradcheck_cli.features.diagnosis.diagnosing import hint
+from gradcheck_cli.features.diagnosis.hint_view import View
 
 
 def views(numeric, analytic, points=2):

@@ -121,7 +121,7 @@ def engine(monkeypatch, tmp_path):
     session.start_tensorflow = lambda: None
     monkeypatch.setitem(sys.modules, "gradcheck_cli.spec.load", load)
     monkeypatch.setitem(sys.modules, "gradcheck_cli.running.session", session)
-    monkeypatch.setitem(sys.modules, "gradcheck_cli.running.views.showing", showing)
+    monkeypatch.setitem(sys.modules, "gradcheck_cli.features.page.showing", showing)
     cache = tmp_path / "cache"
     monkeypatch.setattr("gradcheck_cli.cli.options.selection_options.default_cache", lambda: cache)
     return fake

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gradcheck_cli.cli.commands.merge import command as merge_command
 from gradcheck_cli.cli.commands.run import command as run_command
+from gradcheck_cli.features.watch.merge_command import command as merge_command
 
 VALUES = {
     "seed": ("3", "4"),

@@ -9,10 +9,10 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict
 from gradcheck_cli.checking.ops.backward_pass import OpPass, PassTrace, summarise_pass, summarise_tensor
 from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.errors import CaseFailedError, UsageError
+from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict
 from gradcheck_cli.results import Status
 
 SQUARE = OpPass(OpPlace("square", "Square"), ((0, np.array(1.0)),), ((0, np.array(32.0)),))
@@ -42,7 +42,7 @@ def backward(engine, monkeypatch):
 
     module = ModuleType("backward")
     module.trace_case, module.blame_case = answer("passes"), answer("blames")
-    monkeypatch.setitem(sys.modules, "gradcheck_cli.running.views.backward_views", module)
+    monkeypatch.setitem(sys.modules, "gradcheck_cli.features.blame.backward_views", module)
     return fake
 
 

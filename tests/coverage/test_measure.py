@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gradcheck_cli.coverage.gradients_in_text import Find, Package
-from gradcheck_cli.coverage.importing import Imported
-from gradcheck_cli.coverage.measure import measure
 from gradcheck_cli.covered import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient, join
+from gradcheck_cli.features.coverage.gradients_in_text import Find, Package
+from gradcheck_cli.features.coverage.importing import Imported
+from gradcheck_cli.features.coverage.measure import measure
 from gradcheck_cli.results import CaseResult, PairResult, Status
 
 F = Find("m", "f", "custom_gradient", "m.py", 4, frozenset({3, 4}))

@@ -7,8 +7,8 @@ import textwrap
 
 import pytest
 
-from gradcheck_cli.coverage.gradients_in_text import find_gradients, read_package
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.features.coverage.gradients_in_text import find_gradients, read_package
 
 
 def found(text):

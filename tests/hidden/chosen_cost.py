@@ -14,7 +14,8 @@ import numpy as np
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from gradcheck_cli.covered import side_counts
-from gradcheck_cli.running import chosen_points, session
+from gradcheck_cli.features.search import chosen_points
+from gradcheck_cli.running import session
 from gradcheck_cli.spec.load import load_cases
 
 
@@ -24,7 +25,7 @@ def main() -> None:
     order = np.random.default_rng(0).permutation(len(cases))
     spent: list[float] = []
     before: list[tuple[int, int]] = []
-    choose, look = chosen_points._check_chosen, session.check_unseen_sides
+    choose, look = chosen_points._check_chosen, chosen_points.check_unseen_sides
 
     def timed(*arguments: object) -> None:
         began = time.process_time()
@@ -35,7 +36,7 @@ def main() -> None:
         before[-1] = side_counts(sides.branches(opener.case.unreached))
         choose(opener, sides, findings)
 
-    session.check_unseen_sides, chosen_points._check_chosen = timed, noted
+    chosen_points.check_unseen_sides, chosen_points._check_chosen = timed, noted
     factors, seen, wrong = [], np.zeros(4, int), []
     costs: list[tuple[float, float, str]] = []
     began = time.process_time()

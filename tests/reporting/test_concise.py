@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from figures import tanh_figure
 
+from gradcheck_cli.features.page.jacobian_text import heat_lines
 from gradcheck_cli.reporting.exchange.concise import to_concise
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.jacobian_text import heat_lines
 
 CONCISE = """\
 specs/seeds/sparse_conv.yaml:1: sparse_conv_2layer · dM1/dM0: passed: error=1.890e-13 allowed=1.0e-08 ratio=1.9e-05

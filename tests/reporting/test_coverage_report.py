@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradcheck_cli.covered import Branch, CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
-from gradcheck_cli.reporting.exchange.coverage_report import branch_lines, coverage_lines
+from gradcheck_cli.features.coverage.coverage_report import branch_lines, coverage_lines, missing_lines
 from gradcheck_cli.reporting.exchange.github import to_github
 from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
 from gradcheck_cli.reporting.exchange.markdown import to_markdown
@@ -83,11 +83,13 @@ def test_a_share_of_gradients(report, passed, least, code):
 
 def test_lines_name_what_is_asked_for():
     head = "hand-written gradients of pkg: 1 of 2 covered (50.0 %), 1 excused"
-    assert layout.plain(coverage_lines(COVERAGE, 110, missing=False)) == f"{head}\n"
-    assert layout.plain(coverage_lines(COVERAGE, 110, missing=True)) == (
-        "  missing  pkg:g  pkg.py:9\n    no case reaches it\n"
-        f"  excused  pkg:h  pkg.py:14\n    gpu: none\n{head}\n"
+    missing = (
+        "  missing  pkg:g  pkg.py:9\n    no case reaches it\n  excused  pkg:h  pkg.py:14\n    gpu: none\n"
     )
+    assert layout.plain(coverage_lines(COVERAGE, 110)) == f"{head}\n"
+    assert layout.plain(missing_lines(COVERAGE, 110)) == missing
+    too_few = layout.plain(coverage_lines(replace(COVERAGE, fail_under=51), 110))
+    assert too_few == f"{missing}{head}, --cov-fail-under 51 isn't reached\n"
 
 
 def test_json_reads_back(report, passed, tmp_path):

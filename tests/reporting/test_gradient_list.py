@@ -5,8 +5,8 @@ import io
 import json
 from dataclasses import dataclass
 
+from gradcheck_cli.features.coverage.gradient_list import gradients_csv, gradients_json, gradients_table
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.gradient_list import gradients_csv, gradients_json, gradients_table
 
 
 @dataclass(frozen=True)

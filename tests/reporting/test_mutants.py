@@ -8,8 +8,8 @@ import json
 
 import pytest
 
+from gradcheck_cli.features.mutation.mutants import Tally, case_lines, mutants_csv, mutants_json, tally_lines
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.mutants import Tally, case_lines, mutants_csv, mutants_json, tally_lines
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Mutant, Report, Status
 
 CAUGHT = Mutant("dy/dx", "sign", "caught", 1, 2.0, 1e-6)

@@ -6,8 +6,8 @@ from itertools import combinations, pairwise
 
 import pytest
 
+from gradcheck_cli.features.page.html.op_graph import MOST_NODES, graph_of
 from gradcheck_cli.figure import PathOp
-from gradcheck_cli.reporting.html.op_graph import MOST_NODES, graph_of
 
 
 def path_of(reads, guilty, **changes):

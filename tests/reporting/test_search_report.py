@@ -9,11 +9,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from gradcheck_cli.features.page.html.page import to_html
 from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
 from gradcheck_cli.reporting.exchange.junit import to_junit
 from gradcheck_cli.reporting.exchange.markdown import to_markdown
 from gradcheck_cli.reporting.exchange.sarif import to_sarif
-from gradcheck_cli.reporting.html.page import to_html
 from gradcheck_cli.results import Counterexample, SearchResult
 
 POINT = Counterexample((("x", "[4.0, 0.0]"), ("w", "[[1.0]]")), (("w", (1, 1)),))

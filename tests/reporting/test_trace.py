@@ -10,8 +10,8 @@ import pytest
 
 from gradcheck_cli.checking.ops.backward_pass import OpPass, PassTrace, summarise_pass, summarise_tensor
 from gradcheck_cli.checking.ops.operation import OpPlace
+from gradcheck_cli.features.blame.trace_text import trace_json, trace_lines
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.trace_text import trace_json, trace_lines
 
 CASE = SimpleNamespace(
     path="specs/chain.yaml", spec="specs/chain.yaml:2", op="chain", name="default", dtype="float64"

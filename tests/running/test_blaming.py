@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from gradcheck_cli.checking.blame.blame_result import Blame, OpVerdict
 from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.checking.ops.operation import OpPlace, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.features.blame import blaming
+from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict
+from gradcheck_cli.features.blame.blaming import LONG, MOST_PAIRS, add_blame
 from gradcheck_cli.results import PairResult, Status
-from gradcheck_cli.running.explaining import blaming
-from gradcheck_cli.running.explaining.blaming import LONG, MOST_PAIRS, add_blame
 from gradcheck_cli.running.session import start_tensorflow
 
 start_tensorflow()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gradcheck_cli.features.search.chosen_points import wrong_pairs
 from gradcheck_cli.results import Status
-from gradcheck_cli.running.chosen_points import wrong_pairs
 from gradcheck_cli.running.session import check, run_case
 from gradcheck_cli.spec.load import load_mapping
 

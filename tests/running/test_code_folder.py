@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.running.cluster import code_folder
-from gradcheck_cli.running.cluster.code_folder import lay_out, pack, relocate, relocate_path
+from gradcheck_cli.features.cluster import code_folder
+from gradcheck_cli.features.cluster.code_folder import lay_out, pack, relocate, relocate_path
 from gradcheck_cli.running.selection.imports import clear_cache
 from gradcheck_cli.spec.load import load_cases
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradcheck_cli.running.cluster.dask_versions import MISSING, NAMES, Fleet, versions
+from gradcheck_cli.features.cluster.dask_versions import MISSING, NAMES, Fleet, versions
 
 
 def fleet(**changes):

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.features.watch.merging import merge
 from gradcheck_cli.gate import BaselineFinding, Change, Shard
 from gradcheck_cli.results import CaseResult, PairResult, Report, Status
-from gradcheck_cli.running.merging import merge
 
 PLAN = (("a", "default", "float64"), ("b", "default", "float64"), ("b", "wide", "float64"))
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from gradcheck_cli.features.search import search_case
+from gradcheck_cli.features.search.branches import pace
+from gradcheck_cli.features.search.branches.pace import Pace
 from gradcheck_cli.results import Status
 from gradcheck_cli.running import session
-from gradcheck_cli.running.search import search_case
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.tensorflow_backend.branches import pace
-from gradcheck_cli.tensorflow_backend.branches.pace import Pace
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
 
 
@@ -63,7 +63,7 @@ def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgeme
 
     monkeypatch.setattr(GraphRuns, "beside_gradient", slow_look)
     monkeypatch.setattr(search_case, "check_at", slow_judge)
-    monkeypatch.setattr(session, "search", timed)
+    monkeypatch.setattr(search_case, "search", timed)
     (case,) = load_mapping({"op": "op", "forward": "search_functions:rare", "inputs": {"x": {"shape": [4]}}})
     findings = session.check(replace(case, search=seconds))
     assert findings.search.points > 1

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradcheck_cli.features.cluster import wire
 from gradcheck_cli.gate import Fingerprint, Projection
 from gradcheck_cli.results import (
     CaseError,
@@ -19,7 +20,6 @@ from gradcheck_cli.results import (
     Status,
     WorstElement,
 )
-from gradcheck_cli.running.cluster import wire
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.load import load_cases
 

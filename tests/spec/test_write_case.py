@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gradcheck_cli.features.search.write_case import WriteError, write_case
 from gradcheck_cli.results import Counterexample
-from gradcheck_cli.spec.drafts.write_case import WriteError, write_case
 from gradcheck_cli.spec.load import load_cases
 
 FOUND = Counterexample((("x", "[1.0, -2.5e-07]"),))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from gradcheck_cli.features.search.branches.side_graph import SideGraph
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.cases.case_modes import in_each_mode
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.tensorflow_backend.branches.side_graph import SideGraph
 
 MODULE = "branch_functions"
 NORMAL = {"shape": [4]}

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradcheck_cli.tensorflow_backend.branches.python_conditions import condition_of
+from gradcheck_cli.features.search.branches.python_conditions import condition_of
 
 
 def margins(text, **names):

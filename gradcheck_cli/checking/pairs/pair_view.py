@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.checking.ops.packing import Float, pack
 from gradcheck_cli.numerics import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from gradcheck_cli.checking.ops.operation import TensorInfo
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.results import CheckResult, PairResult
@@ -42,6 +45,34 @@ class Judged:
 
 def _is_open(sample: PairSample) -> bool:
     return bool(sample.doubt) or bool((sample.verdict == Verdict.INCONCLUSIVE).any())
+
+
+@dataclass(frozen=True)
+class PointData:
+    """A sample point: the inputs' values and the outputs'."""
+
+    point: Mapping[str, Float]
+    values: Mapping[str, Float]
+
+    @staticmethod
+    def of(
+        inputs: Sequence[TensorInfo],
+        point: Sequence[npt.NDArray[np.generic]],
+        outputs: Sequence[TensorInfo],
+        values: Sequence[npt.NDArray[np.generic]],
+    ) -> PointData:
+        """Pack the differentiable tensors of a sample point."""
+
+        def pack_all(
+            infos: Sequence[TensorInfo], arrays: Sequence[npt.NDArray[np.generic]]
+        ) -> dict[str, Float]:
+            return {
+                info.name: pack(array[np.newaxis], info)[0]
+                for info, array in zip(infos, arrays, strict=True)
+                if info.is_differentiable
+            }
+
+        return PointData(pack_all(inputs, point), pack_all(outputs, values))
 
 
 @dataclass(frozen=True)

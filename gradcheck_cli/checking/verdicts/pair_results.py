@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli import hooks
 from gradcheck_cli.checking.checks.gradient_form import FORM, with_dtype_fault
-from gradcheck_cli.checking.diagnosis.diagnose import diagnose
 from gradcheck_cli.checking.pairs.pair import PairKey, is_skipped, label_of, pair_keys
 from gradcheck_cli.checking.verdicts.expectations import apply_expectation, make_skipped_result
 from gradcheck_cli.checking.verdicts.summary import summarise
@@ -17,9 +17,9 @@ from gradcheck_cli.results import PairResult, Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gradcheck_cli.checking.diagnosis.hint_view import Scene
     from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.checking.pairs.pair_view import PointData
     from gradcheck_cli.errors import CaseFailedError
     from gradcheck_cli.spec.case import Case, PairRule
 
@@ -32,7 +32,7 @@ def results_of(  # noqa: PLR0913, PLR0917 (the findings, and where they were mad
     rules: Mapping[PairKey, PairRule | None],
     samples: Mapping[PairKey, list[PairSample]],
     upstream_faults: Mapping[PairKey, str],
-    scenes: Sequence[Scene],
+    points: Sequence[PointData],
 ) -> tuple[PairResult, ...]:
     """Return the result of every pair, diagnosed, with its own expectation applied.
 
@@ -41,13 +41,13 @@ def results_of(  # noqa: PLR0913, PLR0917 (the findings, and where they were mad
         op: the declared op.
         rules: the spec's rule for each pair.
         samples: the verdicts on each pair, at each sample point.
-        scenes: the sample points.
+        points: the sample points.
         upstream_faults: how pairs that are expected to be wrong misuse the upstream.
     """
     results = tuple(
         _result(case, op, pair, rules[pair], samples, upstream_faults.get(pair, "")) for pair in pair_keys(op)
     )
-    return _diagnose_mismatches(op, results, samples, scenes)
+    return _diagnose_mismatches(op, results, samples, points)
 
 
 def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
@@ -96,7 +96,7 @@ def _diagnose_mismatches(
     op: Operation,
     results: tuple[PairResult, ...],
     samples: Mapping[PairKey, list[PairSample]],
-    scenes: Sequence[Scene],
+    points: Sequence[PointData],
 ) -> tuple[PairResult, ...]:
     """Add a diagnosis to each mismatch."""
     diagnosed = []
@@ -118,7 +118,9 @@ def _diagnose_mismatches(
             lines = (
                 ()
                 if is_form
-                else diagnose(pair_samples, op.outputs[output], op.inputs[input_index], other_pairs, scenes)
+                else hooks.diagnose(
+                    pair_samples, op.outputs[output], op.inputs[input_index], other_pairs, points
+                )
             )
         diagnosed.append(replace(result, diagnosis=lines) if lines else result)
     return tuple(diagnosed)

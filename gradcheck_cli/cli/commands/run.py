@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradcheck_cli import hooks
 from gradcheck_cli.cli import completing
-from gradcheck_cli.cli.options.baselines import Baseline, BaselineOptions, baseline_options
 from gradcheck_cli.cli.options.case_options import CaseOptions, case_options
 from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand
-from gradcheck_cli.cli.options.coverage_options import Coverage, CoverageOptions, coverage_options
 from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.cli.options.report_options import (
     ReportTarget,
@@ -27,7 +27,7 @@ from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_worker
 from gradcheck_cli.cli.outlet import go_on_without_output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rich.text import Text
 
@@ -66,8 +66,7 @@ class RunOptions:
     changes: CaseOptions
     form: str
     reports: tuple[ReportTarget, ...]
-    baseline: BaselineOptions
-    to_cover: CoverageOptions
+    features: Mapping[str, Any]
     strict: bool
     strict_precision: bool
     workers: WorkerOptions
@@ -76,13 +75,26 @@ class RunOptions:
     verbosity: Verbosity
 
 
+def feature_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the features' options to a command, and pass their values by name, as one mapping."""
+
+    @wraps(function)
+    def call(*arguments: Any, **values: Any) -> None:  # noqa: ANN401 (click's own)
+        values["features"] = {group.name: values.pop(group.name) for group in hooks.run_options()}
+        function(*arguments, **values)
+
+    decorated: Callable[..., None] = call
+    for group in reversed(hooks.run_options()):
+        decorated = group.decorate(decorated)
+    return decorated
+
+
 @click.command("run", cls=RunCommand, short_help="Check the gradients that specs describe.")
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @selection_options
 @case_options
 @report_options
-@baseline_options
-@coverage_options
+@feature_options
 @click.option("--strict", is_flag=True, help="Count everything that was skipped as a failure (exit 3).")
 @click.option(
     "--strict-precision",
@@ -115,9 +127,6 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
         return
     if options.verbosity.quiet and options.verbosity.verbose:
         raise click.UsageError("-q and -v exclude each other.", ctx)
-    baseline = Baseline(ctx, options.baseline, options.changes.seed)
-    if options.reports or options.baseline.update is not None:
-        go_on_without_output()
     # Late imports: `run --help` and a mistyped option shouldn't wait for them.
     from gradcheck_cli.project import default_paths
 
@@ -128,32 +137,35 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
         return changes.apply_to(selection.select(changes.load(folders)).cases)
 
     if options.is_watching:
-        from gradcheck_cli.cli.watching import watch_command
-
-        ctx.exit(watch_command(ctx, folders, read, options.workers))
+        code = hooks.watch_cases(ctx, folders, read, options.workers)
+        if code is None:
+            raise click.UsageError("--watch: this installation can't.", ctx)
+        ctx.exit(code)
     if selection.collect_only:
         list_cases(selection.select(changes.load(folders)).cases, options.form)
         return
-    ctx.exit(_run(ctx, options, folders, baseline, began))
+    ctx.exit(_run(ctx, options, folders, began))
 
 
-def _run(
-    ctx: click.Context, options: RunOptions, folders: Sequence[str], baseline: Baseline, began: float
-) -> int:
+def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began: float) -> int:
     """Check the cases, print and write the findings, and return the exit code."""
+    parts = [part.begin(ctx, folders, options.features[part.name]) for part in hooks.run_options()]
+    if options.reports or any(part.writes for part in parts):
+        go_on_without_output()
     # First, since TensorFlow is imported in the background.
     workers = start_workers(ctx, options.workers, files_of(options.reports))
     from gradcheck_cli.results import Policy
-    from gradcheck_cli.running.baseline.expected import selection_of
+    from gradcheck_cli.running.selection.filters import selection_of
     from gradcheck_cli.running.selection.history import write_history
 
     policy = Policy(options.strict, options.strict_precision)
     changes, selection = options.changes, options.selection
     loaded = changes.load(folders)
-    coverage = Coverage.begin(ctx, folders, options.to_cover)
     selected = selection.select(loaded)
     kinds = {options.form, *(target.kind for target in options.reports)}
-    cases = _prepare_cases(changes.apply_to(selected.cases), kinds, is_remembered=baseline.is_used)
+    cases = _prepare_cases(
+        changes.apply_to(selected.cases), kinds, is_remembered=any(part.needs_fingerprints for part in parts)
+    )
     for notice in selected.notices:
         click.echo(notice, err=True)
     if cases:
@@ -171,10 +183,11 @@ def _run(
         shard=selected.shard,
         selection=selection_of(report.cases, loaded, folders, selection.narrowing_words(), changes.modes),
     )
-    report = coverage.add_to(baseline.compare(report))
+    for part in parts:
+        report = part.add_to(report)
     write_history(selection.cache_folder, report)
-    _print_end(report, options.form, options.verbosity, missing=coverage.names_missing)
-    unwritten = max(baseline.write(report), coverage.write(report.coverage))
+    _print_end(report, options.form, options.verbosity, parts)
+    unwritten = max((part.write(report) for part in parts), default=0)
     return write_reports(options.reports, options.form, report) or unwritten
 
 
@@ -207,7 +220,7 @@ def _lines_of(verbosity: Verbosity, policy: Policy) -> Callable[[CaseResult], Se
     return lines_of
 
 
-def _print_end(report: Report, form: str, verbosity: Verbosity, *, missing: bool) -> None:
+def _print_end(report: Report, form: str, verbosity: Verbosity, parts: Sequence[hooks.RunPart]) -> None:
     """Print the end of the output, or the whole report in another form than a table."""
     for notice in report.notices:
         click.echo(notice, err=True)
@@ -219,9 +232,8 @@ def _print_end(report: Report, form: str, verbosity: Verbosity, *, missing: bool
 
     width = terminal_width()
     lines = [] if verbosity.quiet else failed_lines(report, width)
-    lines += closing_lines(
-        report, width, verbose=verbosity.verbose, durations=verbosity.durations, missing=missing
-    )
+    lines += [line for part in parts for line in part.lines(report, width)]
+    lines += closing_lines(report, width, verbose=verbosity.verbose, durations=verbosity.durations)
     print_lines(console_for(sys.stdout), lines)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from gradcheck_cli import hooks
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.project import SPECS_VARIABLE, Settings, default_paths, read_settings
 
@@ -147,8 +148,7 @@ class RunCommand(ConfiguredCommand):
             ("seed", "modes", "device", "power", "budget", "require", "search", "strict", "strict_precision"),
         ),
         ("When to end", ("stop_first", "max_failures", "max_time", "is_watching")),
-        ("What is reported", ("form", "reports", "against", "update", "durations", "quiet", "verbose")),
-        ("What is covered", ("cov", "cov_report", "cov_fail_under", "branch_fail_under")),
+        ("What is reported", ("form", "reports", "durations", "quiet", "verbose")),
         ("Processes", ("jobs", "isolate", "timeout", "memory", "cluster", "allow_version_skew")),
     )
 
@@ -159,7 +159,8 @@ class RunCommand(ConfiguredCommand):
             for param in self.get_params(ctx)
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx))
         }
-        for title, names in self.groups:
+        features = [(group.heading, group.parameters) for group in hooks.run_options()]
+        for title, names in (*self.groups, *features):
             with formatter.section(title):
                 formatter.write_dl([records.pop(name) for name in names if name in records])
         with formatter.section("Others"):

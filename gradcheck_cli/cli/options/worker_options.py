@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from gradcheck_cli import hooks
 from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.running.processes.limits import (
     DEFAULT_TIMEOUT,
@@ -171,12 +172,13 @@ def _start_in_cluster(
     asked_now = ctx.get_parameter_source("jobs") is ParameterSource.COMMANDLINE
     if scheduler is not None and asked_now:
         raise click.UsageError("--jobs is what a cluster has: its workers, with their --nthreads.", ctx)
-    from gradcheck_cli.running.cluster.dask_connection import Cluster
-    from gradcheck_cli.running.cluster.dask_workers import DaskWorkers
-
-    cluster = Cluster(
+    workers = hooks.start_in_cluster(
         "" if scheduler is None else scheduler["address"],
         usable_cores() if options.jobs is None else options.jobs,
-        options.allow_version_skew,
+        _limits(options, None),
+        {"isolate": options.isolate, "allow_version_skew": options.allow_version_skew},
+        output,
     )
-    return DaskWorkers(cluster, _limits(options, None), isolate=options.isolate, output=output)
+    if workers is None:
+        raise click.UsageError("--on: this installation has no clusters.", ctx)
+    return workers

@@ -8,13 +8,14 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import NoSpecsError, UsageError
-from gradcheck_cli.gate import Shard
+from gradcheck_cli.gate import Selection, Shard
 from gradcheck_cli.running.selection.expression import ExpressionError, compile_expression
 from gradcheck_cli.running.selection.history import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from gradcheck_cli.results import CaseResult
     from gradcheck_cli.running.selection.history import Key, Past
     from gradcheck_cli.spec.case import Case
 
@@ -136,3 +137,25 @@ def shard_of(
         parts[case_index] = part + 1
     mine = tuple(case for case, part in zip(cases, parts, strict=True) if part == index)
     return mine, Shard(index, count, tuple(key_of(case) for case in cases))
+
+
+def selection_of(
+    cases: Sequence[CaseResult],
+    loaded: Sequence[Case],
+    paths: Sequence[str],
+    options: Sequence[str] = (),
+    modes: Sequence[str] = (),
+) -> Selection:
+    """Record what was requested of a run.
+
+    Args:
+        cases: the run's results.
+        loaded: all cases of the specs in the paths, selected or not.
+        paths: the files and folders.
+        options: the options that select among them, in words.
+        modes: the modes given on the command line.
+    """
+    done = {(case.op, case.case, case.dtype) for case in cases if case.pairs}
+    loaded_keys = dict.fromkeys((case.op, case.name, case.dtype) for case in loaded)
+    left_out = tuple(key for key in loaded_keys if key not in done)
+    return Selection(tuple(map(str, paths)), tuple(options), tuple(modes), left_out)

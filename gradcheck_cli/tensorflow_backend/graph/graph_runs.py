@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.checking.ops.operation import TensorInfo
-    from gradcheck_cli.tensorflow_backend.branches.side_graph import SideGraph
+    from gradcheck_cli.features.search.branches.side_graph import SideGraph
     from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
     from gradcheck_cli.tensorflow_backend.stacks import Stack
     from gradcheck_cli.tensorflow_backend.traces.frozen import Held

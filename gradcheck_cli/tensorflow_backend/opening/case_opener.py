@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from gradcheck_cli.features.blame.walk.op_path import WalkedPath
 from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.second_order import case_of_vjp
 from gradcheck_cli.tensorflow_backend.opening.same_function import in_complex
 from gradcheck_cli.tensorflow_backend.registry.covered_types import require_seen
-from gradcheck_cli.tensorflow_backend.walk.op_path import WalkedPath
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from gradcheck_cli.features.baseline.compare import compare, is_same
+from gradcheck_cli.features.baseline.locked_pair import LockedPair, locked_pairs_of
 from gradcheck_cli.gate import Change, Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import CaseResult, PairResult, Status, WorstElement
-from gradcheck_cli.running.baseline.compare import compare, is_same
-from gradcheck_cli.running.baseline.locked_pair import LockedPair, locked_pairs_of
 
 
 def print_of(analytic, forward):

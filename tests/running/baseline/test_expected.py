@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gradcheck_cli.features.baseline.expected import Expected
+from gradcheck_cli.features.baseline.locked_pair import LockedPair
+from gradcheck_cli.features.watch.merging import merge
 from gradcheck_cli.gate import Selection
 from gradcheck_cli.results import CaseResult, PairResult, Report, Status
-from gradcheck_cli.running.baseline.expected import Expected
-from gradcheck_cli.running.baseline.locked_pair import LockedPair
-from gradcheck_cli.running.merging import merge
 
 
 def entry(op="huber", mode="graph", spec="specs/huber.yaml"):

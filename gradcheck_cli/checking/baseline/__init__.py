@@ -1,1 +1,0 @@
-"""What a baseline records about a pair besides its verdict."""

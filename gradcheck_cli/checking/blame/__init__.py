@@ -1,1 +1,0 @@
-"""Finds the op whose own gradient is wrong."""

@@ -1,1 +1,0 @@
-"""What a wrong gradient looks like, and which mistake that suggests."""

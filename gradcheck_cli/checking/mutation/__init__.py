@@ -1,1 +1,0 @@
-"""Corrupts gradients on purpose, to see what the checks notice."""

@@ -1,0 +1,26 @@
+"""The baseline: what each pair was like when it was last accepted, and what has changed since."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.hooks import Command, RunOptions
+
+if TYPE_CHECKING:
+    from gradcheck_cli.features.baseline.fingerprint import BaselineFacts
+
+COMMANDS = {"diff": Command("gradcheck_cli.features.baseline.diff_command", "Compare two JSON reports.")}
+
+
+def run_options() -> RunOptions:
+    """Return `--baseline` and `--update-baseline`."""
+    from gradcheck_cli.features.baseline.baselines import RUN_OPTIONS
+
+    return RUN_OPTIONS
+
+
+def point_recorder() -> BaselineFacts:
+    """Return what records a case's fingerprints and tolerances."""
+    from gradcheck_cli.features.baseline.fingerprint import BaselineFacts
+
+    return BaselineFacts()

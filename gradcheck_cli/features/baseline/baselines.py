@@ -1,0 +1,150 @@
+"""The options `--baseline` and `--update-baseline`: they read, compare and write the lock file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from gradcheck_cli.cli.options.option_group import option_group
+from gradcheck_cli.errors import UsageError
+from gradcheck_cli.hooks import RunOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.text import Text
+
+    from gradcheck_cli.features.baseline.locked_pair import Key, LockedPair
+    from gradcheck_cli.results import Report
+
+
+@dataclass(frozen=True)
+class BaselineOptions:
+    """The lock file to compare with, and the one to write."""
+
+    against: Path | None
+    update: Path | None
+
+
+_options = option_group(
+    "baseline",
+    BaselineOptions,
+    click.option(
+        "--baseline",
+        "against",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Fail (exit 1) where a pair has changed since FILE was recorded: an error grown tenfold, a "
+        "pair gone, a tolerance loosened, a gradient changed whose forward didn't.",
+    ),
+    click.option(
+        "--update-baseline",
+        "update",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Record in FILE what each right pair is like: error, tolerance, and a fingerprint of "
+        "gradient and forward.",
+    ),
+)
+
+
+class Baseline:
+    """The baseline of a run: read before it, compared and written after it."""
+
+    def __init__(self, ctx: click.Context, _paths: Sequence[str], options: BaselineOptions) -> None:
+        """Read the lock files before anything runs.
+
+        Args:
+            ctx: the command's context, which says where each option comes from.
+            options: the lock file to compare with, and the one to write.
+
+        Raises:
+            UsageError: the options exclude each other, or a file can't be read, or couldn't be written later.
+        """
+        against, update = options.against, options.update
+        asked_now = [
+            ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("against", "update")
+        ]
+        is_configured = asked_now == [False, True]
+        if against is not None and update is not None and is_configured:
+            against = None  # the command line requests an update
+        if against is not None and update is not None:
+            raise UsageError(
+                "--baseline and --update-baseline exclude each other: compare first, then update."
+            )
+        self._against, self._update = against, update
+        self._old: dict[Key, LockedPair] = {}
+        file = against or update
+        if file is None:
+            return
+        if ctx.params["seed"] is not None:
+            raise UsageError("--seed draws other inputs than a baseline remembers; leave one of them away.")
+        from gradcheck_cli.features.baseline.lock import read_lock
+
+        if update is not None and not update.exists():
+            if not update.absolute().parent.is_dir():
+                raise UsageError(f"there is no folder '{update.parent}' to write '{update.name}' into.")
+            return
+        self._old = read_lock(file)  # faults are reported before the run
+
+    @property
+    def needs_fingerprints(self) -> bool:
+        """Whether there is a file to compare with, or to write."""
+        return (self._against or self._update) is not None
+
+    @property
+    def writes(self) -> bool:
+        """Whether a lock file is written at the end."""
+        return self._update is not None
+
+    def lines(self, _report: Report, _width: int) -> Sequence[Text]:
+        """Lay out nothing more: what has changed stands in every report."""
+        return ()
+
+    def add_to(self, report: Report) -> Report:
+        """Return the report with the changes since the baseline."""
+        if self._against is None:
+            return report
+        from gradcheck_cli.features.baseline.compare import compare
+        from gradcheck_cli.features.baseline.expected import Expected
+        from gradcheck_cli.features.baseline.locked_pair import locked_pairs_of
+
+        findings = compare(self._old, locked_pairs_of(report.cases), is_expected=Expected(report))
+        return replace(report, baseline=findings)
+
+    def write(self, report: Report) -> int:
+        """Write the lock file, if requested, and print on standard error what has changed in it.
+
+        It is read again first: another run may have added its pairs since this one began.
+
+        Returns:
+            0; or 2 if it can't be written, with a message.
+        """
+        if self._update is None:
+            return 0
+        from gradcheck_cli.features.baseline.expected import Expected
+        from gradcheck_cli.features.baseline.lock import lock_text, read_lock, update_pairs
+        from gradcheck_cli.features.baseline.locked_pair import locked_pairs_of
+        from gradcheck_cli.whole_files import hold_lock, write_text
+
+        file = self._update
+        try:
+            with hold_lock(file):
+                old = read_lock(file) if file.exists() else {}
+                entries, update = update_pairs(old, locked_pairs_of(report.cases), is_gone=Expected(report))
+                write_text(file, lock_text(entries, file.absolute().parent))
+        except UsageError as error:
+            click.echo(str(error), err=True)
+        except OSError as error:
+            click.echo(f"can't write the baseline '{file}': {error.strerror or error}", err=True)
+        else:
+            click.echo(f"{file}: {update}", err=True)
+            return 0
+        return UsageError.exit_code
+
+
+RUN_OPTIONS = RunOptions("baseline", "What has changed", ("against", "update"), _options, Baseline)

@@ -1,0 +1,299 @@
+"""Finds the op to blame in a case that is open: path by path, and automatically after a mismatch."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict, sentence
+from gradcheck_cli.features.blame.path_blame import find_blame
+from gradcheck_cli.figure import PathOp
+from gradcheck_cli.results import FAILING, UNDECIDED, Status
+from gradcheck_cli.running.pair_labels import open_pair
+from gradcheck_cli.spec.words import BINDINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.examine import Findings
+    from gradcheck_cli.results import PairResult
+    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+    from gradcheck_cli.tensorflow_backend.graph.held_stops import UnheldStop
+    from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
+
+# If a case has more mismatched pairs, only the first ones are examined: each takes its own backward pass.
+MOST_PAIRS = 4
+# Seconds after which no further pair is examined: a case has a time limit, and its explanation must not cost
+# it the verdict.
+LONG = 15.0
+_MOST_OPS = 200  # of a path that is drawn
+
+
+@dataclass(frozen=True)
+class PathBlame:
+    """Blame for one output and some inputs, at the sample point that shows most.
+
+    Attributes:
+        output: the output's name.
+        inputs: the inputs' names.
+        sample: index of the sample point.
+        blame: the verdicts on the ops.
+    """
+
+    output: str
+    inputs: tuple[str, ...]
+    sample: int
+    blame: Blame
+
+
+def blame_path(
+    output: int,
+    input_indices: Sequence[int],
+    samples: Sequence[int],
+    opener: GraphOpener,
+    *,
+    declared: bool = False,
+) -> PathBlame:
+    """Find the op to blame between an output and some inputs.
+
+    Args:
+        output: index of the output.
+        input_indices: indices of the inputs.
+        samples: indices of the sample points; the search ends at the first at which an op is named.
+        opener: opens the case.
+        declared: check the ops in the declared dtypes, not in float64.
+
+    Raises:
+        CaseFailedError: forward or gradient can't be evaluated.
+    """
+    from gradcheck_cli.features.blame.walk.op_path import WalkedPath
+
+    best: PathBlame | None = None
+    for sample in samples:
+        op = opener.open(Opening(sample))
+        reason = _explain_no_truth(opener.case, op.random_types) or _describe_cut(
+            _stops(op, output, input_indices)
+        )
+        if reason:
+            blame = Blame((), None, reason)
+        else:
+            wide = None if declared else opener.in_dtype(op, "float64")
+            try:
+                blame = find_blame(WalkedPath.of(wide or op, output, input_indices))
+            except GradientFormError as error:
+                blame = _blame_form(error)
+        names = tuple(op.inputs[input_index].name for input_index in input_indices)
+        here = PathBlame(op.outputs[output].name, names, sample, blame)
+        if best is None or _RANK[blame.status] > _RANK[best.blame.status]:
+            best = here
+        if blame.named or reason:
+            break
+    if best is None:
+        raise ValueError("samples: expected at least one")
+    return best
+
+
+def _blame_form(error: GradientFormError) -> Blame:
+    """Blame the op whose gradient has the wrong form.
+
+    Raises:
+        CaseFailedError: the op isn't known.
+    """
+    if error.place is None:
+        raise CaseFailedError("gradient", error.message) from error
+    return Blame(
+        (OpVerdict(error.place, Status.MISMATCHED, evidence=error.message),), agrees=False, is_form=True
+    )
+
+
+def compare_with_run(
+    paths: Sequence[PathBlame], findings: Findings, label: str | None = None
+) -> tuple[PathBlame, ...]:
+    """Mark each path as undecided if its ops are all right but a run fails.
+
+    Args:
+        paths: the findings on each path.
+        findings: a run's findings on the case.
+        label: the requested pair: then only its verdict and the case's checks count.
+    """
+    checks = [f"check {check.name}: {check.message}" for check in findings.checks if check.status in _FAILS]
+    marked = []
+    for path in paths:
+        pairs = [
+            f"{pair.label} is {pair.status}{_details(pair)}"
+            for pair in findings.pairs
+            if pair.status in _FAILS
+            and (pair.label == label if label else pair.order > 1 or pair.output == path.output)
+        ]
+        failures = "; ".join([*pairs, *checks])
+        marked.append(replace(path, blame=replace(path.blame, run=failures)) if failures else path)
+    return tuple(marked)
+
+
+_FAILS = FAILING | UNDECIDED
+
+
+def _details(pair: PairResult) -> str:
+    """Describe a failing pair."""
+    details = pair.message or "; ".join(pair.diagnosis)
+    return f" ({details})" if details else ""
+
+
+_RANK = {Status.PASSED: 0, Status.INCONCLUSIVE: 1, Status.MISMATCHED: 2}
+
+
+def _explain_no_truth(case: Case, random_types: Sequence[str]) -> str:
+    """Say why differences of the forward aren't what its gradients should be; empty if they are."""
+    if case.reference is not None:
+        return (
+            "the gradient is meant to be that of the spec's 'reference', not of the forward: the ops of the "
+            "forward have nothing to be held against"
+        )
+    if random_types:
+        return f"the forward draws anew at each call ({', '.join(random_types)})"
+    return ""
+
+
+def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float) -> Findings:
+    """For a forward of several ops, add to each mismatched pair the op that is to blame.
+
+    Args:
+        case: the case.
+        findings: the findings of its check.
+        opener: the opener of the check, so that the results of a factory and the draws stay the same.
+        spent: seconds that the check took.
+    """
+    # A raw op, or a forward under one custom gradient, is a single op: the pair says everything.
+    is_single = BINDINGS[case.binding].is_one_op or case.forward is None
+    orders = (2,) if is_single or case.reference is not None else (1, 2)
+    wrong = [
+        pair.label
+        for pair in findings.pairs
+        if pair.status is Status.MISMATCHED and pair.elements and pair.order in orders
+    ]
+    if not wrong:
+        return findings
+    began = time.perf_counter()
+    lines: dict[str, str] = {}
+    for label in wrong[:MOST_PAIRS]:
+        if spent + time.perf_counter() - began > LONG:
+            if not _is_single(findings.first, label):
+                lines[label] = f"blame: not looked for, since this takes long: {_blame_command(case, label)}"
+            continue
+        line = _blame_line(case, label, opener)
+        if line:
+            lines[label] = f"blame: {line}"
+    pairs = tuple(
+        replace(pair, diagnosis=(*pair.diagnosis, lines[pair.label])) if pair.label in lines else pair
+        for pair in findings.pairs
+    )
+    return replace(findings, pairs=pairs)
+
+
+def _is_single(op: Any, label: str) -> bool:
+    """Whether a pair's path is a single op, so that the pair says everything."""
+    from gradcheck_cli.features.blame.walk.op_path import WalkedPath
+
+    pair = next((pair for pair in pair_keys(op) if label_of(op, pair) == label), None) if op else None
+    if pair is None or pair[1] >= op.traced.at.count:  # of second order, or with respect to a variable
+        return False
+    try:
+        return len(WalkedPath.of(op, pair[0], [pair[1]]).steps) <= 1
+    except Exception:  # noqa: BLE001 (a path that can't be followed is no single op)
+        return False
+
+
+def _blame_command(case: Case, label: str) -> str:
+    """Return the command that finds the op to blame."""
+    if case.path.startswith("<"):
+        return "write the spec to a file, and run 'gradcheck blame' of it"
+    words = ["gradcheck", "blame", case.path, "--op", case.op, "--case", case.name, "--pair", label]
+    return " ".join(shlex.quote(word) for word in words)
+
+
+def _blame_line(case: Case, label: str, opener: GraphOpener) -> str:
+    """Return the line for a pair; empty if its path is a single op."""
+    from gradcheck_cli.tensorflow_backend import frames
+    from gradcheck_cli.tensorflow_backend.graph.sample_point import points
+
+    try:
+        opener, op, (output, input_index) = open_pair(opener, label)
+        cut_off = _describe_cut(_stops(op, output, [input_index]))
+        if cut_off:
+            return cut_off
+        if input_index >= op.traced.at.count:  # a variable: ops aren't followed from it
+            return ""
+        blame = blame_path(output, [input_index], points(case), opener).blame
+    except CaseFailedError as error:
+        return f"no op can be named: {error.message}"
+    except Exception as error:  # noqa: BLE001 (an explanation that fails must not cost the verdict)
+        return f"no op can be named: {frames.first_line(error)}"
+    return sentence(blame) if len(blame.ops) > 1 or blame.is_form else ""
+
+
+def _stops(op: GraphOperation, output: int, input_indices: Sequence[int]) -> list[UnheldStop]:
+    """Return the `stop_gradient`s that prevent a second differentiation; none for a plain forward."""
+    if not op.outputs[output].of:
+        return []
+    return [stop for input_index in input_indices for stop in op.unheld_stops(output, input_index)]
+
+
+def _describe_cut(stops: Sequence[UnheldStop]) -> str:
+    """Name the `stop_gradient`s because of which the gradient is right but its own gradient is wrong."""
+    if not stops:
+        return ""
+    places = ", ".join(dict.fromkeys(stop.place for stop in stops))
+    if all(stop.is_of_forward for stop in stops):
+        return (
+            f"a stop_gradient of the forward at {places} lets a part of it count as constant: that makes no "
+            "difference to the gradient, but to the gradient's own gradient; leave it out"
+        )
+    return (
+        f"a stop_gradient inside the custom gradient at {places} lets the gradient count as constant when it "
+        "is differentiated itself; leave it out"
+    )
+
+
+def exit_code_of(paths: Sequence[PathBlame]) -> int:
+    """Return `blame`'s exit code: 1 if an op is named, 0 if all are right, else 3."""
+    statuses = {path.blame.status for path in paths}
+    if Status.MISMATCHED in statuses:
+        return 1
+    return 0 if statuses == {Status.PASSED} else 3
+
+
+def draw_path(opener: GraphOpener, pair_key: tuple[int, int], sample: int) -> tuple[PathOp, ...]:
+    """Return the ops between output and input with their verdicts, in the order of the forward."""
+    try:
+        blame = blame_path(pair_key[0], [pair_key[1]], [sample], opener).blame
+    except Exception:  # noqa: BLE001 (a path that can't be drawn is left out; the verdict stands)
+        return ()
+    # Blame goes backward. From a long path, the part around the first named op is drawn.
+    ops, last = blame.ops[::-1], len(blame.ops) - 1
+    guilty = next((index for index, op in enumerate(ops) if op.status is Status.MISMATCHED), 0)
+    first = max(0, min(guilty - _MOST_OPS // 2, len(ops) - _MOST_OPS))
+    read_by_others = {read for op in ops for read in op.reads}
+    drawn = range(first, min(first + _MOST_OPS, len(ops)))
+    return tuple(
+        PathOp(
+            op.place.name,
+            op.place.type,
+            f"{op.place.gradient} at {op.place.file}:{op.place.line}" if op.place.file else op.place.gradient,
+            str(op.status),
+            op.evidence or op.reason,
+            tuple(
+                -1 if read < 0 else last - read - first
+                for read in reversed(op.reads)
+                if read < 0 or last - read in drawn
+            ),
+            last - index not in read_by_others,
+        )
+        for index, op in enumerate(ops[drawn.start : drawn.stop], drawn.start)
+    )

@@ -1,0 +1,264 @@
+"""Find the op of a forward whose own gradient is wrong, by each op's contribution to the pair's error.
+
+For one direction of the inputs and one upstream, the error of the whole gradient is the sum of the ops'
+contributions: <op's upstream, movement of its outputs> - <op's gradient, movement of its inputs>. An op that
+contributes nothing is right on this path. An op that contributes is then checked alone, with its own inputs
+and its own gradient, and is named only if that finds it wrong too. So a gradient that relies on what always
+holds on the path (a symmetric matrix, probabilities that add up to 1) is never blamed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict
+from gradcheck_cli.features.blame.single_op import SingleOpVerdict, check_alone
+from gradcheck_cli.numerics import EXPLANATIONS, Problem, Reason, estimate, rule_for
+from gradcheck_cli.numerics.steps import FIRST_STEP
+from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.ops.operation import Operation, OpPlace
+    from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.numerics import Estimate, Precision
+
+# Two upstreams and directions: an error that one of them happens to miss shows in the other.
+PROBES = 2
+SEED = 20240317
+# As for a pair's elements: an error counts beyond this many times its own uncertainty.
+_MARGIN = 5.0
+# Behind a long chain few digits of a small slope survive; this relative accuracy still counts as right.
+_ROUGH = 1e-3
+# Terms of an op that cancel to less than this part of the sum of their magnitudes say nothing about it: far
+# below what a million random signs leave (1e-3), far above rounding.
+_CANCELLED = 1e-6
+_ROUNDINGS = 64.0
+# The most ops that are checked alone. A path with more in doubt has another fault than one wrong gradient.
+_MOST_ALONE = 64
+
+
+@dataclass(frozen=True)
+class OpOnPath:
+    """One op on the way.
+
+    Attributes:
+        place: the op's name, type and place.
+        obstacle: why it can't be differenced by itself; empty where it can.
+        fault: what is wrong with its gradient's shape or dtype; empty where nothing is.
+        reads: the ops on the path whose outputs flow into it, by their index; -1 for an input of the path.
+    """
+
+    place: OpPlace
+    obstacle: str = ""
+    fault: str = ""
+    reads: tuple[int, ...] = ()
+
+
+class Probe(Protocol):
+    """One upstream at the output and one direction of the inputs, with the backward pass for it."""
+
+    @property
+    def slope(self) -> float:
+        """The pair's gradient along the direction."""
+
+    @property
+    def room(self) -> tuple[float, float]:
+        """How far back and forth the inputs may go, in units of the direction."""
+
+    @property
+    def is_finite(self) -> Sequence[tuple[bool, bool]]:
+        """Per op, whether all that flows in is finite, and all that comes out."""
+
+    def contributions(self, steps: Float) -> Float:
+        """Return (B, 1 + 2 K) contracted values: the output's, then each op's outputs' and inputs'."""
+
+    def sizes(self, step: float) -> Float:
+        """Return, per op (K,), the sum of its terms' magnitudes."""
+
+
+class OpPath(Protocol):
+    """The ops between an output and some inputs, in backward order."""
+
+    @property
+    def ops(self) -> Sequence[OpOnPath]:
+        """The ops."""
+
+    @property
+    def precision(self) -> Precision:
+        """The precision in which the path computes."""
+
+    def probe(self, generator: np.random.Generator) -> Probe:
+        """Draw an upstream and a direction."""
+
+    def isolate(self, index: int) -> Operation:
+        """Return one op as an op of its own, at its own operating point."""
+
+    def closes_over(self, index: int) -> bool:
+        """Whether an op depends on tensors that move with the input but aren't its own inputs."""
+
+
+@dataclass
+class _ProbeFinding:
+    """What the probes show about one op: it is right if one tested it and none contradicts it."""
+
+    is_wrong: bool = False
+    is_tested: bool = False
+    is_rough: bool = False  # right as far as the probes can see, but less precisely than the tolerance asks
+    reason: str = ""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether a probe tested it and nothing contradicts it."""
+        return self.is_tested and not (self.is_wrong or self.reason)
+
+
+def find_blame(path: OpPath, *, seed: int = SEED) -> Blame:
+    """Check every op on a path, and say which are wrong.
+
+    Args:
+        path: the ops, in backward order.
+        seed: of upstreams and directions.
+
+    Raises:
+        CaseFailedError: forward or gradient can't be evaluated at the point.
+    """
+    generator = np.random.default_rng(seed)
+    findings = [_ProbeFinding() for _ in path.ops]
+    whole = _ProbeFinding()
+    for _ in range(PROBES):
+        _evaluate_probe(path, path.probe(generator), findings, whole)
+    verdicts: dict[int, OpVerdict] = {}
+    for index, (op, finding) in enumerate(zip(path.ops, findings, strict=True)):
+        if op.fault:
+            verdicts[index] = OpVerdict(op.place, Status.MISMATCHED, evidence=op.fault)
+        elif op.obstacle:
+            verdicts[index] = OpVerdict(op.place, Status.INCONCLUSIVE, op.obstacle)
+        elif finding.is_right:
+            verdicts[index] = OpVerdict(op.place, Status.PASSED)
+    waiting = [index for index in range(len(findings)) if index not in verdicts]
+    for count, index in enumerate(waiting):
+        verdicts[index] = _judge_op(path, index, findings[index], generator, is_late=count >= _MOST_ALONE)
+    if whole.is_wrong and not any(verdict.status is Status.MISMATCHED for verdict in verdicts.values()):
+        # There is a mistake somewhere: check the ops again whose slopes show only few digits on the path.
+        rough = [index for index, finding in enumerate(findings) if finding.is_rough and finding.is_right]
+        for count, index in enumerate(rough):
+            verdicts[index] = _judge_op(path, index, findings[index], generator, is_late=count >= _MOST_ALONE)
+    agrees = False if whole.is_wrong else None if whole.reason else True
+    ops = tuple(replace(verdicts[index], reads=op.reads) for index, op in enumerate(path.ops))
+    return Blame(ops, agrees, whole.reason)
+
+
+def _evaluate_probe(path: OpPath, probe: Probe, findings: list[_ProbeFinding], whole: _ProbeFinding) -> None:
+    """Evaluate one probe: compare the two sides of each op, and of the whole gradient."""
+    precision = path.precision
+    rule = rule_for(precision, precision)
+    low, high = probe.room
+    estimated = estimate(
+        Problem(
+            lambda points: probe.contributions(points[:, 0]),
+            [0.0],
+            precision,
+            precision,
+            low=low,
+            high=high,
+            scale=1.0,
+        )
+    )
+    sizes = probe.sizes(min(FIRST_STEP[precision.name], abs(low) or np.inf, high or np.inf))
+    slope, uncertainty, reasons = estimated.numeric[:, 0], estimated.uncertainty[:, 0], _reasons(estimated)
+    _note(
+        whole,
+        slope[0],
+        probe.slope,
+        uncertainty[0],
+        rule.rtol * max(abs(slope[0]), abs(probe.slope)),
+        reasons[0],
+    )
+    whole.is_tested = True
+    for index, (finding, (takes_finite, gives_finite)) in enumerate(
+        zip(findings, probe.is_finite, strict=True)
+    ):
+        moved, claimed = slope[1 + 2 * index], slope[2 + 2 * index]
+        reason = reasons[1 + 2 * index] or (reasons[2 + 2 * index] if gives_finite else "")
+        if not takes_finite:
+            reason = "what flows into it isn't finite"
+        elif not gives_finite and not reason:
+            finding.is_wrong, finding.is_tested = True, True
+            continue
+        # As in a pair's tolerance: relative to the slopes, and to what adds up to them.
+        size = sizes[index] if np.isfinite(sizes[index]) else 0.0
+        allowed = rule.rtol * max(abs(moved), abs(claimed)) + rule.ratol * size
+        _note(
+            finding, moved, claimed, uncertainty[1 + 2 * index] + uncertainty[2 + 2 * index], allowed, reason
+        )
+        # Terms that all cancel (a softmax after equal columns) test nothing.
+        shows = max(_CANCELLED, _ROUNDINGS * precision.unit_roundoff)
+        finding.is_tested |= bool(max(abs(moved), abs(claimed)) > shows * size)
+
+
+def _note(  # noqa: PLR0913, PLR0917 (two slopes, and what they may differ by)
+    finding: _ProbeFinding, numeric: float, analytic: float, uncertainty: float, allowed: float, reason: str
+) -> None:
+    error = abs(analytic - numeric)
+    if numeric == 0 == analytic:  # nothing moves, and the gradient is zero
+        return
+    if reason:
+        finding.reason = reason
+    elif not error <= allowed + _MARGIN * uncertainty:
+        finding.is_wrong = True
+    elif uncertainty > 2 * allowed:
+        finding.is_rough = True
+        if uncertainty > _ROUGH * max(abs(analytic), abs(numeric)):
+            finding.reason = str(EXPLANATIONS[Reason.UNRESOLVED])
+
+
+def _reasons(estimated: Estimate) -> list[str]:
+    """Return, per row, why it has no slope; empty where it has one."""
+    return [
+        str(EXPLANATIONS[Reason(int(code))]) if code else "the path has a kink here" if kink else ""
+        for code, kink in zip(estimated.reason[:, 0], estimated.is_kink[:, 0], strict=True)
+    ]
+
+
+def _judge_op(
+    path: OpPath, index: int, finding: _ProbeFinding, generator: np.random.Generator, *, is_late: bool
+) -> OpVerdict:
+    """Check an op alone, and combine the result with what the probes found."""
+    place = path.ops[index].place
+    if is_late:
+        reason = finding.reason or f"more than {_MOST_ALONE} ops are in doubt, and it wasn't checked alone"
+        return OpVerdict(place, Status.INCONCLUSIVE, reason, contributes=finding.is_wrong)
+    try:
+        alone = check_alone(path.isolate(index), generator)
+    except (CaseFailedError, GradientFormError) as error:
+        return OpVerdict(place, Status.INCONCLUSIVE, error.message, contributes=finding.is_wrong)
+    if finding.is_wrong:
+        return _weigh_wrong_op(place, alone, closes_over=path.closes_over(index))
+    if alone.status is Status.MISMATCHED:
+        few = "differences along this path show too few digits of it"
+        why = finding.reason or (few if finding.is_rough else "nothing flows through it on this path")
+        reason = f"wrong when its inputs move freely, but {why}"
+        return OpVerdict(place, Status.INCONCLUSIVE, reason, alone.evidence)
+    return OpVerdict(place, alone.status, alone.reason)
+
+
+def _weigh_wrong_op(place: OpPlace, alone: SingleOpVerdict, *, closes_over: bool) -> OpVerdict:
+    """Combine a wrong verdict on an isolated op with its contribution to the error on its path."""
+    if alone.status is Status.MISMATCHED:
+        return OpVerdict(place, Status.MISMATCHED, evidence=alone.evidence, contributes=True)
+    if closes_over:
+        evidence = (
+            "its forward closes over a tensor that moves with the input, which its gradient leaves out: "
+            "make it an argument"
+        )
+        return OpVerdict(place, Status.MISMATCHED, evidence=evidence, contributes=True)
+    if alone.status is Status.PASSED:  # each element is within its tolerance; their sum shows more
+        return OpVerdict(place, Status.PASSED)
+    return OpVerdict(place, Status.INCONCLUSIVE, alone.reason, contributes=True)

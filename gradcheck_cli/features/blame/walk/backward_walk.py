@@ -1,0 +1,336 @@
+"""Walks one backward pass through a graph: the ops that it visits, and the gradients into and out of each.
+
+Forward and gradient are in one graph, with tf.functions inlined where that changes nothing, so that their ops
+are visited one by one. The ops in a loop's or a branch's body belong to the loop or branch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.checking.ops.backward_pass import OpPass
+from gradcheck_cli.features.blame.walk.backward_steps import Step, is_numeric, steps_of
+from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
+from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
+from gradcheck_cli.tensorflow_backend.private import private_gradients
+from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
+from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
+from gradcheck_cli.tensorflow_backend.traces import frozen
+from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
+from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of
+from gradcheck_cli.tensorflow_backend.traces.state import restoring_call
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
+from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin
+from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from gradcheck_cli.checking.ops.operation import OpPlace
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+    from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
+
+    Array = np.ndarray[Any, Any]
+
+
+_READ = "ReadVariableOp"
+
+
+@dataclass
+class Walk:
+    """A backward pass from one output to some inputs, in a graph of its own.
+
+    For a float64 twin, the graph is in the declared dtypes, since its ops have gradients to call; what runs
+    is its twin.
+
+    Attributes:
+        source: the case that was traced, or its twin.
+        output: index of the output.
+        input_indices: indices of the inputs.
+        function: forward and gradient, traced.
+        inputs: every input's tensor.
+        upstream: the placeholder of the upstream.
+        result: the output's tensor.
+        gradients: for each of these inputs, its gradient, or `None`.
+        steps: the ops on the path, in backward order.
+        held: what keeps its value while the inputs move: draws, and `stop_gradient`s if they are held.
+    """
+
+    source: TracedCase
+    output: int
+    input_indices: tuple[int, ...]
+    function: Any
+    inputs: tuple[Any, ...]
+    upstream: Any
+    result: Any
+    gradients: tuple[Any, ...]
+    steps: tuple[Step, ...]
+    held: frozen.Held
+
+    @cached_property
+    def point(self) -> list[Any]:
+        """The inputs' values, as tensors."""
+        return [
+            tf.constant(value, dtype)
+            for value, (dtype, _) in zip(self.source.at.narrow, self.source.at.arguments, strict=True)
+        ]
+
+    @cached_property
+    def drawn(self) -> list[Any]:
+        """The draws' values, as tensors."""
+        values = self.source.draws(self.held)
+        return [
+            tf.constant(value, self.dtype_of(tensor))
+            for value, tensor in zip(values, self.held.draws, strict=True)
+        ]
+
+    def dtype_of(self, tensor: Any) -> Any:
+        """Return the dtype in which a tensor of the graph is fed and fetched."""
+        return tensor.dtype if self.source.narrow is None else wide_dtype(tensor.dtype)
+
+    def extract(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
+        """Return a part of the graph as a concrete function of the inputs, the draws and tensors to feed."""
+        function = subgraph_function(self.function, [*self.inputs, *self.held.draws, *feeds], fetches)
+        # The graph grows when gradients of its ops are called, so each part gets its own twin.
+        return function if self.source.narrow is None else self._make_twin().function(function)
+
+    def _make_twin(self) -> Twin:
+        return Twin(self.function, self.source.state.twins.variables, self.held.body_holds)
+
+    def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
+        """Return the dtypes below float64 in which the ops between two sets of tensors compute."""
+        if self.source.narrow is None:
+            return low_precision.dtypes_on_path(self.function.graph, inputs, outputs)
+        twin = self._make_twin()
+        kept_ops = twin.narrow_ops_between(twin.tensors(inputs), twin.tensors(outputs))
+        return sorted({dtype for op in kept_ops for dtype in op.dtypes})
+
+    @property
+    def rewind(self) -> Callable[[], None] | None:
+        """What to call before each call of a part, for body holds; `None` if there are none."""
+        return None if self.held.body_holds is None else self.held.body_holds.rewind
+
+    def prune(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Callable[..., list[Any]]:
+        """Return a part of the graph as a function to call with tensors."""
+        function, rewind = restoring_call(self.extract(feeds, fetches)), self.rewind
+
+        def call(*tensors: Any) -> list[Any]:
+            if rewind is not None:
+                rewind()
+            return list(function(tensors))
+
+        return call
+
+    @cached_property
+    def _moving(self) -> tuple[list[Any], Any]:
+        """The output and the moving tensors at each op, each once, and the function that computes them."""
+        all_tensors = [self.result]
+        for step in self.steps:
+            all_tensors += [step.op.inputs[index] for index in step.gradients]
+            all_tensors += [step.op.outputs[index] for index in step.upstreams]
+        tensors = list(
+            {id(tensor): tensor for tensor in all_tensors if dtypes.is_differentiable(tensor.dtype)}.values()
+        )
+        return tensors, self.prune(self.held.stops, tensors)
+
+    @cached_property
+    def _held_values(self) -> list[Any]:
+        if not self.held.stops:
+            return []
+        return list(self.prune([], self.held.stops)(*self.point, *self.drawn))
+
+    def values(self, point: Sequence[Any]) -> dict[int, Array]:
+        """Return the values, wide, of the tensors that move through each op, by their ids.
+
+        Raises:
+            tf.errors.OpError: the forward refuses the point.
+        """
+        tensors, function = self._moving
+        values = function(*point, *self.drawn, *self._held_values)
+        return {
+            id(tensor): dtypes.widen(value.numpy()) for tensor, value in zip(tensors, values, strict=True)
+        }
+
+    @cached_property
+    def base(self) -> dict[int, Array]:
+        """Values at the point of what moves through each op and what is held, by ids, in their own dtypes.
+
+        Raises:
+            CaseFailedError: what the forward raises.
+        """
+        tensors, function = self._moving
+        try:
+            values = [*function(*self.point, *self.drawn, *self._held_values), *self._held_values]
+        except tf.errors.OpError as error:
+            raise run_error(error, "forward") from error
+        return {
+            id(tensor): value.numpy()
+            for tensor, value in zip([*tensors, *self.held.stops], values, strict=True)
+        }
+
+    @cached_property
+    def _flows(self) -> tuple[list[Any], Any]:
+        """Every tensor of the backward pass, each once, and the function that computes them."""
+        all_flows = [
+            *self.gradients,
+            *[flow for step in self.steps for flow in step.upstreams.values()],
+            *[flow for step in self.steps for flow in step.gradients.values()],
+        ]
+        tensors = list({id(tensor): tensor for tensor in all_flows if is_numeric(tensor)}.values())
+        return tensors, self.prune([self.upstream], tensors)
+
+    def passes(self, upstream: Array) -> tuple[list[OpPass], list[Array | None]]:
+        """Return the gradients at each op for an upstream, and the gradient of each input.
+
+        Raises:
+            CaseFailedError: what was raised when it ran.
+        """
+        tensors, function = self._flows
+        info = self.source.outputs[self.output]
+        flow = tf.constant(dtypes.narrow(upstream, info.dtype), info.dtype)
+        try:
+            values = function(*self.point, *self.drawn, flow)
+        except tf.errors.OpError as error:
+            raise run_error(error, "gradient") from error
+        value_of = {
+            id(tensor): dtypes.widen(value.numpy()) for tensor, value in zip(tensors, values, strict=True)
+        }
+        passes = [
+            OpPass(
+                self.places[index],
+                tuple((output, value_of.get(id(flow))) for output, flow in step.upstreams.items()),
+                tuple(
+                    (input_index - step.results, value_of.get(id(flow)))
+                    for input_index, flow in step.gradients.items()
+                ),
+            )
+            for index, step in enumerate(self.steps)
+        ]
+        return passes, [value_of.get(id(gradient)) for gradient in self.gradients]
+
+    def ends(self, input_index: int) -> list[str]:
+        """Return the ops that backpropagation doesn't go through, between an input and the output."""
+        if input_index >= len(self.inputs):
+            return []
+        start = self.inputs[input_index]
+        between = set(graph_path.ops_between([start], [self.result]))
+        descriptions, stack, visited = [], [start], set()
+        while stack:
+            for op in stack.pop().consumers():
+                if op in visited or op not in between:
+                    continue
+                visited.add(op)
+                outputs = [tensor for tensor in op.outputs if dtypes.is_differentiable(tensor.dtype)]
+                if op.type in graph_path.FLAT or not outputs:
+                    place = place_in_users_code(op)
+                    kind = f" to {op.outputs[0].dtype.name}" if op.type == "Cast" else ""
+                    descriptions.append(f"{op.type}{kind} '{op.name}'" + (f" at {place}" if place else ""))
+                else:
+                    stack += outputs
+        return sorted(descriptions)
+
+    @property
+    def makers(self) -> list[OpPlace]:
+        """The ops with a gradient for a variable, or for what is read from one."""
+
+        def is_read(tensor: Any) -> bool:
+            return bool(tensor.dtype == tf.resource or tensor.op.type == _READ)
+
+        return [
+            place
+            for step, place in zip(self.steps, self.places, strict=True)
+            if step.op.type != _READ
+            and any(is_read(step.op.inputs[input_index]) for input_index in step.gradients)
+        ]
+
+    @cached_property
+    def places(self) -> list[OpPlace]:
+        """The name of each op, and the place of its gradient."""
+        return [place_of(step.op) for step in self.steps]
+
+
+def walk(op: GraphOperation, output: int, input_indices: Sequence[int]) -> Walk:
+    """Trace a backward pass.
+
+    Args:
+        op: the op of a case, at a sample point.
+        output: index of the output that it starts from.
+        input_indices: indices of the inputs that it leads to, including variables.
+
+    Raises:
+        CaseFailedError: what forward or gradient raised; an override that no op carries.
+        GradientFormError: a gradient of wrong shape, found while the graph is built.
+    """
+    source = op.traced
+    traced = source if source.narrow is None else source.narrow
+    subject, info = traced.subject(traced.bound()), traced.outputs[output]
+    graph = GradientGraph(subject, source.forward, inlined=True)
+    backward_pass = _BackwardPass(graph, output, input_indices, holds_stops=source.case.freeze is not False)
+    graph.trace(backward_pass.build, [*subject.signature, tf.TensorSpec(info.shape, info.dtype)])
+    return Walk(
+        source,
+        output,
+        tuple(input_indices),
+        graph.function,
+        graph.inputs,
+        backward_pass.upstream,
+        graph.outputs[output],
+        tuple(backward_pass.gradients),
+        tuple(backward_pass.steps),
+        graph.find_held(backward_pass.stops),
+    )
+
+
+@dataclass
+class _BackwardPass:
+    """One backward pass in a graph that is being traced.
+
+    Attributes:
+        graph: the forward's part of the graph.
+        output: index of the output that it starts from.
+        input_indices: indices of the inputs that it leads to.
+        holds_stops: whether `stop_gradient`s keep their value while the inputs move.
+        upstream: the placeholder of the upstream.
+        gradients: for each of these inputs, its gradient, or `None`.
+        stops: the `stop_gradient`s that are held.
+        steps: the ops on the path, in backward order.
+    """
+
+    graph: GradientGraph
+    output: int
+    input_indices: Sequence[int]
+    holds_stops: bool
+    upstream: Any = None
+    gradients: list[Any] = field(default_factory=list)
+    stops: Sequence[Any] = ()
+    steps: list[Step] = field(default_factory=list)
+
+    def build(self, *tensors: Any) -> list[Any]:
+        """Build the graph from its inputs and the upstream, and return the output."""
+        *inputs, self.upstream = tensors
+        result = self.graph.call_forward(inputs)[self.output]
+        all_inputs = [*inputs, *self.graph.subject.variables]
+        sources = [all_inputs[input_index] for input_index in self.input_indices]
+        # A variable's tensor in the graph is its handle.
+        graph = tf.compat.v1.get_default_graph()
+        graph_sources = [
+            inputs[input_index]
+            if input_index < len(inputs)
+            else graph.capture(all_inputs[input_index].handle)
+            for input_index in self.input_indices
+        ]
+        with private_gradients.backward_log() as visits:
+            pulled = gradients_of([result], sources, [self.upstream])
+        self.gradients = [dense(gradient, source) for gradient, source in zip(pulled, sources, strict=True)]
+        self.graph.order.add()
+        if self.holds_stops:
+            self.stops = frozen.stops_among(graph_sources, [result])
+        self.steps = steps_of(visits, graph_sources, result, self.upstream, self.stops)
+        return [tf.identity(result)]

@@ -1,0 +1,310 @@
+"""The ops between an input and an output, as blame sees them: all along the path, or one by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.features.blame.path_blame import OpOnPath
+from gradcheck_cli.features.blame.walk.backward_steps import is_numeric
+from gradcheck_cli.features.blame.walk.backward_walk import walk
+from gradcheck_cli.features.blame.walk.local_op import LocalOperation
+from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.random_vectors import draw_spread
+from gradcheck_cli.numerics.steps import scales
+from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.traces import frozen
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.ops.backward_pass import OpPass
+    from gradcheck_cli.checking.ops.operation import Operation
+    from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.features.blame.walk.backward_steps import Step
+    from gradcheck_cli.features.blame.walk.backward_walk import Walk
+    from gradcheck_cli.numerics import Precision
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class WalkedPath:
+    """`checking.blame.OpPath` over one walk; `Identity` ops, which only pass a gradient on, are left out.
+
+    Attributes:
+        walk: the backward pass.
+    """
+
+    walk: Walk
+
+    @staticmethod
+    def of(source: GraphOperation, output: int, input_indices: Sequence[int]) -> WalkedPath:
+        """Trace the backward pass from an output to some inputs."""
+        return WalkedPath(walk(source, output, input_indices))
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The ops, in backward order."""
+        return [step for step in self.walk.steps if not step.passes_on]
+
+    @cached_property
+    def ops(self) -> tuple[OpOnPath, ...]:
+        """What is known about each op."""
+        info = self.walk.source.outputs[self.walk.output]
+        passes, _ = self.walk.passes(np.ones(info.shape))
+        return tuple(
+            OpOnPath(op_pass.place, self._obstacle(step), self._fault(step, op_pass), self._reads(step))
+            for op_pass, step in zip(passes, self.walk.steps, strict=True)
+            if not step.passes_on
+        )
+
+    def _reads(self, step: Step) -> tuple[int, ...]:
+        """Return the indices of the ops that an op's moving inputs come from; -1 for an input of the path."""
+        passing = {step.op for step in self.walk.steps if step.passes_on}
+        index_of = {step.op: index for index, step in enumerate(self.steps)}
+        sources = {id(self.walk.inputs[input_index]) for input_index in self.walk.input_indices}
+        read_indices = []
+        for index in step.gradients:
+            tensor = step.op.inputs[index]
+            while tensor.op in passing and id(tensor) not in sources:
+                tensor = tensor.op.inputs[0]
+            read_indices.append(-1 if id(tensor) in sources else index_of.get(tensor.op))
+        return tuple(dict.fromkeys(read_index for read_index in read_indices if read_index is not None))
+
+    @property
+    def precision(self) -> Precision:
+        """The precision in which the path computes: its coarsest dtype's."""
+        infos = [self.walk.source.outputs[self.walk.output]]
+        infos += [self.walk.source.inputs[input_index] for input_index in self.walk.input_indices]
+        moving = [self.walk.inputs[input_index] for input_index in self.walk.input_indices]
+        inside = self.walk.low_precision(moving, [self.walk.result])
+        return coarsest(*[precision_of(dtype) for dtype in (*[info.dtype for info in infos], *inside)])
+
+    def isolate(self, index: int) -> Operation:
+        """Return one op as an `Operation`, at its own operating point."""
+        return LocalOperation(self.walk, self.steps[index])
+
+    def written_ops(self) -> list[Operation] | None:
+        """Return each op whose gradient isn't TensorFlow's by itself; `None` if one of them can't be."""
+        written = []
+        for index, op in enumerate(self.ops):
+            if op.place.inside or (op.place.file and not op.place.file.startswith("tensorflow/")):
+                if op.place.inside or op.obstacle or op.fault or self.closes_over(index):
+                    return None
+                written.append(self.isolate(index))
+        return written
+
+    def closes_over(self, index: int) -> bool:
+        """Whether a custom gradient's forward moves with more than its arguments: it closes over a tensor."""
+        op = self.steps[index].op
+        unit = private_graphs.custom_gradient_of(op)
+        if unit is None:
+            return False
+        op_inputs = list(op.inputs)
+        arguments = {id(tensor) for tensor in op_inputs[unit.results :]}
+        source_ids = {id(self.walk.inputs[input_index]) for input_index in self.walk.input_indices}
+        stop_ids = {id(tensor) for tensor in self.walk.held.stops}
+        stack, visited = op_inputs[: unit.results], set()
+        while stack:
+            tensor = stack.pop()
+            if id(tensor) in visited or id(tensor) in arguments or id(tensor) in stop_ids:
+                continue
+            visited.add(id(tensor))
+            if id(tensor) in source_ids:
+                return True
+            stack += list(tensor.op.inputs)
+        return False
+
+    def probe(self, generator: np.random.Generator) -> WalkedProbe:
+        """Draw an upstream at the output and a direction for the inputs, and pull the upstream back."""
+        source = self.walk.source
+        info = source.outputs[self.walk.output]
+        upstream = _draw_both_signs(generator, info.shape, is_complex=info.is_complex)
+        directions = {}
+        for input_index in self.walk.input_indices:
+            point = source.at.point[input_index]
+            step_sizes = scales(np.abs(point).ravel(), source.case.tensors[input_index].scale).step
+            directions[input_index] = step_sizes.reshape(point.shape) * _draw_both_signs(
+                generator, point.shape, is_complex=np.iscomplexobj(point)
+            )
+        passes, gradients = self.walk.passes(upstream)
+        op_passes = [
+            op_pass for op_pass, step in zip(passes, self.walk.steps, strict=True) if not step.passes_on
+        ]
+        slope = sum(
+            _inner(gradient, directions[input_index])
+            for input_index, gradient in zip(self.walk.input_indices, gradients, strict=True)
+            if gradient is not None
+        )
+        terms = [
+            (
+                [(step.op.outputs[index], flow) for index, flow in op_pass.upstreams if flow is not None],
+                [
+                    (step.op.inputs[index + step.results], flow)
+                    for index, flow in op_pass.gradients
+                    if flow is not None
+                ],
+            )
+            for step, op_pass in zip(self.steps, op_passes, strict=True)
+        ]
+        return WalkedProbe(self.walk, upstream, directions, float(slope), terms)
+
+    def _fault(self, step: Step, op_pass: OpPass) -> str:
+        """Say what is wrong with the form of an op's gradient, which TensorFlow doesn't always check."""
+        for (input_index, value), flow in zip(op_pass.gradients, step.gradients.values(), strict=True):
+            tensor = step.op.inputs[input_index + step.results]
+            shape = self.walk.base.get(id(tensor), np.empty(())).shape
+            subject = f"its gradient for its input {input_index}"
+            if flow is not None and is_numeric(tensor) and flow.dtype != tensor.dtype:
+                return f"{subject} must be {tensor.dtype.name}, as the input is, but is {flow.dtype.name}"
+            if value is not None and is_numeric(tensor) and value.shape != shape:
+                return (
+                    f"{subject} must have shape {list(shape)}, as the input has, but has {list(value.shape)}"
+                )
+        return ""
+
+    def _obstacle(self, step: Step) -> str:
+        """Say why an op can't be differenced by itself; empty if it can."""
+        op = step.op
+        tensors = [
+            *[op.outputs[index] for index in step.upstreams],
+            *[flow for flow in step.upstreams.values() if flow is not None],
+            *[flow for flow in step.gradients.values() if flow is not None],
+        ]
+        if not all(is_numeric(tensor) for tensor in tensors) or not step.upstreams:
+            return "it passes on a list of tensors, not numbers"
+        inner_types = {node.op for node in graph_path.inner_nodes(self.walk.function.graph, op)}
+        if STOP in inner_types:
+            return "a stop_gradient inside it can't be held"
+        if any(frozen.is_random(name) for name in inner_types) and self.walk.held.body_holds is None:
+            return "it draws random numbers inside"
+        if ({op.type} | inner_types) & graph_path.IMPLICIT_SAMPLERS:
+            return "its gradient is that of a distribution, not of a draw"
+        return ""
+
+
+@dataclass
+class WalkedProbe:
+    """One upstream and one direction, with the backward pass for it; see `checking.blame.Probe`.
+
+    Attributes:
+        walk: the backward pass.
+        upstream: the upstream at the output.
+        directions: by input index, the direction in which it moves.
+        slope: the pair's gradient along that direction.
+        terms: for each op, its outputs with their upstreams, and its inputs with their gradients.
+    """
+
+    walk: Walk
+    upstream: Array
+    directions: dict[int, Array]
+    slope: float
+    terms: list[tuple[list[tuple[Any, Array]], list[tuple[Any, Array]]]]
+
+    @cached_property
+    def room(self) -> tuple[float, float]:
+        """How far the inputs may move back and forth along the direction, in units of it."""
+        low, high = -np.inf, np.inf
+        for input_index, direction in self.directions.items():
+            bounds = self.walk.source.case.tensors[input_index].domain
+            if np.iscomplexobj(direction) or bounds == (None, None):
+                continue
+            point = self.walk.source.at.point[input_index]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ends = [(bound - point) / direction for bound in bounds if bound is not None]
+            for end in ends:
+                finite_ends = end[np.isfinite(end)]
+                high = min([high, *finite_ends[finite_ends >= 0].tolist()])
+                low = max([low, *finite_ends[finite_ends <= 0].tolist()])
+        return low, high
+
+    @property
+    def is_finite(self) -> list[tuple[bool, bool]]:
+        """For each op, whether all its upstreams are finite, and all its gradients."""
+        return [
+            (
+                all(bool(np.isfinite(flow).all()) for _, flow in outputs),
+                all(bool(np.isfinite(flow).all()) for _, flow in inputs),
+            )
+            for outputs, inputs in self.terms
+        ]
+
+    def contributions(self, steps: Float) -> Float:
+        """Contract values at points along the direction.
+
+        Args:
+            steps: (B,) how far, in units of the direction.
+
+        Returns:
+            (B, 1 + 2 K): the output with the upstream; then for each op its outputs with their upstreams, and
+            its inputs with their gradients. NaN where the forward refuses a point.
+        """
+        rows = []
+        for step in steps:
+            values = self._at(float(step))
+            if values is None:
+                rows.append([np.nan] * (1 + 2 * len(self.terms)))
+                continue
+            row = [_inner(self.upstream, values[id(self.walk.result)])]
+            for outputs, inputs in self.terms:
+                row.append(sum((_inner(flow, values[id(tensor)]) for tensor, flow in outputs), 0.0))
+                row.append(sum((_inner(flow, values[id(tensor)]) for tensor, flow in inputs), 0.0))
+            rows.append(row)
+        return np.array(rows, np.float64).reshape(len(steps), 1 + 2 * len(self.terms))
+
+    def sizes(self, step: float) -> Float:
+        """Return, for each op, the sum of the magnitudes of its gradients along the direction, (K,)."""
+        there, back = self._at(step), self._at(-step)
+        if there is None or back is None:
+            return np.full(len(self.terms), np.nan)
+        span = 2 * step
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.array(
+                [
+                    sum(
+                        float(np.sum(np.abs(flow) * np.abs(there[id(tensor)] - back[id(tensor)]))) / span
+                        for tensor, flow in (*outputs, *inputs)
+                        if flow.shape == there[id(tensor)].shape
+                    )
+                    for outputs, inputs in self.terms
+                ]
+            )
+
+    def _at(self, step: float) -> dict[int, Array] | None:
+        point = list(self.walk.point)
+        source = self.walk.source
+        for input_index, direction in self.directions.items():
+            dtype = source.inputs[input_index].dtype
+            moved = source.at.point[input_index] + step * direction
+            point[input_index] = tf.constant(dtypes.narrow(moved, dtype), dtype)
+        try:
+            return self.walk.values(point)
+        except tf.errors.OpError as error:
+            if step == 0:
+                raise run_error(error, "forward") from error
+            return None
+
+
+def _draw_both_signs(generator: np.random.Generator, shape: tuple[int, ...], *, is_complex: bool) -> Array:
+    """Draw numbers of either sign, none of them small, so that no error is multiplied by almost zero."""
+    values = draw_spread(generator, shape)
+    if not is_complex:
+        return values
+    return values + 1j * _draw_both_signs(generator, shape, is_complex=False)
+
+
+def _inner(flow: Array, value: Array) -> float:
+    """Return Re<flow, value>, with TensorFlow's convention for complex gradients."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return float(np.real(np.vdot(flow, value))) if flow.shape == value.shape else float("nan")

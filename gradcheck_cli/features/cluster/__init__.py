@@ -1,0 +1,23 @@
+"""Runs cases on a Dask cluster: `--on`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from gradcheck_cli.running.processes.limits import Limits
+    from gradcheck_cli.running.workers import Workers
+
+
+def start_in_cluster(
+    address: str, jobs: int, limits: Limits, settings: Mapping[str, Any], output: Path | None
+) -> Workers:
+    """Start workers on a cluster, or make a cluster on this machine; see `hooks.start_in_cluster`."""
+    from gradcheck_cli.features.cluster.dask_connection import Cluster
+    from gradcheck_cli.features.cluster.dask_workers import DaskWorkers
+
+    cluster = Cluster(address, jobs, settings["allow_version_skew"])
+    return DaskWorkers(cluster, limits, isolate=settings["isolate"], output=output)

@@ -1,0 +1,228 @@
+"""The options `--cov`, `--cov-report` and `--cov-fail-under`, and their work before and after a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from gradcheck_cli.cli.options.option_group import option_group
+from gradcheck_cli.errors import UsageError
+from gradcheck_cli.hooks import RunOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.text import Text
+
+    from gradcheck_cli.features.coverage.gradients_in_text import Package
+    from gradcheck_cli.features.coverage.importing import Importing
+    from gradcheck_cli.results import Report
+
+TERM = "term-missing"
+_FILES = {"json": "gradcheck-cov.json", "markdown": "gradcheck-cov.md"}
+_FORMS = f"{TERM}, json[:FILE] or markdown[:FILE]"
+# Options that leave out cases. What those cases would cover is no gap in the specs.
+_SELECTING = ("paths", "ops", "names", "expression", "tags", "op_types", "last_failed")
+
+
+@dataclass(frozen=True)
+class CoverageReport:
+    """One `--cov-report`: its kind, and its file; `None` for the terminal."""
+
+    kind: str
+    file: Path | None = None
+
+    def __str__(self) -> str:
+        """Return it as written on the command line."""
+        return self.kind if self.file is None else f"{self.kind}:{self.file}"
+
+
+def _reports(
+    _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[CoverageReport, ...]:
+    """Read `KIND` or `KIND:FILE`."""
+    reports = []
+    for value in values:
+        kind, separator, name = value.partition(":")
+        if kind not in (TERM, *_FILES) or (kind == TERM and separator) or (separator and not name):
+            raise click.BadParameter(f"must be {_FORMS}, but got '{value}'.")
+        reports.append(CoverageReport(kind, None if kind == TERM else Path(name or _FILES[kind])))
+    return tuple(reports)
+
+
+@dataclass(frozen=True)
+class CoverageOptions:
+    """What to measure, how to report it, and how much is enough."""
+
+    cov: tuple[str, ...]
+    cov_report: tuple[CoverageReport, ...]
+    cov_fail_under: float | None
+    branch_fail_under: float | None
+
+
+_options = option_group(
+    "to_cover",
+    CoverageOptions,
+    click.option(
+        "--cov",
+        multiple=True,
+        metavar="PACKAGE",
+        help="Say which of the hand-written gradients in PACKAGE a pair that passed ran; repeatable. "
+        "With --changed, of those in files that have changed.",
+    ),
+    click.option(
+        "--cov-report",
+        multiple=True,
+        metavar="KIND[:FILE]",
+        callback=_reports,
+        help=f"Beside the line of counts: {_FORMS}; repeatable. {TERM} names what isn't covered.",
+    ),
+    click.option(
+        "--cov-fail-under",
+        type=click.FloatRange(0, 100),
+        metavar="PERCENT",
+        help="Exit with 3 if less than this share of the gradients is covered. A limit from a file or the "
+        "environment doesn't apply to a run of selected cases.",
+    ),
+    click.option(
+        "--branch-fail-under",
+        type=click.FloatRange(0, 100),
+        metavar="PERCENT",
+        help="Exit with 3 where less than this share of the sides of branches is seen, over all "
+        "cases, in graphs; those under 'unreached' aside.",
+    ),
+)
+
+
+@dataclass
+class Coverage:
+    """What to measure in a run; nothing without `--cov`."""
+
+    packages: tuple[Package, ...]
+    importing: Importing | None
+    excuses: Mapping[str, str]
+    fail_under: float | None
+    changed: str
+    reports: Sequence[CoverageReport]
+    branch_fail_under: float | None = None
+
+    @classmethod
+    def begin(cls, ctx: click.Context, folders: Sequence[str], options: CoverageOptions) -> Coverage:
+        """Read the packages' text, and start importing their modules in parallel with the run.
+
+        Args:
+            ctx: the command's context.
+            folders: the folders of the specs.
+            options: the command line's options.
+
+        Raises:
+            UsageError: there is no such package.
+        """
+        names, changed = options.cov, ctx.params["changed"] or ""
+        if not names:
+            return cls((), None, {}, None, "", (), _required_share(ctx, "branch_fail_under"))
+        # Late imports: most runs don't need them.
+        from gradcheck_cli.features.coverage.gradients_in_text import read_package
+        from gradcheck_cli.features.coverage.importing import Importing
+        from gradcheck_cli.spec.load import load
+
+        places = [str(Path.cwd()), *_folders(folders)]
+        packages = tuple(read_package(name, places) for name in names)
+        if changed:
+            from gradcheck_cli.running.selection.changed import changed_files
+
+            files = changed_files(changed)
+            packages = tuple(package.within(files) for package in packages)
+        modules = [module for package in packages for module in package.paths]
+        excuses = {
+            exception.op_type: f"{exception.kind}: {exception.reason}"
+            for exception in load(list(folders)).exceptions
+        }
+        return cls(
+            packages,
+            Importing(modules, places),
+            excuses,
+            _required_share(ctx, "cov_fail_under"),
+            changed,
+            options.cov_report,
+            _required_share(ctx, "branch_fail_under"),
+        )
+
+    def add_to(self, report: Report) -> Report:
+        """Return a report with the coverage of its cases."""
+        report = replace(report, branch_fail_under=self.branch_fail_under)
+        if self.importing is None:
+            return report
+        from gradcheck_cli.features.coverage.measure import measure
+
+        coverage = measure(self.packages, report.cases, self.importing.result(), self.excuses)
+        return replace(report, coverage=replace(coverage, fail_under=self.fail_under, changed=self.changed))
+
+    @property
+    def needs_fingerprints(self) -> bool:
+        """No: only which gradients ran."""
+        return False
+
+    @property
+    def writes(self) -> bool:
+        """Whether a file is written at the end."""
+        return any(report.file is not None for report in self.reports)
+
+    def lines(self, report: Report, width: int) -> Sequence[Text]:
+        """Name the gradients that aren't covered, if requested and not named anyway."""
+        from gradcheck_cli.features.coverage.coverage_report import missing_lines
+
+        coverage, is_asked = report.coverage, any(target.kind == TERM for target in self.reports)
+        return missing_lines(coverage, width) if coverage and is_asked and not coverage.falls_short else ()
+
+    def write(self, report: Report) -> int:
+        """Write the requested files, report failures, and return the exit code for them."""
+        from gradcheck_cli.cli.options.report_options import write_file
+        from gradcheck_cli.features.coverage.coverage_report import (
+            coverage_json,
+            coverage_markdown,
+        )
+
+        coverage = report.coverage
+        if coverage is None:
+            return 0
+        texts = {"json": coverage_json, "markdown": coverage_markdown}
+        failures = [
+            failure
+            for target in self.reports
+            if target.file is not None
+            for failure in write_file(target.file, texts[target.kind](coverage))
+        ]
+        for failure in failures:
+            click.echo(failure, err=True)
+        return UsageError.exit_code if failures else 0
+
+
+def _folders(paths: Sequence[str]) -> list[str]:
+    """Return the folders in which code may be beside specs."""
+    return [str((path if path.is_dir() else path.parent).resolve()) for path in map(Path, paths)]
+
+
+def _required_share(ctx: click.Context, option: str) -> float | None:
+    """Return the share that is required; none if cases are selected, unless the command line states it."""
+    value: float | None = ctx.params[option]
+    if value is None or ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+        return value
+    if any(ctx.params[name] for name in _SELECTING):
+        message = f"--{option.replace('_', '-')}: only some cases were selected, so it doesn't apply"
+        click.echo(message, err=True)
+        return None
+    return value
+
+
+RUN_OPTIONS = RunOptions(
+    "to_cover",
+    "What is covered",
+    ("cov", "cov_report", "cov_fail_under", "branch_fail_under"),
+    _options,
+    Coverage.begin,
+)

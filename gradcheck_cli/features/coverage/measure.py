@@ -1,0 +1,173 @@
+"""Says which gradients of a package passing pairs ran, from its text and from a run's records."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from gradcheck_cli.covered import CoverageStatus, GradientCoverage, WrittenGradient
+from gradcheck_cli.features.coverage.gradients_in_text import CUSTOM, MODULE, Find
+from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gradcheck_cli.covered import GradientRun
+    from gradcheck_cli.features.coverage.gradients_in_text import Package
+    from gradcheck_cli.features.coverage.importing import Imported
+    from gradcheck_cli.results import CaseResult
+
+_WRAPPER = f"{CUSTOM}.<locals>."  # in names of functions that a wrapper makes, as TensorFlow Probability's
+_UNREACHED = "no case reaches it"
+_MADE = "a case makes it, but no pair's gradient runs it"
+
+
+@dataclass
+class _Evidence:
+    """What a run has shown about one gradient."""
+
+    passed: set[str] = field(default_factory=set)  # cases with a passing pair that ran it
+    excused: dict[str, str] = field(default_factory=dict)  # cases that ran it and are expected to be wrong
+    others: dict[str, str] = field(default_factory=dict)  # other pairs that ran it, and their outcome
+    is_made: bool = False
+
+
+class _Gradients:
+    """The gradients of some packages: those in the text, and those that a run made; with their evidence.
+
+    Attributes:
+        modules: the packages' modules, by file.
+    """
+
+    def __init__(self, packages: Sequence[Package]) -> None:
+        self.modules = {file: name for package in packages for name, file in package.modules.items()}
+        self._finds = {find: _Evidence() for package in packages for find in package.finds}
+        self._by_place: defaultdict[str, list[Find]] = defaultdict(list)
+        for find in self._finds:
+            for line in find.lines:
+                self._by_place[f"{find.file}:{line}"].append(find)
+        # Gradients of one text that close over different functions, such as those of a factory.
+        self._variants: defaultdict[Find, dict[Find, _Evidence]] = defaultdict(dict)
+
+    def evidence(self, run: GradientRun) -> list[_Evidence]:
+        """Return the evidence of each gradient that a record belongs to."""
+        finds = dict.fromkeys(find for place in run.places for find in self._by_place.get(place, ()))
+        if not finds:
+            # If a helper's call makes the gradients of several functions that it is given, each counts.
+            makers = next((self._by_place[place] for place in run.makers if place in self._by_place), [])
+            finds = dict.fromkeys([*_find_unlisted(run, self.modules), *makers])
+            return [self._finds.setdefault(find, _Evidence()) for find in finds]
+        evidence = [self._finds[find] for find in finds]
+        if len(finds) == 1:
+            (find,) = finds
+            variant = _variant_of(find, run, self.modules)
+            evidence.append(self._variants[find].setdefault(variant, _Evidence()))
+        return evidence
+
+    def all(self) -> dict[Find, _Evidence]:
+        """Return all gradients; several variants of one text count one by one."""
+        several = (variants for variants in self._variants.values() if len(variants) > 1)
+        return self._finds | {find: evidence for variants in several for find, evidence in variants.items()}
+
+
+def measure(
+    packages: Sequence[Package],
+    cases: Iterable[CaseResult],
+    imported: Imported,
+    excuses: Mapping[str, str],
+) -> GradientCoverage:
+    """Return the outcome of each gradient of some packages.
+
+    Args:
+        packages: their text, or the part of it that counts.
+        cases: the results of the cases that ran.
+        imported: the result of importing their modules.
+        excuses: reasons why gradients needn't be covered, by the name as `module:qualname`, by the name that
+            it is registered under, or by the module or a package that it is in.
+    """
+    gradients = _Gradients(packages)
+    for run in imported.made:
+        gradients.evidence(run)
+    for case in cases:
+        for run in case.custom_gradients:
+            for evidence in gradients.evidence(run):
+                _add_evidence(case, run, evidence)
+    unknown = {name: "isn't Python" for package in packages for name in package.unreadable}
+    unknown |= imported.failures
+    file_of = {name: file for file, name in gradients.modules.items()}
+    outcomes = [
+        *(_judge(find, evidence, excuses) for find, evidence in gradients.all().items()),
+        *(_judge_module(name, file_of.get(name, ""), why, excuses) for name, why in unknown.items()),
+    ]
+    ordered = sorted(outcomes, key=lambda gradient: (gradient.file, gradient.line, gradient.name))
+    return GradientCoverage(tuple(package.name for package in packages), tuple(ordered))
+
+
+def _variant_of(find: Find, run: GradientRun, modules: Mapping[str, str]) -> Find:
+    """Return a gradient as one of several with the same text that close over different functions."""
+    places = [place.rpartition(":") for place in run.places]
+    lines = sorted(
+        int(line)
+        for file, _, line in places
+        if file in modules and not (file == find.file and int(line) in find.lines)
+    )
+    if not lines:
+        return find
+    suffix = f" with {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
+    return replace(find, name=find.name + suffix, line=lines[0])
+
+
+def _find_unlisted(run: GradientRun, modules: Mapping[str, str]) -> Iterator[Find]:
+    """Yield a gradient of a package that its text doesn't show; nothing if it isn't the package's."""
+    for index, place in enumerate(run.places):
+        file, _, line = place.rpartition(":")
+        if file not in modules or (index == 0 and _WRAPPER in run.function):
+            continue
+        name = run.function.rpartition(":")[2] if index == 0 else f"line {line}"
+        yield Find(modules[file], name, CUSTOM, file, int(line), frozenset())
+        return
+
+
+def _add_evidence(case: CaseResult, run: GradientRun, evidence: _Evidence) -> None:
+    evidence.is_made = True
+    label = case.op if case.case == "default" else f"{case.op} · {case.case}"
+    for pair in case.pairs:
+        if pair.label not in run.pairs or not pair.connected:
+            continue
+        if pair.status is Status.PASSED:
+            evidence.passed.add(label)
+        elif pair.status is Status.EXPECTED_MISMATCH:
+            evidence.excused[label] = case.reason or "expected to be wrong"
+        else:
+            evidence.others[f"{pair.label} of {label}"] = str(pair.status).replace("_", " ")
+
+
+def _judge(find: Find, evidence: _Evidence, excuses: Mapping[str, str]) -> WrittenGradient:
+    status, reason = CoverageStatus.MISSING, _MADE if evidence.is_made else _UNREACHED
+    names = (find.target, find.registered, *_names_of_packages(find.module))
+    excuse = next((excuses[name] for name in names if name in excuses), "")
+    if evidence.passed:
+        status, reason = CoverageStatus.COVERED, ""
+    elif excuse or evidence.excused:
+        status = CoverageStatus.EXCUSED
+        reason = excuse or "; ".join(f"{label}: {why}" for label, why in sorted(evidence.excused.items()))
+    elif evidence.others:
+        label, became = min(evidence.others.items())
+        reason = f"{label} ran it, and is {became}"
+    return WrittenGradient(
+        find.target, find.kind, find.file, find.line, status, tuple(sorted(evidence.passed)), reason
+    )
+
+
+def _judge_module(name: str, file: str, why: str, excuses: Mapping[str, str]) -> WrittenGradient:
+    excuse = next((excuses[package] for package in _names_of_packages(name) if package in excuses), "")
+    status = CoverageStatus.EXCUSED if excuse else CoverageStatus.MISSING
+    reason = excuse or f"can't be imported: {why}"
+    return WrittenGradient(name, MODULE, file, 0, status, reason=reason)
+
+
+def _names_of_packages(module: str) -> list[str]:
+    """Return a module's name, and those of its packages."""
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]

@@ -1,0 +1,230 @@
+"""Guess which mistake is behind a wrong gradient, or behind several findings of a case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import compress
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.checks.forward_values import compare_with_reference
+from gradcheck_cli.checking.ops.packing import index_of
+from gradcheck_cli.checking.pairs.triangles import are_equal, hint_on_triangle
+from gradcheck_cli.features.diagnosis.hint_view import view_of
+from gradcheck_cli.features.diagnosis.hints_of_places import (
+    hint_on_mask,
+    hint_on_moves,
+    hint_on_signs,
+    hint_on_slices,
+    hint_on_swap,
+)
+from gradcheck_cli.features.diagnosis.hints_of_values import hint_on_factor, hint_on_multiplier, hint_on_term
+from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.results import CheckResult, PairResult, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from gradcheck_cli.checking.ops.operation import TensorInfo
+    from gradcheck_cli.checking.ops.operations import Operations
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.checking.pairs.pair_view import PointData
+    from gradcheck_cli.features.diagnosis.hint_view import View
+    from gradcheck_cli.spec.case import Case
+
+# Only a Jacobian up to this size is written out and compared in full.
+_MOST_WHOLE = 2**18
+_REPEAT = "repeat"
+_NOISY = (
+    "the gradient differs each time it runs (see check repeat): its differences from the "
+    "derivative follow from that"
+)
+
+
+def diagnose(
+    samples: Sequence[PairSample],
+    output: TensorInfo,
+    input_info: TensorInfo,
+    other_pairs: Sequence[Mapping[str, PairSample]],
+    scenes: Sequence[PointData],
+) -> tuple[str, ...]:
+    """Say which mistake a pair's error looks like.
+
+    Args:
+        samples: the pair at each sample point.
+        output: the output that is differentiated.
+        input_info: the input that it is differentiated by.
+        other_pairs: the other pairs of the same output at each sample point, by their input's name.
+        scenes: the sample points.
+
+    Returns:
+        The likeliest hypothesis that fits; nothing where no known one does.
+    """
+    wrong_at = next((index for index, sample in enumerate(samples) if _find_wrong(sample).any()), None)
+    if wrong_at is None or not samples[wrong_at].is_connected:
+        return ()
+    if samples[0].elements <= _MOST_WHOLE:
+        samples = [each_sample.whole() for each_sample in samples]
+    sample = samples[wrong_at]
+    wrong, spoilt = _find_wrong(sample), ~np.isfinite(sample.analytic)
+    if (spoilt & wrong).any():
+        return (_describe_nonfinite(spoilt & wrong, sample, output, input_info),)
+    if spoilt.any():  # the forward is undecided there too, as in some matrices of a batch
+        usable = ~spoilt & np.isfinite(sample.numeric)
+        analytic, numeric = (np.where(usable, values, 0.0) for values in (sample.analytic, sample.numeric))
+        triangle = hint_on_triangle(analytic, numeric, input_info) if sample.is_whole else ""
+        return (triangle,) if triangle else ()
+    if sample.method == "probe":  # a few elements say little about the whole Jacobian
+        return ()
+    # A sample point at which the function has no value says nothing about the others.
+    is_usable = [bool(np.isfinite(each_sample.analytic).all()) for each_sample in samples]
+    samples, scenes = list(compress(samples, is_usable)), list(compress(scenes, is_usable))
+    other_pairs = list(compress(other_pairs, is_usable))
+    zero_hint = _hint_on_zeros(samples, output, input_info)
+    if zero_hint or not all(each_sample.is_whole for each_sample in samples):
+        return (zero_hint,) if zero_hint else ()
+    description = hint_on_triangle(sample.analytic, sample.numeric, input_info) or _hint_on_conjugate(
+        samples, output, input_info
+    )
+    whole_others = [
+        {name: pair.whole() for name, pair in pairs.items() if pair.elements <= _MOST_WHOLE}
+        for pairs in other_pairs
+    ]
+    views = [
+        view_of(each_sample, output.name, pairs, scene)
+        for each_sample, pairs, scene in zip(samples, whole_others, scenes, strict=False)
+    ]
+    description = description or hint(views, output, input_info) or _describe_place(wrong, output, input_info)
+    return (description,) if description else ()
+
+
+def _hint_on_zeros(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:
+    """Say that the gradient, or the derivative, is zero everywhere."""
+    if all(sample.analytic_is_zero for sample in samples):
+        return "the gradient is zero everywhere: is the upstream, or a term, dropped?"
+    if all(sample.numeric_is_zero for sample in samples):
+        return (
+            f"{output.name} doesn't move with {input_info.name} at all, but the gradient isn't zero: is it a "
+            "surrogate, or that of a sampler's expectation? Name the function whose derivative is meant as "
+            "its 'reference'"
+        )
+    return ""
+
+
+def _find_wrong(sample: PairSample) -> npt.NDArray[np.bool_]:
+    return np.asarray(sample.verdict == Verdict.MISMATCH)
+
+
+def _describe_nonfinite(
+    spoilt: npt.NDArray[np.bool_], sample: PairSample, output: TensorInfo, input_info: TensorInfo
+) -> str:
+    packed_row, packed_column = (int(index) for index in np.argwhere(spoilt)[0])
+    row, column = sample.place(packed_row, packed_column)
+    count = int(np.count_nonzero(spoilt))
+    element = (
+        f"{output.name}{list(index_of(row, output))} / {input_info.name}{list(index_of(column, input_info))}"
+    )
+    return f"{count} element(s) of the gradient aren't finite, the first at {element}"
+
+
+def _hint_on_conjugate(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:
+    if not input_info.is_complex:
+        return ""
+    by_columns, by_rows_too = [], []
+    for sample in samples:
+        conjugated = sample.analytic.copy()
+        conjugated[:, input_info.size :] *= -1
+        by_columns.append(are_equal(conjugated, sample.numeric))
+        # conj(J' u) in place of J' conj(u) and the like: the rows of imaginary upstreams change sign too.
+        conjugated[output.size :] *= -1
+        by_rows_too.append(output.is_complex and are_equal(conjugated, sample.numeric))
+    if all(by_columns):
+        return f"the gradient for {input_info.name} is conjugated: tf.math.conj is missing, or one too many"
+    if all(by_rows_too):
+        return (
+            f"a factor in the gradient for {input_info.name} isn't conjugated: TensorFlow's convention is "
+            "conj(df/dx) u"
+        )
+    return ""
+
+
+def _describe_place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info: TensorInfo) -> str:
+    """Say where the wrong elements are, if they form a recognisable part."""
+    rows, columns = np.flatnonzero(wrong.any(axis=1)), np.flatnonzero(wrong.any(axis=0))
+    if wrong.shape[1] > 1 and columns.size == 1:
+        index = list(index_of(int(columns[0]), input_info))
+        return f"only the gradient's element {input_info.name}{index} is wrong"
+    if wrong.shape[0] > 1 and rows.size == 1:
+        return f"only output {output.name}{list(index_of(int(rows[0]), output))} has a wrong gradient"
+    on_diagonal = wrong.shape[0] == wrong.shape[1] and not wrong[~np.eye(wrong.shape[0], dtype=bool)].any()
+    if wrong.shape[0] > 2 and not on_diagonal and wrong.all():  # noqa: PLR2004 (two elements show little)
+        return "every element is wrong"
+    return ""
+
+
+def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+    """Say what the gradient of a pair is instead of the derivative.
+
+    Args:
+        views: the pair at each sample point.
+        output: the output that is differentiated.
+        input_info: the input that it is differentiated by.
+
+    Returns:
+        The likeliest hint that explains the gradient; empty where none does.
+    """
+    return (
+        hint_on_factor(views, output, input_info)
+        or hint_on_swap(views)
+        or hint_on_moves(views, output, input_info)
+        or hint_on_signs(views, output, input_info)
+        or hint_on_slices(views, output, input_info)
+        or hint_on_mask(views)
+        or hint_on_multiplier(views, output, input_info)
+        or hint_on_term(views, output, input_info)
+    )
+
+
+def put_cause_first(checks: Sequence[CheckResult]) -> list[CheckResult]:
+    """Sort a failed `repeat` check first: the other findings follow from it."""
+    return sorted(checks, key=lambda check: check.name != _REPEAT or check.status is not Status.MISMATCHED)
+
+
+def add_causes(
+    case: Case,
+    operations: Operations | None,
+    pairs: tuple[PairResult, ...],
+    checks: Sequence[CheckResult],
+) -> tuple[PairResult, ...]:
+    """Give mismatched pairs their common cause as diagnosis.
+
+    Args:
+        case: the case.
+        operations: the ops at the first sample point.
+        pairs: their results.
+        checks: the results of the structural checks.
+
+    Returns:
+        The results, with the common cause as the diagnosis where there is one.
+    """
+    if any(check.name == _REPEAT and check.status is Status.MISMATCHED for check in checks):
+        return tuple(
+            replace(pair, diagnosis=(_NOISY,)) if pair.status is Status.MISMATCHED else pair for pair in pairs
+        )
+    wrong = any(pair.status is Status.MISMATCHED for pair in pairs)
+    if case.reference is None or case.reference_forward or operations is None or not wrong:
+        return pairs
+    comparison = compare_with_reference(case, operations.declared, operations.differenced)
+    if comparison.status is not Status.MISMATCHED:
+        return pairs
+    difference = comparison.message.partition(": ")[2]
+    message = f"the reference isn't the forward, in value either: {difference} Is it the right one?"
+    return tuple(
+        replace(pair, diagnosis=(message,))
+        if pair.status is Status.MISMATCHED and not pair.diagnosis
+        else pair
+        for pair in pairs
+    )

@@ -1,0 +1,269 @@
+"""Describes an op type for a draft of its spec: its inputs and attrs, from its OpDef."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.features.init import op_arguments
+from gradcheck_cli.features.init.accepted_inputs import Question
+from gradcheck_cli.features.init.draft import Draft, DraftInput
+from gradcheck_cli.spec.dtype_names import DTYPES, VARYING_DTYPES
+from gradcheck_cli.spec.yaml_tree import as_flow
+from gradcheck_cli.tensorflow_backend.binding.raw_op import unknown_op_type
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LENGTH = 2  # of a list input
+_MOST_SETTINGS = 16  # attrs and dtypes that are tried together
+# The order in which dtypes are tried: those with gradients first, precise ones before coarse ones.
+_DTYPES = ("float64", "complex128", "float32", "complex64", *VARYING_DTYPES, "int32", "int64")
+_WRITTEN = ("int", "float", "bool", "string", "shape", "type", "list(int)", "list(float)", "list(string)")
+
+
+@dataclass
+class OpDrafts:
+    """Drafts of an op type's spec with inputs that it accepts.
+
+    Attributes:
+        first: the draft to write if there are no others.
+        accepted: drafts that its kernel accepts, the likeliest first; each is searched for on request.
+        why_not: why there are none, once that is known.
+    """
+
+    first: Draft
+    accepted: Iterator[Draft] = field(default_factory=lambda: iter(()))
+    why_not: str = ""
+
+
+def describe_op_type(op_type: str, may_try: Callable[[str], bool] = lambda _call: True) -> OpDrafts:
+    """Describe an op type, with inputs that it accepts.
+
+    Args:
+        op_type: TensorFlow's name for it.
+        may_try: see `Question`.
+
+    Raises:
+        CaseFailedError: there is no such op type.
+    """
+    definition = private_graphs.op_def(op_type)
+    if definition is None:
+        raise CaseFailedError("op_type", unknown_op_type(op_type))
+    first = _draft(definition, _settings(definition)[0])
+    drafts = OpDrafts(first, why_not=_reason_unguessable(definition))
+    if not drafts.why_not:
+        drafts.accepted = _accepted_drafts(definition, drafts, may_try)
+    return drafts
+
+
+def _accepted_drafts(definition: Any, drafts: OpDrafts, may_try: Callable[[str], bool]) -> Iterator[Draft]:
+    furthest, op_type = -1, definition.name
+    for values, settings in itertools.product(("", "positive definite"), _settings(definition)):
+        draft = _draft(definition, settings)
+        choices = {
+            argument.name: _choices(argument, draft_input.says)
+            for argument, draft_input in zip(definition.input_arg, draft.inputs, strict=True)
+        }
+        # Inputs with given values come first: as counts or indices, they determine the shapes of the others.
+        names = sorted(choices, key=lambda name: not _is_given(choices[name]))
+        question = Question(
+            op_type, draft.keys.get("attrs", {}), names, [choices[name] for name in names], values, may_try
+        )
+        is_accepted = False
+        for answer in question.answers():
+            is_accepted = True
+            yield _with_inputs(draft, dict(zip(names, answer, strict=True)))
+        if is_accepted:
+            return
+        if question.reached > furthest:
+            furthest = question.reached
+            drafts.why_not = f"it takes no inputs that were tried: {question.why_not}"
+
+
+def _reason_unguessable(definition: Any) -> str:
+    """Say why no spec of this op type alone can run; empty if one may."""
+    removed = definition.deprecation.version
+    if 0 < removed <= tf.version.GRAPH_DEF_VERSION:
+        return f"TensorFlow has removed {definition.name}: {definition.deprecation.explanation}"
+    handles = [argument.name for argument in definition.input_arg if _is_handle(argument)]
+    if handles:
+        return (
+            f"input {handles[0]} takes a handle to an object, which no input of a spec can be: "
+            f"{_advise_function(definition)}"
+        )
+    functions = [
+        attr.name for attr in definition.attr if "func" in attr.type and not attr.HasField("default_value")
+    ]
+    if functions:
+        return (
+            f"attr {functions[0]} takes a function, which no attr of a spec can be: "
+            f"{_advise_function(definition)}"
+        )
+    if definition.output_arg and all(_is_handle(argument) for argument in definition.output_arg):
+        return (
+            f"output {definition.output_arg[0].name} is a handle to an object, not numbers: "
+            f"{_advise_function(definition)}"
+        )
+    return ""
+
+
+def _is_handle(argument: Any) -> bool:
+    kinds = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
+    return argument.is_ref or argument.type in kinds or argument.name == "handle"
+
+
+def _advise_function(definition: Any) -> str:
+    return (
+        f"write a function of tensors that makes it, calls tf.raw_ops.{definition.name} and returns tensors, "
+        f"and name that: 'forward: MODULE:FUNCTION' in place of op_type, with 'covers: [{definition.name}]'."
+    )
+
+
+def _settings(definition: Any) -> list[dict[str, Any]]:
+    """Return combinations of attrs, including dtypes of inputs, under the names of their attrs."""
+    inferred = _inferred_attrs(definition)
+    names, choices = [], []
+    for attr in definition.attr:
+        has_default = attr.HasField("default_value")
+        values: tuple[Any, ...] = ()
+        if attr.type == "type":
+            allowed = [tf.as_dtype(dtype).name for dtype in attr.allowed_values.list.type]
+            values = tuple(name for name in dict.fromkeys(_DTYPES) if not allowed or name in allowed)
+            # A dtype that is never a float's, such as an index's, or that may be any, matters little.
+            is_number = any(name in VARYING_DTYPES for name in values)
+            values = values[:4] if is_number and (allowed or attr.name not in inferred) else values[:1]
+        elif attr.name not in inferred and (not has_default or op_arguments.is_known_attr(attr.name)):
+            allowed = [value.decode() for value in attr.allowed_values.list.s]
+            least = attr.minimum if attr.has_minimum else 0
+            values = tuple(allowed) or op_arguments.attr_values(attr.name, attr.type, least)
+        if values:
+            names.append(attr.name)
+            choices.append(values)
+    combinations = [dict(zip(names, values, strict=True)) for values in itertools.product(*choices)]
+    # Those that differ from the first in one choice come before those that differ in two.
+    combinations.sort(
+        key=lambda settings: sum(
+            values.index(settings[name]) for name, values in zip(names, choices, strict=True)
+        )
+    )
+    return combinations[:_MOST_SETTINGS]
+
+
+def _inferred_attrs(definition: Any) -> set[str]:
+    """Return the attrs that follow from the inputs."""
+    return {
+        name
+        for argument in definition.input_arg
+        for name in (argument.type_attr, argument.number_attr, argument.type_list_attr)
+    }
+
+
+def _draft(definition: Any, settings: dict[str, Any]) -> Draft:
+    """Return the draft with these attrs; its inputs have no shapes yet."""
+    inferred = _inferred_attrs(definition)
+    kinds = {attr.name: attr for attr in definition.attr}
+    defaults = {
+        attr.name: _plain_default(attr.default_value)
+        for attr in definition.attr
+        if attr.name not in inferred and attr.HasField("default_value") and attr.type in _WRITTEN
+    }
+    attrs = {
+        name: value
+        for name, value in settings.items()
+        if name not in inferred and (name not in defaults or defaults[name] != value)
+    }
+    keys: dict[str, Any] = {"op_type": definition.name}
+    remarks = {}
+    if attrs:
+        keys["attrs"] = attrs
+        remarks["attrs"] = "replace by yours"
+    inputs = tuple(_draft_input(argument, kinds, settings) for argument in definition.input_arg)
+    more = {name: value for name, value in defaults.items() if name not in attrs}
+    notes = [f"attrs: {as_flow(more)}   # their defaults"] if more else []
+    notes += [
+        f"{attr.name}: one of {', '.join(allowed)}"
+        for attr in definition.attr
+        if (allowed := [value.decode() for value in attr.allowed_values.list.s])
+    ]
+    notes += [f"dtypes: [{', '.join(_floating_dtypes(kinds, definition))}]"]
+    notes += ["second_order: true"]
+    return Draft(definition.name, keys, inputs, remarks, tuple(notes))
+
+
+def _plain_default(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    content: Any = getattr(value, kind) if kind else ""
+    if kind == "list":
+        return [*content.i, *content.f, *(text.decode() for text in content.s)]
+    if kind == "shape":
+        return None if content.unknown_rank else [dimension.size for dimension in content.dim]
+    if kind == "type":
+        return tf.as_dtype(content).name
+    return content.decode() if isinstance(content, bytes) else content
+
+
+def _draft_input(argument: Any, kinds: dict[str, Any], settings: dict[str, Any]) -> DraftInput:
+    dtype = settings.get(argument.type_attr, "float64")
+    if argument.type:
+        dtype = str(tf.as_dtype(argument.type).name)
+    says = {} if dtype == "float64" or dtype not in DTYPES else {"dtype": dtype}
+    count_attr = kinds.get(argument.number_attr or argument.type_list_attr)
+    count = 0 if count_attr is None else max(LENGTH, count_attr.minimum if count_attr.has_minimum else 0)
+    if count and argument.name.endswith("splits"):
+        count = 1  # one ragged dimension
+    if len(settings.get("row_partition_types", ())) and argument.number_attr:
+        count = len(settings["row_partition_types"])
+    return DraftInput(argument.name, [dict(says) for _ in range(count)] if count else says, is_guess=True)
+
+
+def _choices(argument: Any, says: Any) -> list[Any]:
+    """Return what a spec may say about an input, the likeliest first."""
+    if isinstance(says, list):
+        return [
+            elements
+            for apart in (True, False)
+            for choice in _choices(argument, says[0])
+            if (elements := _list_of(choice, len(says), apart=apart)) is not None
+        ]
+    dtype = says.get("dtype", "float64")
+    if dtype.startswith(("int", "uint")):
+        return [{"value": value, **says} for value in op_arguments.integers(argument.name)]
+    if dtype == "string":
+        return [{"value": "text", **says}]
+    between = op_arguments.number_range(argument.name)
+    drawn = {} if between is None else {"uniform": {"low": between[0], "high": between[1]}}
+    return [{"shape": shape, **drawn, **says} for shape in op_arguments.shapes(argument.name)]
+
+
+def _list_of(element: dict[str, Any], count: int, *, apart: bool) -> list[dict[str, Any]] | None:
+    """Return a list input's elements: equal, or different whole numbers; `None` if these can't differ."""
+    if not apart:
+        return [dict(element) for _ in range(count)]
+    value = element.get("value")
+    if not isinstance(value, list) or not all(isinstance(number, int) for number in value):
+        return None
+    return [{**element, "value": [number + index * len(value) for number in value]} for index in range(count)]
+
+
+def _is_given(choices: list[Any]) -> bool:
+    """Whether a spec gives an input's values, not only its shape."""
+    first = choices[0][0] if isinstance(choices[0], list) else choices[0]
+    return "value" in first
+
+
+def _with_inputs(draft: Draft, says: dict[str, Any]) -> Draft:
+    return replace(
+        draft, inputs=tuple(replace(draft_input, says=says[draft_input.name]) for draft_input in draft.inputs)
+    )
+
+
+def _floating_dtypes(kinds: dict[str, Any], definition: Any) -> Iterator[str]:
+    attrs = [kinds[argument.type_attr] for argument in definition.input_arg if argument.type_attr in kinds]
+    allowed = [tf.as_dtype(dtype).name for dtype in attrs[0].allowed_values.list.type] if attrs else []
+    yield from [name for name in VARYING_DTYPES if not allowed or name in allowed] or ["float64"]

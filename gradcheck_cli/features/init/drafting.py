@@ -1,0 +1,349 @@
+"""Drafts a spec: describes the function, finds inputs that it takes, runs it, and mends what fails."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradcheck_cli.errors import GradcheckError
+from gradcheck_cli.features.init import guesses
+from gradcheck_cli.results import Status
+from gradcheck_cli.running.session import list_pairs, run_case, start_tensorflow
+from gradcheck_cli.spec.dtype_names import VARYING_DTYPES
+from gradcheck_cli.spec.load import load_mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from gradcheck_cli.features.init.draft import Draft, DraftInput
+    from gradcheck_cli.results import CaseResult, PairResult
+    from gradcheck_cli.spec.case import Case
+
+    MayTry = Callable[[str], bool]
+
+_WIDTH = 100  # of the comments in the draft
+_MOST_OPENED = 250  # tries; each takes a trace
+_MOST_RUN = 2  # of those with the same kind of values that can be opened; each takes a whole check
+_HOPELESS = frozenset({"import", "attribute", "gradient_count"})
+_NO_VARIABLES = "uses no trainable variable"
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A draft, and the result of running it as it is.
+
+    Attributes:
+        draft: the spec.
+        result: the result of running it, or of opening it if it can't be run.
+        why_not: why it wasn't run, if there is no result.
+    """
+
+    draft: Draft
+    result: CaseResult | None
+    why_not: str = "no shape that was tried is taken"
+
+    @property
+    def runs(self) -> bool:
+        """Whether it can be opened, and has pairs."""
+        return self.result is not None and self.result.error is None and bool(self.result.pairs)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether a run of it ends with 0: something was tested, and nothing is wrong or undecided."""
+        return self.result is not None and self.result.status is Status.PASSED
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether no values will help: what is named doesn't exist."""
+        return (
+            self.result is not None and self.result.error is not None and self.result.error.kind in _HOPELESS
+        )
+
+    @property
+    def needs_no_variables(self) -> bool:
+        """Whether it says `variables: true`, and there are none."""
+        error = self.result.error if self.result is not None else None
+        return error is not None and _NO_VARIABLES in error.message and "variables" in self.draft.keys
+
+    @property
+    def is_mismatched(self) -> bool:
+        """Whether running it finds a wrong gradient: then the spec is as it should be."""
+        return self.result is not None and self.result.status is Status.MISMATCHED
+
+    @property
+    def trouble(self) -> str:
+        """Say why running it doesn't end with 0; empty if it does."""
+        result = self.result
+        if result is None:
+            return self.why_not
+        if result.error is not None:
+            return f"{result.error.kind}: {result.error.message}"
+        troubles = [
+            f"{pair.label} is {pair.status}: {_why(pair)}"
+            for pair in result.pairs
+            if pair.status not in _FINE
+        ]
+        troubles += [
+            f"check {check.name} is {check.status}: {check.message}"
+            for check in result.checks
+            if check.status not in _FINE
+        ]
+        return "\n  ".join(troubles)
+
+
+_FINE = (Status.PASSED, Status.EXPECTED_MISMATCH)
+
+
+def _why(pair: PairResult) -> str:
+    return pair.message or "; ".join(pair.diagnosis) or pair.note or "see gradcheck run"
+
+
+def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted:
+    """Draft the spec of a function, layer or module.
+
+    Args:
+        target: `module:attribute`, importable from the working directory.
+        may_try: whether the call that a text names may be run: it may not if it has ended a process before.
+
+    Raises:
+        CaseFailedError: it can't be imported, or isn't callable.
+    """
+    start_tensorflow()
+    from gradcheck_cli.features.init.describe_function import describe
+    from gradcheck_cli.tensorflow_backend.binding.loading import importable
+    from gradcheck_cli.tensorflow_backend.startup import settings
+
+    with settings(), importable(str(Path.cwd())):
+        draft = describe(target)
+        decided = _find_decided(_list_tries(draft), may_try)
+        if decided is not None and decided.needs_no_variables:
+            draft = draft.without_key("variables")
+            decided = _find_decided(_list_tries(draft), may_try)
+        return _explain_in_draft(decided or Drafted(draft, None))
+
+
+def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted:
+    """Draft the spec of an op type.
+
+    Args:
+        op_type: TensorFlow's name for it.
+        may_try: as above.
+
+    Raises:
+        CaseFailedError: there is no such op type.
+    """
+    start_tensorflow()
+    from gradcheck_cli.features.init.describe_op_type import describe_op_type
+
+    drafts = describe_op_type(op_type, may_try)
+    decided = _find_decided(_vary_kinds(drafts.accepted), may_try)
+    return _explain_in_draft(decided or Drafted(drafts.first, None, drafts.why_not))
+
+
+def _find_decided(tries: Iterator[tuple[str, Draft]], may_try: MayTry) -> Drafted | None:
+    """Return the first candidate that is right or wrong; otherwise the one that came closest to that."""
+    best: Drafted | None = None
+    runs: Counter[str] = Counter()
+    for kind, tried in itertools.islice(tries, _MOST_OPENED):
+        if runs[kind] >= _MOST_RUN:  # other shapes of such values will be as undecided
+            continue
+        if not may_try(tried.text()):
+            best = best or Drafted(tried, None, "it ends the process on some of the inputs that were tried")
+            continue
+        drafted = Drafted(tried, _open(tried))
+        if drafted.is_hopeless or drafted.needs_no_variables:
+            return drafted
+        if drafted.runs:
+            runs[kind] += 1
+            named = _with_outputs(tried, drafted.result)
+            drafted = Drafted(named, _run(named))
+            if _is_decided(drafted.result):
+                return drafted
+        if best is None or _rank(drafted) > _rank(best):
+            best = drafted
+    return best
+
+
+def _explain_in_draft(drafted: Drafted) -> Drafted:
+    """Write into the draft why running it doesn't end with 0, unless the gradient is wrong."""
+    if drafted.is_right or drafted.is_mismatched:
+        return drafted
+    begin = "as it is, a run doesn't exit with 0:" if drafted.runs else "it doesn't run as it is:"
+    lines = [line for text in (begin, *drafted.trouble.splitlines()) for line in textwrap.wrap(text, _WIDTH)]
+    return replace(drafted, draft=replace(drafted.draft, notes=(*lines, *drafted.draft.notes)))
+
+
+def _vary_kinds(drafts: Iterator[Draft]) -> Iterator[tuple[str, Draft]]:
+    """Yield (kind of values, draft): inputs of these shapes, with one kind of numbers after another."""
+    drafts_so_far = []
+    for draft in drafts:
+        drafts_so_far.append(draft)
+        yield "", draft
+    for kind, draft in itertools.product([kind for kind in guesses.KINDS if kind], drafts_so_far):
+        inputs = tuple(
+            replace(draft_input, says=_with_kind(draft_input.says, kind)) for draft_input in draft.inputs
+        )
+        if inputs != draft.inputs:
+            yield kind, replace(draft, inputs=inputs)
+
+
+def _with_kind(says: Any, kind: str) -> Any:
+    """Return an input with numbers of a kind; unchanged if its values or its dtype leave no choice."""
+    if isinstance(says, list):
+        return [_with_kind(element, kind) for element in says]
+    shape, made = says.get("shape"), {}
+    if shape is not None and set(says) <= {"shape", "dtype"} and guesses.fits(kind, shape):
+        made = guesses.KINDS[kind](shape)
+    if says.get("dtype", "float64") not in VARYING_DTYPES:
+        return says
+    return {**made, **says}
+
+
+def _is_decided(result: CaseResult | None) -> bool:
+    """Whether other values won't show more: everything is right, or some number is clearly wrong.
+
+    Gradients that are infinite or `None` may be so only outside a domain; and if one triangle of a matrix is
+    read, symmetric values may help.
+    """
+    if result is None:
+        return False
+    wrong = [pair for pair in result.pairs if pair.mismatch == "value"]
+    one_triangle = any("symmetric: true" in text for pair in wrong for text in pair.diagnosis)
+    return result.status is Status.PASSED or (bool(wrong) and not one_triangle)
+
+
+def _rank(drafted: Drafted) -> int:
+    """Rate how close a draft is to a right one: it should open, and leave as little as possible undecided."""
+    if drafted.result is None or not drafted.runs:
+        return 0 if drafted.result is None else 1
+    passed = sum(pair.status is Status.PASSED for pair in drafted.result.pairs)
+    return 2 + passed
+
+
+def _list_tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
+    """Yield (kind of values, draft), every guess filled in: all inputs of one shape, then each of its own."""
+    seen = set()
+    mixed = (("mixed", inputs) for _, inputs in _guess_by_kind(draft, mixed=True))
+    for kind, inputs in itertools.chain(_guess_by_kind(draft), _guess_integers(draft), mixed):
+        key = repr([draft_input.says for draft_input in inputs])
+        if key not in seen:
+            seen.add(key)
+            yield kind, replace(draft, inputs=inputs)
+
+
+def _guess_by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
+    shapes = list(guesses.SHAPES)
+    names = [name for draft_input in draft.inputs for name in (draft_input.parts or [draft_input.name])]
+    if _takes_an_axis(draft):
+        shapes.sort(key=lambda shape: len(shape) <= 1)  # matrices first
+    tensors = [
+        tensor for draft_input in draft.inputs for tensor in (draft_input.parts.values() or [draft_input])
+    ]
+    kinds = ["", "float32"] if mixed else guesses.kinds_for(draft.called)
+    for kind in kinds:
+        choices = [
+            [_guess(tensor, kind, shape, names) for shape in shapes if guesses.fits(kind, shape)]
+            for tensor in tensors
+        ]
+        together: Iterator[tuple[DraftInput, ...]] = zip(*choices, strict=True) if choices else iter([()])
+        each = itertools.islice(itertools.product(*choices), _MOST_OPENED // 3)
+        yield from ((kind, _regroup(draft.inputs, chosen)) for chosen in (each if mixed else together))
+
+
+def _regroup(inputs: Sequence[DraftInput], chosen: Sequence[DraftInput]) -> tuple[DraftInput, ...]:
+    """Return the inputs with chosen tensors, of which a structure takes several."""
+    left = iter(chosen)
+    return tuple(
+        draft_input.with_parts(itertools.islice(left, len(draft_input.parts)))
+        if draft_input.parts
+        else next(left)
+        for draft_input in inputs
+    )
+
+
+def _takes_an_axis(draft: Draft) -> bool:
+    names = {*draft.mapping().get("attrs", {}), *(draft_input.name for draft_input in draft.inputs)}
+    return bool(names & {"axis", "dim", "dims", "axes"}) or any(
+        guesses.kind_of(draft_input.name, names) in {"row", "probabilities"} for draft_input in draft.inputs
+    )
+
+
+def _guess(draft_input: DraftInput, kind: str, shape: list[int], names: Collection[str] = ()) -> DraftInput:
+    """Return an input with a guess for what isn't known about it."""
+    if isinstance(draft_input.says, list):  # a list input: its elements are alike
+        elements = [{**guesses.KINDS[kind](shape), **element} for element in draft_input.says]
+        return replace(draft_input, says=elements, is_guess=True)
+    if draft_input.parts:
+        return draft_input.with_parts(_guess(part, kind, shape, names) for part in draft_input.parts.values())
+    says = draft_input.says or {}
+    if "shape" in says or "value" in says or "object" in says:
+        return draft_input
+    if (
+        says.get("dtype", "").startswith(("int", "uint"))
+        or guesses.kind_of(draft_input.name, names) == "integers"
+    ):
+        value = guesses.INTEGERS[guesses.SHAPES.index(shape)]
+        return replace(draft_input, says={"dtype": "int32", **says, "value": value}, is_guess=True)
+    if "dtype" in says:
+        made = guesses.KINDS[kind](shape)
+        return replace(draft_input, says={**made, **says}, is_guess=True)
+    by_name = (
+        None if kind not in {"", "float32"} else guesses.guess_for(guesses.kind_of(draft_input.name, names))
+    )
+    made = (by_name or guesses.KINDS[kind])(shape)
+    if kind == "float32" and "dtype" not in made:
+        made = {**made, "dtype": "float32"}
+    return replace(draft_input, says=made, is_guess=True)
+
+
+def _guess_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
+    """Yield drafts in which one or two inputs of unknown dtype are whole numbers."""
+    unknown = [index for index, draft_input in enumerate(draft.inputs) if not draft_input.says]
+    names = [draft_input.name for draft_input in draft.inputs]
+    subsets = [*itertools.combinations(unknown, 1), *itertools.combinations(unknown, 2)]
+    for chosen in reversed(subsets):
+        if len(chosen) == len(draft.inputs):
+            continue
+        shapes, values = guesses.SHAPES[:4], guesses.INTEGERS[:6]
+        for shape, value in (*zip(shapes, values, strict=False), *itertools.product(shapes, values)):
+            yield (
+                "integers",
+                tuple(
+                    replace(draft_input, says={"value": value, "dtype": "int32"}, is_guess=True)
+                    if index in chosen
+                    else _guess(draft_input, "", shape, names)
+                    for index, draft_input in enumerate(draft.inputs)
+                ),
+            )
+
+
+def _open(draft: Draft) -> CaseResult | None:
+    case = _load(draft)
+    return None if case is None else list_pairs(case)
+
+
+def _run(draft: Draft) -> CaseResult | None:
+    case = _load(draft)
+    return None if case is None else run_case(case)
+
+
+def _load(draft: Draft) -> Case | None:
+    try:
+        (case,) = load_mapping(draft.mapping())
+    except GradcheckError:
+        return None
+    return case
+
+
+def _with_outputs(draft: Draft, result: CaseResult | None) -> Draft:
+    """Return the draft with its outputs named, if there are several: those that have gradients."""
+    names = list(dict.fromkeys(pair.output for pair in result.pairs)) if result is not None else []
+    plain = all(name.isidentifier() for name in names)
+    whole = result is not None and not result.not_differentiated
+    if len(names) <= 1 or "outputs" in draft.keys or not plain or not whole:
+        return draft
+    return draft.with_key("outputs", names, "what forward returns, in order: choose names")

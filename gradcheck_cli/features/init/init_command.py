@@ -1,0 +1,179 @@
+"""`gradcheck init`: writes a spec to start from."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gradcheck_cli import hooks
+from gradcheck_cli.cli import completing
+from gradcheck_cli.errors import CaseFailedError, GradcheckError, UsageError
+
+if TYPE_CHECKING:
+    from gradcheck_cli.features.init.drafting import Drafted
+    from gradcheck_cli.features.init.drafting_process import DraftingProcess
+
+_TARGET = re.compile(r"[\w.]+:[\w.]+")
+_GRADIENT = re.compile(r"_(grad|gradient|backward|vjp)$")
+STANDARD_OUTPUT = "-"
+SCHEMA_FILE = "gradcheck.schema.json"  # the name under which editors find it
+_UNDRAFTED = 3  # nothing was written for it
+
+
+@click.command("init", short_help="Write a spec to start from.")
+@click.argument("targets", nargs=-1, metavar="[MODULE:FUNCTION]...")
+@click.option(
+    "--op-type",
+    metavar="TYPE",
+    shell_complete=completing.op_types,
+    help="Write one for this op type, from its definition.",
+)
+@click.option(
+    "--missing",
+    metavar="PACKAGE",
+    help="Write one for each gradient of PACKAGE that no spec checks yet: functions with a custom gradient, "
+    "and op types that it registers one for. All of its modules are imported.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Where to write it; - for standard output. [default: NAME.yaml in specs/]",
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.pass_context
+def command(  # noqa: PLR0913 (one argument per option)
+    ctx: click.Context,
+    *,
+    targets: tuple[str, ...],
+    op_type: str | None,
+    missing: str | None,
+    output: str | None,
+    force: bool,
+) -> None:
+    """Write a spec for MODULE:FUNCTION: a function, a layer, or anything with a custom gradient.
+
+    The module is imported from the working directory. Inputs come from the signature; shapes come from
+    annotations and defaults, or from trying what the function takes; guesses are marked. The spec is then
+    run: domains and dtypes are tried until it tests something; what is still undecided is reported. For a
+    gradient function, NAME_grad, the spec of NAME is written.
+    """
+    if sum([bool(targets), op_type is not None, missing is not None]) != 1:
+        raise click.UsageError("name either MODULE:FUNCTION, --op-type TYPE or --missing PACKAGE.", ctx)
+    for target in targets:
+        if not _TARGET.fullmatch(target):
+            raise click.UsageError(f"must be MODULE:FUNCTION, such as ops:huber, but got '{target}'.", ctx)
+    if missing is not None:
+        targets = _find_uncovered(missing)
+    if output not in {None, STANDARD_OUTPUT} and len(targets) > 1:
+        raise click.UsageError(f"-o names one file, and there are {len(targets)} specs to write.", ctx)
+    # A late import: listing the options takes none of this.
+    from gradcheck_cli.features.init.drafting_process import DraftingProcess
+
+    failures = 0
+    requested = () if missing is not None and not targets else targets or (str(op_type),)
+    with DraftingProcess() as process:
+        for index, target in enumerate(requested):
+            try:
+                _write_one(_draft(target, process), output, force=force, is_next=index > 0)
+            except GradcheckError as error:
+                if missing is None:
+                    raise
+                failures += 1  # a target that can't be drafted doesn't stop the others
+                click.echo(f"{target}: {error}", err=True)
+    ctx.exit(_UNDRAFTED if failures else 0)
+
+
+def _find_uncovered(package: str) -> tuple[str, ...]:
+    """Return the gradients in a package's text that no spec names, as targets: functions and op types."""
+    # Late imports: reading specs takes a while.
+    from gradcheck_cli.project import default_paths
+    from gradcheck_cli.spec.load import load
+
+    folders = [path for path in default_paths() if Path(path).exists()]
+    cases = load(folders).cases if folders else ()
+    named = {function.target for case in cases for function in (case.forward, case.gradient) if function}
+    named |= {name for case in cases for name in (case.op_type, *case.covers) if name}
+    finds = hooks.find_gradients(package, [str(Path.cwd())])
+    bare = dict.fromkeys(
+        find.registered or find.target for find in finds if not named & {find.target, find.registered}
+    )
+    click.echo(f"{package}: {len(bare)} of {len(finds)} gradients have no spec", err=True)
+    return tuple(bare)
+
+
+def _write_one(drafted: Drafted, output: str | None, *, force: bool, is_next: bool) -> None:
+    """Write a draft, and report the result of running it."""
+    if output == STANDARD_OUTPUT:
+        click.echo(("---\n" if is_next else "") + drafted.draft.text(), nl=False)
+    else:
+        file = Path(output) if output is not None else _file_for(drafted)
+        _write(file, _modeline(file) + drafted.draft.text(), force=force)
+        click.echo(f"wrote {file}", err=True)
+        click.echo(f"check it: gradcheck run {file}", err=True)
+    if not drafted.is_right:
+        _explain_trouble(drafted)
+
+
+def _draft(target: str, process: DraftingProcess) -> Drafted:
+    """Draft the spec of an op type, of a function, or of the function that a gradient belongs to."""
+    forward = _GRADIENT.sub("", target)
+    if ":" in target and forward != target:
+        try:
+            return process.draft(forward)
+        except CaseFailedError as error:
+            if error.kind != "attribute":
+                raise
+    return process.draft(target)
+
+
+def _modeline(file: Path) -> str:
+    """Name the schema to editors, if what `gradcheck schema` printed lies in its folder or above it."""
+    folder = file.absolute().parent
+    for above in (folder, *folder.parents):
+        if (above / SCHEMA_FILE).is_file():
+            path = Path(os.path.relpath(above / SCHEMA_FILE, folder)).as_posix()
+            return f"# yaml-language-server: $schema={path}\n"
+        if (above / ".git").exists():
+            break
+    return ""
+
+
+def _file_for(drafted: Drafted) -> Path:
+    """Return the file in the folder that `run` uses by default; the folder is created if it doesn't exist."""
+    from gradcheck_cli.project import default_paths
+
+    paths = [Path(path) for path in default_paths()]
+    folder = next((path for path in paths if path.is_dir()), None)
+    if folder is None:
+        folder = next((path for path in paths if not path.suffix and not path.exists()), Path())
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{drafted.draft.op}.yaml"
+
+
+def _write(file: Path, text: str, *, force: bool) -> None:
+    if file.exists() and not force:
+        raise UsageError(
+            f"{file}: is there already; name another file with -o, or write over it with --force"
+        )
+    if not file.parent.is_dir():
+        raise UsageError(f"{file}: there is no folder {file.parent}; make it first")
+    new = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(file)
+    except OSError as error:
+        raise UsageError(f"{file}: can't be written: {error.strerror}") from error
+
+
+def _explain_trouble(drafted: Drafted) -> None:
+    """Say why running the spec doesn't end with 0: what is wrong, undecided, or tests nothing."""
+    if drafted.runs:
+        click.echo("as it is, a run doesn't exit with 0:", err=True)
+    else:
+        click.echo("it doesn't run as it is; change the guesses:", err=True)
+    click.echo(f"  {drafted.trouble}", err=True)

@@ -1,0 +1,404 @@
+"""A report as one HTML page: verdict, a table of pairs, and pictures of what isn't a plain pass."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from gradcheck_cli.features.page.html.op_graph import graph_of
+from gradcheck_cli.plain_files import MIB, read_plain
+from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
+from gradcheck_cli.reporting.exchange.findings import (
+    BAD,
+    Outcome,
+    counterexample_lines,
+    findings_of,
+    name_of,
+    pair_lines,
+    path_from_root,
+    split_place,
+)
+from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.reporting.terminal.pair_table import named_numbers
+from gradcheck_cli.reporting.terminal.report_text import branch_line, summary_lines
+from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.features.page.html.pictures import Picture
+    from gradcheck_cli.figure import Figure, HeatMap
+    from gradcheck_cli.reporting.exchange.findings import Finding
+    from gradcheck_cli.results import CaseResult, PairResult, Report
+
+COLUMNS = (
+    ("op", "text"),
+    ("pair", "text"),
+    ("status", "text"),
+    ("code", "text"),
+    ("mode", "text"),
+    ("dtype", "text"),
+    ("error", "number"),
+    ("allowed", "number"),
+    ("ratio", "number"),
+)
+MISSING = "pictures need matplotlib: pip install matplotlib"
+# Each takes a fifth of a second to draw and 80 KB, and nobody looks at more before correcting the first.
+MOST_DRAWN = 24
+_MOST_WRONG = 8
+_MOST_DETAILS = 1000
+_BEFORE, _AFTER = 2, 20  # lines of source around the gradient's first
+_SOURCE_LIMIT = 2 * MIB
+
+
+def to_html(report: Report, root: Path) -> str:
+    """Render a report as one HTML page that fetches nothing.
+
+    Args:
+        report: the run; pairs that aren't a plain pass have a `figure` if pictures were requested.
+        root: the repository's folder; places are named relative to it.
+
+    Returns:
+        The page.
+    """
+    findings = findings_of(report)
+    pairs = [finding for finding in findings if finding.pair is not None]
+    anchors = {id(finding): f"f{index}" for index, finding in enumerate(findings)}
+    detailed = [finding for finding in pairs if _needs_details(finding)]
+    detailed.sort(key=_gravity)
+    details = [
+        _detail(finding, anchors[id(finding)], root, is_drawn=index < MOST_DRAWN)
+        for index, finding in enumerate(detailed[:_MOST_DETAILS])
+    ]
+    shown = {detail["anchor"] for detail in details}
+    others = [
+        _entry(finding, anchors[id(finding)], root)
+        for finding in findings
+        if finding.pair is None and (finding.outcome is not Outcome.PASSED or finding.text)
+    ]
+    # The gravest come first: of thousands, a page shows the first few hundred until all are requested.
+    rows = [
+        _row(finding, anchors[id(finding)] if anchors[id(finding)] in shown else "")
+        for finding in sorted(pairs, key=_gravity)
+    ]
+    first = next((finding for finding in sorted(findings, key=_gravity) if finding.outcome in BAD), None)
+    first_entry = None if first is None else _entry(first, anchors[id(first)], root)
+    if first_entry is not None and first is not None and first.pair is not None:
+        first_entry["title"] = f"{first.title}, of {first.case_name}"
+    return render(
+        "page.html",
+        title=f"gradcheck: {_verdict(report)}",
+        verdict=_verdict(report),
+        exit_code=report.exit_code,
+        counts=counts_of(report),
+        versions=", ".join(f"{name} {value}" for name, value in report.facts.items()),
+        first=first_entry,
+        others=others,
+        rows=rows,
+        columns=COLUMNS,
+        statuses=sorted({row["word"] for row in rows}),
+        details=details,
+        footer=f"Exit code {report.exit_code}, after {report.duration_s:.1f} s.",
+    )
+
+
+def render(template: str, **context: Any) -> str:  # noqa: ANN401 (whatever a template names)
+    """Render a template, with the style and the script that every page contains."""
+    frame = {"style": Markup(_asset("style.css")), "script": Markup(_asset("page.js"))}  # noqa: S704 (our own)
+    return _environment().get_template(template).render(**frame, **context)
+
+
+def words_of(status: Status) -> str:
+    """Return a status in readable words."""
+    return str(status).replace("_", " ")
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("gradcheck_cli.features.page.html"),
+        autoescape=True,
+        finalize=_clean_text,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+
+
+def _clean_text(value: object) -> object:
+    """Return text for a page; control characters are spelt out, since browsers show none."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return "\n".join(layout.lines_of(value))
+
+
+def _asset(name: str) -> str:
+    folder = resources.files("gradcheck_cli.features.page.html").joinpath("templates")
+    return folder.joinpath(name).read_text(encoding="utf-8")
+
+
+_GRAVITY = {
+    Outcome.FAILED: 0,
+    Outcome.UNDECIDED: 1,
+    Outcome.WARNED: 2,
+    Outcome.SKIPPED: 3,
+    Outcome.PASSED: 4,
+}
+
+
+def _gravity(finding: Finding) -> int:
+    return _GRAVITY[finding.outcome]
+
+
+def _needs_details(finding: Finding) -> bool:
+    """Whether there is something to see: neither a plain pass nor something that wasn't checked."""
+    pair = finding.pair
+    if pair is None or pair.status is Status.SKIPPED:
+        return False
+    return pair.status is not Status.PASSED or pair.figure is not None or bool(pair.kinks or pair.not_float64)
+
+
+def _verdict(report: Report) -> str:
+    """Say briefly how the run ended."""
+    summary = report.summary
+    wrong = summary["mismatched"] + summary["unexpected_pass"]
+    if report.interrupted:
+        return "interrupted"
+    if not report.exit_code:
+        return "all right"
+    if wrong:
+        verb = "is" if wrong == 1 else "are"
+        return f"{wrong:,} of {layout.count(summary['pairs'], 'pair')} {verb} wrong"
+    if any(finding.is_failure for finding in report.baseline):
+        return "changed for the worse since the baseline"
+    if any(case.status in (Status.MISMATCHED, Status.UNEXPECTED_PASS) for case in report.cases):
+        return "a structural check failed"
+    return "something could not be decided" if report.exit_code != 1 else "too few digits"
+
+
+def counts_of(report: Report) -> str:
+    """Count ops, cases, pairs, and their outcomes, as in the last line of a table."""
+    lines = summary_lines(report, width=layout.MAX_WIDTH)
+    return " ".join(line.plain.strip() for line in lines).rsplit("  ", 1)[0]
+
+
+def _entry(finding: Finding, anchor: str, root: Path) -> dict[str, str]:
+    """Return the page's text for a finding that has no row of its own, or that comes first."""
+    where = path_from_root(finding.file, root) if finding.file else ""
+    name = f"{finding.case_name}: " if finding.case is not None and finding.pair is None else ""
+    return {
+        "anchor": anchor,
+        "status": finding.outcome.value,
+        "word": finding.outcome.value,
+        "title": f"{name}{finding.headline}",
+        "text": finding.text,
+        "place": f"{where}:{finding.line}" if finding.line else where,
+    }
+
+
+def _row(finding: Finding, anchor: str) -> dict[str, str]:
+    case, pair = _case_and_pair(finding)
+    numbers = (
+        {"error": "disconnected", "allowed": "", "ratio": ""} if not pair.connected else named_numbers(pair)
+    )
+    if pair.status is Status.SKIPPED or not pair.elements:
+        numbers = {"error": "-", "allowed": "-", "ratio": "-"}
+    return {
+        "op": f"{case.op} · {case.case}" if case.case != "default" else case.op,
+        "pair": pair.label,
+        "status": str(pair.status),
+        "word": words_of(pair.status),
+        "code": "" if finding.code is None else str(finding.code),
+        "mode": case.mode,
+        "dtype": case.dtype,
+        "anchor": anchor,
+        **numbers,
+    }
+
+
+def _case_and_pair(finding: Finding) -> tuple[CaseResult, PairResult]:
+    if finding.case is None or finding.pair is None:
+        raise ValueError("finding: expected one of a pair")
+    return finding.case, finding.pair
+
+
+def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dict[str, Any]:
+    """Return what a page shows about one pair."""
+    case, pair = _case_and_pair(finding)
+    code = code_of_pair(pair)
+    figure = pair.figure
+    pictures, undrawn = _pictures(pair, figure, case, is_drawn=is_drawn)
+    checks = [check for check in case.checks if code_of_check(check) is not None]
+    path = () if figure is None else figure.path
+    graph = graph_of(path, pair.input, pair.output)
+    # An op's gradient has the form `grad at ops.py:12`; TensorFlow's own can't be read from here.
+    blamed = [op.place.rpartition(" at ")[2] for op in path if op.status == str(Status.MISMATCHED)]
+    sources = [*blamed, case.source]
+    return {
+        "anchor": anchor,
+        "status": str(pair.status),
+        "word": words_of(pair.status),
+        "pair": pair.label,
+        "input": pair.input,
+        "op": name_of(case),
+        "place": case.spec,
+        "code": "" if code is None else str(code),
+        "number": "" if code is None else code.number,
+        "meaning": "" if code is None else code.title,
+        "link": "" if code is None else link_of(code),
+        "lines": [*filter(None, [pair.note]), *pair_lines(pair), *counterexample_lines(case, pair)],
+        "pictures": [Drawn.of(picture) for picture in pictures],
+        "undrawn": undrawn,
+        "wrong": [] if figure is None or figure.map is None else _worst_cells(figure.map),
+        "path": path,
+        "graph": graph,
+        # The content of the graph as text, and whatever isn't right.
+        "listed": [
+            op
+            for index, op in enumerate(path)
+            if graph is None or index in graph.ops or op.status != str(Status.PASSED)
+        ],
+        "checks": [
+            {
+                "status": str(check.status),
+                "word": words_of(check.status),
+                "name": f"{code_of_check(check)}",
+                "message": check.message,
+            }
+            for check in checks
+        ],
+        "branches": branch_line(case) if case.branches or case.sides_unknown else "",
+        "seen": ", ".join(f"{name} x {count}" for name, count in sorted(case.gradients_seen.items())),
+        "source": next(filter(None, (_source(where, root) for where in sources)), None),
+        "reproduce": case.reproduce,
+    }
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A picture for a template; its SVG is our own, so it isn't escaped."""
+
+    title: str
+    words: str
+    svg: Markup
+
+    @staticmethod
+    def of(picture: Picture) -> Drawn:
+        """Return a picture whose SVG goes into the page unchanged: matplotlib escapes what it writes."""
+        return Drawn(picture.title, picture.words, Markup(picture.svg))  # noqa: S704 (our own SVG)
+
+
+def _pictures(
+    pair: PairResult, figure: Figure | None, case: CaseResult, *, is_drawn: bool
+) -> tuple[Sequence[Picture], str]:
+    """Draw a pair, or say why it isn't drawn."""
+    file, _ = split_place(case.spec)
+    on_demand = f"gradcheck show {file} --op {case.op} --case {case.case} --pair '{pair.label}' --plot"
+    if figure is None:
+        undrawn = f"No picture was made in the run; {on_demand} FILE.html makes one."
+        return (), undrawn if pair.elements else ""
+    if find_spec("matplotlib") is None:
+        return (), MISSING
+    if not is_drawn:
+        return (), f"The first {MOST_DRAWN} are drawn; {on_demand} FILE.html draws this one."
+    from gradcheck_cli.features.page.html.pictures import pictures_of
+
+    try:
+        return pictures_of(f"{case.op}{pair.label}", figure, kinks=needs_slopes(pair)), ""
+    except Exception as error:  # noqa: BLE001 (matplotlib raises anything near the largest float)
+        return (), f"The picture can't be drawn: {type(error).__name__}: {error}"
+
+
+def needs_slopes(pair: PairResult) -> bool:
+    """Whether the slopes on either side are informative: at a kink, or where no slope was settled on."""
+    return bool(pair.kinks) or pair.status is Status.INCONCLUSIVE
+
+
+def _worst_cells(heat_map: HeatMap) -> list[dict[str, str]]:
+    """List the cells that are furthest off: the content of heat maps, for readers who can't see them."""
+    cells = [
+        (share, row, column)
+        for row, line in enumerate(heat_map.share)
+        for column, share in enumerate(line)
+        if not share <= 1 or heat_map.verdicts[row][column] != "."
+    ]
+    cells.sort(key=lambda cell: -cell[0] if not math.isnan(cell[0]) else -math.inf)
+    return [
+        {
+            "row": heat_map.rows[row],
+            "column": heat_map.columns[column],
+            "analytic": f"{heat_map.analytic[row][column]:.5g}",
+            "numeric": f"{heat_map.numeric[row][column]:.5g}",
+            "share": f"{share:.2g}",
+        }
+        for share, row, column in cells[:_MOST_WRONG]
+    ]
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of a gradient function."""
+
+    number: str
+    text: str
+    is_marked: bool
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a gradient function, and its place."""
+
+    place: str
+    lines: list[SourceLine] = field(default_factory=list)
+
+
+def _end_of_block(lines: Sequence[str], line: int) -> int:
+    """Return how many lines there are up to the end of the function that begins on a line."""
+    indent = _indent(lines[line - 1]) if line <= len(lines) else 0
+    for index in range(line, min(len(lines), line + _AFTER)):
+        if (
+            lines[index].strip()
+            and _indent(lines[index]) <= indent
+            and not lines[index].lstrip().startswith(")")
+        ):
+            return index
+    return min(len(lines), line + _AFTER)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _source(where: str, root: Path) -> Source | None:
+    """Return the lines around a gradient function's first line; `None` if they can't be read.
+
+    The place may come from somebody else's report, and the page may be published. So only plain Python files
+    below the repository's root are opened: nothing of the system, no credentials in `.git`, no link that
+    leads out.
+    """
+    file, line = split_place(where)
+    try:
+        path = Path(file).resolve()
+        if not line or path.suffix != ".py" or not path.is_relative_to(root.resolve()):
+            return None
+        lines = read_plain(path, _SOURCE_LIMIT).decode("utf-8", "replace").splitlines()
+    except (OSError, ValueError, RuntimeError):  # also a name with a null character, and a circle of links
+        return None
+    start, stop = max(0, line - 1 - _BEFORE), _end_of_block(lines, line)
+    while stop > line and not lines[stop - 1].strip():
+        stop -= 1
+    width = len(str(stop))
+    return Source(
+        f"{path_from_root(file, root)}:{line}",
+        [
+            SourceLine(f"{index + 1:>{width}}", layout.clean(lines[index].expandtabs(4)), index + 1 == line)
+            for index in range(start, stop)
+        ],
+    )

@@ -1,0 +1,191 @@
+"""`gradcheck show`: prints one pair's Jacobian, analytic beside numeric, whole or one row of it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import redirect_stdout
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gradcheck_cli.cli.options.selection_options import PickedCases, picking_options
+from gradcheck_cli.errors import CaseFailedError, UsageError
+
+if TYPE_CHECKING:
+    from gradcheck_cli.results import CaseResult
+    from gradcheck_cli.spec.case import Case
+
+
+TERMINAL = "-"
+_DRAWN = (".png", ".svg")
+_FORMS = (*_DRAWN, ".html")
+
+
+def _target(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is None or value == TERMINAL:
+        return value
+    if Path(value).suffix not in _FORMS:
+        raise click.BadParameter(
+            f"must end in {', '.join(_FORMS)}, or be - for the terminal, but got '{value}'."
+        )
+    if Path(value).suffix in _DRAWN and find_spec("matplotlib") is None:
+        raise click.BadParameter("pictures need matplotlib: pip install matplotlib")
+    return value
+
+
+def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """Read `0,0`; brackets and blanks around it are fine."""
+    if value is None:
+        return None
+    text = value.strip().strip("[]()").strip(" ,")
+    if not text:
+        return ()
+    if not re.fullmatch(r"\d+(\s*,\s*\d+)*", text):
+        raise click.BadParameter(f"must be whole numbers from 0, such as 0,0, but got '{value}'.")
+    return tuple(int(number) for number in text.split(","))
+
+
+@click.command("show", short_help="Print a pair's analytic and numeric Jacobian.")
+@picking_options("Which pair, such as dM1/dM0.", required=True)
+@click.option(
+    "--output",
+    "index",
+    metavar="INDEX",
+    callback=_index,
+    help="One element of the output, such as 0,0: its row, in the input's shape.",
+)
+@click.option(
+    "--plot",
+    "target",
+    metavar="FILE",
+    callback=_target,
+    help="Draw the pair into FILE (.png, .svg or .html): heat maps of both Jacobians and of the "
+    "error, and differences by step. -: as blocks on the terminal.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    picked: PickedCases,
+    index: tuple[int, ...] | None,
+    target: str | None,
+    form: str,
+) -> None:
+    """Print the analytic and the numeric Jacobian of one pair of SPEC, and what `run` says about them.
+
+    Row: element of the output. Column: element of the input. Both in C order. For a complex output there is a
+    row for an upstream of 1, and one for 1j. The case is checked as `run` checks it: values, tolerances and
+    verdicts are those of the run, at the sample point that shows most.
+
+    \b
+    Exit codes: 0 printed, whatever the verdict, 2 bad usage or a bad spec, 3 the
+    case can't be checked, 5 no spec matched.
+    """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
+    # Late imports: `show --help` shouldn't wait for them.
+    from gradcheck_cli.cli.console import terminal_width
+    from gradcheck_cli.cli.pick_case import handle_cases
+
+    cases = picked.load()
+    if target is not None:
+        if target != TERMINAL and len(cases) > 1:
+            raise UsageError("--plot: a file holds one picture; pick one by --op and --case.")
+        ctx.exit(handle_cases(cases, lambda case: _plot(case, str(picked.label), target)))
+
+    from gradcheck_cli.features.page.jacobian_text import jacobian_json, jacobian_text
+    from gradcheck_cli.features.page.showing import pair_view
+
+    def show(case: Case) -> int:
+        with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
+            view = pair_view(case, str(picked.label))
+        if index is not None:
+            _check_index(index, view.output.name, view.output.shape)
+        if form == "json":
+            click.echo(jacobian_json(case, view, index), nl=False)
+        else:
+            click.echo(jacobian_text(case, view, index, width=terminal_width()), nl=False)
+        return 0
+
+    ctx.exit(handle_cases(cases, show))
+
+
+def _check_index(index: tuple[int, ...], output: str, shape: tuple[int, ...]) -> None:
+    if len(index) != len(shape):
+        example = ",".join("0" for _ in shape)
+        remedy = f"give {len(shape)} numbers, such as {example}" if shape else "leave --output out"
+        raise UsageError(
+            f"--output: {output} has shape {shape}, but the index has {len(index)} numbers; {remedy}"
+        )
+    if not all(position < size for position, size in zip(index, shape, strict=True)):
+        raise UsageError(
+            f"--output: {','.join(map(str, index))} is out of range: {output} has shape {shape}, "
+            "and indices count from 0"
+        )
+
+
+def _plot(case: Case, label: str, target: str) -> int:
+    """Check a case, and draw one of its pairs.
+
+    Returns:
+        0, whatever the verdict: `run` reports that.
+
+    Raises:
+        UsageError: there is no such pair.
+        CaseFailedError: the case can't be checked, or the pair can't be drawn.
+    """
+    from gradcheck_cli.features.page.showing import draw_pair
+
+    with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
+        result = draw_pair(case, label)
+    figure = result.pairs[0].figure
+    if figure is None:
+        raise CaseFailedError("pairs", f"{label}: none of its elements was judged: there is nothing to draw.")
+    if target == TERMINAL:
+        _print(result)
+        return 0
+    from gradcheck_cli.features.page.html.page import needs_slopes
+
+    if Path(target).suffix in _DRAWN:
+        from gradcheck_cli.features.page.html.pictures import file_of
+
+        content = file_of(figure, Path(target).suffix[1:], kinks=needs_slopes(result.pairs[0]))
+    else:
+        content = _page(result).encode("utf-8", "backslashreplace")
+    try:
+        Path(target).write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"--plot: '{target}' can't be written: {error.strerror or error}") from error
+    click.echo(target, err=True)
+    return 0
+
+
+def _page(result: CaseResult) -> str:
+    import platform
+
+    from gradcheck_cli import __version__
+    from gradcheck_cli.cli.options.report_options import root_folder
+    from gradcheck_cli.features.page.html.page import to_html
+    from gradcheck_cli.results import Report
+    from gradcheck_cli.running.session import start_tensorflow
+
+    report = Report(
+        __version__, start_tensorflow(), platform.python_version(), 0, (result,), duration_s=result.duration_s
+    )
+    return to_html(report, root_folder())
+
+
+def _print(result: CaseResult) -> None:
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width, uses_colour
+    from gradcheck_cli.features.page.jacobian_text import heat_lines
+    from gradcheck_cli.reporting.terminal.report_text import case_lines
+
+    figure = result.pairs[0].figure
+    lines = case_lines(result, width=terminal_width())
+    if figure is not None and figure.map is not None:
+        lines += heat_lines(figure.map, coloured=uses_colour(sys.stdout))
+    print_lines(console_for(sys.stdout), lines)

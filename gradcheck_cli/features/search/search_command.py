@@ -1,0 +1,129 @@
+"""`gradcheck search`: searches for an input at which a gradient is wrong, and shrinks it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from gradcheck_cli.cli import completing
+from gradcheck_cli.cli.options.case_options import seed_option
+from gradcheck_cli.cli.options.option_group import option_group
+from gradcheck_cli.cli.options.selection_options import NamedCases, naming_options
+from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.text import Text
+
+    from gradcheck_cli.results import CaseResult, Report
+    from gradcheck_cli.spec.case import Case
+
+DEFAULT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """The options of `search`."""
+
+    paths: tuple[str, ...]
+    seconds: float
+    writes: bool
+    seed: int | None
+    named: NamedCases
+    workers: WorkerOptions
+    form: str
+
+
+@click.command("search", short_help="Search for an input at which a gradient is wrong.")
+@click.argument(
+    "paths",
+    metavar="SPEC...",
+    nargs=-1,
+    required=True,
+    type=click.Path(),
+    shell_complete=completing.spec_files,
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=DEFAULT_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to search each case.",
+)
+@click.option("--write", "writes", is_flag=True, help="Add what is found to SPEC, as a new case.")
+@seed_option
+@naming_options
+@worker_options
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
+)
+@option_group("options", SearchOptions)
+@click.pass_context
+def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
+    """Check the cases of SPEC, and search each for an input at which its gradient is wrong.
+
+    Thousands of points are tried: as the spec draws them, from wider and narrower distributions, with zeros,
+    ties and ends of ranges, and steered towards sides of branches that no point takes. At each point,
+    gradient and differences are compared along one random direction. A suspicious point is judged as `run`
+    judges it, and then shrunk. Stated ranges are never left.
+
+    \b
+    Exit codes as in `run`: 0 nothing was found, 1 a gradient is wrong, 2 bad usage
+    or a bad spec, 3 a case can't be decided, 5 no spec matched, 130 interrupted.
+    """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
+    # Late imports: `search --help` shouldn't wait for them.
+    from gradcheck_cli.cli.console import terminal_width
+    from gradcheck_cli.cli.progress import run_and_print
+    from gradcheck_cli.reporting.terminal.report_text import case_lines
+    from gradcheck_cli.spec.cases.case_modes import in_each_mode
+    from gradcheck_cli.spec.load import load_cases
+
+    cases = options.named.choose(load_cases(options.paths, seed=options.seed))
+    cases = tuple(replace(case, search=options.seconds, remembered=False) for case in in_each_mode(cases))
+    workers = start_workers(ctx, options.workers)
+    width = terminal_width()
+
+    def lines_of(result: CaseResult) -> Sequence[Text]:
+        return case_lines(result, width=width) if options.form == "table" else []
+
+    report = run_and_print(workers, cases, lines_of, seed=options.seed)
+    _print(report, options.form)
+    if options.writes:
+        _write(report, cases)
+    ctx.exit(report.exit_code)
+
+
+def _print(report: Report, form: str) -> None:
+    """Print the end of the output, or the whole report as JSON."""
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.cli.options.report_options import print_report
+    from gradcheck_cli.reporting.closing import closing_lines
+
+    if form != "table":
+        print_report(form, report)
+        return
+    print_lines(console_for(sys.stdout), closing_lines(report, terminal_width()))
+
+
+def _write(report: Report, cases: Sequence[Case]) -> None:
+    """Add each counterexample to the spec of its case."""
+    from gradcheck_cli.features.search.write_case import WriteError, write_case
+
+    # From the end of a file, so that the lines of earlier specs stay the same.
+    counterexamples = [
+        (case, result.search.found)
+        for case, result in zip(cases, report.cases, strict=False)
+        if result.search is not None and result.search.found is not None
+    ]
+    for case, example in sorted(counterexamples, key=lambda entry: -entry[0].line):
+        try:
+            name = write_case(case, example)
+        except WriteError as error:
+            click.echo(f"{case.spec}: not written: {error}", err=True)
+        else:
+            click.echo(f"{case.spec}: wrote case {name}", err=True)

@@ -1,0 +1,337 @@
+"""The places at which the core calls features, each named here once, in the order of a run.
+
+A feature is a folder of `gradcheck_cli.features`. Its `__init__` is all that the core sees of it: `COMMANDS`,
+`FORMATS`, and functions with the names of hooks, which import the rest when they are called. Without its
+folder a feature is missing from every list, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+    import click
+    from rich.text import Text
+
+    from gradcheck_cli.checking.examine import Findings
+    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
+    from gradcheck_cli.checking.ops.operations import Operations
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.checking.pairs.pair_view import PointData
+    from gradcheck_cli.figure import PathOp
+    from gradcheck_cli.gate import BaselineFinding
+    from gradcheck_cli.results import CheckResult, PairResult, Report
+    from gradcheck_cli.running.workers import Workers
+    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
+
+# In the order of `--help`, and in which they act at a hook.
+DEFAULT_FEATURES = (
+    "init",
+    "page",
+    "blame",
+    "search",
+    "mutation",
+    "coverage",
+    "baseline",
+    "watch",
+    "cluster",
+    "diagnosis",
+    "pytest",
+)
+
+
+class Command(NamedTuple):
+    """A command, which is imported when it runs.
+
+    Attributes:
+        module: its module, with an attribute `command`.
+        summary: its line in `--help`.
+    """
+
+    module: str
+    summary: str
+
+
+class Format(NamedTuple):
+    """A format of reports.
+
+    Attributes:
+        module: the module that renders it; imported when a report is rendered.
+        function: its function, which takes a report and returns text.
+        is_rooted: whether the function also takes the folder from which files are named.
+        to_file: whether `--report KIND=FILE` offers it.
+        is_json: whether it is JSON, where any character may be written as an escape.
+    """
+
+    module: str
+    function: str
+    is_rooted: bool = False
+    to_file: bool = True
+    is_json: bool = False
+
+
+@lru_cache(maxsize=1)
+def features() -> tuple[ModuleType, ...]:
+    """Import what the core sees of each feature that is there."""
+    modules = []
+    for name in DEFAULT_FEATURES:
+        module = f"gradcheck_cli.features.{name}"
+        try:
+            modules.append(import_module(module))
+        except ModuleNotFoundError as error:
+            if error.name not in {module, "gradcheck_cli.features"}:
+                raise
+    return tuple(modules)
+
+
+def _implementations(hook: str) -> Iterator[Any]:
+    return (getattr(feature, hook) for feature in features() if hasattr(feature, hook))
+
+
+def commands() -> dict[str, Command]:
+    """Return the commands of all features by name."""
+    return {name: command for table in _implementations("COMMANDS") for name, command in table.items()}
+
+
+def formats() -> dict[str, Format]:
+    """Return the report formats of all features by name."""
+    return {name: form for table in _implementations("FORMATS") for name, form in table.items()}
+
+
+# A run.
+
+
+class RunPart(Protocol):
+    """What a feature does in one run, beside checking."""
+
+    @property
+    def needs_fingerprints(self) -> bool:
+        """Whether each pair's fingerprint is to be recorded."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether a file is written at the end, so that the run goes on if standard output is lost."""
+
+    def add_to(self, report: Report) -> Report:
+        """Return the report with the feature's part of it."""
+
+    def lines(self, report: Report, width: int) -> Sequence[Text]:
+        """Lay out what the command line asked for, to be printed after the tables."""
+
+    def write(self, report: Report) -> int:
+        """Write the feature's files, and return the exit code for that."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """A feature's options of `run`.
+
+    Attributes:
+        name: the parameter that takes their values as one object.
+        heading: the heading in `--help`.
+        parameters: the names of the options' parameters, in the order of `--help`.
+        decorate: adds the options to a command; see `option_group`.
+        begin: takes the command's context, the specs' paths and the object; returns its part of this run.
+    """
+
+    name: str
+    heading: str
+    parameters: tuple[str, ...]
+    decorate: Callable[[Callable[..., Any]], Callable[..., Any]]
+    begin: Callable[[click.Context, Sequence[str], Any], RunPart]
+
+
+def run_options() -> tuple[RunOptions, ...]:
+    """Return the features' options of `run`."""
+    return tuple(implementation() for implementation in _implementations("run_options"))
+
+
+def watch_cases(
+    ctx: click.Context, paths: Sequence[str], read: Callable[[], Sequence[Case]], workers: object
+) -> int | None:
+    """Run again and again, as files change; return the exit code, or `None` if no feature can."""
+    return next((watch(ctx, paths, read, workers) for watch in _implementations("watch_cases")), None)
+
+
+def start_in_cluster(
+    address: str, jobs: int, limits: object, settings: Mapping[str, Any], output: Path | None
+) -> Workers | None:
+    """Start workers elsewhere; `None` if no feature can.
+
+    Args:
+        address: the scheduler's, HOST:PORT; empty for a cluster made on this machine.
+        jobs: how many processes a cluster on this machine has.
+        limits: what a case may use.
+        settings: `isolate`, `allow_version_skew`.
+        output: the folder for the output of failed cases.
+    """
+    starts = _implementations("start_in_cluster")
+    return next((start(address, jobs, limits, settings, output) for start in starts), None)
+
+
+def closing_lines(report: Report, width: int) -> list[Text]:
+    """Lay out the features' lines at the end of a run, above the summary."""
+    lines = (lay_out(report, width) for lay_out in _implementations("closing_lines"))
+    return [line for part in lines for line in part]
+
+
+# Other commands.
+
+
+class Find(Protocol):
+    """A hand-written gradient in a module's text."""
+
+    @property
+    def target(self) -> str:
+        """`module:function`."""
+
+    @property
+    def registered(self) -> str:
+        """The op type that it is registered for; empty for none."""
+
+
+def find_gradients(package: str, places: Sequence[str]) -> Sequence[Find]:
+    """Return the hand-written gradients in a package's text.
+
+    Args:
+        package: its name.
+        places: folders from which it may be imported.
+    """
+    found_by = _implementations("find_gradients")
+    return [gradient for find in found_by for gradient in find(package, places)]
+
+
+def compare_on_page(
+    old: tuple[str, Report], new: tuple[str, Report], findings: Sequence[BaselineFinding]
+) -> str:
+    """Render two reports side by side, as one page; empty if no feature can.
+
+    Args:
+        old: the file's name, and the report.
+        new: the same.
+        findings: what has changed.
+    """
+    return next((str(render(old, new, findings)) for render in _implementations("compare_on_page")), "")
+
+
+# A case.
+
+
+def run_corrupted(case: Case, opener: CaseOpener[Any], points: Sequence[int]) -> Findings:
+    """Check a case's gradient with each of `Case.corruptions` in turn."""
+    findings: Findings = next(_implementations("run_corrupted"))(case, opener, points)
+    return findings
+
+
+@dataclass
+class OpenCase:
+    """A case that was checked and is still open.
+
+    Attributes:
+        opener: its opener.
+        points: indices of the sample points.
+        findings: what is known so far; a hook adds to it.
+        spent: seconds since the case was begun, when it was judged.
+        explains: whether causes and other inputs are looked for.
+    """
+
+    opener: CaseOpener[Any]
+    points: Sequence[int]
+    findings: Findings
+    spent: float
+    explains: bool = True
+
+
+# The hooks that look at a judged case, in acting order. More draws may change a verdict, which is then
+# explained; a chosen point adds a mismatch of its own; pictures show the end result.
+AFTER_VERDICT = ("draw_more_points", "explain_mismatches", "run_own_checks", "choose_points", "draw_figures")
+
+
+def after_verdict(case: OpenCase, stages: Mapping[str, Callable[[OpenCase], None]]) -> Findings:
+    """Let features look at a judged case.
+
+    Args:
+        case: the case.
+        stages: what the core itself does at a stage.
+    """
+    for stage in AFTER_VERDICT:
+        own = [stages[stage]] if stage in stages else []
+        for look in (*own, *_implementations(stage)):
+            look(case)
+    return case.findings
+
+
+def draw_path(opener: CaseOpener[Any], pair: PairKey, sample: int) -> tuple[PathOp, ...]:
+    """Return the ops between an output and an input with their verdicts, in the order of the forward.
+
+    Args:
+        opener: of the case.
+        pair: output and input index.
+        sample: index of the sample point.
+    """
+    return tuple(op for draw in _implementations("draw_path") for op in draw(opener, pair, sample))
+
+
+# A sample point and its pairs.
+
+
+class PointRecorder(Protocol):
+    """Records facts of a case's pairs, for their results."""
+
+    def keep(self, case: Case, formula: Operation, pairs: Mapping[PairKey, Pair]) -> None:
+        """Record facts at a sample point."""
+
+    def add_to(self, op: Operation, results: Sequence[PairResult]) -> tuple[PairResult, ...]:
+        """Return the results with the facts."""
+
+
+def point_recorders() -> list[PointRecorder]:
+    """Return what records facts of a case's pairs."""
+    return [make() for make in _implementations("point_recorder")]
+
+
+def diagnose(
+    samples: Sequence[PairSample],
+    output: TensorInfo,
+    input_info: TensorInfo,
+    other_pairs: Sequence[Mapping[str, PairSample]],
+    points: Sequence[PointData],
+) -> tuple[str, ...]:
+    """Say which mistake a pair's error looks like; nothing where no known one does.
+
+    Args:
+        samples: the pair at each sample point.
+        output: the output that is differentiated.
+        input_info: the input that it is differentiated by.
+        other_pairs: the other pairs of the same output at each sample point, by their input's name.
+        points: the sample points.
+    """
+    guesses = _implementations("diagnose")
+    return tuple(
+        line for guess in guesses for line in guess(samples, output, input_info, other_pairs, points)
+    )
+
+
+def add_causes(
+    case: Case, operations: Operations | None, pairs: tuple[PairResult, ...], checks: Sequence[CheckResult]
+) -> tuple[PairResult, ...]:
+    """Return the pairs with the cause of their mismatch, where it is known from the rest of the case."""
+    for add in _implementations("add_causes"):
+        pairs = add(case, operations, pairs, checks)
+    return pairs
+
+
+def order_checks(checks: list[CheckResult]) -> list[CheckResult]:
+    """Return the checks of a case, the likely cause of the others first."""
+    for order in _implementations("order_checks"):
+        checks = order(checks)
+    return checks

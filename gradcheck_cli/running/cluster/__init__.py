@@ -1,1 +1,0 @@
-"""Cases that run on the workers of a Dask cluster."""

@@ -1,1 +1,0 @@
-"""Explains a verdict while the case is open: the op to blame, and figures."""

@@ -1,1 +1,0 @@
-"""Searches for an input at which a gradient is wrong, and shrinks it."""

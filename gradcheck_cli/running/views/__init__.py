@@ -1,1 +1,0 @@
-"""What `show`, `trace`, `blame` and `init` do with one case."""
