@@ -50,7 +50,7 @@ def group_cases(cases: Sequence[Case], *, isolate: bool) -> Iterator[list[Number
         isolate: give each case a process.
     """
     numbered = [Numbered(index, case) for index, case in enumerate(cases)]
-    for _, document in groupby(numbered, key=lambda one: one.case.spec):
+    for _, document in groupby(numbered, key=lambda numbered_case: numbered_case.case.spec):
         whole = list(document)
         size = 1 if isolate else _MOST_CASES
         yield from (whole[start : start + size] for start in range(0, len(whole), size))
