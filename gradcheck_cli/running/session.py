@@ -120,12 +120,9 @@ def _find_source(case: Case) -> str:
     """Return where the case's gradient is written; empty if that isn't known."""
     from gradcheck_cli.tensorflow_backend.registry.gradient_place import source_of
 
-    try:
+    with contextlib.suppress(Exception, SystemExit):  # the user's modules may raise any for an attribute
         return source_of(case)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 (the user's modules may raise anything for an attribute)
-        return ""
+    return ""
 
 
 def list_pairs(case: Case) -> CaseResult:
@@ -223,19 +220,12 @@ def user_code(case: Case) -> Iterator[None]:
 
 def _describe_error(failure: BaseException) -> CaseError:
     """Say why a case couldn't be checked; the text isn't longer than a report has room for."""
-    try:
-        error = _error_of(failure)
-    except (Exception, SystemExit) as another:  # noqa: BLE001 (the user's exception, for any attribute)
-        error = _error_of_hidden(another)
-    return replace(error, message=shorten(error.message), traceback=tuple(map(shorten, error.traceback)))
-
-
-def _error_of_hidden(another: BaseException) -> CaseError:
-    """Return the error of an exception that can't be looked at, because that raises another one."""
     from gradcheck_cli.tensorflow_backend import frames
 
-    message = f"the user's code raised an exception whose attributes raise {frames.first_line(another)}"
-    return CaseError("forward", message, frames.user_frames(another))
+    error = CaseError("forward", f"the user's code raised {frames.type_name(failure)}, which hides all else.")
+    with contextlib.suppress(Exception, SystemExit):  # the user's exception may raise any for an attribute
+        error = _error_of(failure)
+    return replace(error, message=shorten(error.message), traceback=tuple(map(shorten, error.traceback)))
 
 
 def _error_of(failure: BaseException) -> CaseError:
