@@ -43,7 +43,7 @@ class Order:
     """A document to check.
 
     Attributes:
-        run: identifies this run.
+        token: identifies this submission; another attempt has another.
         document: its index in the run.
         cases: its cases.
         limits: what a case may use; without a limit on memory, half of the worker's machine.
@@ -51,7 +51,7 @@ class Order:
         digest: of the code folder.
     """
 
-    run: str
+    token: str
     document: int
     cases: tuple[Case, ...]
     limits: Limits
@@ -130,7 +130,7 @@ def _map_texts(value: Any, convert: Callable[[str], str]) -> Any:  # noqa: ANN40
 
 def report_start(worker: Worker, order: Order, what: dict[str, Any]) -> None:
     """Tell the sender of the order that a document, or a case of it, has begun; Dask adds its `worker`."""
-    worker.log_event(TOPIC, {"run": order.run, "document": order.document, **what})
+    worker.log_event(TOPIC, {"token": order.token, "document": order.document, **what})
 
 
 def _store(worker: Worker) -> Path:

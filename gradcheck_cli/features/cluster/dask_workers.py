@@ -61,6 +61,7 @@ class _Document:
         cases: the cases.
         needs: names of the resources that they need: GPU for `device: GPU:0`.
         future: the task, if it is submitted.
+        token: identifies the submission.
         allowed: the addresses of the workers that it was submitted to.
         begun: the workers that have started it, as they are named in messages.
         counted: how many of them came before it was last submitted.
@@ -73,6 +74,7 @@ class _Document:
     cases: list[Numbered]
     needs: frozenset[str]
     future: Future[Any] | None = None
+    token: str = ""
     allowed: list[str] = field(default_factory=list)
     begun: list[str] = field(default_factory=list)
     counted: int = 0
@@ -110,10 +112,10 @@ class DaskWorkers:
         self._own_cluster: LocalCluster | None = None
         self._is_closed = threading.Event()
         self._answered = 0.0  # when the scheduler answered last
-        self._run = ""
         self._version = ""
         self._news: queue.Queue[Callable[[], Iterator[Event]]] = queue.Queue()
-        self._open: dict[int, _Document] = {}
+        self._waiting: dict[int, _Document] = {}
+        self._submitted: dict[int, _Document] = {}
         self._codes: dict[str, tuple[CodeFolder, Future[Any]]] = {}
         self._running: dict[int, tuple[float, str]] = {}  # document -> when its case began, and which case
         self._unchecked = ""  # why some documents weren't checked
@@ -130,14 +132,15 @@ class DaskWorkers:
             folders.setdefault(case.folder, []).append(case)
         codes = {folder: pack(inside) for folder, inside in folders.items()}
         documents = enumerate(group_cases(cases, isolate=self._isolate))
-        self._open = {index: _Document(index, group, _needs(group)) for index, group in documents}
-        self._run, self._unchecked = uuid.uuid4().hex, ""
+        self._waiting = {index: _Document(index, group, _needs(group)) for index, group in documents}
+        kinds = {document.needs for document in self._waiting.values()}
+        self._unchecked = ""
         client = self._connect()
         try:
             yield from self._wait_for_workers()
             self._codes = {folder: (code, _send_code(client, code)) for folder, code in codes.items()}
-            while self._open:
-                self._submit_waiting(client)
+            while self._waiting or self._submitted:
+                self._submit_waiting(client, {needs: self._room_for(needs) for needs in kinds})
                 yield from self._next()()
         except OSError as error:  # of a connection
             raise WorkersLostError(f"{self._where} is gone: {error}") from error
@@ -162,8 +165,8 @@ class DaskWorkers:
         if client is None:
             return
         self._is_closed.set()
-        futures = [document.future for document in self._open.values() if document.future is not None]
-        self._open, self._codes = {}, {}
+        futures = [document.future for document in self._submitted.values() if document.future is not None]
+        self._waiting, self._submitted, self._codes = {}, {}, {}
         _try_within(_ANSWERS, partial(client.cancel, futures, force=True))
         _try_within(_ANSWERS, partial(client.close, timeout=_LEAVES))
         if self._own_cluster is not None:
@@ -250,17 +253,24 @@ class DaskWorkers:
         except queue.Empty:
             return lambda: iter([Waited()])
 
-    def _submit_waiting(self, client: Client) -> None:
-        """Submit documents, the first ones first, to the workers that are there now and can run them."""
-        able = {address: self._fleet.members[address].threads for address in self._fleet.able(())}
-        submitted = sum(document.future is not None for document in self._open.values())
-        for document in list(self._open.values()):
-            if submitted >= _AHEAD * sum(able.values()) and able:
-                return
-            if document.future is None and (allowed := self._fleet.able(document.needs, document.lacking)):
-                document.stuck_since = None
+    def _submit_waiting(self, client: Client, room: dict[frozenset[str], int]) -> None:
+        """Submit documents, the first ones first, to the workers that are there now and can run them.
+
+        Args:
+            client: the connection.
+            room: the needs of documents -> how many with such needs may be submitted.
+        """
+        for document in list(self._waiting.values()) if max(room.values()) > 0 else ():
+            allowed = self._fleet.able(document.needs, document.lacking) if room[document.needs] > 0 else []
+            if allowed:
+                room[document.needs] -= 1
                 self._submit(client, document, allowed)
-                submitted += 1
+            elif max(room.values()) <= 0:
+                return
+
+    def _room_for(self, needs: frozenset[str]) -> int:
+        threads = sum(self._fleet.members[address].threads for address in self._fleet.able(needs))
+        return _AHEAD * threads - sum(document.needs == needs for document in self._submitted.values())
 
     def _submit(self, client: Client, document: _Document, allowed: list[str]) -> None:
         from gradcheck_cli.features.cluster.dask_task import Order, check_document
@@ -268,18 +278,21 @@ class DaskWorkers:
         cases = tuple(numbered_case.case for numbered_case in document.cases)
         code, archive = self._codes[cases[0].folder]
         place = Place(str(Path.cwd()), code.path)
-        order = Order(self._run, document.index, cases, self._limits, place, code.digest)
-        document.counted, document.allowed = len(document.begun), allowed
+        document.token = uuid.uuid4().hex
+        order = Order(document.token, document.index, cases, self._limits, place, code.digest)
+        document.counted, document.allowed, document.runs_on = len(document.begun), allowed, ""
+        document.stuck_since = None
         document.future = client.submit(
             check_document,
             order,
             archive,
-            key=(f"gradcheck-{self._run}", document.index, uuid.uuid4().hex),
+            key=f"gradcheck-{document.token}",
             resources=dict.fromkeys(self._fleet.offered & document.needs, 1),
             workers=allowed,
             pure=False,
         )
         document.future.add_done_callback(partial(self._fetch, partial(self._on_answer, document)))
+        self._submitted[document.index] = self._waiting.pop(document.index)
 
     def _fetch(self, handle: Callable[..., Iterator[Event]], future: Future[Any]) -> None:
         """Fetch the outcome of a task; one of Dask's threads calls this."""
@@ -294,7 +307,7 @@ class DaskWorkers:
         _, message = event
         if message.get("action") == "remove-worker":
             self._news.put(partial(self._on_lost, message["worker"]))
-        elif message.get("run") == self._run:
+        elif "token" in message:
             self._news.put(partial(self._on_begun, message))
 
     def _on_workers(self, workers: dict[str, Any]) -> Iterator[Event]:
@@ -305,31 +318,34 @@ class DaskWorkers:
             key = f"gradcheck-versions-{uuid.uuid4().hex}"
             told = client.submit(versions, key=key, workers=[address], priority=1, pure=False)
             told.add_done_callback(partial(self._fetch, partial(self._on_versions, address)))
-        for document in list(self._open.values()):
-            if document.future is not None and lost and not set(document.allowed) & set(workers):
-                self._take_back(document)  # Dask would wait for those workers for ever
-            if document.future is None and not self._fleet.able(document.needs, document.lacking):
-                yield from self._on_stuck(document)
+        for document in list(self._submitted.values()):
+            if lost and not set(document.allowed) & set(workers):
+                self._cancel(document)  # Dask would wait for those workers for ever
+                self._take_back(document)
+        for document in list(self._waiting.values()):
+            yield from self._on_waiting(document)
 
     def _on_versions(self, address: str, _: Future[Any], answer: object) -> Iterator[Event]:
         if not isinstance(answer, CancelledError):
             self._fleet.learn(address, answer)
         yield Waited()
 
-    def _on_stuck(self, document: _Document) -> Iterator[Event]:
-        """Handle a document that no worker can run now."""
-        if document.lacking:  # nobody has the module: that is the case's own error
+    def _on_waiting(self, document: _Document) -> Iterator[Event]:
+        """See whether a document still waits for a worker that can run it, and for how long."""
+        if self._fleet.able(document.needs, document.lacking):
+            document.stuck_since = None
+        elif document.lacking:  # nobody has the module: that is the case's own error
             yield from self._end(document, next(iter(document.lacking.values())))
-            return
-        document.stuck_since = document.stuck_since or time.monotonic()
-        if time.monotonic() - document.stuck_since > _LEFT:
+        elif document.stuck_since is None:
+            document.stuck_since = time.monotonic()
+        elif time.monotonic() - document.stuck_since > _LEFT:
             reason = self._fleet.why_nobody(document.needs)
             self._unchecked = self._unchecked or f"{reason} ({self._where}, after {_LEFT:g} s)"
-            del self._open[document.index]
+            self._forget(document)
 
     def _on_begun(self, message: dict[str, Any]) -> Iterator[Event]:
-        document = self._open.get(message["document"])
-        if document is None:
+        document = self._submitted.get(message["document"])
+        if document is None or document.token != message["token"]:
             return
         if "case" in message:
             numbered_case = document.cases[message["case"]]
@@ -343,13 +359,13 @@ class DaskWorkers:
 
     def _on_lost(self, address: str) -> Iterator[Event]:
         """Handle the loss of a worker: Dask repeats what ran there if it may be repeated."""
-        for document in list(self._open.values()):
+        for document in list(self._submitted.values()):
             if document.runs_on == address and len(document.begun) >= _ATTEMPTS:
                 yield from self._give_up(document)
 
     def _on_answer(self, document: _Document, future: Future[Any], answer: Any) -> Iterator[Event]:  # noqa: ANN401 (an `Answer`, or any exception)
         """Handle the end of a task: its results, its worker's failure, or the loss of its worker."""
-        if document.future is not future or document.index not in self._open:
+        if document.future is not future:
             return
         if isinstance(answer, CancelledError):
             raise WorkersLostError(f"{self._where} is gone, or has cancelled the run")
@@ -378,11 +394,18 @@ class DaskWorkers:
         self._take_back(document)
 
     def _take_back(self, document: _Document) -> None:
-        """Cancel a document's task; it is submitted again when a worker can run it."""
-        future, document.future = document.future, None
-        self._running.pop(document.index, None)
-        if future is not None:
-            self._connect().cancel([future], force=True)
+        """Have a document submitted again, when a worker can run it."""
+        self._forget(document)
+        self._waiting[document.index] = document
+
+    def _cancel(self, document: _Document) -> None:
+        if document.future is not None:
+            self._connect().cancel([document.future], force=True)
+
+    def _forget(self, document: _Document) -> None:
+        document.future, document.token = None, ""
+        for kept in (self._waiting, self._submitted, self._running):
+            kept.pop(document.index, None)
 
     def _on_results(self, document: _Document, answer: Answer) -> Iterator[Event]:
         if any(map(_lacks_module, answer.results)):
@@ -398,8 +421,7 @@ class DaskWorkers:
     def _end(self, document: _Document, answer: Answer) -> Iterator[Event]:
         """Return the results of a document."""
         self._version = self._version or answer.tensorflow
-        self._take_back(document)
-        del self._open[document.index]
+        self._forget(document)
         for position, (numbered_case, result) in enumerate(zip(document.cases, answer.results, strict=True)):
             printed = (answer.printed or {}).get(position)
             file = "" if printed is None else self._output_folder.keep_text(numbered_case.case, printed)
@@ -415,8 +437,8 @@ class DaskWorkers:
             f"the Dask worker that ran it was lost, {_ATTEMPTS} times of {_ATTEMPTS}: {names}. The workers' "
             "logs may say why; one that takes too much memory is killed."
         )
-        self._take_back(document)
-        del self._open[document.index]
+        self._cancel(document)
+        self._forget(document)
         for numbered_case in document.cases:
             error = CaseError("worker", message)
             yield Ended(numbered_case.index, failed_case(numbered_case.case, error, 0.0))
