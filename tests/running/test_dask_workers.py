@@ -11,7 +11,6 @@ pytest.importorskip("distributed", reason='Dask isn\'t installed: pip install "d
 
 from gradcheck_cli.features.cluster import dask_workers
 from gradcheck_cli.features.cluster.dask_task import Answer
-from gradcheck_cli.features.cluster.fleet import versions
 from gradcheck_cli.results import CaseError, Status
 from gradcheck_cli.running.failed_case import blank_result, failed_case
 from gradcheck_cli.running.processes.limits import Limits
@@ -57,8 +56,6 @@ class Cluster:
     def submit(self, function, *arguments, workers=(), **_):
         if function is bytes:
             return Done(b"")
-        if function is versions:
-            return Done(versions())
         address = min(workers, key=lambda one: (self.asked[one], one))
         self.asked[address] += 1
         if address not in self.behaviours:
@@ -85,6 +82,9 @@ class Cluster:
             for case in order.cases
         )
         return Done(Answer(address, "", "2.21", tuple(results)))
+
+    def run(self, function, *, workers, on_error):
+        return dict.fromkeys(workers, function())
 
     def cancel(self, futures, **_):
         pass

@@ -231,9 +231,7 @@ class DaskWorkers:
         """
         end = time.monotonic() + _JOINS
         fleet = self._fleet
-        while not fleet.members or any(member.versions is None for member in fleet.members.values()):
-            if time.monotonic() > end:
-                break
+        while time.monotonic() < end and not fleet.is_known:
             yield from self._next()()
         if complaint := fleet.complaint():
             raise CaseFailedError("versions", complaint)
@@ -291,16 +289,16 @@ class DaskWorkers:
             workers=allowed,
             pure=False,
         )
-        document.future.add_done_callback(partial(self._fetch, partial(self._on_answer, document)))
+        document.future.add_done_callback(partial(self._fetch, document))
         self._submitted[document.index] = self._waiting.pop(document.index)
 
-    def _fetch(self, handle: Callable[..., Iterator[Event]], future: Future[Any]) -> None:
+    def _fetch(self, document: _Document, future: Future[Any]) -> None:
         """Fetch the outcome of a task; one of Dask's threads calls this."""
         try:
             answer = future.result()
         except BaseException as error:  # noqa: BLE001 (whatever a worker, or the connection to it, raises)
             answer = error
-        self._news.put(partial(handle, future, answer))
+        self._news.put(partial(self._on_answer, document, future, answer))
 
     def _on_event(self, event: tuple[float, Any]) -> None:
         """Handle an event of this run, of another or of the scheduler; Dask's thread calls this."""
@@ -314,10 +312,8 @@ class DaskWorkers:
         """Take over which workers there are, ask new ones for their versions, and see what nobody can run."""
         client = self._connect()
         fresh, lost = self._fleet.update(workers)
-        for address in fresh:
-            key = f"gradcheck-versions-{uuid.uuid4().hex}"
-            told = client.submit(versions, key=key, workers=[address], priority=1, pure=False)
-            told.add_done_callback(partial(self._fetch, partial(self._on_versions, address)))
+        for address in fresh:  # one that hangs must not keep others from answering
+            threading.Thread(target=self._ask_for_versions, args=(client, address), daemon=True).start()
         for document in list(self._submitted.values()):
             if lost and not set(document.allowed) & set(workers):
                 self._cancel(document)  # Dask would wait for those workers for ever
@@ -325,9 +321,13 @@ class DaskWorkers:
         for document in list(self._waiting.values()):
             yield from self._on_waiting(document)
 
-    def _on_versions(self, address: str, _: Future[Any], answer: object) -> Iterator[Event]:
-        if not isinstance(answer, CancelledError):
-            self._fleet.learn(address, answer)
+    def _ask_for_versions(self, client: Client, address: str) -> None:
+        with suppress(Exception):  # the connection is gone
+            answer = client.run(versions, workers=[address], on_error="return").get(address)
+            self._news.put(partial(self._on_versions, address, answer))
+
+    def _on_versions(self, address: str, answer: object) -> Iterator[Event]:
+        self._fleet.learn(address, answer)
         yield Waited()
 
     def _on_waiting(self, document: _Document) -> Iterator[Event]:

@@ -100,6 +100,9 @@ class Fleet:
         """Note the versions that a worker has told, or that asking it has failed: it has no gradcheck."""
         if address not in self.members:
             return
+        if isinstance(answer, OSError):
+            self.avoid(address, f"it can't be reached: {answer}")
+            return
         told = answer if isinstance(answer, dict) else dict.fromkeys(NAMES, "?") | {"gradcheck": MISSING}
         self.members[address].versions = told
         if not self._is_fit(told):
@@ -108,6 +111,12 @@ class Fleet:
                 f"{name} {told[name]} instead of {here[name]}" for name in NAMES if told[name] != here[name]
             )
             self.avoid(address, f"it has {', '.join(marks)}")
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there are workers, and each of them has told its versions or can't be used."""
+        members = self.members.values()
+        return bool(members) and all(member.versions is not None or member.trouble for member in members)
 
     def avoid(self, address: str, reason: str) -> None:
         """Don't use a worker any more."""
