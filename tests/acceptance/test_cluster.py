@@ -282,6 +282,7 @@ def test_a_worker_that_cant_write_is_avoided_and_named(project, tmp_path):
     assert str(tmp_path) not in reason
 
 
+@pytest.mark.filterwarnings("ignore:Mismatched versions")
 def test_a_worker_without_a_package_or_with_another_version_that_joins_late_is_avoided(project, tmp_path):
     settings = {"options": ("--no-nanny",), "python": [sys.executable, "-S"]}
     with Cluster(tmp_path / "cluster", workers=0) as cluster:
@@ -362,12 +363,12 @@ def slow_proxy(target, *, delay):
     """Pass connections on to a target, each piece after a delay, and yield the port that they come to."""
 
     def passed_on(source, sink):
-        with suppress(OSError):
+        with suppress(OSError), source:
             while piece := source.recv(65536):
                 time.sleep(delay)
                 sink.sendall(piece)
-        with suppress(OSError):
-            sink.shutdown(socket.SHUT_WR)
+        with suppress(OSError), sink:
+            sink.shutdown(socket.SHUT_RDWR)
 
     def accept(server):
         with suppress(OSError):

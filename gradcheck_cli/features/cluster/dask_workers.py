@@ -195,12 +195,10 @@ class DaskWorkers:
         if isinstance(self._cluster, int):
             self._own_cluster = _start_cluster(self._cluster)
         try:
-            client = Client(
-                self._own_cluster or self._cluster,
-                timeout=_ANSWERS,
-                set_as_default=False,
-                name="gradcheck",
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about versions of packages that cases may not need
+                where = self._own_cluster or self._cluster
+                client = Client(where, timeout=_ANSWERS, set_as_default=False, name="gradcheck")
         except (OSError, ValueError, RuntimeError) as error:
             raise CaseFailedError(
                 "workers",
@@ -227,7 +225,8 @@ class DaskWorkers:
         """Wait until all workers that are there have told their versions, or for some time.
 
         Raises:
-            CaseFailedError: there is no worker, or one can't be used because of its versions.
+            CaseFailedError: one can't be used because of its versions.
+            WorkersLostError: there is no worker that answers.
         """
         end = time.monotonic() + _JOINS
         fleet = self._fleet
@@ -236,11 +235,9 @@ class DaskWorkers:
         if complaint := fleet.complaint():
             raise CaseFailedError("versions", complaint)
         if not fleet.able(()) and not fleet.avoided:
-            raise CaseFailedError(
-                "workers",
-                f"{self._where} has no worker that answers. Start some: `dask worker HOST:PORT "
-                "--nthreads 1`.",
-            )
+            is_there = self._connect().status == "running"
+            advice = "has no worker that answers. Start some: `dask worker HOST:PORT --nthreads 1`"
+            raise WorkersLostError(f"{self._where} {advice if is_there else 'is gone'}")
 
     def _next(self) -> Callable[[], Iterator[Event]]:
         """Return the handler of the next event, or of the lack of one for a while."""
