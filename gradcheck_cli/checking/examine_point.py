@@ -30,7 +30,7 @@ from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.checking.judging.stop_gradients import StopGradients
     from gradcheck_cli.checking.ops.jacobian import Jacobian
@@ -59,7 +59,6 @@ class Examination:
         compared_at: index of the sample point at which another trace is compared.
         budget: for all sample points.
         stops: the `stop_gradient`s for which the spec doesn't say whether they are intended.
-        are_right_alone: whether the gradients of ops are right, each by itself.
         samples: the verdicts of each pair, by sample point.
         checks: results of the structural checks.
         warnings: the declared dtype's losses of precision.
@@ -78,7 +77,6 @@ class Examination:
     compared_at: int
     budget: Budget
     stops: StopGradients
-    are_right_alone: Callable[[Sequence[Operation] | None], bool]
     samples: dict[PairKey, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -139,7 +137,7 @@ class Examination:
 
     def _are_right_alone(self, operations: Operations, key: PairKey) -> bool:
         """Whether the user's own gradients on a pair's path are right, each by itself, at the point."""
-        return self.are_right_alone(self.opener.written_ops(operations.formula, *key))
+        return hooks.are_right_alone(self.opener.written_ops(operations.formula, *key))
 
     def _run_point_checks(
         self,
@@ -182,8 +180,7 @@ class Examination:
             few = [
                 key for key in keys if not is_probed(self.case, operations.formula, key, sparsities.get(key))
             ]
-            left = operations.budget.seconds - operations.budget.spent
-            self.costly = find_costly_pairs(operations, few, sparsities, left)
+            self.costly = find_costly_pairs(operations, few, sparsities, operations.budget.left)
         return self.sparsities
 
     def _judge(

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import linecache
+import os
 import re
 import sysconfig
 import traceback
@@ -48,11 +49,15 @@ def _frame_lines(filename: str, line: int, function: str, code: str) -> list[str
 
 
 def display_path(filename: str) -> str:
-    """Return a file's path, relative to the working directory if it lies below it."""
-    path = Path(filename)
+    """Return a file's path relative to the working folder, or to the folder of installed packages.
+
+    Absolute paths would put a machine's folders into reports.
+    """
+    if _PACKAGES.intersection(Path(filename).parts):
+        return _in_library(filename)
     try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
+        return os.path.relpath(Path(filename).resolve())
+    except (OSError, ValueError):  # the working folder was deleted, or lies on another drive
         return filename
 
 
