@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future, LocalCluster
 
     from gradcheck_cli.features.cluster.dask_task import Answer
+    from gradcheck_cli.results import CaseResult
     from gradcheck_cli.running.processes.limits import Limits
     from gradcheck_cli.spec.case import Case
 
@@ -422,11 +423,7 @@ class DaskWorkers:
         for position, (numbered_case, result) in enumerate(zip(document.cases, answer.results, strict=True)):
             printed = (answer.printed or {}).get(position)
             file = "" if printed is None else self._output_folder.keep_text(numbered_case.case, printed)
-            if result.error is not None and _lacks_module(result):
-                where = f"Dask worker {result.worker} on {result.host}, which has an environment of its own."
-                message = f"{result.error.message} This was {where}"
-                result = replace(result, error=replace(result.error, message=message))  # noqa: PLW2901 (named)
-            yield Ended(numbered_case.index, replace(result, output_file=file))
+            yield Ended(numbered_case.index, replace(_name_worker(result), output_file=file))
 
     def _give_up(self, document: _Document) -> Iterator[Event]:
         names = ", ".join(document.begun[:_ATTEMPTS])
@@ -446,7 +443,16 @@ def _needs(group: Sequence[Numbered]) -> frozenset[str]:
     return frozenset(device.partition(":")[0] for device in devices if device is not None)
 
 
-def _lacks_module(result: Any) -> bool:  # noqa: ANN401 (a result)
+def _name_worker(result: CaseResult) -> CaseResult:
+    """For a module that wasn't found, say where: on another machine than the user's."""
+    if result.error is None or not _lacks_module(result):
+        return result
+    where = f"Dask worker {result.worker} on {result.host}, which has an environment of its own."
+    message = f"{result.error.message} This was {where}"
+    return replace(result, error=replace(result.error, message=message))
+
+
+def _lacks_module(result: CaseResult) -> bool:
     """Whether a module wasn't found; on another machine it may be installed."""
     error = result.error
     return error is not None and (
