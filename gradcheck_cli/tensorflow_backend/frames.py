@@ -6,13 +6,13 @@ import contextlib
 import functools
 import itertools
 import linecache
-import os
 import re
 import sysconfig
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.visible import shorten
 
@@ -42,23 +42,10 @@ def is_users(filename: str) -> bool:
 
 
 def _frame_lines(filename: str, line: int, function: str, code: str) -> list[str]:
-    lines = [f"{display_path(filename)}:{line}: in {function}"]
+    lines = [f"{short_path(filename)}:{line}: in {function}"]
     if code:
         lines.append(f"    {code}")
     return lines
-
-
-def display_path(filename: str) -> str:
-    """Return a file's path relative to the working folder, or to the folder of installed packages.
-
-    Absolute paths would put a machine's folders into reports.
-    """
-    if _PACKAGES.intersection(Path(filename).parts):
-        return _in_library(filename)
-    try:
-        return os.path.relpath(Path(filename).resolve())
-    except (OSError, ValueError):  # the working folder was deleted, or lies on another drive
-        return filename
 
 
 def user_frames(error: BaseException) -> tuple[str, ...]:
@@ -92,7 +79,7 @@ def place_in_users_code(op: Any) -> str:
         place = frame.filename, frame.lineno
         file, line = private_gradients.source_place(*place) or place
         if is_users(file):
-            return f"{display_path(file)}:{line}"
+            return f"{short_path(file)}:{line}"
     return ""
 
 
@@ -108,7 +95,7 @@ def place_of_branch(op: Any) -> str:
         place = frame.filename, frame.lineno
         file, line = private_gradients.source_place(*place) or place
         if is_users(file):
-            return f"{display_path(file)}:{line}"
+            return f"{short_path(file)}:{line}"
         if not library and _PACKAGES.intersection(Path(file).parts) and "/tensorflow/" not in file:
             library = f"{_in_library(file)}:{line}"
     return library
@@ -161,7 +148,7 @@ def place_of_stop(frames: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
         return "an unknown line", "an unknown line"
     file, line = candidates[-1]
     chain = " < ".join(f"{file}:{line}" for file, line in reversed(lines))
-    return chain, f"{display_path(file) if users else _in_library(file)}:{line}"
+    return chain, f"{short_path(file) if users else _in_library(file)}:{line}"
 
 
 @functools.cache
