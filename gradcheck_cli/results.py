@@ -100,6 +100,8 @@ class PairResult:
         uncertainty: the bound on the numeric value's own error there.
         kinks: how many elements passed for lying between one-sided slopes.
         elements: how many elements the Jacobian has.
+        decided_by: how many of the elements that were judged one by one, at all sample points, each rule
+            decided: "plainly", "at a kink", "tuned to its dtype".
         wrong_elements: how many of them are wrong.
         worst: the element with the largest ratio of error to bound.
         diagnosis: what may be the cause, the likeliest first.
@@ -139,6 +141,7 @@ class PairResult:
     uncertainty: float = 0.0
     kinks: int = 0
     elements: int = 0
+    decided_by: dict[str, int] = field(default_factory=dict)
     wrong_elements: int = 0
     worst: WorstElement | None = None
     diagnosis: tuple[str, ...] = ()

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.spec.case import Argument, Given, InputSpec, Source
-from gradcheck_cli.tensorflow_backend import dtypes, frames
+from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding.flat_outputs import NO_LABEL, leaves_of, unique
 from gradcheck_cli.tensorflow_backend.private import private_variables
 
@@ -90,7 +91,7 @@ def place_of(function: Callable[..., Any]) -> tuple[str, int]:
     code = getattr(inspect.unwrap(_code_owner(function)), "__code__", None)
     if code is None or code.co_filename.startswith("<"):
         return "<call>", 0
-    return frames.display_path(code.co_filename), int(code.co_firstlineno)
+    return short_path(code.co_filename), int(code.co_firstlineno)
 
 
 def _code_owner(function: Any) -> Any:

@@ -27,7 +27,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     split_place,
 )
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.pair_table import named_numbers
+from gradcheck_cli.reporting.terminal.pair_table import describe_rules, is_plain, named_numbers
 from gradcheck_cli.reporting.terminal.report_text import branch_line, summary_lines
 from gradcheck_cli.results import Status
 
@@ -173,7 +173,12 @@ def _needs_details(finding: Finding) -> bool:
     pair = finding.pair
     if pair is None or pair.status is Status.SKIPPED:
         return False
-    return pair.status is not Status.PASSED or pair.figure is not None or bool(pair.kinks or pair.not_float64)
+    return (
+        pair.status is not Status.PASSED
+        or pair.figure is not None
+        or bool(pair.kinks or pair.not_float64)
+        or not is_plain(pair)
+    )
 
 
 def _verdict(report: Report) -> str:
@@ -287,6 +292,7 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
     case, pair = _case_and_pair(finding)
     code = code_of_pair(pair)
     figure = pair.figure
+    rules = "" if is_plain(pair) else describe_rules(pair)
     pictures, undrawn = _pictures(pair, figure, case, is_drawn=is_drawn)
     checks = [check for check in case.checks if code_of_check(check) is not None]
     path = () if figure is None else figure.path
@@ -306,7 +312,7 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
         "number": "" if code is None else code.number,
         "meaning": "" if code is None else code.title,
         "link": "" if code is None else link_of(code),
-        "lines": [*filter(None, [pair.note]), *pair_lines(pair), *counterexample_lines(case, pair)],
+        "lines": [*filter(None, [pair.note, rules]), *pair_lines(pair), *counterexample_lines(case, pair)],
         "pictures": [Drawn.of(picture) for picture in pictures],
         "undrawn": undrawn,
         "wrong": [] if figure is None or figure.map is None else _worst_cells(figure.map),
@@ -363,7 +369,10 @@ def _pictures(
         return (), f"The first {MOST_DRAWN} are drawn; {on_demand} FILE.html draws this one."
     from gradcheck_cli.features.page.html.pictures import pictures_of
 
-    return pictures_of(f"{case.op}{pair.label}", figure, kinks=needs_slopes(pair)), ""
+    try:
+        return pictures_of(f"{case.op}{pair.label}", figure, kinks=needs_slopes(pair)), ""
+    except Exception as error:  # noqa: BLE001 (matplotlib raises anything near the largest float)
+        return (), f"The picture can't be drawn: {type(error).__name__}: {error}"
 
 
 def needs_slopes(pair: PairResult) -> bool:
@@ -427,13 +436,19 @@ def _indent(line: str) -> int:
 
 
 def _source(where: str, root: Path) -> Source | None:
-    """Return the lines around a gradient function's first line; `None` if they can't be read."""
+    """Return the lines around a gradient function's first line; `None` if they can't be read.
+
+    The place may come from somebody else's report, and the page may be published. So only plain Python files
+    below the repository's root are opened: nothing of the system, no credentials in `.git`, no link that
+    leads out.
+    """
     file, line = split_place(where)
-    if not line:
-        return None
     try:
-        lines = read_plain(Path(file), _SOURCE_LIMIT).decode("utf-8", "replace").splitlines()
-    except OSError:
+        path = Path(file).resolve()
+        if not line or path.suffix != ".py" or not path.is_relative_to(root.resolve()):
+            return None
+        lines = read_plain(path, _SOURCE_LIMIT).decode("utf-8", "replace").splitlines()
+    except (OSError, ValueError, RuntimeError):  # also a name with a null character, and a circle of links
         return None
     start, stop = max(0, line - 1 - _BEFORE), _end_of_block(lines, line)
     while stop > line and not lines[stop - 1].strip():

@@ -23,7 +23,7 @@
         fitting += fits;
         row.hidden = !fits || fitting > most;
       }
-      const found = fitting === rows.length ? `${number(fitting)} pairs` : `${number(fitting)} of ${number(rows.length)} pairs`;
+      const found = fitting === rows.length ? `${number(fitting)} rows` : `${number(fitting)} of ${number(rows.length)} rows`;
       all.hidden = fitting <= most;
       const view = new URLSearchParams();
       for (const [key, value] of Object.entries({ text: form.text.value, status, spec, sort })) if (value) view.set(key, value);
