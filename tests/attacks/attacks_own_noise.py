@@ -1,0 +1,55 @@
+"""Gradients that round before they meet an upstream: right ones, and wrong ones just above that."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from attacking import Attack
+
+
+def custom(value, slope):
+    """A function with this derivative."""
+
+    def make(factor):
+        @tf.custom_gradient
+        def call(x):
+            return value(x), lambda u: u * factor * slope(x)
+
+        return call
+
+    return make
+
+
+# Each derivative is a difference of nearly equal terms, divided by a small number.
+FUNCTIONS = {
+    "sinc": custom(lambda x: tf.sin(x) / x, lambda x: (tf.cos(x) - tf.sin(x) / x) / x),
+    "versine": custom(lambda x: (1 - tf.cos(x)) / x, lambda x: (x * tf.sin(x) - (1 - tf.cos(x))) / x**2),
+    "exprel": custom(lambda x: tf.math.expm1(x) / x, lambda x: (x * tf.exp(x) - (tf.exp(x) - 1)) / x**2),
+    "log1prel": custom(lambda x: tf.math.log1p(x) / x, lambda x: (x / (1 + x) - tf.math.log(1 + x)) / x**2),
+    "langevin": custom(lambda x: 1 / tf.tanh(x) - 1 / x, lambda x: 1 / x**2 - 1 / tf.sinh(x) ** 2),
+}
+# The rounding is of 1e-16 over x or x ** 2: up to a hundredth of the slope at the first point.
+POINTS = {"sinc": (1e-6, 1e-3), "versine": (1e-5, 1e-2), "exprel": (1e-5, 1e-2), "log1prel": (1e-5, 1e-2)}
+POINTS["langevin"] = (1e-4, 1e-1)
+
+
+def at(point):
+    return {"x": {"value": [point, 1.0, 2.0]}}
+
+
+ATTACKS = [
+    *(
+        Attack(f"{name}_{point:g}", "right", at(point), make(1.0))
+        for name, make in FUNCTIONS.items()
+        for point in POINTS[name]
+    ),
+    *(
+        Attack(f"{name}_{point:g}_wrong_by_{error:g}", "wrong", at(point), make(1.0 + error))
+        for name, make in FUNCTIONS.items()
+        for point in POINTS[name][1:]
+        for error in (1e-3, 0.5, -2.0)
+    ),
+    *(
+        Attack(f"{name}_{POINTS[name][0]:g}_sign", "not green", at(POINTS[name][0]), make(-1.0))
+        for name, make in FUNCTIONS.items()
+    ),
+]
