@@ -10,7 +10,6 @@ import numpy as np
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.spec.case import MOVED
-from gradcheck_cli.spec.values import candidates
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.tensorflow_backend import dtypes
 
@@ -53,14 +52,15 @@ class SamplePoint:
         )
 
     def _wide_value(self, input_index: int, tensor: InputSpec) -> Array:
-        if tensor.is_variable:
+        if self.sample in self.chosen:
+            value = np.asarray(self.chosen[self.sample][input_index])
+        elif tensor.is_variable:
             return dtypes.widen(np.asarray(tensor.source.arguments["value"]))
-        value = self.chosen[self.sample][input_index] if self.sample in self.chosen else self._draw(tensor)
+        else:
+            value = self._draw(tensor)
         return dtypes.widen(value if self.is_exact else dtypes.narrow(value, tensor.dtype))
 
     def _draw(self, tensor: InputSpec) -> Array:
-        if self.sample >= candidates.FIRST:
-            return candidates.draw_candidate(self.case, tensor, self.sample)
         if self.sample != MOVED:
             return draw(self.case, tensor, self.sample)
         value: Array = np.asarray(draw(self.case, tensor, 0))

@@ -236,6 +236,22 @@ def observe_numpy_calls(note: Callable[[str, Iterable[Any], Iterable[Any]], None
 
 
 @contextlib.contextmanager
+def around_python_calls(make: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
+    """Enter a context around each call of a Python function that a graph makes, in the thread of the call."""
+    original = script_ops.FuncRegistry.__call__
+
+    def call(self: Any, *arguments: Any) -> Any:
+        with make():
+            return original(self, *arguments)
+
+    script_ops.FuncRegistry.__call__ = call
+    try:
+        yield
+    finally:
+        script_ops.FuncRegistry.__call__ = original
+
+
+@contextlib.contextmanager
 def note_writes(note: Callable[[Any, tuple[Any, ...]], None]) -> Iterator[None]:
     """Call `note(handle, dtypes)` before Python code writes to a variable, a table or a generator's state.
 

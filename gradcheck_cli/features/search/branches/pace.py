@@ -27,7 +27,7 @@ class Pace:
     """
 
     seconds: float = math.inf
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = time.process_time
     began: float = field(init=False)
     point: float = 0.0
 
