@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.checking.pairs.pair_view import PointData
+    from gradcheck_cli.figure import PathOp
+    from gradcheck_cli.gate import BaselineFinding
     from gradcheck_cli.results import CheckResult, PairResult, Report
     from gradcheck_cli.running.workers import Workers
     from gradcheck_cli.spec.case import Case
@@ -182,6 +184,45 @@ def closing_lines(report: Report, width: int) -> list[Text]:
     return [line for part in lines for line in part]
 
 
+# Other commands.
+
+
+class Find(Protocol):
+    """A hand-written gradient in a module's text."""
+
+    @property
+    def target(self) -> str:
+        """`module:function`."""
+
+    @property
+    def registered(self) -> str:
+        """The op type that it is registered for; empty for none."""
+
+
+def find_gradients(package: str, places: Sequence[str]) -> Sequence[Find]:
+    """Return the hand-written gradients in a package's text.
+
+    Args:
+        package: its name.
+        places: folders from which it may be imported.
+    """
+    found_by = _implementations("find_gradients")
+    return [gradient for find in found_by for gradient in find(package, places)]
+
+
+def compare_on_page(
+    old: tuple[str, Report], new: tuple[str, Report], findings: Sequence[BaselineFinding]
+) -> str:
+    """Render two reports side by side, as one page; empty if no feature can.
+
+    Args:
+        old: the file's name, and the report.
+        new: the same.
+        findings: what has changed.
+    """
+    return next((str(render(old, new, findings)) for render in _implementations("compare_on_page")), "")
+
+
 # A case.
 
 
@@ -227,6 +268,17 @@ def after_verdict(case: OpenCase, stages: Mapping[str, Callable[[OpenCase], None
         for look in (*own, *_implementations(stage)):
             look(case)
     return case.findings
+
+
+def draw_path(opener: CaseOpener[Any], pair: PairKey, sample: int) -> tuple[PathOp, ...]:
+    """Return the ops between an output and an input with their verdicts, in the order of the forward.
+
+    Args:
+        opener: of the case.
+        pair: output and input index.
+        sample: index of the sample point.
+    """
+    return tuple(op for draw in _implementations("draw_path") for op in draw(opener, pair, sample))
 
 
 # A sample point and its pairs.

@@ -203,9 +203,7 @@ class Examination:
         operations = next(iter(pairs.values())).operations
         if not operations.has_reference_precision:
             return judged, []
-        judged, warnings = look_again(
-            pairs, judged, declared, sparsities, partial(self._are_right_alone, operations)
-        )
+        judged, warnings = look_again(pairs, judged, sparsities)
         # A declared dtype that is outright wrong is a fault, even where its loss of digits is of no interest.
         wrong, lossy = judge_declared(pairs, declared, judged)
         return judged | wrong, [*warnings, *lossy]

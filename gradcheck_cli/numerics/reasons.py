@@ -28,7 +28,6 @@ class Reason(IntEnum):
     LOW_PRECISION = 7
     NOT_ANALYTIC = 8
     TIES = 9
-    ROUNDED_POINT = 10
     JOINED_KINKS = 11
 
 
@@ -74,10 +73,6 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "this precision shows too few digits to tell",
         "check in float64, or give the forward a float64 path; in float64, check elements of very different "
         "sizes in separate cases, or state an atol",
-    ),
-    Reason.ROUNDED_POINT: Explanation(
-        "the error is no larger than what rounding of weights, constants or a file's values could make",
-        "give these in float64, or write a gradient that doesn't rely on properties of the unrounded values",
     ),
     Reason.NOT_ANALYTIC: Explanation(
         "the complex step gives another slope than a difference does: the forward isn't analytic here "

@@ -46,7 +46,6 @@ class NumpyOperation:
     quantisers: tuple = ()
     vjp_low_precision: tuple = ()
     not_float64: str = ""
-    has_rounded_arrays: bool = False
     exact: object = None
     random_types: tuple = ()
     frozen: dict = field(default_factory=dict)
@@ -98,6 +97,9 @@ class NumpyOperation:
 
     def exactly(self):
         return self.exact
+
+    def rounded_otherwise(self, draw):
+        return None
 
     def evaluate(self, batch):
         batch = {

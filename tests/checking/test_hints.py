@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.features.diagnosis.diagnosing import hint, hint_on_triangle
+from gradcheck_cli.checking.pairs.triangles import hint_on_triangle
+from gradcheck_cli.features.diagnosis.diagnosing import hint
 from gradcheck_cli.features.diagnosis.hint_view import View
 
 

@@ -159,10 +159,6 @@ class Operation(Protocol):
         """For an op's float64 form: dtypes below it in which its vjp still computes."""
 
     @property
-    def has_rounded_arrays(self) -> bool:
-        """Whether weights or tables of constants were rounded to a narrower dtype and then widened."""
-
-    @property
     def not_float64(self) -> str:
         """Why it isn't judged in float64, in words; empty where it is."""
 
@@ -282,6 +278,16 @@ class Operation(Protocol):
         """Return the same op at the point before it was rounded to the declared dtypes.
 
         It is `None` where the point wasn't rounded, or where the op is no float64 twin.
+        """
+
+    def rounded_otherwise(self, draw: int) -> Operation | None:
+        """Return the same twin with each rounded number of its vjp moved by one rounding, up or down.
+
+        These are constants and weights of a declared dtype below float64, and values of files. It is `None`
+        where the op is no float64 twin.
+
+        Args:
+            draw: chooses the directions.
         """
 
     def on_one_piece(self) -> Operation | None:

@@ -153,6 +153,16 @@ class PairSample:
         at_column = column if self.columns is None else int(np.broadcast_to(self.columns, shape)[row, column])
         return at_row, at_column
 
+    def places(self) -> tuple[Index, Index]:
+        """Return the Jacobian's row and column of each element of the arrays, in two arrays of their shape.
+
+        All elements of a row of the arrays are of one row of the Jacobian.
+        """
+        shape = self.verdict.shape
+        rows = np.arange(shape[0])[:, None] if self.rows is None else self.rows
+        columns = np.arange(shape[1])[None] if self.columns is None else self.columns
+        return np.broadcast_to(rows, shape), np.broadcast_to(columns, shape)
+
     def whole(self) -> PairSample:
         """Return a sparse Jacobian with its zeros written out; any other as it is."""
         columns = self.columns

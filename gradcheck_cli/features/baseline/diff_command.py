@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from gradcheck_cli import hooks
+
 
 @click.command("diff", short_help="Compare two JSON reports.")
 @click.argument("old", type=click.Path(path_type=Path))
@@ -43,9 +45,7 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
         content |= {"old": before.facts, "new": after.facts}
         click.echo(json.dumps(content, indent=2, ensure_ascii=False))
     elif form == "html":
-        from gradcheck_cli.features.page.html.side_by_side import to_html
-
-        click.echo(to_html((str(old), before), (str(new), after), findings), nl=False)
+        click.echo(hooks.compare_on_page((str(old), before), (str(new), after), findings), nl=False)
     else:
         lines = version_lines((str(old), before), (str(new), after))
         lines += baseline_lines(findings, terminal_width(), title=f"{old} -> {new}")

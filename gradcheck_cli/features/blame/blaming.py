@@ -13,6 +13,7 @@ from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict, sentence
 from gradcheck_cli.features.blame.path_blame import find_blame
+from gradcheck_cli.figure import PathOp
 from gradcheck_cli.results import FAILING, UNDECIDED, Status
 from gradcheck_cli.running.pair_labels import open_pair
 from gradcheck_cli.spec.words import BINDINGS
@@ -32,6 +33,7 @@ MOST_PAIRS = 4
 # Seconds after which no further pair is examined: a case has a time limit, and its explanation must not cost
 # it the verdict.
 LONG = 15.0
+_MOST_OPS = 200  # of a path that is drawn
 
 
 @dataclass(frozen=True)
@@ -264,3 +266,33 @@ def exit_code_of(paths: Sequence[PathBlame]) -> int:
     if Status.MISMATCHED in statuses:
         return 1
     return 0 if statuses == {Status.PASSED} else 3
+
+
+def draw_path(opener: GraphOpener, pair_key: tuple[int, int], sample: int) -> tuple[PathOp, ...]:
+    """Return the ops between output and input with their verdicts, in the order of the forward."""
+    try:
+        blame = blame_path(pair_key[0], [pair_key[1]], [sample], opener).blame
+    except Exception:  # noqa: BLE001 (a path that can't be drawn is left out; the verdict stands)
+        return ()
+    # Blame goes backward. From a long path, the part around the first named op is drawn.
+    ops, last = blame.ops[::-1], len(blame.ops) - 1
+    guilty = next((index for index, op in enumerate(ops) if op.status is Status.MISMATCHED), 0)
+    first = max(0, min(guilty - _MOST_OPS // 2, len(ops) - _MOST_OPS))
+    read_by_others = {read for op in ops for read in op.reads}
+    drawn = range(first, min(first + _MOST_OPS, len(ops)))
+    return tuple(
+        PathOp(
+            op.place.name,
+            op.place.type,
+            f"{op.place.gradient} at {op.place.file}:{op.place.line}" if op.place.file else op.place.gradient,
+            str(op.status),
+            op.evidence or op.reason,
+            tuple(
+                -1 if read < 0 else last - read - first
+                for read in reversed(op.reads)
+                if read < 0 or last - read in drawn
+            ),
+            last - index not in read_by_others,
+        )
+        for index, op in enumerate(ops[drawn.start : drawn.stop], drawn.start)
+    )

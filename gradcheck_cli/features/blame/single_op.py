@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli import hooks
 from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.ops.packing import Float, index_of, pack, packed_size, part_of, unpack
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.pairs.pair_view import PointData
+from gradcheck_cli.checking.pairs.triangles import hint_on_triangle
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.diagnosis.diagnosing import diagnose, hint_on_triangle
 from gradcheck_cli.numerics import EXPLANATIONS, Judgement, Problem, Reason, Verdict, judge
 from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS
 from gradcheck_cli.numerics.precision import coarsest
@@ -276,7 +277,7 @@ def _evidence_of_elements(
         _rename(op.inputs[input_index], f"in{input_index}" if len(op.inputs) > 1 else "in"),
     )
     scene = PointData.of([input_info], [op.point[input_index]], [output_info], [op.base_values[output]])
-    lines = diagnose([sample], output_info, input_info, [{}], [scene])
+    lines = hooks.diagnose([sample], output_info, input_info, [{}], [scene])
     return "; ".join([_describe_worst(sample, output_info, input_info), *lines])
 
 

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.hooks import Command, RunOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.text import Text
 
+    from gradcheck_cli.hooks import Find
     from gradcheck_cli.results import Report
 
 COMMANDS = {
@@ -31,3 +34,10 @@ def closing_lines(report: Report, width: int) -> list[Text]:
 
     lines = list(branch_lines(report))
     return lines + (coverage_lines(report.coverage, width) if report.coverage else [])
+
+
+def find_gradients(package: str, places: Sequence[str]) -> Sequence[Find]:
+    """Return the gradients in a package's text; see `hooks.find_gradients`."""
+    from gradcheck_cli.features.coverage.gradients_in_text import read_package
+
+    return read_package(package, places).finds

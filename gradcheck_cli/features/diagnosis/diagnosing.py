@@ -10,6 +10,7 @@ import numpy as np
 
 from gradcheck_cli.checking.checks.forward_values import compare_with_reference
 from gradcheck_cli.checking.ops.packing import index_of
+from gradcheck_cli.checking.pairs.triangles import are_equal, hint_on_triangle
 from gradcheck_cli.features.diagnosis.hint_view import view_of
 from gradcheck_cli.features.diagnosis.hints_of_places import (
     hint_on_mask,
@@ -29,16 +30,11 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.ops.operation import TensorInfo
     from gradcheck_cli.checking.ops.operations import Operations
-    from gradcheck_cli.checking.ops.packing import Float
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.checking.pairs.pair_view import PointData
     from gradcheck_cli.features.diagnosis.hint_view import View
     from gradcheck_cli.spec.case import Case
 
-# Two Jacobians count as equal if they differ by less than this part of the largest magnitude.
-_ALIKE = 1e-3
-# A triangle counts as zero up to this part of the largest magnitude, half of float64's digits.
-_NOTHING = 2.0**-26
 # Only a Jacobian up to this size is written out and compared in full.
 _MOST_WHOLE = 2**18
 _REPEAT = "repeat"
@@ -134,45 +130,6 @@ def _describe_nonfinite(
     return f"{count} element(s) of the gradient aren't finite, the first at {element}"
 
 
-def _are_equal(left: npt.NDArray[np.inexact], right: npt.NDArray[np.inexact]) -> bool:
-    """Whether two Jacobians are equal and not both zero."""
-    scale = float(np.max(np.abs(right), initial=0.0))
-    return left.shape == right.shape and scale > 0 and bool(np.all(np.abs(left - right) <= _ALIKE * scale))
-
-
-def hint_on_triangle(analytic: Float, numeric: Float, input_info: TensorInfo) -> str:
-    """Say that a function reads only one triangle of a matrix, if that explains the whole difference.
-
-    Either the gradient or the differences are zero in one triangle and doubled in the other. For a matrix
-    that stays symmetric, both are the same derivative.
-    """
-    is_square = len(input_info.shape) > 1 and input_info.shape[-1] == input_info.shape[-2] > 1
-    if not is_square or _are_equal(analytic, numeric):
-        return ""
-    jacobians = [_as_matrices(values, input_info) for values in (analytic, numeric)]
-    symmetric_parts = [matrices + np.conj(np.swapaxes(matrices, -1, -2)) for matrices in jacobians]
-    if not _are_equal(symmetric_parts[0], symmetric_parts[1]):
-        return ""
-    for matrices, whose in zip(jacobians, ("gradient is", "differences are"), strict=True):
-        # TensorFlow's Cholesky may leave memory unwritten: differences of subnormal numbers stand for zero.
-        zero = _NOTHING * np.max(np.abs(matrices), initial=0.0)
-        for triangle, where in ((np.triu(matrices, 1), "above"), (np.tril(matrices, -1), "below")):
-            if np.max(np.abs(triangle), initial=0.0) <= zero:
-                return (
-                    f"the {whose} zero {where} the diagonal of {input_info.name}, and the symmetric parts "
-                    "agree: one triangle is read, and the gradient is right if the matrix stays symmetric; "
-                    f"then say 'symmetric: true' of {input_info.name}"
-                )
-    return ""
-
-
-def _as_matrices(values: Float, input_info: TensorInfo) -> npt.NDArray[np.complex128]:
-    """Return packed rows as matrices, complex ones for a complex input."""
-    real, imaginary = values[:, : input_info.size], values[:, input_info.size :]
-    whole = real + 1j * imaginary if input_info.is_complex else real + 0j
-    return np.asarray(whole.reshape(-1, *input_info.shape), np.complex128)
-
-
 def _hint_on_conjugate(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:
     if not input_info.is_complex:
         return ""
@@ -180,10 +137,10 @@ def _hint_on_conjugate(samples: Sequence[PairSample], output: TensorInfo, input_
     for sample in samples:
         conjugated = sample.analytic.copy()
         conjugated[:, input_info.size :] *= -1
-        by_columns.append(_are_equal(conjugated, sample.numeric))
+        by_columns.append(are_equal(conjugated, sample.numeric))
         # conj(J' u) in place of J' conj(u) and the like: the rows of imaginary upstreams change sign too.
         conjugated[output.size :] *= -1
-        by_rows_too.append(output.is_complex and _are_equal(conjugated, sample.numeric))
+        by_rows_too.append(output.is_complex and are_equal(conjugated, sample.numeric))
     if all(by_columns):
         return f"the gradient for {input_info.name} is conjugated: tf.math.conj is missing, or one too many"
     if all(by_rows_too):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gradcheck_cli import hooks
 from gradcheck_cli.cli import completing
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, UsageError
 
@@ -90,7 +91,6 @@ def command(  # noqa: PLR0913 (one argument per option)
 def _find_uncovered(package: str) -> tuple[str, ...]:
     """Return the gradients in a package's text that no spec names, as targets: functions and op types."""
     # Late imports: reading specs takes a while.
-    from gradcheck_cli.features.coverage.gradients_in_text import read_package
     from gradcheck_cli.project import default_paths
     from gradcheck_cli.spec.load import load
 
@@ -98,7 +98,7 @@ def _find_uncovered(package: str) -> tuple[str, ...]:
     cases = load(folders).cases if folders else ()
     named = {function.target for case in cases for function in (case.forward, case.gradient) if function}
     named |= {name for case in cases for name in (case.op_type, *case.covers) if name}
-    finds = read_package(package, [str(Path.cwd())]).finds
+    finds = hooks.find_gradients(package, [str(Path.cwd())])
     bare = dict.fromkeys(
         find.registered or find.target for find in finds if not named & {find.target, find.registered}
     )

@@ -88,6 +88,11 @@ class CorruptedOperation:
         inner = self.inner.exactly()
         return None if inner is None else replace(self, inner=inner)
 
+    def rounded_otherwise(self, draw: int) -> CorruptedOperation | None:
+        """Return the same corrupted op with other roundings."""
+        inner = self.inner.rounded_otherwise(draw)
+        return None if inner is None else replace(self, inner=inner)
+
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once, wrongly."""
         gradients = self.inner.joint_vjp(upstreams)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gradcheck_cli.hooks import Command, Format, OpenCase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.gate import BaselineFinding
+    from gradcheck_cli.results import Report
 
 COMMANDS = {
     "show": Command(
@@ -18,3 +26,12 @@ def draw_figures(judged: OpenCase) -> None:
 
     if judged.opener.case.drawn:
         judged.findings = add_figures(judged.findings, judged.opener)
+
+
+def compare_on_page(
+    old: tuple[str, Report], new: tuple[str, Report], findings: Sequence[BaselineFinding]
+) -> str:
+    """Render two reports side by side; see `hooks.compare_on_page`."""
+    from gradcheck_cli.features.page.html.side_by_side import to_html
+
+    return to_html(old, new, findings)

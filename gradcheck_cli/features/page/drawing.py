@@ -7,12 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gradcheck_cli import hooks
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
-from gradcheck_cli.features.blame.blaming import blame_path
 from gradcheck_cli.features.page.figure_data import figure_of, is_plain, ladder_of
-from gradcheck_cli.figure import PathOp
-from gradcheck_cli.results import Status
 from gradcheck_cli.running.pair_labels import open_pair
 
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ DOUBTFUL = "doubtful"  # the value of `Case.drawn` for all pairs that aren't a p
 # If a case has more such pairs, only the first ones are drawn, and no more after this many seconds.
 _MOST = 12
 _LONG = 15.0
-_MOST_OPS = 200  # of a path
 
 
 def add_figures(findings: Findings, opener: CaseOpener[Any]) -> Findings:
@@ -68,35 +65,5 @@ def _draw_figure(findings: Findings, pair: PairResult, opener: CaseOpener[Any]) 
         ladder = ladder_of(own_opener.case, differenced, pair_key, judged.samples[figure.point])
         figure = replace(figure, ladder=ladder)
         if any(line.startswith("blame: op") for line in pair.diagnosis):
-            figure = replace(figure, path=_draw_path(own_opener, pair_key, figure.point))
+            figure = replace(figure, path=hooks.draw_path(own_opener, pair_key, figure.point))
     return figure
-
-
-def _draw_path(opener: CaseOpener[Any], pair_key: tuple[int, int], sample: int) -> tuple[PathOp, ...]:
-    """Return the ops between output and input with their verdicts, in the order of the forward."""
-    try:
-        blame = blame_path(pair_key[0], [pair_key[1]], [sample], opener).blame
-    except Exception:  # noqa: BLE001 (a path that can't be drawn is left out; the verdict stands)
-        return ()
-    # Blame goes backward. From a long path, the part around the first named op is drawn.
-    ops, last = blame.ops[::-1], len(blame.ops) - 1
-    guilty = next((index for index, op in enumerate(ops) if op.status is Status.MISMATCHED), 0)
-    first = max(0, min(guilty - _MOST_OPS // 2, len(ops) - _MOST_OPS))
-    read_by_others = {read for op in ops for read in op.reads}
-    drawn = range(first, min(first + _MOST_OPS, len(ops)))
-    return tuple(
-        PathOp(
-            op.place.name,
-            op.place.type,
-            f"{op.place.gradient} at {op.place.file}:{op.place.line}" if op.place.file else op.place.gradient,
-            str(op.status),
-            op.evidence or op.reason,
-            tuple(
-                -1 if read < 0 else last - read - first
-                for read in reversed(op.reads)
-                if read < 0 or last - read in drawn
-            ),
-            last - index not in read_by_others,
-        )
-        for index, op in enumerate(ops[drawn.start : drawn.stop], drawn.start)
-    )

@@ -419,6 +419,8 @@ def check_at(opener: GraphOpener, point: Point, sample: int) -> Findings:
     opener.state.chosen[sample] = tuple(
         np.asarray(point.get(input_index, value)) for input_index, value in enumerate(base.point)
     )
+    for key in [key for key in opener.state.draws if key[0] == 0]:
+        opener.state.draws[sample, key[1]] = opener.state.draws[key]  # the draws are those of the first point
     count = base.traced.at.count
     variables = {index - count: np.asarray(value)[None] for index, value in point.items() if index >= count}
     case = replace(opener.case, checks_off=frozenset(CHECKS), second_order=False, remembered=False)

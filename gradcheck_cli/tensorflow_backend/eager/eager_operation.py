@@ -182,11 +182,6 @@ class EagerOperation:
         return ()
 
     @property
-    def has_rounded_arrays(self) -> bool:
-        """Whether constants were rounded: this isn't known for calls."""
-        return bool(self.low_precision)
-
-    @property
     def not_float64(self) -> str:
         """Why it isn't judged in float64, in words; empty where it is."""
         if not self.low_precision:
@@ -197,6 +192,9 @@ class EagerOperation:
         """Return nothing: Python code has no graph in which kinks could be held."""
 
     def exactly(self) -> None:
+        """Return nothing: it is no twin."""
+
+    def rounded_otherwise(self, draw: int) -> None:
         """Return nothing: it is no twin."""
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,7 @@ class GraphOperation:
 
     traced: TracedCase
     no_twin: str = ""
+    _rounded: dict[int, GraphOperation] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def open(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
@@ -79,6 +80,14 @@ class GraphOperation:
             np.array_equal(value, rounded) for value, rounded in zip(exact.point, self.point, strict=True)
         )
         return None if is_same_point else exact
+
+    def rounded_otherwise(self, draw: int) -> GraphOperation | None:
+        """Return a twin whose vjp has other roundings of its constants; see `Operation`."""
+        if self.traced.narrow is None:
+            return None
+        if draw not in self._rounded:
+            self._rounded[draw] = GraphOperation(replace(self.traced, roundings=draw))
+        return self._rounded[draw]
 
     def on_one_piece(self) -> GraphOperation | None:
         """Return the op with its kinks held where they are; see `Operation`."""
@@ -252,11 +261,6 @@ class GraphOperation:
     def vjp_low_precision(self) -> tuple[str, ...]:
         """For a twin: dtypes below float64 in which its vjp still computes."""
         return () if self.traced.narrow is None else _dtypes_of(self.traced.wide_vjp.narrow_ops)
-
-    @property
-    def has_rounded_arrays(self) -> bool:
-        """Whether weights or tables of constants were rounded to a narrower dtype and then widened."""
-        return self.traced.narrow is not None and self.traced.wide_forward.twin.has_rounded_arrays
 
     @property
     def not_float64(self) -> str:

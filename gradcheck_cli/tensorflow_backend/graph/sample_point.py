@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.spec.case import MOVED
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.twin.widening import Roundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +36,7 @@ class SamplePoint:
         dtype_of: maps a dtype that the spec names to the one that is traced.
         has_wide_variables: whether `dtype_of` applies to variables as well; otherwise they keep their dtypes.
         is_exact: whether the values stay as they were drawn, before the declared dtypes round them.
+        roundings: a seed by which the values of files, which were rounded before, are moved by one rounding.
         chosen: the arguments' values at points that were chosen, by sample number; others are drawn.
     """
 
@@ -42,6 +45,7 @@ class SamplePoint:
     dtype_of: Callable[[str], str]
     has_wide_variables: bool = False
     is_exact: bool = False
+    roundings: int | None = None
     chosen: Mapping[int, Sequence[Array]] = field(default_factory=dict)
 
     @cached_property
@@ -58,7 +62,12 @@ class SamplePoint:
             return dtypes.widen(np.asarray(tensor.source.arguments["value"]))
         else:
             value = self._draw(tensor)
-        return dtypes.widen(value if self.is_exact else dtypes.narrow(value, tensor.dtype))
+        if self.is_exact:
+            return dtypes.widen(value)
+        narrow = dtypes.narrow(value, tensor.dtype)
+        if self.roundings is None or tensor.source.kind != "file" or not tensor.is_differentiable:
+            return dtypes.widen(narrow)
+        return cast("Array", Roundings(self.roundings).move(narrow, tf.as_dtype(tensor.dtype)))
 
     def _draw(self, tensor: InputSpec) -> Array:
         if self.sample != MOVED:

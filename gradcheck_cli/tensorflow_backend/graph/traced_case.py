@@ -23,6 +23,7 @@ from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, TraceMode
 from gradcheck_cli.tensorflow_backend.traces.vjp_trace import trace_vjp
 from gradcheck_cli.tensorflow_backend.twin import float64_twin
 from gradcheck_cli.tensorflow_backend.twin.one_piece import PIECES
+from gradcheck_cli.tensorflow_backend.twin.widening import Roundings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -54,6 +55,8 @@ class TracedCase:
         narrow: for a float64 twin: the case in its declared dtypes, whose graphs are widened. The inputs have
             values that the declared dtypes can hold.
         is_exact: for a twin: whether the inputs have the values from before the declared dtypes round them.
+        roundings: for a twin: a seed by which the constants and weights of the vjp, and the values of files,
+            are moved by one rounding each; `None`: they stay.
         is_on_one_piece: for a twin: whether kinked ops keep each element on the side that it has at the
             point.
         stops: keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says.
@@ -69,6 +72,7 @@ class TracedCase:
     anew: bool = False
     narrow: TracedCase | None = None
     is_exact: bool = False
+    roundings: int | None = None
     is_on_one_piece: bool = False
     stops: frozenset[str] | None = None
     modified: list[str] = field(default_factory=list)
@@ -142,6 +146,7 @@ class TracedCase:
             self._dtype_of,
             has_wide_variables=self.narrow is not None,
             is_exact=self.is_exact,
+            roundings=self.roundings,
             chosen=self.state.chosen,
         )
 
@@ -337,7 +342,11 @@ class TracedCase:
     @cached_property
     def wide_vjp(self) -> float64_twin.WideVjp:
         """For a twin: the vjp of the declared dtypes, widened."""
-        return self.state.twins.vjp(self._declared.vjp_trace, is_alone=self.is_exact)
+        trace = self._declared.vjp_trace
+        if self.roundings is not None:
+            roundings = Roundings(self.roundings)
+            return float64_twin.widen_vjp(trace, float64_twin.WideVariables(roundings, self.state.variables))
+        return self.state.twins.vjp(trace, is_alone=self.is_exact)
 
     @property
     def _declared(self) -> TracedCase:

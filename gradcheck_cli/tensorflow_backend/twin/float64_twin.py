@@ -16,7 +16,7 @@ from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_twin, private_variables
 from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function, whole_graph
 from gradcheck_cli.tensorflow_backend.twin.one_piece import hold_sides
-from gradcheck_cli.tensorflow_backend.twin.widening import Widening, wide_dtype
+from gradcheck_cli.tensorflow_backend.twin.widening import Roundings, Widening, wide_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,8 +31,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class WideVariables:
-    """The double variables that replace a case's narrower ones: one for each, in all of its twins."""
+    """The double variables that replace a case's narrower ones: one for each, in all of its twins.
 
+    Attributes:
+        roundings: moves their values; `None`: they stay.
+        inputs: variables that stay all the same, since gradients are taken for them.
+    """
+
+    roundings: Roundings | None = None
+    inputs: Sequence[Any] = ()
     # By id of the handle. The handle itself is here too, so that its id stays in use.
     _by_handle: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
@@ -42,9 +49,11 @@ class WideVariables:
         if wide == dtype:
             return handle
         if id(handle) not in self._by_handle:
+            is_input = any(handle is variable.handle for variable in self.inputs)
             with tf.init_scope():
-                value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
-                variable = tf.Variable(tf.cast(value, wide), trainable=False)
+                narrow = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+                value = _widen(narrow, None if is_input else self.roundings)
+                variable = tf.Variable(value, trainable=False)
             self._by_handle[id(handle)] = (handle, variable)
         return self._by_handle[id(handle)][1].handle
 
@@ -53,6 +62,14 @@ class WideVariables:
         self.handle(variable.handle, variable.dtype)
         entry = self._by_handle.get(id(variable.handle))
         return variable if entry is None else entry[1]
+
+
+def _widen(value: Any, roundings: Roundings | None) -> Any:
+    """Return a tensor in the wide dtype, with its numbers moved by one rounding if that is possible."""
+    wide = wide_dtype(value.dtype)
+    if roundings is None or not hasattr(value, "numpy"):
+        return tf.cast(value, wide)
+    return tf.constant(roundings.move(value.numpy(), value.dtype), wide)
 
 
 class Twin:
@@ -82,18 +99,18 @@ class Twin:
         replaced = (
             {held_op.token: held_op.record_or_replay for held_op in body_holds.ops} if body_holds else {}
         )
-        self._widening = Widening(graph.as_graph_def(), captured, replaced)
+        self._widening = Widening(graph.as_graph_def(), captured, replaced, variables.roundings)
         sides = hold_sides(self._widening.graph_def) if has_sides else []
         substitutes = {}
-        self.has_rounded_arrays = self._widening.has_rounded_arrays
         for name, outer in captured.items():
             variable_dtype = private_variables.dtype_of_variable(outer)
             dtype = variable_dtype or outer.dtype
-            self.has_rounded_arrays |= wide_dtype(dtype) != dtype
             if variable_dtype is not None:
                 substitutes[name] = variables.handle(outer, variable_dtype)
             else:
-                substitutes[name] = outer if wide_dtype(dtype) == dtype else tf.cast(outer, wide_dtype(dtype))
+                substitutes[name] = (
+                    outer if wide_dtype(dtype) == dtype else _widen(outer, variables.roundings)
+                )
         # Each value also holds the tensors of its key, so that their ids stay in use.
         self._between: dict[Any, tuple[set[str], set[str], Any]] = {}
         called = [graph, *self._widening.called]
@@ -243,7 +260,7 @@ class Twins:
         """
         is_alone = is_alone and trace.held.body_holds is not None
         if is_alone or id(trace) not in self._vjps:
-            wide = _widen_vjp(trace, self.variables)
+            wide = widen_vjp(trace, self.variables)
             if is_alone:
                 return wide
             self._vjps[id(trace)] = (trace, wide)
@@ -275,7 +292,8 @@ def _widen_held(held: Held, twin: Twin, body_holds: BodyHolds | None) -> Held:
     )
 
 
-def _widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
+def widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
+    """Make the twin of a vjp; see `Twin`."""
     body_holds = None if trace.held.body_holds is None else trace.held.body_holds.again()
     twin = Twin(trace.whole, variables, body_holds)
     wide = replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,17 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 
+from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.tensorflow_backend.dtypes import REFERENCE
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_twin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from gradcheck_cli.numerics import Precision
+
+# A number with a quarter of its dtype's bits was hardly rounded to it: one in 64 is in bfloat16, which has 8.
+_EXACT_SHARE = 0.25
 _WIDE: dict[int, int] = {
     tf.as_dtype(narrow).as_datatype_enum: tf.as_dtype(wide).as_datatype_enum
     for narrow, wide in REFERENCE.items()
@@ -115,6 +121,41 @@ def _as_list(result: Any) -> list[Any]:
 
 
 @dataclass
+class Roundings:
+    """Moves numbers by one rounding of their dtype, up or down at random: they may have been rounded before.
+
+    Attributes:
+        seed: chooses the directions.
+    """
+
+    seed: int
+
+    def __post_init__(self) -> None:
+        """Make the generator."""
+        self._generator = np.random.default_rng(self.seed)
+
+    def move(self, value: Any, dtype: Any) -> Any:
+        """Return an array in the wide dtype, moved where its numbers may be rounded ones."""
+        wide = np.asarray(value).astype(wide_dtype(dtype).as_numpy_dtype)
+        precision = precision_of(tf.as_dtype(dtype).name)
+        signs = self._generator.choice([-1.0, 1.0], size=wide.shape)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.where(
+                _may_be_rounded(wide, precision), wide * (1 + precision.unit_roundoff * signs), wide
+            )
+
+
+def _may_be_rounded(value: Any, precision: Precision) -> Any:
+    """Say which numbers of a dtype may stand for others: not integers, nor those of few bits (0.5, 1.5)."""
+    if np.iscomplexobj(value):
+        return _may_be_rounded(value.real, precision) | _may_be_rounded(value.imag, precision)
+    exact_bits = int(-math.log2(precision.unit_roundoff) * _EXACT_SHARE)
+    with np.errstate(invalid="ignore"):
+        mantissa = np.frexp(value)[0] * 2.0**exact_bits
+        return (mantissa != np.rint(mantissa)) & (value != np.rint(value))
+
+
+@dataclass
 class Widening:
     """A GraphDef, widened in place.
 
@@ -122,16 +163,15 @@ class Widening:
         graph_def: the GraphDef.
         left_out: names of nodes to remove, since something else replaces them.
         replaced: the functions that PyFuncs call instead of their own, by token.
+        roundings: moves its constants; `None`: they stay.
         narrow_ops: the ops that keep their dtypes.
-        has_rounded_arrays: whether it has constants of several elements that a narrower dtype may have
-            rounded.
     """
 
     graph_def: Any
     left_out: Collection[str]
     replaced: Mapping[str, Callable[..., Any]]
+    roundings: Roundings | None = None
     narrow_ops: list[NarrowOp] = field(default_factory=list)
-    has_rounded_arrays: bool = False
     _cast_names: dict[str, str] = field(default_factory=dict)
     _calls: dict[str, tuple[str, Any]] = field(default_factory=dict)  # by token: the new one, its function
     _suffix: str = field(default_factory=lambda: f"_float64_{next(_NUMBERS)}")
@@ -276,8 +316,8 @@ class Widening:
         elif kind == "tensor" and attr.tensor.dtype in _WIDE:
             value = tf.make_ndarray(attr.tensor)
             wide = tf.as_dtype(_WIDE[attr.tensor.dtype])
-            with np.errstate(invalid="ignore", over="ignore"):  # a multiple of 1/256 counts as unrounded
-                self.has_rounded_arrays |= value.size > 1 and not np.all(np.rint(value * 256) == value * 256)
+            if self.roundings is not None:
+                value = self.roundings.move(value, tf.as_dtype(attr.tensor.dtype))
             attr.tensor.CopyFrom(tf.make_tensor_proto(value.astype(wide.as_numpy_dtype), wide, value.shape))
 
     def _rename(self, attr: Any) -> None:

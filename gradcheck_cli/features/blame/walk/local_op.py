@@ -51,7 +51,6 @@ class LocalOperation:
     missed_by_override: tuple[str, ...] = ()
     vjp_low_precision: tuple[str, ...] = ()
     not_float64: str = ""
-    has_rounded_arrays: bool = False
 
     @cached_property
     def _fed(self) -> list[Any]:
@@ -200,6 +199,9 @@ class LocalOperation:
 
     def exactly(self) -> None:
         """Return nothing: its operating point isn't rounded."""
+
+    def rounded_otherwise(self, draw: int) -> None:
+        """Return nothing: it is no twin."""
 
     def on_one_piece(self) -> None:
         """Return nothing: it is one op."""

@@ -1,0 +1,205 @@
+"""What rounding to the declared dtype may explain, and errors that look as small beside something else."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+from attacking import Attack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ONCE = {"samples": 1}
+HALVES = ("bfloat16", "float16")
+
+
+def like(value: Any, tensor: Any) -> Any:
+    return tf.constant(value, tensor.dtype)
+
+
+def weighed(slopes: Any, claimed: Any) -> Callable[[Any], Any]:
+    """A weighted sum whose gradient claims other weights."""
+
+    @tf.custom_gradient
+    def call(x: Any) -> Any:
+        return tf.reduce_sum(like(slopes, x) * x), lambda u: u * like(claimed, x)
+
+    return call
+
+
+def tuned(slopes: Any, claimed: Any) -> Callable[[Any], Any]:
+    """The same, curved, so that an element's slope depends on its input."""
+
+    @tf.custom_gradient
+    def call(x: Any) -> Any:
+        return like(slopes, x) * tf.sin(x), lambda u: u * like(claimed, x) * tf.cos(x)
+
+    return call
+
+
+# Weights, and what the gradient claims: one large element within half of float32's digits, the others wrong.
+MASKED = {
+    "sign": ([1000, 0.1], [1000.2, -0.1]),
+    "missing": ([1000, 0.1], [1000.2, 0.0]),
+    "doubled": ([1000, 0.1], [1000.2, 0.2]),
+    "halved": ([1000, 0.1], [1000.2, 0.05]),
+    "a_tenth_off": ([1000, 0.1], [1000.2, 0.11]),
+    "five_per_cent": ([1000, 1.0], [1000.2, 1.05]),
+    "one_per_cent": ([1000, 3.0], [1000.2, 3.03]),
+    "one_in_a_thousand": ([1000, 50.0], [1000.3, 50.05]),
+    "three": ([100, 10, 1.0], [100.02, 10.01, 0.99]),
+    "sign_of_two": ([300, 0.02, -0.01], [300.06, -0.02, 0.01]),
+    "swapped": ([2000, 0.1, -0.2], [2000.4, -0.2, 0.1]),
+    "one_tiny_sign": ([1e6, 1.0], [1.0002e6, -1.0]),
+}
+
+
+def masked() -> Iterator[Attack]:
+    for name, (slopes, claimed) in MASKED.items():
+        inputs = {"x": {"shape": [len(slopes)], "dtype": "float32", "uniform": {"low": 0.5, "high": 1.2}}}
+        yield Attack(f"sum_{name}", "wrong", inputs, weighed(slopes, claimed), keys=ONCE)
+        yield Attack(f"curved_{name}", "wrong", inputs, tuned(slopes, claimed), keys=ONCE)
+    for name in ("sign", "missing", "three"):
+        slopes, claimed = MASKED[name]
+        inputs = {"x": {"shape": [len(slopes)], "dtype": "complex64"}}
+        yield Attack(f"complex_{name}", "wrong", inputs, weighed(slopes, claimed), keys=ONCE)
+    # Elements of very different sizes, each within half of the digits of its own: an approximation.
+    for factor in (1 + 1e-4, 1 - 3e-4):
+        inputs = {"x": {"shape": [3], "dtype": "float32", "uniform": {"low": 0.5, "high": 1.2}}}
+        slopes = np.array([1000, 1.0, 0.001])
+        yield Attack(f"approximate_{factor:g}", "right", inputs, weighed(slopes, factor * slopes), keys=ONCE)
+    inputs = {"x": {"shape": [2], "dtype": "float32", "uniform": {"low": 0.5, "high": 1.2}}}
+    yield Attack("sum_right", "right", inputs, weighed([1000, 0.1], [1000, 0.1]), keys=ONCE)
+
+
+def penalised(decay: float) -> Callable[[Any], Any]:
+    """A loss with weight decay, which the gradient forgets."""
+
+    @tf.custom_gradient
+    def call(w: Any) -> Any:
+        total = tf.reduce_sum(tf.sin(3 * w)) + like(0.5 * decay, w) * tf.reduce_sum(w * w)
+        return total, lambda u: u * 3 * tf.cos(3 * w)
+
+    return call
+
+
+def forgotten() -> Iterator[Attack]:
+    values = {"a": [0.9, -0.4, 0.2, 0.7], "b": [0.3, 1.3, -0.8, 0.1], "c": [1.1, -1.2, 0.25, 0.6]}
+    for name, value in values.items():
+        inputs = {"w": {"shape": [4], "dtype": "float32", "value": value}}
+        for decay in (1e-3, 3e-3, 1e-2):
+            yield Attack(f"decay_{decay:g}_{name}", "wrong", inputs, penalised(decay), keys=ONCE)
+
+
+def exact_gelu(x: Any) -> Any:
+    return tf.nn.gelu(x, approximate=False)
+
+
+def tanh_gelu(x: Any) -> Any:
+    return tf.nn.gelu(x, approximate=True)
+
+
+def erf_gelu(x: Any) -> Any:
+    return like(0.5, x) * x * (1 + tf.math.erf(x / like(math.sqrt(2), x)))
+
+
+def quick_gelu(x: Any) -> Any:
+    return x * tf.sigmoid(like(1.702, x) * x)
+
+
+def mish(x: Any) -> Any:
+    return x * tf.tanh(tf.math.softplus(x))
+
+
+def normal_cdf(x: Any) -> Any:
+    return like(0.5, x) * tf.math.erfc(-x * like(math.sqrt(0.5), x))
+
+
+def bits(x: Any) -> Any:
+    return tf.math.log1p(x * x) / like(math.log(2), x)
+
+
+# Right ones, with constants that the declared dtype rounds: TensorFlow's own gradients.
+ROUNDED = {
+    "gelu": exact_gelu,
+    "tanh_gelu": tanh_gelu,
+    "erf_gelu": erf_gelu,
+    "quick_gelu": quick_gelu,
+    "silu": tf.nn.silu,
+    "mish": mish,
+    "normal_cdf": normal_cdf,
+    "erf": tf.math.erf,
+    "bits": bits,
+    "selu": tf.nn.selu,
+}
+
+
+def rounded() -> Iterator[Attack]:
+    for dtype in HALVES:
+        inputs = {"x": {"shape": [32], "dtype": dtype}}
+        for seed in range(5):
+            yield Attack(f"gelu_{dtype}_{seed}", "right", inputs, exact_gelu, keys={**ONCE, "seed": seed})
+        for name, forward in ROUNDED.items():
+            if name != "gelu":
+                yield Attack(f"{name}_{dtype}", "right", inputs, forward, keys=ONCE)
+    # Near the zero of its slope, at -0.7518, what rounding leaves is most of the gradient.
+    for dtype in (*HALVES, "float32"):
+        inputs = {"x": {"shape": [4], "dtype": dtype, "value": [-0.75, -0.7539, 0.5, 2.0]}}
+        yield Attack(f"gelu_level_{dtype}", "right", inputs, exact_gelu)
+        yield Attack(f"erf_gelu_level_{dtype}", "right", inputs, erf_gelu)
+
+
+def own_gelu(change: Callable[[Any, Any, Any], Any]) -> Callable[[Any], Any]:
+    """An exact GELU whose gradient is made of its two terms by hand."""
+
+    @tf.custom_gradient
+    def call(x: Any) -> Any:
+        cdf = normal_cdf(x)
+        density = like(1 / math.sqrt(2 * math.pi), x) * tf.exp(-like(0.5, x) * x * x)
+        return x * cdf, lambda u: u * change(x, cdf, density)
+
+    return call
+
+
+@tf.custom_gradient
+def divided_gelu(x: Any) -> Any:
+    """The same by an erf, and a density that is divided by sqrt(2 pi): 2.5 in bfloat16, 2.507 in float32."""
+    cdf = like(0.5, x) * (1 + tf.math.erf(x / like(math.sqrt(2), x)))
+
+    def gradient(u: Any) -> Any:
+        density = tf.exp(-x * x / 2) / like(math.sqrt(2 * math.pi), x)
+        return u * (cdf + x * density)
+
+    return x * cdf, gradient
+
+
+GELUS = {
+    "right": lambda x, cdf, density: cdf + x * density,
+    "without_its_second_term": lambda x, cdf, density: cdf,
+    "with_a_sign_turned": lambda x, cdf, density: cdf - x * density,
+    "with_half_a_term": lambda x, cdf, density: cdf + like(0.5, x) * x * density,
+    "five_per_cent_off": lambda x, cdf, density: like(1.0625, x) * (cdf + x * density),
+    "without_its_tail": lambda x, cdf, density: tf.where(x < -1, tf.zeros_like(x), cdf + x * density),
+    "turned_where_small": lambda x, cdf, density: tf.where(
+        tf.abs(x + like(1.75, x)) < 1, -(cdf + x * density), cdf + x * density
+    ),
+}
+
+
+def written() -> Iterator[Attack]:
+    for dtype in HALVES:
+        inputs = {"x": {"shape": [32], "dtype": dtype}}
+        for seed in range(10):
+            keys = {**ONCE, "seed": seed}
+            yield Attack(f"divided_gelu_{dtype}_{seed}", "right", inputs, divided_gelu, keys=keys)
+    for name, change in GELUS.items():
+        for dtype in (*HALVES, "float32"):
+            inputs = {"x": {"shape": [6], "dtype": dtype, "value": [-2.5, -1.5, -0.25, 0.5, 1.25, 2.0]}}
+            truth = "right" if name == "right" else "wrong"
+            yield Attack(f"own_gelu_{name}_{dtype}", truth, inputs, own_gelu(change))
+
+
+ATTACKS = (*masked(), *forgotten(), *rounded(), *written())
