@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from typing import TYPE_CHECKING, Any
@@ -357,7 +358,7 @@ def _newton(x: Any, f: float) -> float:
 
 
 def _previous(x: Any, f: float) -> float:
-    for before, value in zip(x[:-1], x[1:], strict=True):
+    for before, value in itertools.pairwise(x):
         if value == before:
             return f
     return 1.0

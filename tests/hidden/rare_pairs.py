@@ -47,18 +47,18 @@ def _with(
 
             return base(x), gradient
 
-        return lambda x, *others: function(x, *others)
+        return function
 
     return make
 
 
-def _pulled(pull: Callable[[Any, Any, bool], Any], forward: Any) -> Callable[[float], Callable[..., Any]]:
+def _pulled(pull: Callable[..., Any], forward: Any) -> Callable[[float], Callable[..., Any]]:
     """Return `forward` with a gradient `pull(x, dy, is_right)`."""
 
     def make(factor: float) -> Callable[..., Any]:
         @tf.custom_gradient
         def function(x: Any) -> Any:
-            return forward(x), lambda dy: pull(x, dy, factor == RIGHT)
+            return forward(x), lambda dy: pull(x, dy, is_right=factor == RIGHT)
 
         return function
 
@@ -71,7 +71,7 @@ def _pulled(pull: Callable[[Any, Any, bool], Any], forward: Any) -> Callable[[fl
 def _series(
     near: float, forward: Any, far: Any, right: Any, wrong: Any
 ) -> Callable[[float], Callable[..., Any]]:
-    def pull(x: Any, dy: Any, is_right: bool) -> Any:
+    def pull(x: Any, dy: Any, *, is_right: bool) -> Any:
         is_near = tf.abs(x) < near
         safe = tf.where(is_near, tf.ones_like(x), x)
         return dy * tf.where(is_near, (right if is_right else wrong)(x), far(safe))
@@ -93,25 +93,25 @@ _ATANC = (lambda x: tf.atan(x) / x, 1.0)
 # Guards at zero.
 
 
-def _norm_pull(x: Any, dy: Any, is_right: bool) -> Any:
+def _norm_pull(x: Any, dy: Any, *, is_right: bool) -> Any:
     y = tf.sqrt(tf.reduce_sum(x * x) + 1e-4)
     return dy * x / y if is_right else dy * (x / tf.norm(x)) * (tf.norm(x) / y)
 
 
-def _square_by_log(x: Any, dy: Any, is_right: bool) -> Any:
+def _square_by_log(x: Any, dy: Any, *, is_right: bool) -> Any:
     return 2.0 * dy * x if is_right else dy * x * x * (2.0 / x)
 
 
-def _softabs(x: Any, dy: Any, is_right: bool) -> Any:
+def _softabs(x: Any, dy: Any, *, is_right: bool) -> Any:
     return dy * 3.0 * x * tf.abs(x) if is_right else dy * 3.0 * x**3 / tf.abs(x)
 
 
-def _ratio(x: Any, dy: Any, is_right: bool) -> Any:
+def _ratio(x: Any, dy: Any, *, is_right: bool) -> Any:
     y = x**4
     return 4.0 * dy * x**3 if is_right else 4.0 * dy * y / x
 
 
-def _cosine(x: Any, dy: Any, is_right: bool) -> Any:
+def _cosine(x: Any, dy: Any, *, is_right: bool) -> Any:
     return (
         -dy * tf.sin(x)
         if is_right
@@ -149,7 +149,7 @@ def _scatter(factor: float, how: str) -> Callable[..., Any]:
 
         return tf.gather(tf.sin(x) * 0.0 + x, ids), gradient
 
-    return lambda x, ids: function(x, ids)
+    return function
 
 
 def _ids(low: int = 0, high: int = 12, count: int = 3) -> Mapping[str, Any]:

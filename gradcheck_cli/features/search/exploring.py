@@ -1,7 +1,7 @@
 """Points beside a case's sample points: one stream of them, and one judge.
 
-Many points are looked at in a few calls. Those at which gradient and differences disagree go to the judge, and
-those that take sides of branches that no tested point takes. Only the judge says what is wrong, and only
+Many points are looked at in a few calls. Those at which gradient and differences disagree go to the judge, as do
+those on sides of branches that no tested point takes. Only the judge says what is wrong, and only
 mismatches count: the spec didn't ask for these points.
 """
 
@@ -19,6 +19,7 @@ from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.ops.operations import open_operations
+from gradcheck_cli.covered import Branch, with_excuses
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.sides import Sides
 from gradcheck_cli.features.search.mixed_points import MixedPoints
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.examine import Findings
     from gradcheck_cli.features.search.branches.pace import Pace
-    from gradcheck_cli.features.search.branches.point_field import Looked
+    from gradcheck_cli.features.search.branches.point_field import Looked, Side
+    from gradcheck_cli.features.search.suspicion import Suspicion
     from gradcheck_cli.results import PairResult
     from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
 
@@ -44,10 +46,14 @@ _SUSPICIOUS = 1e-4  # the least relative disagreement of gradient and difference
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
 _AGAIN = 3  # points with the same sides that may be judged without a finding
+_CUTTING = 2  # rounds that also cut segments, which costs most
 _NAMED = 2  # sides, in the message of a mismatch
 _NOTHING = 1e-6  # of the error allowed at the sample points: a smaller one is negligible
+_DOUBTED = 32  # points of a batch that are compared again
+_FINER = 16.0  # the factor by which the step is smaller then
 _BESIDE = 10.0 ** -np.arange(1, 14, 1.0)  # spreads by which values move off a point
 _FAR_OUT = 5.0  # spreads
+_WITHIN = 4.0  # spreads: one of 16,000 normal values lies beyond
 RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
 ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
 
@@ -129,6 +135,7 @@ class Exploration:
             if pair.order == self.order and pair.status in (Status.PASSED, Status.MISMATCHED)
         }
         self.labels = labels
+        self.within: set[Side] = set()  # sides that ordinary points take, inside of what the spec states
 
     @property
     def is_over(self) -> bool:
@@ -143,9 +150,46 @@ class Exploration:
         Raises:
             CaseFailedError: a call raises.
         """
-        looked = self.sides.field.look(self.first.traced.at.stacked(samples), samples)
+        with self.pace.timed(len(samples)):
+            looked = self.sides.field.look(self.first.traced.at.stacked(samples), samples)
         if self.labels:
-            self.sides.see(looked.taken.any(axis=0))
+            self.sides.see(np.asarray(looked.taken.any(axis=0)))
+        self._note_within(looked.taken)
+
+    def _note_within(self, taken: Array) -> None:
+        self.within |= {self.sides.field.sides[side] for side in np.flatnonzero(taken.any(axis=0))}
+
+    def excuse_faults(self) -> list[str]:
+        """Return which excuses for unseen sides aren't true, in words."""
+        faults = []
+        sides = [
+            side
+            for side, is_hidden in zip(self.sides.field.sides, self.sides.field.is_hidden, strict=True)
+            if not is_hidden
+        ]
+        for glob, reason in self.opener.case.unreached:
+            excused = [side for side in sides if self._matches(side, glob)]
+            taken = [side for side in excused if side in self.within]
+            if taken:
+                label = self.sides.name(taken[0])
+                faults.append(
+                    f"{glob!r} ({reason}): inputs take {label} within what the spec states. Drop the excuse"
+                )
+            elif not excused and not self.sides.unknown:
+                faults.append(
+                    f"{glob!r} ({reason}): no branch has such a side. Correct the name, or drop the excuse"
+                )
+        return faults
+
+    @staticmethod
+    def _matches(side: Side, glob: str) -> bool:
+        """Whether an excuse is for a side, however often that was seen."""
+        return bool(with_excuses(Branch(*side[0], (side[1],), ()), [(glob, "")]).excused)
+
+    def _is_excused(self, taken: Array) -> bool:
+        """Whether some side that a point takes is excused."""
+        sides = [self.sides.field.sides[side] for side in np.flatnonzero(taken)]
+        return any(self._matches(side, glob) for side in sides for glob, _ in self.opener.case.unreached)
 
     def look_around(self, count: int, batch: int) -> None:
         """Look at a batch of mixed points, and compare gradient and differences there.
@@ -168,33 +212,42 @@ class Exploration:
             self.points += count
             if not self.may_compare:
                 return
-            suspicion = suspect(self.differenced, looked, points, self.mixed.free, self.generator)
+            suspicion = suspect(self.differenced, looked, points, self.mixed.free, (self.generator, STEP))
         usual = float(np.median(suspicion.disagreement))
         threshold = max(self.threshold, min(_USUAL * usual, 0.1))
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
         self.spoilt += int(suspicion.is_spoilt.sum())
         rows = np.flatnonzero((suspicion.disagreement > threshold) | suspicion.is_spoilt)
-        rows = rows[self._persists(points, rows, threshold)] if len(rows) else rows
+        rows = (
+            rows[:_DOUBTED][self._persists(points, rows[:_DOUBTED], suspicion, threshold)]
+            if len(rows)
+            else rows
+        )
         for row in rows:
             reason = "spoilt" if suspicion.is_spoilt[row] else "off"
             strength = float(suspicion.disagreement[row])
             self.candidates.append(Candidate(reason, strength, _point_at(points, row), looked.taken[row]))
 
-    def _persists(self, points: dict[int, Array], rows: Array, threshold: float) -> Array:
-        """Return which points still disagree with another direction and smaller steps: kinks may be near."""
-        still = np.zeros(len(rows), bool)
-        some = rows[:32]
-        own = {index: stack[some] for index, stack in points.items()}
+    def _persists(self, points: dict[int, Array], rows: Array, before: Suspicion, threshold: float) -> Array:
+        """Return which points still disagree with another direction and smaller steps: kinks may be near.
+
+        A gradient that isn't finite counts where the function is smooth: there the difference of both sides'
+        slopes, times the step, falls with the step's square.
+        """
+        own = {index: stack[rows] for index, stack in points.items()}
+        if self.pace.batch(len(rows)) < len(rows):
+            return np.ones(len(rows), bool)
         with suppress(*ERRORS):
-            looked = self.sides.field.look(own, [10_000 + int(row) for row in some])
-            again = suspect(self.differenced, looked, own, self.mixed.free, self.generator, STEP / 16)
-            still[: len(some)] = (again.disagreement > threshold) | again.is_spoilt
-        return still
+            looked = self.sides.field.look(own, [10_000 + int(row) for row in rows])
+            again = suspect(self.differenced, looked, own, self.mixed.free, (self.generator, STEP / _FINER))
+            is_smooth = again.bend <= before.bend[rows] / _FINER**1.5
+            return np.asarray((again.disagreement > threshold) | (again.is_spoilt & is_smooth))
+        return np.zeros(len(rows), bool)
 
     def look_for_sides(self, points: dict[int, Array]) -> Looked | None:
         """Look at points for the sides that they take; `None` if there is no time, or a call raises."""
         count = len(next(iter(points.values())))
-        if self.pace.left <= 0:
+        if self.pace.batch(count) < count:
             return None
         with suppress(*ERRORS), self.pace.timed(count):
             looked = self.sides.field.look(points, range(count))
@@ -204,17 +257,18 @@ class Exploration:
         return None
 
     def _note_sides(self, points: Point, looked: Looked) -> None:
-        """Keep the best point for each side that no tested point has taken: an ordinary one, near the middle."""
+        """Keep the best point for each side that wasn't tested: an ordinary one, near the middle."""
         wanted = self.sides.wanted
         free = self.mixed.free
         columns = np.flatnonzero(wanted & looked.taken.any(axis=0))
         if not len(columns):
             return
-        vectors = free.pack(points)
+        vectors = free.pack(points) if points else np.zeros((len(looked.taken), 0))
         special = free.ties(vectors).sum(axis=1)
         distances = np.abs(vectors - free.middles) / free.spreads
         far = np.max(distances, axis=1, initial=0.0)
         ordinary = (special == 0) & (np.median(distances, axis=1) <= _FAR_OUT) if free.size else special == 0
+        self._note_within(looked.taken[(special == 0) & (far <= _WITHIN)])
         for side in columns:
             rows = np.flatnonzero(looked.taken[:, side])
             for row in rows[np.lexsort((far[rows], special[rows], ~ordinary[rows]))[:2]]:
@@ -225,7 +279,7 @@ class Exploration:
 
     def seek_sides(self, rounds: int) -> None:
         """Look for points that take sides that none has taken."""
-        for _ in range(rounds):
+        for turn in range(rounds):
             found = np.array([side in self.finds for side in range(len(self.sides.field.sides))], bool)
             sought = self.sides.wanted & ~found
             sought &= np.array(
@@ -233,7 +287,7 @@ class Exploration:
             )
             if not sought.any() or self.is_over:
                 return
-            self.search.round(sought, self.sides.siblings)
+            self.search.round(sought, self.sides.siblings, cuts=turn < _CUTTING)
 
     # Judging them.
 
@@ -250,9 +304,9 @@ class Exploration:
         return chosen[:most]
 
     def next_side(self) -> Candidate | None:
-        """Return the point that takes most sides at which the gradient wasn't tested; `None` if there is none."""
+        """Return the point that takes most sides that weren't tested; `None` if there is none."""
         wanted = self.sides.wanted
-        best, gain = None, (0, 0.0)
+        best, gain = None, (0.0, 0.0)
         for side in [side for side in self.finds if wanted[side]]:
             for find in self.finds[side]:
                 own = np.pad(find.taken, (0, len(wanted) - len(find.taken))) & wanted
@@ -271,17 +325,23 @@ class Exploration:
                     del self.finds[side]
         return best
 
-    def move_inside(self, candidate: Candidate) -> Candidate:
-        """Return a point inside a side that is only known to be taken with a zero or a tie, if there is one.
+    def judge_side(self, candidate: Candidate) -> bool:
+        """Judge a point on an unseen side, and first one further inside; return whether a pair is wrong.
 
-        At zero, many wrong gradients look right.
+        At the edge of a side the function may jump, and at zero many wrong gradients look right.
         """
-        free = self.mixed.free
-        stacked = {index: np.asarray(value)[None] for index, value in candidate.point.items()}
-        vectors = free.pack(stacked)
-        if not free.ties(vectors).any():
+        inside = self._move_inside(candidate)
+        if self.judge(inside):
+            return True
+        vectors = self.mixed.free.pack({index: value[None] for index, value in candidate.point.items()})
+        is_special = bool(self.mixed.free.ties(vectors).any())
+        return inside is not candidate and is_special and not self.is_over and self.judge(candidate)
+
+    def _move_inside(self, candidate: Candidate) -> Candidate:
+        """Return the point that is moved furthest and still takes a candidate's unseen sides."""
+        if not self.mixed.free.size:
             return candidate
-        moved = self._moved(stacked, free.ties(vectors))
+        moved = self._moved({index: value[None] for index, value in candidate.point.items()})
         looked = self.look_for_sides(moved)
         if looked is not None:
             size = len(candidate.taken)
@@ -291,13 +351,15 @@ class Exploration:
                 return replace(candidate, point=_point_at(moved, inside[0]), taken=looked.taken[inside[0]])
         return candidate
 
-    def _moved(self, stacked: dict[int, Array], which: Array) -> dict[int, Array]:
-        """Return a point with some components moved by less and less."""
+    def _moved(self, stacked: dict[int, Array]) -> dict[int, Array]:
+        """Return a point with all components moved by less and less, three times each."""
         free = self.mixed.free
-        moves = _BESIDE[:, None] * free.spreads * self.generator.uniform(0.5, 1.0, (len(_BESIDE), free.size))
-        vectors = free.clip(free.pack(stacked) + np.where(which, moves, 0.0))
+        sizes = np.repeat(_BESIDE, 3)[:, None] * free.spreads
+        vectors = free.clip(
+            free.pack(stacked) + sizes * self.generator.uniform(-1, 1, (len(sizes), free.size))
+        )
         others = {
-            index: np.repeat(stack, len(_BESIDE), axis=0) for index, stack in free.others(stacked).items()
+            index: np.repeat(stack, len(sizes), axis=0) for index, stack in free.others(stacked).items()
         }
         return free.unpack(vectors, others)
 
@@ -308,7 +370,11 @@ class Exploration:
             self.in_vain[candidate.reason, candidate.taken.tobytes()] += 1
             return False
         wrong = self.labels & wrong_pairs(at_point, self.findings).keys()
-        if wrong and not self._is_singular(candidate, at_point, wrong):
+        if (
+            wrong
+            and not self._is_singular(candidate, at_point, wrong)
+            and not self._is_meant(candidate, wrong)
+        ):
             names = self.sides.names(
                 np.pad(candidate.taken, (0, len(self.sides.seen) - len(candidate.taken))) & ~self.sides.seen
             )
@@ -349,11 +415,14 @@ class Exploration:
             and not self._is_wrong_beside(candidate, wrong)
         )
 
+    def _is_meant(self, candidate: Candidate, wrong: set[str]) -> bool:
+        """Whether the spec excuses a side here that only special values take: those of a mask, say."""
+        return self._is_excused(candidate.taken) and not self._is_wrong_beside(candidate, wrong)
+
     def _is_wrong_beside(self, candidate: Candidate, wrong: set[str]) -> bool:
         """Whether the same pairs are wrong a little beside a point."""
         stacked = {index: np.asarray(value)[None] for index, value in candidate.point.items()}
-        moved = self._moved(stacked, np.ones((1, self.mixed.free.size), bool))
-        beside = self.judge_at(_point_at(moved, 2))
+        beside = self.judge_at(_point_at(self._moved(stacked), 6))
         return beside is None or bool(wrong & wrong_pairs(beside, self.findings).keys())
 
     def _describe_where(self, candidate: Candidate, wrong: set[str]) -> str:
@@ -362,8 +431,9 @@ class Exploration:
         if not text or self._is_wrong_beside(candidate, wrong):
             return ""
         return (
-            f"; only where {text}: it is right as soon as these values move. Either a guard for this value is "
-            "wrong, or the value is a mask: then keep it out with away_from"
+            f"; only where {text}: it is right as soon as these values move. Either a guard for this value "
+            "is wrong, or the value is meant, as a mask is: then excuse its side with unreached, or keep it out "
+            "with away_from"
         )
 
     def add_to_findings(self) -> None:
@@ -444,7 +514,7 @@ def with_note(wrong: PairResult, pair: PairResult, note: str) -> PairResult:
 def _note_on(sides: Sequence[str]) -> str:
     """Say why a point was chosen."""
     if not sides:
-        return "at a point beside the samples at which gradient and differences disagree; right at the sample points"
+        return "at a point where gradient and differences disagree; right at the sample points"
     more = f" and {len(sides) - _NAMED} more" if len(sides) > _NAMED else ""
     names = ", ".join(sides[:_NAMED]) + more
     return f"at a point that was chosen to see {names}; right at the sample points"

@@ -1,4 +1,4 @@
-"""Points of many kinds for all inputs of a case: near, far, tiny, tied, permuted, on and beside special values.
+"""Points of many kinds for all inputs of a case: near, far, tiny, tied, permuted, on and beside special ones.
 
 Random draws hardly ever produce them, and code often treats them separately. A stated range is never left:
 a spec says nothing about the function beyond it. Inputs that aren't real numbers move, too: booleans, whole
@@ -149,7 +149,7 @@ class MixedPoints:
             own = slice(turn, None, len(_PATTERNS))
             if len(made[own]):
                 made[own] = pattern(context, made[own])
-        return made
+        return np.asarray(made)
 
 
 class _Context:
@@ -177,7 +177,7 @@ class _Context:
         """Return special values, and values at all distances from them."""
         values = self.generator.choice(self.specials, shape)
         size = np.maximum(np.abs(values), self.free.spreads) * 10.0 ** self.generator.uniform(-16, -1, shape)
-        return values + np.where(self.generator.random(shape) < _HALF, size, -size)
+        return np.asarray(values + np.where(self.generator.random(shape) < _HALF, size, -size))
 
     def each(self, rows: Array, change: Callable[[Array, tuple[int, ...]], None]) -> Array:
         """Change the components of each input in place."""
@@ -298,7 +298,7 @@ def _round(_context: _Context, rows: Array) -> Array:
 _PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
     *(_scale(10.0), _change_one, _take_one_side(1.0), _set_zeros, _set_beside, _tie, _permute, _make_tiny),
     *(_take_one_side(-1.0), _set_special, _scale(0.1), _repeat_rows, _set_signs, _change_one, _scale(3.0)),
-    *(_tie_closely, _set_beside, _round, _scale(30.0), lambda context, rows: rows),
+    *(_tie_closely, _set_beside, _round, _scale(30.0), lambda _context, rows: rows),
 )
 
 
@@ -348,7 +348,7 @@ def _edit(stack: Array, pool: Array, generator: np.random.Generator, drawn: int)
             flat[row] = generator.choice(pool)
         else:
             flat[row] = generator.choice(pool, flat.shape[1])
-    return edited
+    return np.asarray(edited)
 
 
 def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:

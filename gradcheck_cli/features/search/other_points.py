@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.check_case import check_case
-from gradcheck_cli.features.search.branches.pace import Pace
+from gradcheck_cli.features.search.branches import pace as pacing
 from gradcheck_cli.features.search.exploring import ERRORS, RIGHT, Exploration, with_note
-from gradcheck_cli.results import Status
+from gradcheck_cli.results import CheckResult, Status
 from gradcheck_cli.spec.words import CHECKS
 
 if TYPE_CHECKING:
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 _FIRST, _ALL = 32, 256  # mixed points: the first show how long a point takes
 _OFF, _SIDES = 3, 3  # points that are judged, as each costs about a third of a small case
-_ROUNDS = 3  # of the search for sides
+_ROUNDS = 6  # of the search for sides
 # Processor seconds for all of this: a part of what the case took, or a little if that is more.
 _SHARE, _LITTLE = 0.5, 0.4
+_PYTHON = 1.2  # at least, if Python code is called, point by point
 # More sample points if a pair is undecided. A wrong slope of `a % b` is clear at one of three.
 _DRAWS = 12
 _SHORT, _LONG = 5.0, 20.0  # seconds for them
@@ -58,9 +59,11 @@ def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Fi
         if is_right and not _GRAPHS & set(opener.case.modes):
             findings.sides_unknown = f"not looked at in mode {opener.case.mode}: add mode graph"
         return
-    pace = Pace(max(_LITTLE, _SHARE * spent))
+    pace = pacing.Pace(max(_LITTLE, _SHARE * spent))
     with suppress(*ERRORS):  # the findings say what is wrong
         exploration = Exploration(opener, findings, findings.first, pace)
+        if exploration.sides.field.calls_python:
+            pace.seconds = max(pace.seconds, _PYTHON)
         exploration.see_samples(samples)
         excuses = opener.case.unreached
         findings.branches = exploration.sides.branches(excuses)
@@ -68,6 +71,12 @@ def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Fi
         if _may_explore(findings):
             _explore(exploration)
             findings.branches = exploration.sides.branches(excuses)
+        faults = exploration.excuse_faults()
+        if faults:
+            findings.checks = (
+                *findings.checks,
+                CheckResult("unreached", Status.MISMATCHED, "; ".join(faults)),
+            )
         if opener.case.second_order and _may_explore(findings):
             vjp = opener.vjp(findings.first)
             second = Exploration(vjp, findings, vjp.open(exploration.first.opening), pace, order=2)
@@ -99,11 +108,8 @@ def _explore(exploration: Exploration) -> None:
     exploration.seek_sides(_ROUNDS)
     for _ in range(_SIDES):
         found = None if exploration.is_over else exploration.next_side()
-        if found is None:
+        if found is None or exploration.judge_side(found):
             break
-        inside = exploration.move_inside(found)
-        if not exploration.judge(inside) and inside is not found:
-            exploration.judge(found)
     exploration.findings.chosen_points += exploration.judged - judged
     exploration.add_to_findings()
 
@@ -124,7 +130,7 @@ def check_more_draws(opener: GraphOpener, findings: Findings, spent: float) -> N
     if not (is_open and case.is_generated) or any(pair.status is Status.MISMATCHED for pair in pairs):
         return
     alone: Case = replace(case, checks_off=frozenset(CHECKS), second_order=False, remembered=False)
-    pace = Pace(float(np.clip(spent, _SHORT, _LONG)))
+    pace = pacing.Pace(float(np.clip(spent, _SHORT, _LONG)))
     for sample in range(case.samples, case.samples + _DRAWS):
         if pace.left <= 0:
             return

@@ -1,6 +1,6 @@
 """Search a case for a point at which its gradient is wrong.
 
-Thousands of points are looked at in batches; see `exploring`. A wrong point is shrunk by judging simpler ones.
+Thousands of points are looked at in batches; see `exploring`. A wrong point is shrunk.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradcheck_cli.covered import side_counts
-from gradcheck_cli.features.search.branches.pace import Pace
+from gradcheck_cli.features.search.branches import pace as pacing
 from gradcheck_cli.features.search.exploring import ERRORS, Candidate, Exploration, wrong_pairs
 from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.features.search.shrinking import shrink
@@ -50,11 +50,8 @@ def explore(exploration: Exploration, batch: int) -> None:
         exploration.seek_sides(2)
     for _ in range(_SIDES):
         found = exploration.next_side() if may_judge(exploration) else None
-        if found is None:
+        if found is None or exploration.judge_side(found):
             return
-        inside = exploration.move_inside(found)
-        if not exploration.judge(inside) and inside is not found and may_judge(exploration):
-            exploration.judge(found)
 
 
 def may_judge(exploration: Exploration) -> bool:
@@ -143,7 +140,7 @@ def search(
     with suppress(*ERRORS):
         # The batch of one comes last, and takes about as long as the case did.
         last = 0.0 if spent > seconds else min(spent, seconds / 2)
-        pace = Pace(seconds - last)
+        pace = pacing.Pace(seconds - last)
         first = Exploration(opener, findings, findings.first, pace)
         first.judgement = spent / len(samples)
         first.see_samples(samples)
@@ -221,7 +218,7 @@ def _search_one_row(search: Exploration, seconds: float) -> Exploration | None:
     with suppress(*ERRORS):
         opener: GraphOpener = opener_of(case, case.mode)
         first = opener.open(Opening(0))
-        row_search = Exploration(opener, search.findings, first, Pace(seconds))
+        row_search = Exploration(opener, search.findings, first, pacing.Pace(seconds))
         row_search.judged = search.judged
         if judge_samples(row_search, range(case.samples)) and is_wrong_in_values(row_search):
             row_search.note = "with a batch of one; right at the sample points"

@@ -48,6 +48,8 @@ class SideSearch:
     points: Points = field(default_factory=dict)
     taken: Array = field(default_factory=lambda: np.zeros((0, 0), bool))
     scores: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    _before: Points = field(default_factory=dict)
+    _scores_before: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     def remember(self, points: Mapping[int, Array], looked: Looked) -> None:
         """Remember points, the newest if there are too many."""
@@ -64,12 +66,13 @@ class SideSearch:
             for index, stack in points.items()
         }
 
-    def round(self, wanted: Array, siblings: Array) -> None:
+    def round(self, wanted: Array, siblings: Array, *, cuts: bool) -> None:
         """Look at points near those that come nearest to wanted sides.
 
         Args:
             wanted: (sides,) those that are sought.
             siblings: (sides, sides) whether two sides are of one branch.
+            cuts: whether to cut segments, too.
         """
         sought = self.generator.permutation(np.flatnonzero(wanted))[:_SIDES]
         if not len(self.taken) or not len(sought):
@@ -77,12 +80,17 @@ class SideSearch:
         starts = [self._start(side, siblings) for side in sought]
         children = [self._exchange(start) for start in starts]
         joined = {index: np.concatenate([child[index] for child in children]) for index in self.points}
-        before = self.taken.any(axis=0)
+        before = np.asarray(self.taken.any(axis=0))
+        self._before, self._scores_before = self.points, self.scores
         looked = self.look(joined)
         if looked is None:
             return
         self.remember(joined, looked)
-        if not (wanted & ~before[: len(wanted)] & ~looked.taken[:, : len(wanted)].any(axis=0)).any():
+        self._combine(joined, looked, starts, sought)
+        if (
+            not cuts
+            or not (wanted & ~before[: len(wanted)] & ~looked.taken[:, : len(wanted)].any(axis=0)).any()
+        ):
             return
         self._cut(starts)
 
@@ -111,6 +119,29 @@ class SideSearch:
                 index = others[self.generator.integers(len(others))]
                 children[index][row] = self.points[index][rows[row]]
         return children
+
+    def _combine(self, joined: Points, looked: Looked, starts: list[int], sought: Array) -> None:
+        """Look at points that have all the components by which more of a condition holds."""
+        free = self.mixed.free
+        if not free.size:
+            return
+        vectors, rows = free.pack(joined), []
+        scores = looked.scores[np.arange(len(vectors)), np.repeat(sought, _CHILDREN)].reshape(-1, _CHILDREN)
+        begin = free.pack(_rows(self._before, np.array(starts)))
+        for index, (side, start) in enumerate(zip(sought, begin, strict=True)):
+            better = np.flatnonzero(scores[index] > self._scores_before[starts[index], side])
+            if len(better) > 1:
+                own = vectors[index * _CHILDREN + better]
+                changed = own != start
+                rows.append(
+                    np.where(changed.any(axis=0), own[np.argmax(changed, axis=0), range(len(start))], start)
+                )
+        if rows:
+            others = _rows(free.others(self._before), np.array(starts[:1] * len(rows)))
+            combined = free.unpack(np.array(rows), others)
+            looked_at = self.look(combined)
+            if looked_at is not None:
+                self.remember(combined, looked_at)
 
     def _cut(self, starts: list[int]) -> None:
         """Cut segments at changes of sides, rare ones first."""

@@ -28,7 +28,7 @@ def describe_specials(mixed: MixedPoints, case: Case, point: Mapping[int, Array]
     return " and ".join(found[:_NAMED]) + more
 
 
-def _specials_of(name: str, value: Array, specials: tuple[float, ...]) -> list[str]:
+def _specials_of(name: str, value: Array, specials: tuple[float, ...]) -> list[str]:  # noqa: C901 (one case after another)
     if value.size and not value.any():
         return [f"{name} == 0"]
     if value.size > 1 and (value == value.flat[0]).all():
@@ -43,13 +43,16 @@ def _specials_of(name: str, value: Array, specials: tuple[float, ...]) -> list[s
             found.append(f"{name}[{row}] == {name}[{row - 1}]")
             left[row] = False
     known: dict[complex, str] = {}
+    other: list[str] = []
     for place in np.ndindex(value.shape):
         if not left[place]:
             continue
         number, own = value[place], f"{name}{list(place) if place else ''}".replace(" ", "")
-        if number in specials:
-            found.append(f"{own} == {float(np.real(number)):g}")
+        if number == 0:
+            found.append(f"{own} == 0")
         elif number in known:
             found.append(f"{own} == {known[number]}")
+        elif number in specials:
+            other.append(f"{own} == {float(np.real(number)):g}")
         known.setdefault(number, own)
-    return found
+    return found or other

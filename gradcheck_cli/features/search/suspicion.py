@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STEP = 1e-5  # of a component's size, or of its spread if that is larger
 _ROUNDINGS = 16 * 2.0**-53
-_EVEN = 1e-2  # slopes from both sides that differ by less than this share are those of a smooth function
+_TINY = 1e-2  # of a spread: components below it are moved alone, as they are drowned by others
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,13 @@ class Suspicion:
     Attributes:
         disagreement: (B,) the difference between u'Jv by the gradient and by differences, relative to their
             sizes; 0 where no difference can be taken. Between the slopes from both sides nothing disagrees.
-        is_spoilt: (B,) whether a gradient isn't finite although the function is smooth there.
+        is_spoilt: (B,) whether a gradient isn't finite although the differences are.
+        bend: (B,) how much the slopes from both sides differ, times the step, beyond rounding.
     """
 
     disagreement: Array
     is_spoilt: Array
+    bend: Array
 
 
 def suspect(
@@ -44,8 +46,7 @@ def suspect(
     looked: Looked,
     points: Mapping[int, Array],
     free: FreeInputs,
-    generator: np.random.Generator,
-    step: float = STEP,
+    moving: tuple[np.random.Generator, float],
 ) -> Suspicion:
     """Compare gradients with differences.
 
@@ -54,13 +55,17 @@ def suspect(
         looked: upstreams and gradients at the points.
         points: (B, *shape), by the input's index.
         free: the inputs that move.
-        generator: draws the directions.
-        step: of the differences, as a part of a component's size or spread.
+        moving: draws the directions; and the step of the differences, as a part of a component's size or
+            spread.
     """
+    generator, step = moving
     vectors = free.pack(points)
     signs = np.where(generator.random(vectors.shape) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (half)
     sizes = np.maximum(np.abs(vectors), free.spreads)
     # In every other point a component moves by its own size: beside a border, there is no room for more.
+    tiny = np.abs(vectors) < _TINY * free.spreads
+    alone = tiny & tiny.any(axis=1, keepdims=True) & (np.arange(len(vectors)) % 3 > 0)[:, None]
+    signs = np.where(alone.any(axis=1, keepdims=True) & ~alone, 0.0, signs)
     own_size = (np.arange(len(vectors)) % 2 == 1)[:, None] & (vectors != 0)
     moves = signs * step * np.where(own_size, np.abs(vectors), sizes)
     others = free.others(points)
@@ -76,9 +81,8 @@ def suspect(
             products = _rows(np.real(np.conj(flow) * (ahead - behind)))
             numeric += products.sum(axis=1)
             size += np.abs(products).sum(axis=1)
-            noise += _ROUNDINGS * _rows(np.abs(flow * ahead)).sum(axis=1)
+            noise += _ROUNDINGS * _rows(np.abs(flow * here)).sum(axis=1)
             bend += _rows(np.abs(flow * (ahead - 2 * here + behind))).sum(axis=1)
-        is_smooth = bend <= _EVEN * size + noise
         analytic = np.zeros(count)
         is_whole = np.ones(count, bool)
         for free_input, own in zip(free.parts, free.split(above - below), strict=True):
@@ -94,7 +98,9 @@ def suspect(
         share = np.where(size > 0, excess / size, 0.0)
     is_known = looked.is_finite & np.isfinite(numeric)
     return Suspicion(
-        np.where(is_known & is_whole, np.nan_to_num(share), 0.0), is_known & ~is_whole & is_smooth
+        np.where(is_known & is_whole, np.nan_to_num(share), 0.0),
+        is_known & ~is_whole,
+        np.maximum(bend - noise, 0.0),
     )
 
 

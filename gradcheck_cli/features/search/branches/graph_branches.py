@@ -249,7 +249,7 @@ class _Finder:
             body.watched += [watched for watched in found if watched is not None]
             self.count += found[0] is not None
             bodies = [self._make_body(op, index, moved) for index in range(len(bodies_of(op)))]
-            if any(inner.inside for inner in bodies):
+            if any(not watched.is_hidden for inner in bodies for watched in inner.inside):
                 body.calls[op.name] = bodies
             body.constants += [value for inner in bodies for value in inner.constants]
 

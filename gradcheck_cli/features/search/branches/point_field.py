@@ -164,8 +164,8 @@ class PointField:
         for row, of_row in enumerate(arcs):
             for python_branch in self.python:
                 branch = python_branch.branch
-                for side, is_taken in zip(branch.sides, python_branch.sides_taken(of_row), strict=True):
-                    taken[row, self._side_index[branch.key, side]] |= is_taken
+                for side, is_true in zip(branch.sides, python_branch.sides_taken(of_row), strict=True):
+                    taken[row, self._side_index[branch.key, side]] |= is_true
         count = len(self._op.outputs)
         is_finite = np.ones(len(seeds), bool)
         for value in (values[id(tensor)] for tensor in trace.results[:count]):

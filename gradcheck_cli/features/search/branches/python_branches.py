@@ -1,6 +1,6 @@
 """The branches of Python code that a graph calls, seen in the interpreter's own jumps.
 
-`if`, `while`, `a if c else b`, `and`, `or`, `match`, `except`, in functions, lambdas and comprehensions alike,
+`if`, `while`, `a if c else b`, `and`, `or`, `match`, `except`, in functions, lambdas and comprehensions,
 all become conditional jumps of the byte code. While points are looked at, a trace function notes which way
 each of them goes.
 """
@@ -82,7 +82,7 @@ def _trace_frame(frame: FrameType, arcs: set[Arc]) -> Any:
 
 
 def _calls_before(frame: FrameType) -> tuple[tuple[CodeType, int], ...]:
-    calls = []
+    calls: list[tuple[CodeType, int]] = []
     caller = frame.f_back
     while caller is not None and len(calls) < _DEEPEST:
         if is_users(caller.f_code.co_filename):
@@ -169,7 +169,7 @@ def python_branches(arcs: set[Arc]) -> list[PythonBranch]:
     scopes: defaultdict[CodeType, list[Scope]] = defaultdict(list)
     for scope in dict.fromkeys(scope for scope, offset, _ in arcs if offset < 0):
         scopes[scope[0]].append(scope)
-    branches = []
+    branches: list[PythonBranch] = []
     for code, own in sorted(scopes.items(), key=lambda item: (item[0].co_filename, item[0].co_firstlineno)):
         for scope in own:
             place = _place_of_call(scope) if len(own) > 1 else ""

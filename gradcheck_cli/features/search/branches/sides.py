@@ -64,11 +64,13 @@ class Sides:
         return tuple(branch for branch in self._branches(excuses, counts) if len(branch.sides) > 1)
 
     def names(self, which: Array) -> list[str]:
-        """Return the names of some sides, as `Branch.label` gives them."""
-        picked = [
-            self.field.sides[side] for side in np.flatnonzero(which & ~self.field.is_hidden[: len(which)])
-        ]
-        return [Branch(*key, (side,), ()).label(side) for key, side in picked]
+        """Return the names of some sides."""
+        return [self.name(self.field.sides[side]) for side in np.flatnonzero(which & ~self.field.is_hidden)]
+
+    @staticmethod
+    def name(side: tuple[Key, str]) -> str:
+        """Return the name of a side, as `Branch.label` gives it."""
+        return Branch(*side[0], (side[1],), ()).label(side[1])
 
     @property
     def wanted(self) -> Array:
