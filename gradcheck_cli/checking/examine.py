@@ -22,7 +22,6 @@ from gradcheck_cli.checking.pairs.pair_view import Judged
 from gradcheck_cli.checking.verdicts.expectations import rules_of
 from gradcheck_cli.checking.verdicts.pair_results import report_malformed, report_raised, results_of
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.blame.single_op import are_right_alone
 from gradcheck_cli.results import CheckResult, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import MOVED
 
@@ -107,7 +106,7 @@ def examine(
     second = samples[1] if len(samples) > 1 else MOVED
     budget = Budget(case.budget)
     stops = StopGradients(case, below.stops, budget=budget)
-    examination = Examination(case, opener, rules, second, budget, stops, are_right_alone, checks=passed)
+    examination = Examination(case, opener, rules, second, budget, stops, checks=passed)
     try:
         for done, sample in enumerate(samples):
             with budget.pause():

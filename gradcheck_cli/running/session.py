@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gradcheck_cli import hooks
+from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
@@ -145,7 +145,7 @@ def check(case: Case, *, explains: bool = True) -> Findings:
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
     from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, note_sites
 
-    began = time.perf_counter()
+    began = clock.now()
     log = GradientLog()
     with on_device(case.device), note_sites(log):
         opener = opener_of(case, case.mode)
@@ -155,7 +155,7 @@ def check(case: Case, *, explains: bool = True) -> Findings:
         with opener.state.written.restore_at_end():
             findings = check_case(opener.case, opener, points(case), others)
             findings.custom_gradients = log.runs()
-            spent = time.perf_counter() - began
+            spent = clock.now() - began
             judged = hooks.OpenCase(opener, points(case), findings, spent, explains)
             return hooks.after_verdict(judged, {"run_own_checks": _add_own_checks})
 

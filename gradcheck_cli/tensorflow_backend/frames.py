@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 
 if TYPE_CHECKING:
@@ -40,19 +41,10 @@ def is_users(filename: str) -> bool:
 
 
 def _frame_lines(filename: str, line: int, function: str, code: str) -> list[str]:
-    lines = [f"{display_path(filename)}:{line}: in {function}"]
+    lines = [f"{short_path(filename)}:{line}: in {function}"]
     if code:
         lines.append(f"    {code}")
     return lines
-
-
-def display_path(filename: str) -> str:
-    """Return a file's path, relative to the working directory if it lies below it."""
-    path = Path(filename)
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return filename
 
 
 def user_frames(error: BaseException) -> tuple[str, ...]:
@@ -86,7 +78,7 @@ def place_in_users_code(op: Any) -> str:
         place = frame.filename, frame.lineno
         file, line = private_gradients.source_place(*place) or place
         if is_users(file):
-            return f"{display_path(file)}:{line}"
+            return f"{short_path(file)}:{line}"
     return ""
 
 
@@ -102,7 +94,7 @@ def place_of_branch(op: Any) -> str:
         place = frame.filename, frame.lineno
         file, line = private_gradients.source_place(*place) or place
         if is_users(file):
-            return f"{display_path(file)}:{line}"
+            return f"{short_path(file)}:{line}"
         if not library and _PACKAGES.intersection(Path(file).parts) and "/tensorflow/" not in file:
             library = f"{_in_library(file)}:{line}"
     return library
@@ -155,7 +147,7 @@ def place_of_stop(frames: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
         return "an unknown line", "an unknown line"
     file, line = candidates[-1]
     chain = " < ".join(f"{file}:{line}" for file, line in reversed(lines))
-    return chain, f"{display_path(file) if users else _in_library(file)}:{line}"
+    return chain, f"{short_path(file) if users else _in_library(file)}:{line}"
 
 
 @functools.cache

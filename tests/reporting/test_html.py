@@ -12,10 +12,10 @@ from figures import tanh_figure
 
 from gradcheck_cli.covered import Branch
 from gradcheck_cli.features.page.html import page
-from gradcheck_cli.features.page.html.page import to_html
+from gradcheck_cli.features.page.html.page import _worst_cells, to_html
 from gradcheck_cli.features.page.html.side_by_side import to_html as to_diff
 from gradcheck_cli.gate import BaselineFinding, Change
-from gradcheck_cli.results import Status
+from gradcheck_cli.results import CaseError, Status
 
 VOID = {"meta", "link", "input", "br", "img"}
 NASTY = [
@@ -84,11 +84,32 @@ def test_it_says_the_verdict_first_and_what_failed_first(drawn):
 def test_each_pair_is_a_row_and_what_is_no_plain_pass_has_its_details(drawn):
     tree = read(drawn)
     rows = [attrs["data-status"] for attrs in tree.all("tr") if "data-status" in attrs]
-    assert rows == ["mismatched", "passed", "passed"]  # the gravest first
-    (details,) = tree.all("details")
+    assert rows == ["mismatched", "error", "passed", "passed"]  # the gravest first
+    details = tree.all("details")[-1]
     assert f"#{details['id']}" in [attrs.get("href") for attrs in tree.all("a")]
     assert "gradcheck run specs/huber.yaml --case wide --seed 0" in tree.text
     assert "bad_tanh_grad at ops.py:12" in tree.text
+
+
+def test_cases_that_ended_in_an_error_are_rows_and_their_text_stands_once(report):
+    broken = replace(
+        report.cases[0], pairs=(), status=Status.ERROR, checks=(), error=CaseError("import", "no module")
+    )
+    several = [replace(broken, op=f"op_{number}") for number in range(20)]
+    page = to_html(replace(report, cases=(report.cases[0], *several)), Path())
+    tree = Tree(page)
+    rows = [attrs["data-status"] for attrs in tree.all("tr") if "data-status" in attrs]
+    assert rows.count("error") == 20
+    assert page.count("no module") == 3  # what failed first, and a heading and a text for all 20
+    assert "20 cases: " in tree.text
+    assert tree.text.index("Pairs Filter") < tree.text.index("Beside the pairs")
+
+
+def test_an_undecided_element_has_no_share():
+    figure = tanh_figure()
+    cells = figure.map.verdicts
+    undecided = replace(figure.map, verdicts=("?" * len(cells[0]), *cells[1:]))
+    assert {cell["share"] for cell in _worst_cells(undecided) if cell["row"] == undecided.rows[0]} == {"-"}
 
 
 def test_the_sides_of_branches_that_were_never_taken_are_shown(drawn):

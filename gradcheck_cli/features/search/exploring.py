@@ -1,8 +1,8 @@
 """Points beside a case's sample points: one stream of them, and one judge.
 
-Many points are looked at in a few calls. Those at which gradient and differences disagree go to the judge, as do
-those on sides of branches that no tested point takes. Only the judge says what is wrong, and only
-mismatches count: the spec didn't ask for these points.
+Many points are looked at in a few calls. Those at which gradient and differences disagree go to the judge,
+as do those on sides of branches that no tested point takes. Only the judge says what is
+wrong, and only mismatches count: the spec didn't ask for these points.
 """
 
 from __future__ import annotations
@@ -432,8 +432,8 @@ class Exploration:
             return ""
         return (
             f"; only where {text}: it is right as soon as these values move. Either a guard for this value "
-            "is wrong, or the value is meant, as a mask is: then excuse its side with unreached, or keep it out "
-            "with away_from"
+            "is wrong, or the value is meant, as a mask is: then excuse its side with unreached, or keep it "
+            "out with away_from"
         )
 
     def add_to_findings(self) -> None:

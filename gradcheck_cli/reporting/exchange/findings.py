@@ -251,7 +251,9 @@ def _findings_of_coverage(report: Report) -> Iterator[Finding]:
     for gradient in report.coverage.gradients:
         if gradient.status is CoverageStatus.MISSING:
             title = f"{gradient.name}: not covered"
-            text = f"{title}: {gradient.reason}; `gradcheck init {gradient.name}` writes a spec to start from"
+            # A function inside another can't be named: its spec builds it by the outer one.
+            target = gradient.name.partition(".<locals>")[0]
+            text = f"{title}: {gradient.reason}; `gradcheck init {target}` writes a spec to start from"
             message = text if gradient.line else f"{title}: {gradient.reason}"
             code = code_of("uncovered")
             yield Finding(

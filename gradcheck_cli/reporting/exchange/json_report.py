@@ -157,7 +157,8 @@ LAYOUTS: serial.Layouts = {
         order=(
             *("label", "order", "output", "input", "status", "connected", "method", "reference_dtype"),
             *("not_float64", "evaluations", "columns", "miss_probability", "miss_size", "max_abs_error"),
-            *("max_rel_error", "allowed", "uncertainty", "kinks", "elements", "wrong_elements", "worst"),
+            *("max_rel_error", "allowed", "uncertainty", "kinks", "elements", "decided_by"),
+            *("wrong_elements", "worst"),
             *("diagnosis", "note", "message", "stops", "stop_change", "mismatch", "undecided", "code"),
             *("worst_error", "worst_bound", "worst_ratio", "relative_error", "tolerance", "fingerprint"),
         ),
@@ -173,6 +174,7 @@ LAYOUTS: serial.Layouts = {
             **dict.fromkeys(("mismatch", "undecided", "worst_error", "worst_bound", "stop_change", "figure")),
             "not_float64": "",
             "stops": [],
+            "decided_by": {},
         },
     ),
     CheckResult: Layout(computed={"code": _number_getter(code_of_check)}),

@@ -98,7 +98,7 @@ class _Runner:
             with suppress(BaseException):  # whatever the user's code put there
                 stream.flush()
         process.flush_c()
-        self._connection.send(Message(os.fstat(self._output).st_size, result))
+        self._connection.send(Message(os.fstat(self._output).st_size, result, pid=self._process))
 
 
 def _check(what: Callable[[Case], CaseResult], case: Case, memory: int | None) -> CaseResult:

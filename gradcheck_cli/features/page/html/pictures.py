@@ -157,6 +157,8 @@ def _draw_map(axes: Axes, heat_map: HeatMap, kind: str) -> None:
     if kind == "share":
         share = np.array(heat_map.share)
         shown = np.clip(share, _LEAST_SHARE, None)
+        # What is undecided has no share; without one it is grey, like a missing number.
+        shown[np.array([list(verdicts) for verdicts in heat_map.verdicts]) == "?"] = np.nan
         colours = mpl.colormaps["cividis"].with_extremes(over=_RED)
         image = axes.imshow(shown, cmap=colours, norm=LogNorm(_LEAST_SHARE, 1.0), aspect="auto")
         bar = axes.figure.colorbar(image, ax=axes, extend="max", fraction=0.08)

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.covered import Branch
-from gradcheck_cli.tensorflow_backend.frames import display_path, is_users
+from gradcheck_cli.plain_files import short_path
+from gradcheck_cli.tensorflow_backend.frames import is_users
 from gradcheck_cli.tensorflow_backend.private.private_eager import around_python_calls
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def _place_of_call(scope: Scope) -> str:
         return ""
     code, offset = scope[1][0]
     lines = [line for start, end, line in code.co_lines() if start <= offset < end and line]
-    return f" called from {display_path(code.co_filename)}:{lines[0]}" if lines else ""
+    return f" called from {short_path(code.co_filename)}:{lines[0]}" if lines else ""
 
 
 def _branches_of(code: CodeType, scope: Scope, called: str) -> Iterator[PythonBranch]:
@@ -210,7 +211,7 @@ def _branches_of(code: CodeType, scope: Scope, called: str) -> Iterator[PythonBr
         sides, taken = (_TRUTH, (true, false))
         if own[0].is_except:
             text, sides, taken = f"except {text}", _RAISED, (true, frozenset([entered]))
-        place = f"{display_path(code.co_filename)}:{position[0]}{called}"
+        place = f"{short_path(code.co_filename)}:{position[0]}{called}"
         yield PythonBranch(Branch(text, place, "python", sides, ()), taken)
 
 
