@@ -273,15 +273,15 @@ class Exploration:
             rows = np.flatnonzero(looked.taken[:, side])
             for row in rows[np.lexsort((far[rows], special[rows], ~ordinary[rows]))[:2]]:
                 strength = 1e3 * float(ordinary[row]) - float(special[row]) - 1e-2 * float(far[row])
-                found = Candidate("side", strength, _point_at(points, row), looked.taken[row])
-                finds = [*self.finds.get(int(side), []), found]
+                candidate = Candidate("side", strength, _point_at(points, row), looked.taken[row])
+                finds = [*self.finds.get(int(side), []), candidate]
                 self.finds[int(side)] = sorted(finds, key=lambda find: -find.strength)[:3]
 
     def seek_sides(self, rounds: int) -> None:
         """Look for points that take sides that none has taken."""
         for turn in range(rounds):
-            found = np.array([side in self.finds for side in range(len(self.sides.field.sides))], bool)
-            sought = self.sides.wanted & ~found
+            is_reached = np.array([side in self.finds for side in range(len(self.sides.field.sides))], bool)
+            sought = self.sides.wanted & ~is_reached
             sought &= np.array(
                 [side not in self.sides.field.offered for side in self.sides.field.sides], bool
             )
@@ -395,12 +395,12 @@ class Exploration:
         """Return what the judge finds at a point; `None` if it can't be judged."""
         self.judged += 1
         before = self.pace.clock()
-        found = None
+        at_point = None
         with suppress(*ERRORS):
-            found = check_at(self.opener, point, _JUDGED + self.judged)
+            at_point = check_at(self.opener, point, _JUDGED + self.judged)
         self.opener.state.chosen.pop(_JUDGED + self.judged, None)
         self.judgement = max(self.pace.clock() - before, self.judgement / 2)
-        return found
+        return at_point
 
     def _is_singular(self, candidate: Candidate, at_point: Findings, wrong: set[str]) -> bool:
         """Whether gradients aren't finite at this exact point only, where the function isn't smooth either.

@@ -168,7 +168,7 @@ class FreeInputs:
 
     def ties(self, vectors: Array) -> Array:
         """Return which components of vectors, (B, size), are zero or equal another one of their input."""
-        found = [np.zeros((len(vectors), 0), bool)]
+        columns = [np.zeros((len(vectors), 0), bool)]
         for own in self.split(vectors):
             order = np.argsort(own, axis=1)
             ordered = np.take_along_axis(own, order, axis=1)
@@ -177,8 +177,8 @@ class FreeInputs:
             same[:, :-1] |= same[:, 1:]
             tied = np.zeros(own.shape, bool)
             np.put_along_axis(tied, order, same, axis=1)
-            found.append(tied | (own == 0))
-        return np.concatenate(found, axis=1)
+            columns.append(tied | (own == 0))
+        return np.concatenate(columns, axis=1)
 
 
 def _free_variable(input_index: int, tensor: InputSpec) -> FreeInput:

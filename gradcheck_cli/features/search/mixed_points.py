@@ -243,10 +243,10 @@ def _repeat_rows(context: _Context, rows: Array) -> Array:
     def change(own: Array, shape: tuple[int, ...]) -> None:
         if len(shape) > 1 and shape[0]:
             slices = own.reshape(len(own), -1, own.shape[1] // shape[0])  # of complex inputs, parts apart
-            one, other = context.generator.integers(slices.shape[1], size=2)
+            row, another = context.generator.integers(slices.shape[1], size=2)
             slices[0::4] = slices[0::4, :1]
-            slices[1::4, one] = slices[1::4, other]
-            slices[2::4, one] = 0.0
+            slices[1::4, row] = slices[1::4, another]
+            slices[2::4, row] = 0.0
             slices[3::4] = (
                 np.where(context.generator.random(slices[3::4].shape[:2])[..., None] < _HALF, 0.0, 1.0)
                 * slices[3::4]

@@ -107,8 +107,8 @@ def _explore(exploration: Exploration) -> None:
             break
     exploration.seek_sides(_ROUNDS)
     for _ in range(_SIDES):
-        found = None if exploration.is_over else exploration.next_side()
-        if found is None or exploration.judge_side(found):
+        on_side = None if exploration.is_over else exploration.next_side()
+        if on_side is None or exploration.judge_side(on_side):
             break
     exploration.findings.chosen_points += exploration.judged - judged
     exploration.add_to_findings()

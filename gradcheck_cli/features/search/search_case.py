@@ -49,8 +49,8 @@ def explore(exploration: Exploration, batch: int) -> None:
     with suppress(*ERRORS):
         exploration.seek_sides(2)
     for _ in range(_SIDES):
-        found = exploration.next_side() if may_judge(exploration) else None
-        if found is None or exploration.judge_side(found):
+        candidate_of_side = exploration.next_side() if may_judge(exploration) else None
+        if candidate_of_side is None or exploration.judge_side(candidate_of_side):
             return
 
 
@@ -89,10 +89,10 @@ def shrink_worst(exploration: Exploration) -> Counterexample:
         if pace.clock() + exploration.judgement > until:
             return False
         point = {index: stack[0] for index, stack in free.unpack(vector[None], others).items()}
-        found = exploration.judge_at(point)
-        if found is None or not exploration.labels & wrong_pairs(found, exploration.findings).keys():
+        at_point = exploration.judge_at(point)
+        if at_point is None or not exploration.labels & wrong_pairs(at_point, exploration.findings).keys():
             return False
-        exploration.wrong, exploration.worst = found, point
+        exploration.wrong, exploration.worst = at_point, point
         return True
 
     if free.size:
@@ -151,14 +151,14 @@ def search(
         while not first.is_over and not any(part.wrong for part in parts):
             explore(parts[batch % len(parts)], batch // len(parts))
             batch += 1
-        found = next((part for part in parts if part.wrong is not None), None)
-        example = None if found is None else shrink_worst(found)
-        if found is None and last:
-            found = _search_one_row(first, last)
-            if found is not None:
-                moved = [found.opener.case.tensors[input_index] for input_index in found.worst]
+        finder = next((part for part in parts if part.wrong is not None), None)
+        example = None if finder is None else shrink_worst(finder)
+        if finder is None and last:
+            finder = _search_one_row(first, last)
+            if finder is not None:
+                moved = [finder.opener.case.tensors[input_index] for input_index in finder.worst]
                 shapes = tuple((tensor.name, tensor.shape) for tensor in moved)
-                example = replace(shrink_worst(found), shapes=shapes)
+                example = replace(shrink_worst(finder), shapes=shapes)
         seen, sides = side_counts(first.sides.branches(opener.case.unreached))
         findings.search = SearchResult(
             pace.elapsed,
@@ -170,9 +170,9 @@ def search(
             sum(part.spoilt for part in parts),
             example,
         )
-        if found is not None:
-            found.note = found.note or "at a point that the search found; right at the sample points"
-            found.add_to_findings()
+        if finder is not None:
+            finder.note = finder.note or "at a point that the search finder; right at the sample points"
+            finder.add_to_findings()
         findings.branches = first.sides.branches(opener.case.unreached)
         findings.sides_unknown = first.sides.unknown
         return True

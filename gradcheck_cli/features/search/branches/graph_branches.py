@@ -245,9 +245,9 @@ class _Finder:
                 continue
             if not body.name:
                 self.part = "forward" if op in self.forward_ops else "gradient"
-            found = [self._watch(op, moved), _watch_compared(op, moved)]
-            body.watched += [watched for watched in found if watched is not None]
-            self.count += found[0] is not None
+            branches = [self._watch(op, moved), _watch_compared(op, moved)]
+            body.watched += [watched for watched in branches if watched is not None]
+            self.count += branches[0] is not None
             bodies = [self._make_body(op, index, moved) for index in range(len(bodies_of(op)))]
             if any(not watched.is_hidden for inner in bodies for watched in inner.inside):
                 body.calls[op.name] = bodies

@@ -180,7 +180,7 @@ class PointField:
         """Add the branches of the code that ran."""
         every = set().union(*arcs)
         self.python = python_branches(
-            every | {arc for one in self.python for side in one.arcs for arc in side}
+            every | {arc for python_branch in self.python for side in python_branch.arcs for arc in side}
         )
         for python_branch in self.python:
             self._add_sides(python_branch.branch.key, python_branch.branch.sides)

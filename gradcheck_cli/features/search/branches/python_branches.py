@@ -142,10 +142,15 @@ def _line_of(instruction: Any) -> int:
 
 
 def _position_of(instruction: Any, line: int) -> tuple[int, int, int, int]:
-    found = getattr(instruction, "positions", None)  # from Python 3.11 on
-    if found is None or None in (found.lineno, found.col_offset, found.end_lineno, found.end_col_offset):
+    positions = getattr(instruction, "positions", None)  # from Python 3.11 on
+    if positions is None or None in (
+        positions.lineno,
+        positions.col_offset,
+        positions.end_lineno,
+        positions.end_col_offset,
+    ):
         return line, 0, line, 0
-    return found.lineno, found.col_offset, found.end_lineno, found.end_col_offset
+    return positions.lineno, positions.col_offset, positions.end_lineno, positions.end_col_offset
 
 
 @dataclass(frozen=True)
@@ -176,13 +181,13 @@ def python_branches(arcs: set[Arc]) -> list[PythonBranch]:
             place = _place_of_call(scope) if len(own) > 1 else ""
             branches += _branches_of(code, scope, place)
     merged: dict[tuple[str, str, str], PythonBranch] = {}
-    for found in branches:  # calls on one line count as one
-        key = found.branch.key
+    for branch in branches:  # calls on one line count as one
+        key = branch.branch.key
         if key in merged:
-            pairs = zip(merged[key].arcs, found.arcs, strict=True)
-            merged[key] = PythonBranch(found.branch, tuple(first | second for first, second in pairs))
+            pairs = zip(merged[key].arcs, branch.arcs, strict=True)
+            merged[key] = PythonBranch(branch.branch, tuple(first | second for first, second in pairs))
         else:
-            merged[key] = found
+            merged[key] = branch
     return list(merged.values())
 
 
