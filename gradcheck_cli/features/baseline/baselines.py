@@ -137,7 +137,7 @@ class Baseline:
         from gradcheck_cli.features.baseline.expected import Expected
         from gradcheck_cli.features.baseline.lock import lock_text, read_lock, update_pairs
         from gradcheck_cli.features.baseline.locked_pair import locked_pairs_of
-        from gradcheck_cli.reporting.files import hold_lock, write_text
+        from gradcheck_cli.whole_files import hold_lock, write_text
 
         file = self._update
         try:

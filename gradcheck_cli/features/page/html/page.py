@@ -369,7 +369,10 @@ def _pictures(
         return (), f"The first {MOST_DRAWN} are drawn; {on_demand} FILE.html draws this one."
     from gradcheck_cli.features.page.html.pictures import pictures_of
 
-    return pictures_of(f"{case.op}{pair.label}", figure, kinks=needs_slopes(pair)), ""
+    try:
+        return pictures_of(f"{case.op}{pair.label}", figure, kinks=needs_slopes(pair)), ""
+    except Exception as error:  # noqa: BLE001 (matplotlib raises anything near the largest float)
+        return (), f"The picture can't be drawn: {type(error).__name__}: {error}"
 
 
 def needs_slopes(pair: PairResult) -> bool:
@@ -433,13 +436,19 @@ def _indent(line: str) -> int:
 
 
 def _source(where: str, root: Path) -> Source | None:
-    """Return the lines around a gradient function's first line; `None` if they can't be read."""
+    """Return the lines around a gradient function's first line; `None` if they can't be read.
+
+    The place may come from somebody else's report, and the page may be published. So only plain Python files
+    below the repository's root are opened: nothing of the system, no credentials in `.git`, no link that
+    leads out.
+    """
     file, line = split_place(where)
-    if not line:
-        return None
     try:
-        lines = read_plain(Path(file), _SOURCE_LIMIT).decode("utf-8", "replace").splitlines()
-    except OSError:
+        path = Path(file).resolve()
+        if not line or path.suffix != ".py" or not path.is_relative_to(root.resolve()):
+            return None
+        lines = read_plain(path, _SOURCE_LIMIT).decode("utf-8", "replace").splitlines()
+    except (OSError, ValueError, RuntimeError):  # also a name with a null character, and a circle of links
         return None
     start, stop = max(0, line - 1 - _BEFORE), _end_of_block(lines, line)
     while stop > line and not lines[stop - 1].strip():
