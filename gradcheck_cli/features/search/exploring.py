@@ -84,6 +84,7 @@ class Exploration:
         findings: what its sample points showed.
         first: the op at the first sample point.
         order: 1, or 2 for the vjp.
+        is_search: whether a gradient that isn't finite at a single value counts.
         pace: how long to go on.
         points: how many points were looked at.
         judged: how many of them went to the judge.
@@ -101,6 +102,7 @@ class Exploration:
     first: Any
     pace: Pace
     order: int = 1
+    is_search: bool = False
     points: int = 0
     judged: int = 0
     judgement: float = 0.0
@@ -403,17 +405,13 @@ class Exploration:
         return at_point
 
     def _is_singular(self, candidate: Candidate, at_point: Findings, wrong: set[str]) -> bool:
-        """Whether gradients aren't finite at this exact point only, where the function isn't smooth either.
+        """Whether gradients aren't finite at this exact point only, which a search reports and a run doesn't.
 
         Equal rows make a matrix singular, and a norm has no slope at zero. A spec that draws its values never
         reaches such a point, so it says nothing about it.
         """
         kinds = {pair.mismatch for pair in at_point.pairs if pair.label in wrong}
-        return (
-            kinds == {"nonfinite"}
-            and candidate.reason != "spoilt"
-            and not self._is_wrong_beside(candidate, wrong)
-        )
+        return not self.is_search and kinds == {"nonfinite"} and not self._is_wrong_beside(candidate, wrong)
 
     def _is_meant(self, candidate: Candidate, wrong: set[str]) -> bool:
         """Whether the spec excuses a side here that only special values take: those of a mask, say."""

@@ -141,7 +141,7 @@ def search(
         # The batch of one comes last, and takes about as long as the case did.
         last = 0.0 if spent > seconds else min(spent, seconds / 2)
         pace = pacing.Pace(seconds - last)
-        first = Exploration(opener, findings, findings.first, pace)
+        first = Exploration(opener, findings, findings.first, pace, is_search=True)
         first.judgement = spent / len(samples)
         first.see_samples(samples)
         if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
