@@ -135,6 +135,9 @@ class NumpyOperation:
     def leads_to(self, output, input_index):
         return (output, input_index) in self.linked
 
+    def reaches(self, output, input_index):
+        return True
+
     def low_precision_between(self, output, input_index):
         return self.low_precision
 

@@ -13,7 +13,7 @@ from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import packed_point, working_dtype
 from gradcheck_cli.checking.ops.method_choice import is_probed
 from gradcheck_cli.checking.ops.packing import packed_magnitude, packed_size
-from gradcheck_cli.checking.pairs.cancellation import allow_rounding
+from gradcheck_cli.checking.pairs.cancellation import allow_rounding, mark_remainders
 from gradcheck_cli.checking.pairs.pair import joint_problem
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.pairs.ties import judge_ties
@@ -66,7 +66,7 @@ def judge_pairs(
     for together in sorted(by_input.values(), key=lambda group: group[0].input.size):
         with contextlib.suppress(OverBudgetError):
             judged |= _judge_together(together, analytic)
-    return {
+    samples = {
         key: replace(
             allow_rounding(pairs[key], sample),
             rtol=pairs[key].tolerance.rtol,
@@ -74,6 +74,8 @@ def judge_pairs(
         )
         for key, sample in judge_ties(pairs, judged).items()
     }
+    mark_remainders(pairs, samples)
+    return samples
 
 
 def _rounding(pair: Pair) -> tuple[Float, Float]:

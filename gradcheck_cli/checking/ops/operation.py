@@ -234,6 +234,9 @@ class Operation(Protocol):
     def leads_to(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through floating tensors, as far as that is known."""
 
+    def reaches(self, output: int, input_index: int) -> bool:
+        """Whether anything leads from this input to this output; true where that isn't known."""
+
     def passes_numpy(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output only through NumPy, which can't be differentiated."""
 

@@ -12,14 +12,14 @@ import numpy.typing as npt
 from gradcheck_cli.checking.ops.jacobian import packed_point, pull_back
 from gradcheck_cli.checking.ops.packing import packed_magnitude, packed_size
 from gradcheck_cli.numerics import Judgement, Reason, Verdict
-from gradcheck_cli.numerics.agreement import largest_finite
+from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS, largest_finite
 from gradcheck_cli.numerics.steps import scales
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.pair import Pair
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
 Judged = TypeVar("Judged", "PairSample", "Judgement")
@@ -82,6 +82,35 @@ def allow_rounding_of_element(
     error[0, 0], loss[0, 0] = np.abs(gradient[column] - judgement.numeric[0, 0]), _MEASURED * moved
     is_open = (loss > 0) & (np.maximum(loss, error) <= largest_loss) & np.isfinite(judgement.uncertainty)
     return _allow_loss(judgement, is_open, error, loss)
+
+
+def mark_remainders(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSample]) -> None:
+    """Mark the pairs that are zero by symmetry, such as a key's bias in attention, in place.
+
+    Their output doesn't move at all, and their gradient is what terms that cancel leave: it is below the
+    rounding of the slopes that the same output has in another input, and changes by its own size if it is
+    rounded differently. A saturated sigmoid's gradient is as small, but has digits.
+
+    Args:
+        pairs: the pairs at one sample point.
+        samples: their verdicts.
+    """
+    for key, sample in samples.items():
+        if sample.rows is not None or not sample.numeric_is_zero or sample.analytic_is_zero:
+            continue
+        beside = [
+            largest_finite(other.numeric)
+            for other_key, other in samples.items()
+            if other_key[0] == key[0] and other_key != key and other.is_right
+        ]
+        unit_roundoff = pairs[key].precision_in(pairs[key].operations.formula).unit_roundoff
+        largest = float(np.max(np.abs(sample.analytic)))
+        if not largest <= VJP_ROUNDINGS * unit_roundoff * max(beside, default=0.0):
+            continue
+        rows = np.flatnonzero(sample.analytic.any(axis=1))[:_MOST_ROWS]
+        moved = _measure_rounding(pairs[key], sample, rows)
+        if largest <= _MEASURED * float(np.max(moved)):
+            samples[key] = replace(sample, is_remainder=True)
 
 
 def _allow_measured(pair: Pair, sample: PairSample, unit_roundoff: float) -> PairSample:

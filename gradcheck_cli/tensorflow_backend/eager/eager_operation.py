@@ -282,6 +282,10 @@ class EagerOperation:
         holds_all = self.called.stops is None and self.called.case.freeze is True
         return record.leads_to(start, self.called.base[output], held_ids, stops=not holds_all)
 
+    def reaches(self, output: int, input_index: int) -> bool:  # noqa: ARG002 (as `Operation` has it)
+        """Return true: what ran at the base point doesn't show every path."""
+        return True
+
     def passes_numpy(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through NumPy alone, by what ran at the base point."""
         return self.called.call.record.passes_numpy(

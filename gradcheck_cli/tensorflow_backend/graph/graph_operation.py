@@ -178,6 +178,13 @@ class GraphOperation:
             for start in traced.starts(input_index)
         )
 
+    def reaches(self, output: int, input_index: int) -> bool:
+        """Whether anything in the graph leads from this input to this output."""
+        traced = self.traced
+        return any(
+            graph_path.reaches(start, traced.forward.outputs[output]) for start in traced.starts(input_index)
+        )
+
     def passes_numpy(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output only through NumPy functions, which have no gradient."""
         trace = self.traced.forward

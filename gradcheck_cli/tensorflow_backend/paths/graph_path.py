@@ -151,6 +151,33 @@ def leads_to(tensor: Any, output: Any, held: Sequence[Any], *, stops: bool = Fal
     return False
 
 
+def reaches(tensor: Any, output: Any) -> bool:
+    """Whether anything leads from a tensor to an output: also through integers, rounding or a variable.
+
+    `tf.custom_gradient` puts all its results through one `IdentityN`, which connects none of them.
+    """
+    visited = {id(tensor)}
+    stack = [tensor]
+    while stack:
+        reached = stack.pop()
+        if reached is output:
+            return True
+        ops = list(reached.consumers())
+        while ops:
+            op = ops.pop()
+            found = op.outputs
+            if op.type == "IdentityN":
+                found = [
+                    out for out, source in zip(op.outputs, op.inputs, strict=True) if id(source) in visited
+                ]
+            else:
+                ops += [after for after in private_state.ordered_after(op) if id(after) not in visited]
+            visited.add(id(op))
+            stack += [out for out in found if id(out) not in visited]
+            visited |= {id(out) for out in found}
+    return False
+
+
 def passes_numpy(graph: Any, tensor: Any, output: Any) -> bool:
     """Whether a tensor moves an output only through NumPy functions without a gradient."""
     closed = [

@@ -184,6 +184,10 @@ class LocalOperation:
         """Return the op itself."""
         return self
 
+    def reaches(self, output: int, input_index: int) -> bool:  # noqa: ARG002 (as `Operation` has it)
+        """Return true: the inside of an op isn't known."""
+        return True
+
     def passes_numpy(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through NumPy functions alone, which have no gradient."""
         return graph_path.passes_numpy(
