@@ -240,8 +240,29 @@ def _symmetric():
     yield Attack("key bias alone", "unclear", alone, key)
 
 
+def _saturated():
+    """As small as what symmetry leaves, but with digits, right or wrong: nothing here tests them."""
+    far = {"x": {"shape": [3]}, "b": {"shape": [3], "value": 50.0}}
+    dead = {"x": {"shape": [3]}, "b": {"shape": [3], "value": -2.0}}
+
+    def faint(forward, derivative):
+        @tf.custom_gradient
+        def call(x, b):
+            return x * x + forward(b), lambda u: (2 * x * u, u * derivative(b))
+
+        return call
+
+    for factor in (1.0, 2.0, -1.0):
+        slope = lambda b, factor=factor: factor * tf.exp(-b)  # noqa: E731 (one for each factor)
+        yield Attack(f"saturated {factor:g}", "unchecked", far, faint(tf.sigmoid, slope))
+        constant = lambda b, factor=factor: 1e-20 * factor * tf.ones_like(b)  # noqa: E731
+        yield Attack(f"dead relu {factor:g}", "unchecked", dead, faint(tf.nn.relu, constant))
+
+
 def _named(attack):
     return replace(attack, name=attack.name.replace(" ", "_"))
 
 
-ATTACKS = tuple(map(_named, (*_structure(), *_variables(), *_kinks(), *_tiny(), *_symmetric())))
+ATTACKS = tuple(
+    map(_named, (*_structure(), *_variables(), *_kinks(), *_tiny(), *_symmetric(), *_saturated()))
+)

@@ -39,7 +39,7 @@ NO_ELEMENTS = (
 
 
 def explain_untested(samples: Sequence[PairSample]) -> str:
-    """Say why a passing pair tested nothing: its output never moved. Empty if it did, or by symmetry can't."""
+    """Say why a passing pair tested nothing: its output never moved, and not by symmetry. Else empty."""
     if not all(sample.numeric_is_zero for sample in samples):
         return ""
     if any(sample.is_remainder for sample in samples) and all(
