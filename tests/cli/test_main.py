@@ -10,6 +10,7 @@ import pytest
 
 from gradcheck_cli import __version__
 from gradcheck_cli.cli.main import COMMANDS
+from gradcheck_cli.cli.progress import version_warning
 from gradcheck_cli.errors import CaseFailedError, Fault, GradcheckError, NoSpecsError, SpecError
 
 
@@ -163,3 +164,11 @@ def test_a_terminal_without_unicode_gets_question_marks(tmp_path):
         env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
     )
     assert done.stdout == b"a ? b"
+
+
+@pytest.mark.parametrize(
+    ("version", "is_newer"),
+    [("2.21.0", False), ("2.16.2", False), ("2.22.0rc1", True), ("3.0", True), ("", False)],
+)
+def test_a_newer_tensorflow_than_the_tested_ones_gets_a_warning(version, is_newer):
+    assert bool(version_warning(version)) == is_newer

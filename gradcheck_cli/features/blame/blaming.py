@@ -220,6 +220,7 @@ def _blame_command(case: Case, label: str) -> str:
 
 def _blame_line(case: Case, label: str, opener: GraphOpener) -> str:
     """Return the line for a pair; empty if its path is a single op."""
+    from gradcheck_cli.tensorflow_backend import frames
     from gradcheck_cli.tensorflow_backend.graph.sample_point import points
 
     try:
@@ -233,7 +234,7 @@ def _blame_line(case: Case, label: str, opener: GraphOpener) -> str:
     except CaseFailedError as error:
         return f"no op can be named: {error.message}"
     except Exception as error:  # noqa: BLE001 (an explanation that fails must not cost the verdict)
-        return f"no op can be named: {type(error).__name__}: {error}"
+        return f"no op can be named: {frames.first_line(error)}"
     return sentence(blame) if len(blame.ops) > 1 or blame.is_form else ""
 
 

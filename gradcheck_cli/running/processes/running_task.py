@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from multiprocessing.connection import Pipe
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,13 +17,15 @@ from gradcheck_cli.running.processes.output import Output, OutputFolder
 from gradcheck_cli.running.workers import Ended
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from gradcheck_cli.running.processes.fork_server import ForkServer
     from gradcheck_cli.running.processes.limits import Limits
     from gradcheck_cli.running.processes.messages import Exit, Place
     from gradcheck_cli.spec.case import Case
 
+# TensorFlow keeps the functions of each case, some 0.6 MiB, until its process ends.
+_MOST_CASES = 100
 _STARTING = 60.0  # seconds from a process's fork to its first case
 _DUMPING = 0.3  # seconds for a process to write its stacks before it is killed
 _KILLING = 10.0  # seconds from the order to kill a process to the report of its exit
@@ -38,6 +41,20 @@ class Numbered:
 
     index: int
     case: Case
+
+
+def group_cases(cases: Sequence[Case], *, isolate: bool) -> Iterator[list[Numbered]]:
+    """Yield the cases that share a process: those of a document, but not too many.
+
+    Args:
+        cases: the cases of a run, those of one document consecutive.
+        isolate: give each case a process.
+    """
+    numbered = [Numbered(index, case) for index, case in enumerate(cases)]
+    for _, document in groupby(numbered, key=lambda numbered_case: numbered_case.case.spec):
+        whole = list(document)
+        size = 1 if isolate else _MOST_CASES
+        yield from (whole[start : start + size] for start in range(0, len(whole), size))
 
 
 class TaskOptions(NamedTuple):
