@@ -144,7 +144,11 @@ def _conclude(
         own_rules = {key: rules[key] for key in sound}
         sparsities = examination.sparsities or {}
         checks += run_checks(ModesView(case, operations, own_rules, sparsities, sample, others))
-    checks = hooks.order_checks(keep_one_each([*run_checks(CaseView(case, first, sound, pairs)), *checks]))
+    checks = hooks.order_checks(
+        keep_one_each(
+            [*run_checks(CaseView(case, first, sound, pairs, examination.opener.unrun_gradients())), *checks]
+        )
+    )
     pairs = hooks.add_causes(case, operations, pairs, checks)
     for recorder in examination.recorders:
         pairs = recorder.add_to(first, pairs)

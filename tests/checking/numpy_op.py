@@ -258,6 +258,9 @@ class Numpy:
     def written_ops(self, *_):
         """No graph shows them."""
 
+    def unrun_gradients(self):
+        return ()
+
     def gradients_seen(self, own):
         return self.facts.get("seen", {})
 

@@ -105,5 +105,9 @@ class CaseOpener(Generic[Op]):
         is_vjp = self.state.vjp is not None
         return require_seen(self.case, op.gradients_seen, op.gradients_seen_anew, is_vjp=is_vjp)
 
+    def unrun_gradients(self) -> list[str]:
+        """Say which custom gradients the forward called and no backward pass ran; see `Opener`."""
+        return [] if self.state.vjp is not None else self.state.gradients.unrun()
+
 
 GraphOpener = CaseOpener[GraphOperation]

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.eager.polymorphic_function import concrete_function
@@ -89,6 +90,34 @@ def exclude_from_count(function: Any) -> Any:
             _IS_UNCOUNTED.reset(token)
 
     return uncounted
+
+
+def from_number(gradient: Any, dtype: tf.DType) -> Any:
+    """Return a gradient that is a Python number or a NumPy array as a tensor, and any other as it is.
+
+    Under a tape, such a gradient trains like a tensor; `tf.gradients` would fail to read its name.
+    """
+    is_number = isinstance(gradient, int | float | complex | np.ndarray | np.generic)
+    # A variable's handle doesn't say the variable's dtype.
+    return tf.constant(gradient, dtype) if is_number and dtype != tf.resource else gradient
+
+
+@contextlib.contextmanager
+def accept_numbers() -> Iterator[None]:
+    """Let gradient functions return numbers and arrays in the block; see `from_number`."""
+    log = gradients_util._LogOpGradients
+
+    def converting(op: Any, upstreams: Any, gradients: Any) -> Any:
+        if isinstance(gradients, list):  # backpropagation goes on with this list
+            for input_index, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
+                gradients[input_index] = from_number(gradient, tensor.dtype)
+        return log(op, upstreams, gradients)
+
+    gradients_util._LogOpGradients = converting
+    try:
+        yield
+    finally:
+        gradients_util._LogOpGradients = log
 
 
 @contextlib.contextmanager
