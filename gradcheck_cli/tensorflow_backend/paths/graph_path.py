@@ -165,16 +165,16 @@ def reaches(tensor: Any, output: Any) -> bool:
         ops = list(reached.consumers())
         while ops:
             op = ops.pop()
-            found = op.outputs
+            moved = op.outputs
             if op.type == "IdentityN":
-                found = [
+                moved = [
                     out for out, source in zip(op.outputs, op.inputs, strict=True) if id(source) in visited
                 ]
             else:
                 ops += [after for after in private_state.ordered_after(op) if id(after) not in visited]
             visited.add(id(op))
-            stack += [out for out in found if id(out) not in visited]
-            visited |= {id(out) for out in found}
+            stack += [out for out in moved if id(out) not in visited]
+            visited |= {id(out) for out in moved}
     return False
 
 
