@@ -311,6 +311,7 @@ class TracedCase:
                 self.forward,
                 reverse=self.opening.reversed,
                 with_joint=self.with_joint,
+                called_twice=self.anew,
             )
         except ShapeClashError as error:
             named_inputs = [

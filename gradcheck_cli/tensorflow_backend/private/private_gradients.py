@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.eager.polymorphic_function import concrete_function
@@ -106,7 +107,7 @@ def note_shape_faults(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
         for input_index, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
             # A variable's handle has another shape than its gradient; TensorFlow ignores that.
             is_value = tensor.dtype.is_floating or tensor.dtype.is_complex
-            if not (is_value and isinstance(gradient, tf.Tensor)):
+            if not (is_value and isinstance(gradient, tf.Tensor | tf.IndexedSlices)):
                 continue
             if gradient.shape.is_compatible_with(tensor.shape):
                 continue
@@ -157,9 +158,7 @@ def count_gradients(
             # A tape inside a gradient passes a stand-in without a graph.
             ran(shown, function, args[0] if args and isinstance(args[0], tf.Operation) else None)
             gradients = called(*args, **keywords)
-            # TensorFlow accepts either and goes on with the same object; in a list, `note_shape_faults` can
-            # replace a gradient.
-            return list(gradients) if type(gradients) is tuple else gradients
+            return _as_tensors(gradients, args[0] if args else None)
 
         return counted
 
@@ -168,6 +167,26 @@ def count_gradients(
         yield
     finally:
         registry.Registry.lookup = original
+
+
+def _as_tensors(gradients: Any, op: Any) -> Any:
+    """Return a gradient function's results as `tf.gradients` takes them: numbers as tensors, in a list.
+
+    A tape takes a Python number in a tensor's place. In a list, `note_shape_faults` can replace a gradient.
+    """
+    if isinstance(op, tf.Operation) and isinstance(gradients, list | tuple):
+        pairs = zip(gradients, op.inputs, strict=False)
+        made = [number_as_tensor(gradient, tensor) for gradient, tensor in pairs]
+        return [*made, *gradients[len(made) :]]
+    return list(gradients) if type(gradients) is tuple else gradients
+
+
+def number_as_tensor(gradient: Any, tensor: Any) -> Any:
+    """Return a Python number as a gradient of an input's shape and dtype; anything else as it is."""
+    is_number = isinstance(gradient, int | float | complex | np.number) and not isinstance(gradient, bool)
+    if not is_number or not (tensor.dtype.is_floating or tensor.dtype.is_complex):
+        return gradient
+    return tf.zeros_like(tensor) + tf.cast(gradient, tensor.dtype)
 
 
 @contextlib.contextmanager
