@@ -1,7 +1,7 @@
 """gradcheck: checks custom TensorFlow gradients against numeric derivatives.
 
-The library consists of `check`, `render_report` and `py_func`. Each loads what it needs when it is first
-used, so that the command line's `--help` doesn't load it.
+The library consists of `assert_gradients`, `check_function`, `check`, `render_report` and `py_func`. Each
+loads what it needs when it is first used, so that the command line's `--help` doesn't load it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ from importlib import import_module
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from gradcheck_cli.reporting.assertion import assert_gradients as assert_gradients
     from gradcheck_cli.reporting.terminal.report_text import render_report as render_report
     from gradcheck_cli.running.library import check as check
+    from gradcheck_cli.running.library import check_function as check_function
     from gradcheck_cli.tensorflow_backend.binding.py_func import py_func as py_func
 
-__all__ = ["__version__", "check", "py_func", "render_report"]
+__all__ = ["__version__", "assert_gradients", "check", "check_function", "py_func", "render_report"]
 
 __version__ = "0.1.0"
 
 
 _LATE = {
+    "assert_gradients": "gradcheck_cli.reporting.assertion",
     "check": "gradcheck_cli.running.library",
+    "check_function": "gradcheck_cli.running.library",
     "py_func": "gradcheck_cli.tensorflow_backend.binding.py_func",
     "render_report": "gradcheck_cli.reporting.terminal.report_text",
 }
@@ -31,7 +35,9 @@ _LATE = {
 def __getattr__(name: str) -> object:
     """Load a public function when it is first used."""
     if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}; its functions are {', '.join(_LATE)}"
+        )
     return getattr(import_module(_LATE[name]), name)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import CheckResult, PairResult, Report
     from gradcheck_cli.running.workers import Workers
     from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
     from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
 
 # In the order of `--help`, and in which they act at a hook.
@@ -240,7 +241,7 @@ class OpenCase:
         opener: its opener.
         points: indices of the sample points.
         findings: what is known so far; a hook adds to it.
-        spent: seconds since the case was begun, when it was judged.
+        spent: seconds of processor time since the case was begun, when it was judged.
         explains: whether causes and other inputs are looked for.
     """
 
@@ -297,6 +298,20 @@ class PointRecorder(Protocol):
 def point_recorders() -> list[PointRecorder]:
     """Return what records facts of a case's pairs."""
     return [make() for make in _implementations("point_recorder")]
+
+
+def find_written_ops(op: GraphOperation, output: int, inputs: Sequence[int]) -> Sequence[Operation] | None:
+    """Return the ops between an output and inputs whose gradients the user wrote; `None` if unknown."""
+    return next((find(op, output, inputs) for find in _implementations("find_written_ops")), [])
+
+
+def are_right_alone(ops: Sequence[Operation] | None) -> bool:
+    """Whether each op's gradient is right by itself.
+
+    Args:
+        ops: the ops; `None` if they aren't known.
+    """
+    return ops is not None and all(are_right(ops) for are_right in _implementations("are_right_alone"))
 
 
 def diagnose(

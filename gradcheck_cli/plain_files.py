@@ -62,7 +62,10 @@ def _too_large(path: Path, limit: int) -> OSError:
 
 
 def short_path(file: str) -> str:
-    """Return a path relative to the folder of installed packages, or to the working directory."""
+    """Return a path relative to the folder of installed packages, or to the working directory.
+
+    Absolute paths would put a machine's folders into messages and reports.
+    """
     path = Path(file)
     for mark in ("site-packages", "dist-packages"):
         if mark in path.parts:
@@ -72,4 +75,7 @@ def short_path(file: str) -> str:
     for candidate in (path, path.resolve()):
         if candidate.is_relative_to(here):
             return str(candidate.relative_to(here))
-    return file
+    try:
+        return os.path.relpath(path.resolve())
+    except (OSError, ValueError):  # on another drive
+        return file

@@ -7,10 +7,13 @@ import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.plain_files import MIB, read_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -64,11 +67,47 @@ def read_settings(start: Path | None = None) -> Settings:
     return Settings()
 
 
-def default_paths(start: Path | None = None) -> tuple[str, ...]:
+def settings_for(paths: Sequence[str], config: str | None = None) -> Settings:
+    """Return the settings that hold for some specs.
+
+    Args:
+        paths: the specs that the command line names.
+        config: the file that it names with `--config`.
+
+    Returns:
+        Those of the nearest pyproject.toml above the specs that has a `[tool.gradcheck]`, as pytest and ruff
+        choose theirs; where there is none, or no specs are named, those of the working folder.
+
+    Raises:
+        UsageError: as in `read_settings`; or the specs have several such files.
+    """
+    if config is not None:
+        table = _table_of(Path(config))
+        if table is None:
+            raise UsageError(f"{config}: has no [tool.gradcheck]")
+        return Settings(Path(config).absolute(), table)
+    here = read_settings()
+    nearest = {settings.file: settings for settings in map(_nearest, paths)}
+    nearest = {file or here.file: settings if file else here for file, settings in nearest.items()}
+    if len(nearest) > 1:
+        names = " and ".join(os.path.relpath(file) if file else "no file" for file in nearest)
+        raise UsageError(
+            f"{names} set options for these specs: run gradcheck once for each, or choose one with --config"
+        )
+    return next(iter(nearest.values()), here)
+
+
+def _nearest(path: str) -> Settings:
+    start = Path(path).absolute()
+    return read_settings(start if start.is_dir() else start.parent)
+
+
+def default_paths(start: Path | None = None, settings: Settings | None = None) -> tuple[str, ...]:
     """Return where specs are if the command line doesn't say.
 
     Args:
         start: the folder where the search upward starts; default: the working directory.
+        settings: the settings, if they are known already.
 
     Returns:
         The paths in $GRADCHECK_SPECS, else `specs` under `[tool.gradcheck]` in the nearest pyproject.toml
@@ -81,7 +120,7 @@ def default_paths(start: Path | None = None) -> tuple[str, ...]:
     from_environment = [path for path in os.environ.get(SPECS_VARIABLE, "").split(os.pathsep) if path]
     if from_environment:
         return tuple(from_environment)
-    settings = read_settings(start)
+    settings = settings or read_settings(start)
     if settings.file is None or "specs" not in settings.table:
         return (DEFAULT,)
     specs = settings.table["specs"]

@@ -6,6 +6,9 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
+from html import escape
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.covered import Branch, GradientCoverage, GradientRun, side_counts
@@ -97,6 +100,8 @@ class PairResult:
         uncertainty: the bound on the numeric value's own error there.
         kinks: how many elements passed for lying between one-sided slopes.
         elements: how many elements the Jacobian has.
+        decided_by: how many of the elements that were judged one by one, at all sample points, each rule
+            decided: "plainly", "at a kink", "tuned to its dtype".
         wrong_elements: how many of them are wrong.
         worst: the element with the largest ratio of error to bound.
         diagnosis: what may be the cause, the likeliest first.
@@ -136,6 +141,7 @@ class PairResult:
     uncertainty: float = 0.0
     kinks: int = 0
     elements: int = 0
+    decided_by: dict[str, int] = field(default_factory=dict)
     wrong_elements: int = 0
     worst: WorstElement | None = None
     diagnosis: tuple[str, ...] = ()
@@ -391,7 +397,7 @@ def _key(case: CaseResult) -> tuple[str, ...]:
     return (case.spec, case.op, case.case, case.dtype, case.mode)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """A whole run.
 
@@ -419,6 +425,22 @@ class Report:
     platform: str = ""
     coverage: GradientCoverage | None = None  # with `--cov`
     branch_fail_under: float | None = None  # the share of sides, in percent, below which the run fails
+
+    def __bool__(self) -> bool:
+        """Whether everything is right: the exit code is 0."""
+        return self.exit_code == 0
+
+    def __repr__(self) -> str:
+        """Return the outcome in a few words: all that a failed `assert` shows."""
+        counts = {str(status): self.summary[str(status)] for status in Status}
+        words = [f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+        return f"<gradcheck report: {', '.join(words) or 'nothing checked'}; exit code {self.exit_code}>"
+
+    def _repr_html_(self) -> str:
+        """Return the page of `--report html` in a frame, so that its styles stay out of the notebook."""
+        # By name: the page is a feature, which results know nothing of.
+        page = str(import_module("gradcheck_cli.reporting.formats").render("html", self, Path.cwd()))
+        return f'<iframe srcdoc="{escape(page)}" style="width:100%;height:32em;border:0"></iframe>'
 
     @property
     def facts(self) -> dict[str, str]:

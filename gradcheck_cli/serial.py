@@ -1,4 +1,4 @@
-"""Values as JSON and back: the one codec for reports, lock files, caches and messages to a cluster.
+"""Values as JSON and back: the one codec for reports, lock files and caches.
 
 A dataclass is written field by field, under the names of its fields; a `Layout` says where it differs.
 Numbers that JSON can't express are written as "nan", "inf" and "-inf", and complex ones as [re, im].
@@ -61,20 +61,12 @@ Layouts = Mapping[type, Layout]
 _FIELDS_ALONE = Layout()
 
 
-def _leave_unmarked(_: object, form: object) -> object:
-    return form
-
-
-def plain(
-    value: object, layouts: Layouts | None = None, mark: Callable[[object, Any], object] = _leave_unmarked
-) -> Any:  # noqa: ANN401 (JSON)
+def plain(value: object, layouts: Layouts | None = None) -> Any:  # noqa: ANN401 (JSON)
     """Return a value in JSON's types.
 
     Args:
         value: dataclasses, enumerations, mappings, sequences, numbers, text; scalars of NumPy's too.
         layouts: the dataclasses that aren't written field by field.
-        mark: takes a value of a type that JSON lacks, and the form in which it would be written; returns what
-            is written instead. It also gets mappings, since JSON's keys can only be text.
 
     Raises:
         TypeError: it contains something else.
@@ -82,7 +74,7 @@ def plain(
     layouts = layouts or {}
 
     def convert(item: object) -> object:
-        return plain(item, layouts, mark)
+        return plain(item, layouts)
 
     if value is None or (isinstance(value, str | int) and not isinstance(value, Enum)):
         return value
@@ -92,7 +84,7 @@ def plain(
         return [convert(item) for item in value]
     if not isinstance(value, float | complex) and callable(scalar := getattr(value, "item", None)):
         return convert(scalar())  # of NumPy's
-    return mark(value, _form(value, layouts, convert))
+    return _form(value, layouts, convert)
 
 
 def _form(value: object, layouts: Layouts, convert: Callable[[object], object]) -> object:

@@ -10,6 +10,8 @@ import unicodedata
 # line; the others count only at its start.
 _ANYWHERE = re.compile(r"##(?=\[|vso\[)", re.IGNORECASE)
 _AT_START = re.compile(r"^(\s*)(::|##teamcity\[)", re.IGNORECASE)
+# Of a text that the user's code made, such as an exception's. GitHub takes 1 MiB for the page of a job.
+_MOST_CHARACTERS = 4000
 _CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION")
 
 
@@ -19,6 +21,14 @@ def clean(text: str) -> str:
         repr(char)[1:-1] if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") else char
         for char in text
     )
+
+
+def shorten(text: str) -> str:
+    """Return `text` with its middle left out if it is longer than any report has room for."""
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    end = _MOST_CHARACTERS // 4  # a message that quotes the result is short enough too
+    return f"{text[:end]} ... ({len(text) - 2 * end:,} characters left out) ... {text[-end:]}"
 
 
 def is_read_by_ci() -> bool:

@@ -22,7 +22,6 @@ from gradcheck_cli.checking.pairs.pair_view import Judged
 from gradcheck_cli.checking.verdicts.expectations import rules_of
 from gradcheck_cli.checking.verdicts.pair_results import report_malformed, report_raised, results_of
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.blame.single_op import are_right_alone
 from gradcheck_cli.results import CheckResult, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import MOVED
 
@@ -107,7 +106,7 @@ def examine(
     second = samples[1] if len(samples) > 1 else MOVED
     budget = Budget(case.budget)
     stops = StopGradients(case, below.stops, budget=budget)
-    examination = Examination(case, opener, rules, second, budget, stops, are_right_alone, checks=passed)
+    examination = Examination(case, opener, rules, second, budget, stops, checks=passed)
     try:
         for done, sample in enumerate(samples):
             with budget.pause():
@@ -145,7 +144,11 @@ def _conclude(
         own_rules = {key: rules[key] for key in sound}
         sparsities = examination.sparsities or {}
         checks += run_checks(ModesView(case, operations, own_rules, sparsities, sample, others))
-    checks = hooks.order_checks(keep_one_each([*run_checks(CaseView(case, first, sound, pairs)), *checks]))
+    checks = hooks.order_checks(
+        keep_one_each(
+            [*run_checks(CaseView(case, first, sound, pairs, examination.opener.unrun_gradients())), *checks]
+        )
+    )
     pairs = hooks.add_causes(case, operations, pairs, checks)
     for recorder in examination.recorders:
         pairs = recorder.add_to(first, pairs)

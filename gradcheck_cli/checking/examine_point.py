@@ -6,36 +6,30 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gradcheck_cli import hooks
 from gradcheck_cli.checking.case_progress import report_progress
 from gradcheck_cli.checking.checks.all_checks import run_checks, run_upstream_checks
 from gradcheck_cli.checking.checks.check import JudgedView, PointView
 from gradcheck_cli.checking.checks.repeatability import compare_traces
 from gradcheck_cli.checking.judging.declared_dtype import judge_declared, judge_large_declared
-from gradcheck_cli.checking.judging.formula import look_again, note_lower_precision
+from gradcheck_cli.checking.judging.formula import note_lower_precision, warn_of_approximations
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs, refuse
+from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs
 from gradcheck_cli.checking.ops.analytic import guess_sparsities, take_jacobians
 from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.method_choice import find_costly_pairs, is_probed
 from gradcheck_cli.checking.ops.operations import open_operations
-from gradcheck_cli.checking.ops.packing import packed_magnitude
-from gradcheck_cli.checking.pairs.forward_mode import settle_by_forward_mode
-from gradcheck_cli.checking.pairs.joined_kinks import leave_joined_kinks
 from gradcheck_cli.checking.pairs.pair import is_skipped, pair_keys, pairs_at
 from gradcheck_cli.checking.pairs.pair_view import PointData
-from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.checking.judging.stop_gradients import StopGradients
     from gradcheck_cli.checking.ops.jacobian import Jacobian
     from gradcheck_cli.checking.ops.opener import OpenedOperation, Opener
-    from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
@@ -59,7 +53,6 @@ class Examination:
         compared_at: index of the sample point at which another trace is compared.
         budget: for all sample points.
         stops: the `stop_gradient`s for which the spec doesn't say whether they are intended.
-        are_right_alone: whether the gradients of ops are right, each by itself.
         samples: the verdicts of each pair, by sample point.
         checks: results of the structural checks.
         warnings: the declared dtype's losses of precision.
@@ -78,7 +71,6 @@ class Examination:
     compared_at: int
     budget: Budget
     stops: StopGradients
-    are_right_alone: Callable[[Sequence[Operation] | None], bool]
     samples: dict[PairKey, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -124,22 +116,27 @@ class Examination:
         probed, unsure = _probe({key: pairs[key] for key in large}, sample, point_budget)
         judged |= probed
         self._report_progress(share, 0.8)
-        judged = self.stops.weigh(pairs, jacobians[1], judged, sample)
-        judged = {
-            key: leave_joined_kinks(pairs[key], result, partial(self._are_right_alone, operations, key))
-            for key, result in judged.items()
-        }
+        judged = settle_pairs(
+            Stage.POINT,
+            Evidence(
+                pairs,
+                analytic=jacobians[1],
+                stops=self.stops,
+                are_right_alone=partial(self._are_right_alone, operations),
+                sample=sample,
+            ),
+            judged,
+        )
         judged, coarse = note_lower_precision(pairs, judged)
         self._note_precision(operations, [*warnings, *unsure, *coarse], is_coarse=bool(coarse))
         for key, result in judged.items():
-            decided = _leave_undecided(operations.differenced, key, result)
-            self.samples.setdefault(key, []).append(decided)
+            self.samples.setdefault(key, []).append(result)
         with self.budget.pause():
             self._run_point_checks(operations, pairs, jacobians, judged, sample)
 
     def _are_right_alone(self, operations: Operations, key: PairKey) -> bool:
         """Whether the user's own gradients on a pair's path are right, each by itself, at the point."""
-        return self.are_right_alone(self.opener.written_ops(operations.formula, *key))
+        return hooks.are_right_alone(self.opener.written_ops(operations.formula, *key))
 
     def _run_point_checks(
         self,
@@ -182,8 +179,7 @@ class Examination:
             few = [
                 key for key in keys if not is_probed(self.case, operations.formula, key, sparsities.get(key))
             ]
-            left = operations.budget.seconds - operations.budget.spent
-            self.costly = find_costly_pairs(operations, few, sparsities, left)
+            self.costly = find_costly_pairs(operations, few, sparsities, operations.budget.left)
         return self.sparsities
 
     def _judge(
@@ -194,16 +190,13 @@ class Examination:
     ) -> tuple[dict[PairKey, PairSample], list[str]]:
         """Judge pairs element by element: first their formula, then the declared dtype."""
         declared, formula = jacobians
-        judged = {
-            key: settle_by_forward_mode(pairs[key], result)
-            for key, result in judge_pairs(pairs, formula).items()
-        }
-        if not judged:
+        evidence = Evidence(pairs, judge_pairs, sparsities=sparsities)
+        judged = settle_pairs(Stage.FORMULA, evidence, judge_pairs(pairs, formula))
+        if not judged or not next(iter(pairs.values())).operations.has_reference_precision:
             return judged, []
-        operations = next(iter(pairs.values())).operations
-        if not operations.has_reference_precision:
-            return judged, []
-        judged, warnings = look_again(pairs, judged, sparsities)
+        warnings = [
+            line for key, result in judged.items() for line in warn_of_approximations(pairs[key], result)
+        ]
         # A declared dtype that is outright wrong is a fault, even where its loss of digits is of no interest.
         wrong, lossy = judge_declared(pairs, declared, judged)
         return judged | wrong, [*warnings, *lossy]
@@ -255,39 +248,6 @@ def _probe(
             probed |= probe_pairs({key: pair}, sample, budget)
     if not first.operations.has_reference_precision:
         return probed, []
-    warnings = [
-        f"precision: {pairs[key].label}: elements that random probes led to are right "
-        f"as an approximation for the declared dtype only, by up to {result.approximate:.1e} off."
-        for key, result in probed.items()
-        if result.approximate
-    ]
+    warnings = [line for key, result in probed.items() for line in warn_of_approximations(pairs[key], result)]
     wrong, lossy = judge_large_declared(pairs, probed, budget)
     return probed | wrong, warnings + lossy
-
-
-def _leave_undecided(op: Operation, pair: PairKey, sample: PairSample) -> PairSample:
-    """Return a pair's verdicts, undecided where the forward isn't finite at the point.
-
-    If the output contains NaN, all elements of the gradient that aren't finite are undecided, too: a kernel
-    that gives up (the Cholesky factor of a matrix that isn't positive definite) leaves the rest of its memory
-    unwritten, and a difference of that is no derivative.
-
-    Args:
-        op: the op at the sample point.
-        pair: output and input index.
-        sample: the verdicts.
-    """
-    is_finite = np.isfinite(packed_magnitude(op.base_values[pair[0]], op.outputs[pair[0]]))
-    if is_finite.all() or not sample.verdict.size:
-        return sample
-    rows = np.arange(sample.verdict.shape[0])[:, np.newaxis] if sample.rows is None else sample.rows
-    undecided = ~is_finite[np.broadcast_to(rows, sample.verdict.shape)]
-    if np.isnan(op.base_values[pair[0]]).any():  # an infinity is a value like any other
-        undecided |= ~np.isfinite(sample.analytic)
-    return replace(
-        sample,
-        numeric=np.where(undecided, np.nan, sample.numeric),
-        uncertainty=np.where(undecided, np.inf, sample.uncertainty),
-        verdict=np.where(undecided, Verdict.INCONCLUSIVE, sample.verdict).astype(np.int8),
-        reason=np.where(undecided, Reason.SINGULAR, sample.reason).astype(np.int8),
-    )

@@ -178,6 +178,13 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
+def _interrupt(_number: int, _frame: object) -> None:
+    """Treat SIGTERM, by which CI services cancel a job, as Ctrl-C: the reports are still written."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background process
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
+
+
 def main() -> NoReturn:
     """Run the command line of this process and exit with its code."""
     open_standard_descriptors()
@@ -185,7 +192,9 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+    signal.signal(signal.SIGTERM, _interrupt)
     code = run_command()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # finished: Python's own end must not print a traceback
     sys.exit(code)
 

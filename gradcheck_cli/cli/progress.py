@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
+
+import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.running.run_loop import Stopper
     from gradcheck_cli.running.workers import Workers
     from gradcheck_cli.spec.case import Case
+
+NEWEST_TENSORFLOW = (2, 21)  # that is tested with
 
 
 def run_and_print(
@@ -50,7 +55,22 @@ def run_and_print(
                     print_lines(console, lines)
 
         listener = Listener(bar.start_case, bar.show_share, on_case)
-        return run_in_workers(workers, cases, seed=seed, listener=listener, stopper=stopper)
+        report = run_in_workers(workers, cases, seed=seed, listener=listener, stopper=stopper)
+    if warning := version_warning(report.tensorflow_version):
+        click.echo(warning, err=True)
+    return report
+
+
+def version_warning(tensorflow: str) -> str:
+    """Warn of a version of TensorFlow that is newer than all that were tried; empty for others."""
+    release = re.match(r"(\d+)\.(\d+)", tensorflow)
+    if release is None or (int(release[1]), int(release[2])) <= NEWEST_TENSORFLOW:
+        return ""
+    newest = ".".join(map(str, NEWEST_TENSORFLOW))
+    return (
+        f"warning: TensorFlow {tensorflow} is newer than {newest}, the newest that gradcheck is tested with. "
+        "Verdicts are as careful as ever; errors may come from private parts that have moved."
+    )
 
 
 class Bar:

@@ -60,6 +60,7 @@ _CODES = {
     "check/frozen": Code("GC206", "frozen", "A draw or a stop couldn't be held."),
     "check/override": Code("GC207", "override", "The override missed some ops of its type."),
     "check/variables": Code("GC208", "variables", "Gradients for variables weren't checked."),
+    "check/custom_gradient": Code("GC209", "custom_gradient", "No backward pass ran a custom gradient."),
     "undecided/jump": Code("GC211", "jump", "The function jumps at this point."),
     "undecided/noise": Code("GC212", "noise", "The forward's noise hides its slope."),
     "undecided/singular": Code("GC213", "singular", "The function or its slope isn't finite here."),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gradcheck_cli import hooks
+from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.examine import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
@@ -18,6 +18,7 @@ from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Status, Wo
 from gradcheck_cli.running.failed_case import blank_result, is_about_memory
 from gradcheck_cli.running.pair_labels import pairs_of_case
 from gradcheck_cli.running.workers import Ended, Started
+from gradcheck_cli.visible import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -82,7 +83,7 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
     except KeyboardInterrupt:
         raise
     except BaseException as failure:  # noqa: BLE001 (one case's failure must not end the run)
-        error = _error_of(failure)
+        error = _describe_error(failure)
     if error is None and _is_empty(findings):
         message = "there is nothing to check: no floating-point output, or no floating-point input."
         error = CaseError("pairs", message)
@@ -119,7 +120,7 @@ def _find_source(case: Case) -> str:
     """Return where the case's gradient is written; empty if that isn't known."""
     from gradcheck_cli.tensorflow_backend.registry.gradient_place import source_of
 
-    with contextlib.suppress(Exception):  # the user's modules may raise any exception for an attribute
+    with contextlib.suppress(Exception, SystemExit):  # the user's modules may raise any for an attribute
         return source_of(case)
     return ""
 
@@ -145,7 +146,7 @@ def check(case: Case, *, explains: bool = True) -> Findings:
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
     from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, note_sites
 
-    began = time.perf_counter()
+    began = clock.now()
     log = GradientLog()
     with on_device(case.device), note_sites(log):
         opener = opener_of(case, case.mode)
@@ -155,7 +156,7 @@ def check(case: Case, *, explains: bool = True) -> Findings:
         with opener.state.written.restore_at_end():
             findings = check_case(opener.case, opener, points(case), others)
             findings.custom_gradients = log.runs()
-            spent = time.perf_counter() - began
+            spent = clock.now() - began
             judged = hooks.OpenCase(opener, points(case), findings, spent, explains)
             return hooks.after_verdict(judged, {"run_own_checks": _add_own_checks})
 
@@ -177,16 +178,18 @@ def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
     Returns:
         A result for each; one that raises is an error, which fails the run.
     """
+    from gradcheck_cli.tensorflow_backend import frames
+
     results = []
     for name, function in extensions(CHECKS).items():
         try:
             message = function(case, op)
         except Exception as error:  # noqa: BLE001 (another package's code; the other checks go on)
-            failure = f"the check itself raised {type(error).__name__}: {error}"
+            failure = f"the check itself raised {frames.first_line(error)}"
             results.append(CheckResult(name, Status.ERROR, failure))
             continue
         status = Status.MISMATCHED if message else Status.PASSED
-        results.append(CheckResult(name, status, str(message or "")))
+        results.append(CheckResult(name, status, shorten(str(message or ""))))
     return tuple(results)
 
 
@@ -213,6 +216,16 @@ def user_code(case: Case) -> Iterator[None]:
 
     with settings(), importable(case.folder), contextlib.redirect_stdout(sys.stderr):
         yield
+
+
+def _describe_error(failure: BaseException) -> CaseError:
+    """Say why a case couldn't be checked; the text isn't longer than a report has room for."""
+    from gradcheck_cli.tensorflow_backend import frames
+
+    error = CaseError("forward", f"the user's code raised {frames.type_name(failure)}, which hides all else.")
+    with contextlib.suppress(Exception, SystemExit):  # the user's exception may raise any for an attribute
+        error = _error_of(failure)
+    return replace(error, message=shorten(error.message), traceback=tuple(map(shorten, error.traceback)))
 
 
 def _error_of(failure: BaseException) -> CaseError:

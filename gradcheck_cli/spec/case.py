@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gradcheck_cli.spec.words import SOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,19 @@ class Power:
 
 
 @dataclass(frozen=True)
+class Given:
+    """How a function that was given in Python is called; a spec has none of this.
+
+    Attributes:
+        pack: takes the flat tensors, and returns the positional and the keyword arguments.
+        variables: the only trainable variables that are inputs; `None`: as `Case.variables` says.
+    """
+
+    pack: Callable[[Sequence[object]], tuple[list[object], dict[str, object]]]
+    variables: tuple[object, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Case:
     """One op at one set of inputs and dtypes; one group of rows in the report.
 
@@ -213,6 +226,7 @@ class Case:
             nothing about the op is checked.
         remembered: whether a report or a baseline will record its pairs, which then need fingerprints.
         search: seconds for which to search for a point at which the gradient is wrong.
+        given: how the forward is called, where a function was given in Python.
         drawn: which pairs get a picture: "doubtful" for all that aren't a plain pass, or a label.
     """
 
@@ -265,6 +279,7 @@ class Case:
     remembered: bool = True
     drawn: str = ""
     search: float = 0.0
+    given: Given | None = None
 
     @property
     def tensors(self) -> tuple[InputSpec, ...]:

@@ -150,7 +150,8 @@ def suggest(word: str, words: Iterable[str]) -> str:
 def suggest_file(path: Path) -> str:
     """Return "Did you mean 'x'?" for the most similar name in a path's folder, or nothing."""
     with suppress(OSError):
-        return suggest(path.name, sorted(entry.name for entry in path.parent.iterdir()))
+        names = (entry.name for entry in path.parent.iterdir() if entry.exists())  # no link to nothing
+        return suggest(path.name, sorted(names))
     return ""
 
 

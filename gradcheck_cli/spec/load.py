@@ -130,10 +130,11 @@ def _list_files(path: Path, faults: list[Fault]) -> list[Path] | None:
         if path.exists():
             return [path]
         near = suggest_file(path)
+        what = "is a link that leads nowhere" if path.is_symlink() else "no such file or folder"
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         faults.append(Fault(display_path(path), 0, "", f"can't be read: {_describe_error(error)}"))
         return None
-    faults.append(Fault(display_path(path), 0, "", f"no such file or folder{near and '. ' + near}"))
+    faults.append(Fault(display_path(path), 0, "", f"{what}{near and '. ' + near}"))
     return None
 
 

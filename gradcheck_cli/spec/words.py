@@ -125,6 +125,7 @@ class Check:
 
 CHECKS = {
     "all_zero": Check("A connected pair isn't zero at every sample."),
+    "custom_gradient": Check("Each custom gradient that the forward calls is run.", is_of_vjp=False),
     "inputs_unmodified": Check("A NumPy forward doesn't write to its inputs.", is_of_vjp=False),
     "linearity": Check("The vjp is linear in the upstream."),
     "modes": Check("Every mode gives the same gradient.", is_of_vjp=False),

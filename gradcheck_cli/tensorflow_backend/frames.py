@@ -12,7 +12,9 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
+from gradcheck_cli.visible import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,19 +42,10 @@ def is_users(filename: str) -> bool:
 
 
 def _frame_lines(filename: str, line: int, function: str, code: str) -> list[str]:
-    lines = [f"{display_path(filename)}:{line}: in {function}"]
+    lines = [f"{short_path(filename)}:{line}: in {function}"]
     if code:
         lines.append(f"    {code}")
     return lines
-
-
-def display_path(filename: str) -> str:
-    """Return a file's path, relative to the working directory if it lies below it."""
-    path = Path(filename)
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return filename
 
 
 def user_frames(error: BaseException) -> tuple[str, ...]:
@@ -86,7 +79,7 @@ def place_in_users_code(op: Any) -> str:
         place = frame.filename, frame.lineno
         file, line = private_gradients.source_place(*place) or place
         if is_users(file):
-            return f"{display_path(file)}:{line}"
+            return f"{short_path(file)}:{line}"
     return ""
 
 
@@ -102,7 +95,7 @@ def place_of_branch(op: Any) -> str:
         place = frame.filename, frame.lineno
         file, line = private_gradients.source_place(*place) or place
         if is_users(file):
-            return f"{display_path(file)}:{line}"
+            return f"{short_path(file)}:{line}"
         if not library and _PACKAGES.intersection(Path(file).parts) and "/tensorflow/" not in file:
             library = f"{_in_library(file)}:{line}"
     return library
@@ -155,7 +148,7 @@ def place_of_stop(frames: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
         return "an unknown line", "an unknown line"
     file, line = candidates[-1]
     chain = " < ".join(f"{file}:{line}" for file, line in reversed(lines))
-    return chain, f"{display_path(file) if users else _in_library(file)}:{line}"
+    return chain, f"{short_path(file) if users else _in_library(file)}:{line}"
 
 
 @functools.cache
@@ -200,7 +193,12 @@ def text_of(error: BaseException) -> str:
     try:
         return str(getattr(error, "message", "") or error)
     except BaseException as another:  # noqa: BLE001 (whatever the user's `__str__` raises)
-        return f"(it has no text: its __str__ raised {type(another).__name__})"
+        return f"(it has no text: its __str__ raised {type_name(another)})"
+
+
+def type_name(value: object) -> str:
+    """Return the name of a value's type, even if its metaclass hides or replaces `__name__`."""
+    return str(type.__dict__["__name__"].__get__(type(value)))
 
 
 def original_error(error: BaseException) -> BaseException:
@@ -212,7 +210,11 @@ def original_error(error: BaseException) -> BaseException:
 
 
 def first_line(error: BaseException) -> str:
-    """Return `Type: first line` of an exception, without what TensorFlow puts around it."""
+    """Return `Type: first line` of an exception, shortened, without what TensorFlow puts around it."""
+    return shorten(_first_line(error))
+
+
+def _first_line(error: BaseException) -> str:
     text = text_of(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0] == "Graph execution error:":
@@ -225,7 +227,7 @@ def first_line(error: BaseException) -> str:
     head = "no message"
     if lines:
         head = private_graphs.CONVERTED.sub("", re.sub(r"^\{\{.*?\}\}\s*", "", lines[0]))
-    return head if _NAMED_ERROR.match(head) else f"{type(error).__name__}: {head}"
+    return head if _NAMED_ERROR.match(head) else f"{type_name(error)}: {head}"
 
 
 def _runtime_line(error: BaseException, lines: list[str]) -> str:
@@ -240,7 +242,7 @@ def _runtime_line(error: BaseException, lines: list[str]) -> str:
     if named is not None:
         return named
     message_lines = [re.sub(r"^\(\d+\) [A-Z_ ]+: +", "", line) for line in message_lines]
-    return f"{type(error).__name__}: {message_lines[0] if message_lines else lines[0]}"
+    return f"{type_name(error)}: {message_lines[0] if message_lines else lines[0]}"
 
 
 def own_place(error: BaseException) -> str:

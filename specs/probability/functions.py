@@ -69,3 +69,24 @@ def ode(rate: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
 def kernel_distance(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Return a Matern kernel's matrix, whose distances have a gradient of their own."""
     return tfp.math.psd_kernels.MaternThreeHalves().matrix(x, y)
+
+
+def low_rank_cholesky(matrix: tf.Tensor) -> tf.Tensor:
+    """Return a Cholesky factor of rank two."""
+    return tfp.math.low_rank_cholesky(matrix, max_rank=2)[0]
+
+
+def kahan_sum(x: tf.Tensor) -> tf.Tensor:
+    """Return a sum and what it leaves out as one number."""
+    total = tfp.math.reduce_kahan_sum(x)
+    return total.total - total.correction
+
+
+def diagonal_of_a_cube(x: tf.Tensor) -> tf.Tensor:
+    """Return the derivative of each element's cube."""
+    return tf.stack(tfp.math.diag_jacobian(x[..., tf.newaxis], fn=lambda y: y**3)[1])
+
+
+def running_product(x: tf.Tensor) -> tf.Tensor:
+    """Return cumulative products."""
+    return tfp.math.scan_associative(tf.multiply, x)

@@ -3,6 +3,9 @@
 
 `python tests/acceptance/cluster_faults.py specs/seeds --runs 10 --kills 2`. Nothing may be lost, nothing
 doubled, and every verdict and figure be the same, else the exit code is 1. `--runs 0` disturbs none.
+
+`--ends 5` kills the client, then the scheduler, in five more runs each: nothing may be left running, and the
+client of a dead scheduler ends with exit code 3 and a report of what was done.
 """
 
 from __future__ import annotations
@@ -64,6 +67,24 @@ def disturbed(process, cluster, moments, chance):
     return killed, time.monotonic() - began
 
 
+def ended(who, folder, specs, chance, seconds):
+    """Kill the client or the scheduler at a random moment; say what became of it, and if it is fine."""
+    file = folder / "report.json"
+    with Cluster(folder, workers=3) as cluster:
+        process = start(file, *specs, "--on", cluster.address)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(chance.uniform(0, seconds))
+        was_running = process.poll() is None
+        (process if who == "client" else cluster.scheduler).kill()
+        code = process.wait(300)
+        left = cluster.wait_until_gone("fork_server", 120)  # an unused fork server ends after a minute
+    cases = json.loads(file.read_text())["cases"] if file.exists() else []
+    codes = (0, -signal.SIGKILL if who == "client" else 3)
+    # Killed before it has connected, it says on standard error that no scheduler answers.
+    is_fine = not left and (code in codes or not was_running)
+    return f"{who} killed: exit {code}, {len(cases)} cases reported, {len(left)} processes left", is_fine
+
+
 def main():
     """Compare runs there with one here."""
     parser = argparse.ArgumentParser(
@@ -72,6 +93,7 @@ def main():
     parser.add_argument("specs", nargs="*", default=["specs/seeds"])
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--kills", type=int, default=2, help="in each run, at random moments")
+    parser.add_argument("--ends", type=int, default=0, help="runs whose client or scheduler is killed")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     options, more = parser.parse_known_args()  # what isn't known is for `gradcheck run`, as --tag smoke
@@ -104,6 +126,11 @@ def main():
                 print(
                     "   ", *name, "\n   ", here[name]["status"], there[name]["status"], there[name]["error"]
                 )
+    for number in range(options.ends):
+        for who in ("client", "scheduler"):
+            told, was_fine = ended(who, folder / f"{who}{number}", options.specs, chance, seconds)
+            print(told, flush=True)
+            is_fine &= was_fine
     sys.exit(0 if is_fine else 1)
 
 

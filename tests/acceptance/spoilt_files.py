@@ -28,6 +28,7 @@ from gradcheck_cli.cli.main import COMMANDS, cli, run_command
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.baseline.lock import lock_text
 from gradcheck_cli.features.baseline.locked_pair import locked_pairs_of
+from gradcheck_cli.figure import Figure, HeatMap, Ladder, PathOp
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
 from gradcheck_cli.hooks import Command
 from gradcheck_cli.reporting.exchange.json_report import to_json
@@ -43,6 +44,11 @@ SPEC = "{op: square, forward: 'tensorflow:square', inputs: {x: {shape: [2]}}}"
 WORDS = ("", "0", "-1", "1/2", "3/2", "9" * 400, "nan", "inf", "x" * 300, "a=b", "json=", "json=/dev/null",
          "json=/nowhere/x", "default", "dy/dx", "graph", "\x1b[0m", "é\udcff", "specs.yaml")  # fmt: skip
 MARKS = (b"\n<<<<<<< HEAD\n", b"\n=======\n", b"[" * 5000, b"9" * 400)
+ODD_NUMBERS = (0, 1, -1, 2, 0.0, -0.0, 1e308, -1e308, 5e-324, 1e-300, 0.5, "nan", "inf", "-inf", 2**40)
+ODD_TEXTS = (
+    "", "x" * 300, "f at /proc/self/environ:1", "/dev/stdin:1", "a\0.py:1", "~/x.py:1", f"a.py:{'9' * 5000}",
+    "\x1b[31m\n::error::x", "é\udcff", "\u202e\u2028", "$\\frac{1}{2}$", "<svg onload=x>", "漢字",
+)  # fmt: skip
 ODD = (
     None,
     True,
@@ -69,6 +75,17 @@ ODD = (
 )
 
 
+HALF = HeatMap(
+    ("y[0]", "y[1]"), ("x[0]",), 1, 1, ((1.0,), (2.0,)), ((1.0,), (1.0,)), ((0.1,), (5.0,)), (".", "x")
+)
+LADDER = Ladder("y[1] / x[0]", (0.1, 0.01), (1.1, 1.0), (1.2, 1.1), (1.0, 0.9), 2.0, 1.0, 1e-9, 1e-6, 0.01)
+PATH = (
+    PathOp("a", "MatMul", "f at a.py:1", "passed", reads=(-1,)),
+    PathOp("b", "Tanh", "g at /etc/passwd:1", "mismatched", "twice", (0, -1), is_last=True),
+)
+FIGURE = Figure(0, (2, 1), HALF, LADDER, PATH)
+
+
 def sample(status: Status = Status.MISMATCHED) -> Report:
     """Return a report in which everything occurs that can, one case of which is wrong."""
     pair = PairResult(
@@ -85,6 +102,7 @@ def sample(status: Status = Status.MISMATCHED) -> Report:
         diagnosis=("the gradient is twice the derivative",),
         fingerprint=Fingerprint((Projection(1.0, 1e-9),), (Projection(2.0, float("inf")),)),
         tolerance=Tolerance(1e-6, 0.0, 1e-8),
+        figure=FIGURE,
     )
     right = PairResult("dz/dx", "z", "x", Status.PASSED, elements=4)
     cases = (
@@ -148,6 +166,25 @@ def _change(content: Any, chance: random.Random) -> None:
         return
 
 
+def _changed_alike(text: str, chance: random.Random) -> str:
+    """Return a report with values replaced by odd ones of their types, so that most of them are read."""
+    content = json.loads(text)
+    places: list[tuple[Any, Any]] = []
+    waiting = [content]
+    while waiting:
+        here = waiting.pop()
+        for key in here if isinstance(here, dict) else range(len(here)):
+            if isinstance(here[key], dict | list):
+                waiting.append(here[key])
+            elif isinstance(here[key], float | str | int) and not isinstance(here[key], bool):
+                places.append((here, key))
+    drawn = [(here, key) for here, key in places if isinstance(here, list)]
+    for here, key in (*chance.sample(places, 2), *chance.sample(drawn, 2)):
+        odd = ODD_TEXTS if isinstance(here[key], str) else ODD_NUMBERS
+        here[key] = chance.choice(odd)
+    return json.dumps(content)
+
+
 def call(*arguments: object) -> tuple[int, str]:
     """Run a command line in this process; return its exit code, and all that it printed."""
     out = io.StringIO()
@@ -181,6 +218,10 @@ class Campaign:
             merged = call("merge", file, "--cache-dir", self.folder / "cache")
             self.note("report", number, merged, CODES - {0})
             self.note("diff", number, call("diff", good, file), CODES)
+            form = ("html", "markdown", "sarif", "junit")[number % 4]
+            file.write_text(_changed_alike(text, random.Random(number)), encoding="utf-8")  # noqa: S311
+            self.note(form, number, call("merge", file, "--format", form), CODES)
+            self.note("diff html", number, call("diff", good, file, "--format", "html"), CODES)
 
     def locks(self, count: int, seed: int = 0) -> None:
         """Compare with spoilt lock files: each is read, or refused with its place."""

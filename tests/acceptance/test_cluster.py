@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -254,3 +258,126 @@ def test_workers_that_lack_something_or_differ_are_refused_before_anything_runs(
         assert case["error"]["message"].endswith(
             f"w3 on {case['host']}, which has an environment of its own."
         )
+
+
+def test_a_worker_that_cant_write_is_avoided_and_named(project, tmp_path):
+    with Cluster(tmp_path / "cluster", workers=2) as cluster:
+        sick = next((tmp_path / "cluster" / "w1").glob("**/worker-*/"))
+        (sick / "gradcheck").write_text("a file, where the worker would make a folder")
+        code, report = project.report("specs", "--on", cluster.address, "--isolate")
+        assert (code, set(statuses(report).values())) == (1, {"passed", "mismatched", "error"})
+        assert [case["error"]["kind"] for case in report["cases"] if case["error"]] == ["crash"]
+        assert {case["worker"] for case in report["cases"]} == {"w2"}
+
+        healthy = next((tmp_path / "cluster" / "w2").glob("**/worker-*/"))
+        shutil.rmtree(healthy / "gradcheck")
+        (healthy / "gradcheck").touch()
+        code, report = project.report("stopping", "--op", "cube", "--on", cluster.address)
+    assert (code, report["cases"]) == (3, [])
+    (reason,) = report["unchecked"]
+    assert re.match(
+        r"no worker can run them: w[12] on \S+: FileExistsError: .*; w[12] on \S+: FileEx", reason
+    )
+    assert "1 of 1 cases weren't checked" in reason
+    assert str(tmp_path) not in reason
+
+
+@pytest.mark.filterwarnings("ignore:Mismatched versions")
+def test_a_worker_without_a_package_or_with_another_version_that_joins_late_is_avoided(project, tmp_path):
+    settings = {"options": ("--no-nanny",), "python": [sys.executable, "-S"]}
+    with Cluster(tmp_path / "cluster", workers=0) as cluster:
+        cluster.add_worker(**settings, PYTHONPATH=environment(tmp_path / "lacking", without=("mpmath",)))
+        cluster.wait_for(1)
+        with project.start("run", "importing", "--on", cluster.address, "--format", "json") as process:
+            while not any_task(cluster):
+                time.sleep(0.05)
+            cluster.add_worker(**settings, PYTHONPATH=environment(tmp_path / "older", numpy="1.0"))
+            out, err = process.communicate(timeout=300)
+        assert "No module named 'mpmath'" in json.loads(out)["cases"][0]["error"]["message"], err
+        cluster.add_worker()
+        cluster.wait_for(3)
+        code, report = project.report("importing", "--on", cluster.address, "--allow-version-skew")
+        assert (code, statuses(report)) == (0, {"imports": "passed"})
+        assert report["cases"][0]["worker"] in ("w2", "w3")
+
+
+def test_what_only_a_lost_worker_could_run_isnt_checked_and_the_rest_is(project, tmp_path):
+    with Cluster(tmp_path / "cluster", workers=1) as cluster:
+        owner = cluster.add_worker(options=("--no-nanny", "--resources", "CPU=1"))
+        cluster.wait_for(2)
+        spec = project.folder / "sleeping" / "0.yaml"
+        spec.write_text(spec.read_text().replace("cube}", "cube, device: CPU:0}"))
+        (project.folder / "sleeping" / "1.yaml").write_text(
+            SPEC.format(name="sleeps").replace("inputs", "device: CPU:0\ninputs")
+        )
+        with project.start("run", "sleeping", "--on", cluster.address, "--report", "json=r.json") as process:
+            while not any_task(cluster):
+                time.sleep(0.1)
+            owner.kill()
+            _, err = process.communicate(timeout=200)
+        assert process.returncode == 3, err
+    report = json.loads((project.folder / "r.json").read_text())
+    assert "no worker that offers CPU is left" in report["unchecked"][0]
+
+
+def test_a_client_that_is_killed_leaves_nothing_running(project, cluster):
+    with project.start("run", "sleeping", "--on", cluster.address) as process:
+        while not any_task(cluster):
+            time.sleep(0.1)
+        process.kill()
+        process.communicate(timeout=60)
+    end = time.monotonic() + 60
+    while (left := any_task(cluster)) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert not left
+
+
+def test_a_scheduler_that_dies_while_workers_are_awaited_ends_the_run_with_a_report(project, tmp_path):
+    with Cluster(tmp_path / "cluster") as cluster:
+        with project.start("run", "specs", "--on", cluster.address, "--report", "json=r.json") as process:
+            with cluster.client() as client:
+                while len(client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.clients))) < 3:
+                    time.sleep(0.1)
+            cluster.scheduler.kill()
+            _, err = process.communicate(timeout=200)
+        assert process.returncode == 3, err
+        report = json.loads((project.folder / "r.json").read_text())
+        assert "4 of 4 cases weren't checked" in report["unchecked"][0]
+
+
+def test_a_slow_network_changes_nothing(project, cluster):
+    host, _, port = cluster.address.removeprefix("dask://").partition(":")
+    with slow_proxy((host, int(port)), delay=0.05) as slow:
+        code, report = project.report("specs", "--on", f"dask://127.0.0.1:{slow}")
+    assert code == 1
+    assert statuses(report) == {
+        "cube": "passed",
+        "halved": "mismatched",
+        "reads": "passed",
+        "crashes": "error",
+    }
+
+
+@contextmanager
+def slow_proxy(target, *, delay):
+    """Pass connections on to a target, each piece after a delay, and yield the port that they come to."""
+
+    def passed_on(source, sink):
+        with suppress(OSError), source:
+            while piece := source.recv(65536):
+                time.sleep(delay)
+                sink.sendall(piece)
+        with suppress(OSError), sink:
+            sink.shutdown(socket.SHUT_RDWR)
+
+    def accept(server):
+        with suppress(OSError):
+            while True:
+                ours, _ = server.accept()
+                theirs = socket.create_connection(target)
+                for ends in ((ours, theirs), (theirs, ours)):
+                    threading.Thread(target=passed_on, args=ends, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, args=(server,), daemon=True).start()
+        yield server.getsockname()[1]

@@ -11,6 +11,7 @@ import yaml
 import gradcheck_cli
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.init.drafting import draft_function, draft_op_type
+from gradcheck_cli.results import Status
 
 pytestmark = pytest.mark.once
 
@@ -70,6 +71,24 @@ def never(x):
 
 def unwritten(x):
     return np.tanh(x)
+
+@tf.custom_gradient
+def floored(x, eps=1e-6):
+    return tf.math.log(x * x + eps), lambda u: 2 * u * x / (x * x + eps)
+
+@tf.custom_gradient
+def lacks_a_sum(x, w):
+    return x + w, lambda u: (u, u)
+
+class Centred(tf.keras.layers.Layer):
+    def build(self, shape):
+        self.w = self.add_weight(shape=(shape[-1],), name="w", initializer="ones")
+
+    def call(self, x):
+        centre = tf.custom_gradient(
+            lambda x: (x - tf.reduce_mean(x, 0), lambda u: u - tf.reduce_mean(u, 0))
+        )
+        return centre(x) * self.w
 """
 
 
@@ -99,7 +118,9 @@ def drafted(project, monkeypatch):
     ("name", "expected"),
     [
         ("log1pexp", {"inputs": {"x": {"shape": [3]}}}),
-        ("huber", {"attrs": {"delta": 1.0}, "inputs": {"p": {"shape": [3]}, "t": {"shape": [3]}}}),
+        ("huber", {"attrs": {"delta": 1.0}, "inputs": {"p": {"shape": [2, 3]}, "t": {"shape": [3]}}}),
+        ("floored", {"inputs": {"x": {"shape": [3]}}}),
+        ("Centred", {"inputs": {"x": {"shape": [2, 3]}}}),
         ("two", {"outputs": ["y0", "y1"], "inputs": {"a": {"shape": [3, 3]}, "b": {"shape": [3, 3]}}}),
         ("cube", {"gradient": "functions_of_init:cube_grad", "binding": "py_func"}),
         ("swish", {"gradient": "functions_of_init:swish_grad"}),
@@ -212,6 +233,45 @@ def test_a_draft_of_which_a_run_fails_is_never_silent(project):
     made = run("init", "functions_of_init:off", folder=project)
     assert made.returncode == 0
     assert "as it is, a run doesn't exit with 0:\n  dy/dx is mismatched: " in made.stderr
+
+
+def test_a_gradient_that_lacks_the_sum_of_a_broadcast_is_caught_by_its_draft(drafted):
+    found = drafted("lacks_a_sum")
+    assert [says.says["shape"] for says in found.draft.inputs] == [[2, 3], [3]]
+    assert found.result.status is Status.MISMATCHED
+
+
+def test_a_default_of_a_custom_gradient_is_no_attr(drafted):
+    text = drafted("floored").draft.text()
+    assert "attrs" not in text
+    assert "# stays as it is: eps=1e-06; a tf.custom_gradient takes no keywords in a graph" in text
+
+
+def test_functions_inside_others_and_invented_names_are_not_suggested(project):
+    package = project / "own"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import tensorflow as tf\n"
+        "def make(alpha=0.5):\n"
+        "    @tf.custom_gradient\n"
+        "    def op(x):\n"
+        "        return alpha * x * x, lambda u: 2 * alpha * x * u\n"
+        "    return op\n"
+        "@tf.RegisterGradient('OwnInvented')\n"
+        "def invented(op, u):\n"
+        "    return u\n"
+    )
+    made = run("init", "--missing", "own", folder=project)
+    assert made.returncode == 3
+    assert "build: {}" in (project / "specs" / "make.yaml").read_text()
+    assert "OwnInvented: is no op type, but a name that gradient_override_map uses." in made.stderr
+
+
+def test_a_draft_that_can_not_run_exits_with_3_and_suggests_no_run(project):
+    made = run("init", "functions_of_init:never", folder=project)
+    assert made.returncode == 3
+    assert "not today" in made.stderr
+    assert "check it" not in made.stderr
 
 
 def test_annotations_and_defaults_give_shapes_and_dtypes(drafted):

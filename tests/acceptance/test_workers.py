@@ -190,10 +190,12 @@ def test_results_do_not_depend_on_how_many_processes_there_are(project):
     assert reports[0]["summary"]["cases"] > 10
 
 
-@pytest.mark.parametrize("to_group", [True, False])
-def test_ctrl_c_prints_what_is_done_and_leaves_nothing(project, to_group):
+@pytest.mark.parametrize(
+    ("to_group", "how"), [(True, signal.SIGINT), (False, signal.SIGINT), (False, signal.SIGTERM)]
+)
+def test_ctrl_c_prints_what_is_done_and_leaves_nothing(project, to_group, how):
     project.write(first=spec("first", "square"), hangs=spec("hangs", "sleep"), later=spec("later", "square"))
-    process = project.start("-j", "2")
+    process = project.start("-j", "2", "--report", "json=report.json")
     with process:
         deadline = time.monotonic() + 60
         # `later` is done by then, and waits for its turn.
@@ -202,13 +204,14 @@ def test_ctrl_c_prints_what_is_done_and_leaves_nothing(project, to_group):
             time.sleep(0.05)
         time.sleep(3)
         began = time.monotonic()
-        (os.killpg if to_group else os.kill)(process.pid, signal.SIGINT)
+        (os.killpg if to_group else os.kill)(process.pid, how)
         out, err = process.communicate(timeout=60)
         assert time.monotonic() - began < 3
     assert process.returncode == 130
     assert ("· first ·" in out, "· hangs ·" in out, "· later ·" in out) == (True, False, True)
     assert "interrupted · 2 ops" in out
     assert err == ""
+    assert json.loads((project.folder / "report.json").read_text())["interrupted"]
     assert project.left() == []
     assert list((project.folder / "tmp").iterdir()) == []
 
@@ -226,7 +229,7 @@ def test_ctrl_c_while_tensorflow_is_imported(project):
     assert project.left() == []
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
 def test_no_process_outlives_a_run_that_is_killed(project, how):
     project.write(hangs=spec("hangs", "sleep"))
     with project.start() as process:

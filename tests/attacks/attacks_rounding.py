@@ -202,4 +202,62 @@ def written() -> Iterator[Attack]:
             yield Attack(f"own_gelu_{name}_{dtype}", truth, inputs, own_gelu(change))
 
 
-ATTACKS = (*masked(), *forgotten(), *rounded(), *written())
+# What a gradient does to its upstream before it uses it.
+
+
+def sent_through(dtype: str, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function whose gradient rounds its upstream to a narrower dtype."""
+
+    @tf.custom_gradient
+    def call(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = forward(x)
+
+        def gradient(u: Any) -> Any:
+            return tape.gradient(y, x, output_gradients=tf.cast(tf.cast(u, dtype), u.dtype))
+
+        return y, gradient
+
+    return call
+
+
+FORWARDS = {
+    "sine": (tf.sin, [4]),
+    "scalar": (lambda x: tf.reduce_sum(tf.sin(x)), [3]),
+    "softmax": (tf.nn.softmax, [2, 4]),
+    "sums": (lambda x: tf.reduce_sum(x * x, -1), [8, 3]),
+}
+
+
+def biased(x: Any, b: Any) -> Any:
+    return tf.nn.bias_add(x, b)
+
+
+def added(x: Any, b: Any) -> Any:
+    return x + b
+
+
+def upstreams() -> Iterator[Attack]:
+    for name, (forward, shape) in FORWARDS.items():
+        for dtype in ("float64", "float32"):
+            inputs = {"x": {"shape": shape, "dtype": dtype}}
+            for through in HALVES:
+                wrong = sent_through(through, forward)
+                yield Attack(f"{name}_{dtype}_through_{through}", "wrong", inputs, wrong, keys=ONCE)
+            yield Attack(f"{name}_{dtype}_all_bits", "right", inputs, forward, keys=ONCE)
+        for dtype in HALVES:
+            inputs = {"x": {"shape": shape, "dtype": dtype}}
+            yield Attack(f"{name}_{dtype}_all_bits", "right", inputs, forward, keys=ONCE)
+    for rows in (64, 1000, 1500):
+        for name, forward in (("biased", biased), ("added", added)):
+            inputs = {
+                "x": {"shape": [rows, 2], "dtype": "bfloat16"},
+                "b": {"shape": [2], "dtype": "bfloat16"},
+            }
+            # The kernel of BiasAddGrad adds in bfloat16: a thousand ones are 256.
+            truth = "wrong" if name == "biased" and rows > 64 else "right"
+            yield Attack(f"{name}_{rows}_bfloat16", truth, inputs, forward, keys=ONCE)
+
+
+ATTACKS = (*masked(), *forgotten(), *rounded(), *written(), *upstreams())

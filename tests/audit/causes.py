@@ -15,24 +15,24 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reports import REQUESTS, Request
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 FINDINGS = ROOT / "docs" / "findings"
 PAGE, NAVIGATION = ROOT / "docs" / "gradcheck_findings.md", ROOT / ".mkdocs.yml"
+UPSTREAM = ROOT / "docs" / "upstream.md"
 KINDS = ("fault", "loud", "crash", "undefined", "convention")
 SEVERITIES = ("severe", "moderate", "mild")
 ORDERS = ("first order", "second order", "third order")
-# Faults of functions that were known before `specs/functions` and `specs/probability` were written.
-KNOWN = (
-    "hsv_to_rgb",
-    "isotonic_regression_rank",
-    "logaddexp_tie",
-    "moments_second_order",
-    "nan_where_smooth",
-    "silu_complex",
-)
+TRACKERS = {
+    "tensorflow_probability/": "TensorFlow Probability",
+    "keras/": "Keras",
+    "tensorflow/": "TensorFlow",
+}
+STATES = ("known", "mended", "new", "not looked for")
 ROWS = ("kind", "for whom", "reached through", "where", "tried", "upstream", "in the specs")
 
 
@@ -61,6 +61,27 @@ class Cause:
     @property
     def order(self) -> str:
         return self.facts["kind"].split(", ")[2]
+
+    @property
+    def tracker(self) -> str:
+        """Whose line is at fault, or who offers the function."""
+        where = self.facts.get("where", "").lstrip("`")
+        if self.family == "probability":
+            return "TensorFlow Probability"
+        for start, tracker in TRACKERS.items():
+            if where.startswith(start):
+                return tracker
+        return "Keras" if self.facts["reached through"].startswith("`keras.") else "TensorFlow"
+
+    @property
+    def state(self) -> str:
+        """Whether upstream knows of it, has mended it, or a search found nothing."""
+        upstream = self.facts["upstream"]
+        if upstream.startswith("mended"):
+            return "mended"
+        if upstream.startswith("none found"):
+            return "new"
+        return "known" if "#" in upstream else "not looked for"
 
     @property
     def rank(self) -> tuple[int, int, str]:
@@ -100,7 +121,7 @@ def tables() -> str:
     for kind in KINDS:
         row = [counts[kind, severity] for severity in SEVERITIES]
         lines.append(f"| {kind} | " + " | ".join(map(str, row)) + f" | {sum(row)} |")
-    lines += ["", *_by_family(listed), "", _new(listed)]
+    lines += ["", *_by_family(listed), "", *_by_tracker(listed)]
     for kind in KINDS:
         lines += [
             "",
@@ -124,16 +145,18 @@ def _by_family(listed: list[Cause]) -> Iterator[str]:
         yield f"| [{family}](findings/{family}.md) | {row} | {beyond} |"
 
 
-def _new(listed: list[Cause]) -> str:
-    found = [
-        cause for cause in listed if cause.family in {"functions", "probability"} and cause.kind == "fault"
-    ]
-    new = [cause for cause in found if cause.path.stem not in KNOWN]
-    own, other = (sum(cause.family == family for cause in new) for family in ("functions", "probability"))
-    return (
-        f"Of the {len(found)} faults that functions and TensorFlow Probability have on their own, {len(new)} "
-        f"weren't known when their specs were begun: {own} of TensorFlow and Keras, {other} of TensorFlow "
-        "Probability."
+def _by_tracker(listed: list[Cause]) -> Iterator[str]:
+    yield "| tracker | " + " | ".join(STATES) + " | all |"
+    yield "|---|" + "--:|" * (len(STATES) + 1)
+    for tracker in sorted(TRACKERS.values(), key=len):
+        counts = Counter(cause.state for cause in listed if cause.tracker == tracker)
+        row = [*(counts[state] for state in STATES), counts.total()]
+        yield f"| {tracker} | " + " | ".join(map(str, row)) + " |"
+    with_programs = sum(bool(cause.program) for cause in listed)
+    yield ""
+    yield (
+        f"{with_programs} of the pages have a program; a test runs it. *Known* has an issue or a pull "
+        "request, *mended* a merged one, *new* was searched for and not found."
     )
 
 
@@ -144,6 +167,38 @@ def _row(cause: Cause) -> str:
     link = cause.path.relative_to(PAGE.parent).as_posix()
     facts = (cause.severity, cause.order.split()[0], cause.facts["reached through"], numbers)
     return f"| [{cause.title}]({link}) | " + " | ".join(facts) + " |"
+
+
+def reports() -> str:
+    """Return the ten reports in the form that the trackers ask for."""
+    by_stem = {cause.path.stem: cause for cause in causes()}
+    lines = ["| | tracker | what is asked |", "|--:|---|---|"]
+    for number, request in enumerate(REQUESTS, 1):
+        tracker = by_stem[request.cause].tracker
+        lines.append(f"| {number} | {tracker} | {request.title}: {request.ask} |")
+    for number, request in enumerate(REQUESTS, 1):
+        lines += ["", *_report(number, request, by_stem[request.cause])]
+    return "\n".join(lines)
+
+
+def _report(number: int, request: Request, cause: Cause) -> Iterator[str]:
+    text = cause.path.read_text(encoding="utf-8")
+    yield f"## {number}. {request.title}"
+    yield ""
+    yield f"- Tracker: {cause.tracker}. Known there: {cause.facts['upstream']}."
+    yield f"- Versions: {cause.facts['tried']}."
+    yield f"- At fault: {cause.facts['where']}."
+    yield f"- Page: [{cause.title}]({cause.path.relative_to(UPSTREAM.parent).as_posix()})."
+    yield ""
+    yield text[text.index("```python") :].rstrip()
+    if request.old:
+        yield ""
+        yield "A mend, which was tried:"
+        yield ""
+        yield "```diff"
+        yield from (f"- {line.strip()}" for line in request.old.splitlines())
+        yield from (f"+ {line.strip()}" for line in request.new.splitlines())
+        yield "```"
 
 
 def members(family: str) -> str:
@@ -172,6 +227,7 @@ def navigation() -> str:
 def written() -> dict[Path, str]:
     """Return each page that lists causes, with its list between its marks."""
     lists = {PAGE: ("<!-- {} -->", tables()), NAVIGATION: ("          # {}", navigation())}
+    lists[UPSTREAM] = ("<!-- {} -->", reports())
     for family in {cause.family for cause in causes()}:
         lists[FINDINGS / f"{family}.md"] = ("<!-- {} -->", members(family))
     return {path: _between_marks(path, *content) for path, content in lists.items()}

@@ -15,7 +15,6 @@ from commands import GRADCHECK, seconds_of_command
 from measuring import seconds_of, shown_ratio, shown_seconds, table
 
 from gradcheck_cli.features.cluster import dask_task
-from gradcheck_cli.features.cluster.dask_connection import Cluster
 from gradcheck_cli.features.cluster.dask_workers import DaskWorkers
 from gradcheck_cli.running.processes.limits import Limits
 from gradcheck_cli.running.run_loop import run_in_workers
@@ -72,7 +71,7 @@ def _children():
 
 
 def _workers(cluster):
-    return DaskWorkers(Cluster(cluster.address.removeprefix("dask://")), Limits(60, None))
+    return DaskWorkers(cluster.address.removeprefix("dask://"), Limits(60, None))
 
 
 def _scheduling(cluster, many):

@@ -57,6 +57,7 @@ class NumpyOperation:
     modified_inputs: tuple = ()
     gradient_variables: tuple = ()
     missed_by_override: tuple = ()
+    own_draws: tuple = ()
     dtype_faults: dict = field(default_factory=dict)
     joint: object = None
     linked: tuple = ()
@@ -254,6 +255,9 @@ class Numpy:
 
     def written_ops(self, *_):
         """No graph shows them."""
+
+    def unrun_gradients(self):
+        return ()
 
     def gradients_seen(self, own):
         return self.facts.get("seen", {})

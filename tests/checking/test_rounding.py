@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.pairs.cancellation import doubt_rounding
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.rounding import doubt_rounding
 from gradcheck_cli.numerics import Reason, Verdict
 
 UNIT = 2.0**-53
@@ -66,5 +66,5 @@ def test_what_has_digits_isnt_rounding_however_large_the_others_are(
         [[1e20, 0.0], [analytic, 0.0]], [[1e20, 0.0], [numeric, 0.0]], [[RIGHT] * 2, [WRONG, RIGHT]]
     )
     beside.uncertainty[1, 0] = uncertainty
-    found = doubt_rounding(beside, UNIT, lambda sample, rows: np.full((rows.size, 2), moved))
+    found = doubt_rounding(beside, UNIT, lambda where: np.full((2, 2), moved))
     assert found.verdict[1, 0] == expected

@@ -10,6 +10,8 @@ import pytest
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import CheckResult, Status
 
+pytestmark = pytest.mark.feature
+
 MEMORY = {
     "tolerance": Tolerance(1e-6, 1e-10),
     "fingerprint": Fingerprint((Projection(1.0, 1e-8),), (Projection(2.0, 1e-8),)),

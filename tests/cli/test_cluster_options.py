@@ -9,6 +9,8 @@ import pytest
 
 from gradcheck_cli.cli import progress
 
+pytestmark = pytest.mark.feature
+
 SPEC = "op: a\nforward: m:f\ninputs: {x: {shape: [2]}}\n"
 
 

@@ -213,3 +213,59 @@ def test_merge_takes_the_runs_cache_alone(project, invoke, tmp_path):
     result = invoke("merge", "shard.json")
     assert result.out.startswith("specs/op.yaml")
     assert (tmp_path / "remembered" / "history.json").exists()
+
+
+# --- whose settings hold
+
+
+@pytest.fixture
+def monorepo(project, tmp_path):
+    """Two libraries, each with its own settings, in a folder that has settings too."""
+    project("durations = 1")
+    for name, count in (("a", 2), ("b", 3)):
+        folder = tmp_path / "libs" / name
+        (folder / "specs").mkdir(parents=True)
+        (folder / "pyproject.toml").write_text(
+            f"[tool.gradcheck]\ndurations = {count}\nbaseline = 'g.lock'\n"
+        )
+    (tmp_path / "libs" / "plain").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "durations", "file"),
+    [
+        ((), "1", "pyproject.toml"),
+        (("libs/a/specs",), "2", "libs/a/pyproject.toml"),
+        (("libs/a/specs", "libs/a"), "2", "libs/a/pyproject.toml"),
+        (("libs/plain",), "1", "pyproject.toml"),
+        (("libs/a/specs", "--config", "libs/b/pyproject.toml"), "3", "libs/b/pyproject.toml"),
+        (("--config", "libs/b/pyproject.toml"), "3", "libs/b/pyproject.toml"),
+    ],
+)
+def test_the_settings_nearest_to_the_specs_hold(monorepo, shown, arguments, durations, file):
+    assert shown(*arguments)["durations"] == (durations, file)
+
+
+def test_which_file_of_settings_is_used_is_said(monorepo, invoke):
+    result = invoke("run", "libs/a/specs", "--show-config")
+    assert result.err == "settings: libs/a/pyproject.toml\n"
+    assert "libs/a/g.lock" in result.out
+    assert invoke("run", "--show-config").err == ""
+
+
+def test_specs_of_two_libraries_are_refused_together(monorepo, invoke):
+    result = invoke("run", "libs/a/specs", "libs/b/specs")
+    assert result.code == 2
+    assert result.err == (
+        "libs/a/pyproject.toml and libs/b/pyproject.toml set options for these specs: run gradcheck once for "
+        "each, or choose one with --config\n"
+    )
+    assert invoke("run", "--config", "nowhere.toml").err == "--config: there is no file 'nowhere.toml'\n"
+
+
+@pytest.mark.parametrize("arguments", [("--no-baseline",), ("--baseline", "")])
+def test_a_configured_baseline_can_be_left_away(project, invoke, arguments):
+    project("baseline = 'missing.lock'")
+    assert "missing.lock: can't be read" in invoke("run").err
+    assert "missing.lock" not in invoke("run", *arguments).err

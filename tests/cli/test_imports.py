@@ -43,11 +43,10 @@ def loaded(tmp_path):
     [
         ["--help"],
         ["run", "--help"],
-        ["show", "--help"],
-        ["list", "-h"],
-        ["trace", "-h"],
-        ["blame", "-h"],
-        ["mutate", "-h"],
+        *(
+            pytest.param([name, "-h"], marks=pytest.mark.feature)
+            for name in ("show", "list", "trace", "blame", "mutate")
+        ),
     ],
 )
 def test_help_loads_nothing_heavy(loaded, arguments):

@@ -13,6 +13,8 @@ import pytest
 MODULE = """
 import tensorflow as tf
 
+pytestmark = pytest.mark.feature
+
 print("printed on import")
 
 @tf.custom_gradient

@@ -10,6 +10,7 @@ import pytest
 
 from gradcheck_cli import __version__
 from gradcheck_cli.cli.main import COMMANDS
+from gradcheck_cli.cli.progress import version_warning
 from gradcheck_cli.errors import CaseFailedError, Fault, GradcheckError, NoSpecsError, SpecError
 
 
@@ -45,9 +46,10 @@ def test_no_command_shows_the_help_and_fails(invoke):
     ("arguments", "wording"),
     [
         (["runn"], "No such command 'runn'. Did you mean 'run'?"),
-        (
+        pytest.param(
             ["zzz"],
             "No such command 'zzz'. Commands: run, init, show, blame, trace, search, mutate, list, diff,",
+            marks=pytest.mark.feature,
         ),
         (["run", "--strickt"], "No such option"),
         (["run", "--strickt"], "--strict"),
@@ -58,6 +60,19 @@ def test_no_command_shows_the_help_and_fails(invoke):
         (["run", "--report", "json="], "or github, but got 'json='."),
         (["run", "--report", "json=no/such/a.json"], "there is no folder 'no/such' to write 'a.json' into."),
         (["run", "--report", "json=."], "'.' is a folder; name a file in it."),
+    ],
+)
+def test_bad_usage_says_what_was_meant(invoke, arguments, wording):
+    result = invoke(*arguments)
+    assert result.code == 2
+    assert wording in result.err
+    assert not result.out
+
+
+@pytest.mark.feature
+@pytest.mark.parametrize(
+    ("arguments", "wording"),
+    [
         (["show", "a.yaml"], "Missing option '--pair'"),
         (["show", "a.yaml", "--pair", "dy/dx", "--output", "a"], "must be whole numbers from 0, such as 0,0"),
         (
@@ -67,11 +82,8 @@ def test_no_command_shows_the_help_and_fails(invoke):
         (["list", "--status", "unknown"], "'unknown' is not one of"),
     ],
 )
-def test_bad_usage_says_what_was_meant(invoke, arguments, wording):
-    result = invoke(*arguments)
-    assert result.code == 2
-    assert wording in result.err
-    assert not result.out
+def test_bad_usage_of_features_says_what_was_meant(invoke, arguments, wording):
+    test_bad_usage_says_what_was_meant(invoke, arguments, wording)
 
 
 @pytest.mark.parametrize(
@@ -152,3 +164,11 @@ def test_a_terminal_without_unicode_gets_question_marks(tmp_path):
         env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
     )
     assert done.stdout == b"a ? b"
+
+
+@pytest.mark.parametrize(
+    ("version", "is_newer"),
+    [("2.21.0", False), ("2.16.2", False), ("2.22.0rc1", True), ("3.0", True), ("", False)],
+)
+def test_a_newer_tensorflow_than_the_tested_ones_gets_a_warning(version, is_newer):
+    assert bool(version_warning(version)) == is_newer

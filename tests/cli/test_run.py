@@ -71,7 +71,7 @@ def test_results_stream(invoke, engine, a_case, a_result, capsys):
         (["--quiet"], False),
         (["--format", "json"], True),
         (["--report", "json={folder}/r.json"], True),
-        (["--update-baseline", "{folder}/gradcheck.lock"], True),
+        pytest.param(["--update-baseline", "{folder}/gradcheck.lock"], True, marks=pytest.mark.feature),
     ],
 )
 def test_pairs_are_remembered_where_something_will_remember_them(
@@ -263,9 +263,10 @@ def test_annotations_leave_another_programs_standard_output_alone(invoke, engine
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (
+        pytest.param(
             ["pdf=a.pdf"],
             "must be json=FILE, junit=FILE, markdown=FILE, sarif=FILE, html=FILE or github, but got 'pdf",
+            marks=pytest.mark.feature,
         ),
         (["json"], "must be json=FILE"),
         (["junit="], "must be json=FILE"),
@@ -310,6 +311,7 @@ def test_concise_is_a_line_for_each_pair(invoke, engine, a_result):
     assert lines[1].startswith("specs/bad.yaml:1: bad · dy/dx: mismatched GC101 value: error=")
 
 
+@pytest.mark.feature
 def test_pictures_are_asked_for_by_a_page_alone(invoke, engine, tmp_path):
     assert invoke("run", "--report", f"json={tmp_path / 'a.json'}").code == 0
     assert {case.drawn for case in engine.asked["cases"]} == {""}

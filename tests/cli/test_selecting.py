@@ -97,6 +97,7 @@ def test_the_slowest_are_listed(invoke, several, a_result):
     assert "slowest 2 cases:\n     12.50 s  specs/huber.yaml · huber · wide\n      0.10 s  specs/" in out
 
 
+@pytest.mark.feature
 def test_merge_joins_shards(invoke, several, tmp_path, a_result):
     files = []
     for index, results in ((1, several.results[1:]), (2, several.results[:1])):
@@ -114,6 +115,7 @@ def test_merge_joins_shards(invoke, several, tmp_path, a_result):
     assert "NOT CHECKED GC601  shard 2/2 is missing: its cases weren't checked" in one.out
 
 
+@pytest.mark.feature
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

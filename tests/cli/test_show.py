@@ -9,6 +9,8 @@ import pytest
 from gradcheck_cli.cli.pick_case import filter_by_pair
 from gradcheck_cli.errors import UsageError
 
+pytestmark = pytest.mark.feature
+
 
 @pytest.fixture
 def matmul(engine, a_case, a_view):

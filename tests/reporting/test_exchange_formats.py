@@ -119,6 +119,7 @@ def test_junit_holds_any_name(report, name, tmp_path):
     assert f"diagnosis: {shown}" in case.result[0].text
 
 
+@pytest.mark.feature  # pytest loads gradcheck's plug-in
 def test_junit_has_no_word_that_pytests_own_has_not(with_baseline, tmp_path):
     """The form is pytest's: its elements and attributes, as it writes them here and now."""
     (tmp_path / "test_it.py").write_text(

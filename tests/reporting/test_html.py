@@ -12,10 +12,11 @@ from figures import tanh_figure
 
 from gradcheck_cli.covered import Branch
 from gradcheck_cli.features.page.html import page
-from gradcheck_cli.features.page.html.page import to_html
+from gradcheck_cli.features.page.html.page import _worst_cells, to_html
 from gradcheck_cli.features.page.html.side_by_side import to_html as to_diff
 from gradcheck_cli.gate import BaselineFinding, Change
-from gradcheck_cli.results import Status
+from gradcheck_cli.plain_files import read_plain
+from gradcheck_cli.results import CaseError, Status
 
 VOID = {"meta", "link", "input", "br", "img"}
 NASTY = [
@@ -84,11 +85,32 @@ def test_it_says_the_verdict_first_and_what_failed_first(drawn):
 def test_each_pair_is_a_row_and_what_is_no_plain_pass_has_its_details(drawn):
     tree = read(drawn)
     rows = [attrs["data-status"] for attrs in tree.all("tr") if "data-status" in attrs]
-    assert rows == ["mismatched", "passed", "passed"]  # the gravest first
-    (details,) = tree.all("details")
+    assert rows == ["mismatched", "error", "passed", "passed"]  # the gravest first
+    details = tree.all("details")[-1]
     assert f"#{details['id']}" in [attrs.get("href") for attrs in tree.all("a")]
     assert "gradcheck run specs/huber.yaml --case wide --seed 0" in tree.text
     assert "bad_tanh_grad at ops.py:12" in tree.text
+
+
+def test_cases_that_ended_in_an_error_are_rows_and_their_text_stands_once(report):
+    broken = replace(
+        report.cases[0], pairs=(), status=Status.ERROR, checks=(), error=CaseError("import", "no module")
+    )
+    several = [replace(broken, op=f"op_{number}") for number in range(20)]
+    page = to_html(replace(report, cases=(report.cases[0], *several)), Path())
+    tree = Tree(page)
+    rows = [attrs["data-status"] for attrs in tree.all("tr") if "data-status" in attrs]
+    assert rows.count("error") == 20
+    assert page.count("no module") == 3  # what failed first, and a heading and a text for all 20
+    assert "20 cases: " in tree.text
+    assert tree.text.index("Pairs Filter") < tree.text.index("Beside the pairs")
+
+
+def test_an_undecided_element_has_no_share():
+    figure = tanh_figure()
+    cells = figure.map.verdicts
+    undecided = replace(figure.map, verdicts=("?" * len(cells[0]), *cells[1:]))
+    assert {cell["share"] for cell in _worst_cells(undecided) if cell["row"] == undecided.rows[0]} == {"-"}
 
 
 def test_the_sides_of_branches_that_were_never_taken_are_shown(drawn):
@@ -181,6 +203,55 @@ def test_of_a_blamed_op_its_own_gradient_is_shown(drawn, tmp_path):
 def test_a_source_that_is_gone_is_left_out(drawn):
     case = replace(drawn.cases[1], source="gone.py:4")
     assert "The gradient, gone.py" not in read(replace(drawn, cases=(case,))).text
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../outside.py", ".git/config", "linked.py", "/proc/self/environ", "/dev/stdin", "a\0.py"],
+)
+def test_a_report_from_elsewhere_opens_nothing_but_sources_of_the_repository(
+    drawn, tmp_path, name, monkeypatch
+):
+    root = tmp_path / "repository"
+    (root / ".git").mkdir(parents=True)
+    (root / ".git" / "config").write_text("token = secret\n")
+    (tmp_path / "outside.py").write_text("secret = 1\n")
+    (root / "linked.py").symlink_to(tmp_path / "outside.py")
+    (root / "own.py").write_text("own = 1\n")
+    place = name if name.startswith("/") or "\0" in name else root / name
+    opened = []
+    monkeypatch.setattr(
+        page, "read_plain", lambda path, limit: opened.append(path) or read_plain(path, limit)
+    )
+    case = drawn.cases[1]
+    figure = tanh_figure()
+    blamed = replace(figure.path[1], place=f"grad at {place}:1")
+    pair = replace(case.pairs[0], figure=replace(figure, path=(figure.path[0], blamed)))
+    tree = read(replace(drawn, cases=(replace(case, source=f"{place}:1", pairs=(pair,)),)), root)
+    assert "secret" not in tree.text
+    assert opened == []
+    tree = read(replace(drawn, cases=(replace(case, source=f"{root / 'own.py'}:1", pairs=(pair,)),)), root)
+    assert "own = 1" in tree.text
+
+
+def test_a_name_that_the_font_lacks_is_drawn_without_a_warning(drawn):
+    assert "漢字" in read(named(drawn, "漢字")).text  # pytest turns warnings into errors
+
+
+@pytest.mark.parametrize("name", ["analytic", "numeric", "allowed", "first_step"])
+def test_a_ladder_of_the_largest_numbers_is_drawn(drawn, name):
+    case, figure = drawn.cases[1], tanh_figure()
+    figure = replace(figure, ladder=replace(figure.ladder, **{name: 1e308}))
+    text = read(replace(drawn, cases=(replace(case, pairs=(replace(case.pairs[0], figure=figure),)),))).text
+    assert "can't be drawn" not in text
+
+
+def test_a_picture_that_cant_be_drawn_is_left_out_with_the_reason(drawn, monkeypatch):
+    def fail(*_, **__):
+        raise OverflowError("too large")
+
+    monkeypatch.setattr("gradcheck_cli.features.page.html.pictures.pictures_of", fail)
+    assert "The picture can't be drawn: OverflowError: too large" in read(drawn).text
 
 
 def test_without_matplotlib_it_says_what_to_install(drawn, monkeypatch):

@@ -65,7 +65,7 @@ def test_the_table_is_filtered_by_words_and_status(page):
     assert visible(opened) == 63
     opened.get_by_label("Filter", exact=True).fill("HUBER dy/dx")
     assert visible(opened) == 1
-    assert opened.locator("output").text_content() == "1 of 63 pairs"
+    assert opened.locator("output").text_content() == "1 of 64 rows"
     opened.get_by_label("Filter", exact=True).fill("")
     opened.get_by_label("Status").select_option("passed")
     assert visible(opened) == 62
@@ -93,7 +93,7 @@ def test_of_thousands_the_first_are_laid_out_until_all_are_asked_for(page):
             {textContent: document.scripts[0].textContent}));
     }""")
     assert visible(opened) == 500
-    assert opened.locator("output").text_content() == "663 pairs, the first 500 shown"
+    assert opened.locator("output").text_content() == "664 rows, the first 500 shown"
     opened.get_by_role("button", name="Show all").click()
     assert visible(opened) == 663
 

@@ -85,7 +85,7 @@ def test_any_part_that_is_missing_or_another_is_said(full, tmp_path):
     file = tmp_path / "report.json"
     content = json.loads(to_json(full))
     later = {"mismatch", "worst_error", "worst_bound", "worst_ratio", "relative_error"}  # not in old reports
-    later |= {"stops", "stop_change", "not_float64", "undecided", "code", "figure"}
+    later |= {"stops", "stop_change", "not_float64", "undecided", "code", "figure", "decided_by"}
     for key in content["cases"][0]["pairs"][0].keys() - later:
         broken = json.loads(json.dumps(content))
         del broken["cases"][0]["pairs"][0][key]
@@ -107,3 +107,27 @@ def test_what_pictures_are_drawn_from_comes_back(report, tmp_path):
     file = tmp_path / "report.json"
     file.write_text(to_json(drawn))
     assert read_report(file).cases[0].pairs[0].figure == pair.figure
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda figure: figure["map"].update(verdicts=["."]), "map.verdicts must have 6 x 6 cells"),
+        (lambda figure: figure["map"]["share"][2].append(1.0), "map.share must have 6 x 6 cells"),
+        (lambda figure: figure["map"].update(rows=[]), "map.analytic must have 0 x 6 cells"),
+        (lambda figure: figure["ladder"]["above"].pop(), "ladder.above must have a number for each of 24"),
+        (lambda figure: figure["ladder"]["steps"].__setitem__(0, 0), "ladder.steps must be larger than 0"),
+        (lambda figure: figure["path"][1].update(reads=[1]), r"path\[1\].reads must be earlier ops, or -1"),
+        (lambda figure: figure["path"][0].update(reads=[-2]), r"path\[0\].reads must be earlier ops, or -1"),
+    ],
+)
+def test_a_figure_that_contradicts_itself_is_refused_with_its_place(full, tmp_path, change, message):
+    file = tmp_path / "report.json"
+    pair = replace(full.cases[0].pairs[0], figure=tanh_figure())
+    file.write_text(to_json(replace(full, cases=(replace(full.cases[0], pairs=(pair,)), *full.cases[1:]))))
+    assert read_report(file).cases[0].pairs[0].figure == tanh_figure()
+    content = json.loads(file.read_text())
+    change(content["cases"][0]["pairs"][0]["figure"])
+    file.write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=rf"figure\.{message}"):
+        read_report(file)

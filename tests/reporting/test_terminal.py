@@ -18,13 +18,13 @@ specs/seeds/sparse_conv.yaml · sparse_conv_2layer · float64 · graph       0.4
   dt1/dM0     disconnected                      pass  as expected
 specs/huber.yaml · huber
     float32 (numeric: float64) · graph · case wide                        0.05 s
+  check linearity  MISMATCH GC102
+    vjp(2 u) isn't 2 vjp(u)
   pair               error   allowed     ratio  verdict
   dy/dx          2.000e-03   1.0e-06   2.0e+03  MISMATCH GC101  3 of 16 elements
     worst: y[2,5] / x[2,5]   analytic 1.000e+00   numeric 9.980e-01 ± 3.1e-09
            off by 0.2 %
     diagnosis: analytic = 1.002 numeric in these elements
-  check linearity  MISMATCH GC102
-    vjp(2 u) isn't 2 vjp(u)
     warning GC405: precision: tanh saturates
     reproduce: gradcheck run specs/huber.yaml --case wide --seed 0
 specs/broken.yaml · broken · float64 · graph                              0.00 s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -24,7 +25,14 @@ print(version)
 
 
 @pytest.fixture
-def server():
+def temporary(tmp_path, monkeypatch):
+    """Make a folder for temporary files, which a test can look into."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def server(temporary):
     server = fork_server.ForkServer()
     yield server
     server.close()
@@ -36,7 +44,7 @@ def test_nothing_has_run_when_it_forks():
     assert done.stdout.startswith("2.")
 
 
-def test_a_server_forks_kills_and_ends(server):
+def test_a_server_forks_kills_and_ends(server, temporary):
     assert server.wait_until_ready().startswith("2.")
     import os
 
@@ -48,5 +56,14 @@ def test_a_server_forks_kills_and_ends(server):
     _, ended = server.reports.recv()
     assert (ended.task, ended.code < 0 or ended.code == 1) == (7, True)
     assert isinstance(ended, Exit)
+    assert list(temporary.iterdir()) == [server._scratch]
+    assert list(server._scratch.iterdir()) == []  # a task's folder goes with the task
     server.close()
     server.close()
+    assert list(temporary.iterdir()) == []
+
+
+def test_nothing_is_left_of_a_server_that_is_killed_during_the_import(server, temporary):
+    server.give_up()
+    server.reports.poll(60)
+    assert list(temporary.iterdir()) == []

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from gradcheck_cli.running.processes import limits
+from gradcheck_cli.running.processes.running_task import group_cases
 
 
 @pytest.mark.parametrize(
@@ -53,3 +55,13 @@ def test_what_somebody_says_of_threads_stands():
     limits.hold_to_one_thread(environment)
     assert environment["OMP_NUM_THREADS"] == "3"
     assert environment["OPENBLAS_NUM_THREADS"] == "1"
+
+
+def test_a_process_checks_a_document_but_not_too_many_cases_of_it():
+    """TensorFlow keeps what each case has made until its process ends."""
+    specs = ["a.yaml:1"] * 250 + ["a.yaml:9"] * 2 + ["b.yaml:1"]
+    cases = [SimpleNamespace(spec=spec) for spec in specs]
+    groups = list(group_cases(cases, isolate=False))
+    assert [len(group) for group in groups] == [100, 100, 50, 2, 1]
+    assert [one.index for group in groups for one in group] == list(range(len(cases)))
+    assert [len(group) for group in group_cases(cases, isolate=True)] == [1] * len(cases)

@@ -7,7 +7,7 @@ import pytest
 
 from gradcheck_cli.running.processes.output import LINES, Output, OutputFolder
 
-CASE = SimpleNamespace(op="a/b", name="default", dtype="float64")
+CASE = SimpleNamespace(op="a/b", name="default", dtype="float64", mode="graph")
 
 
 @pytest.fixture
@@ -44,3 +44,27 @@ def test_a_part_is_kept_in_a_file_of_the_cases_name(output, tmp_path):
 def test_a_folder_that_can_not_be_made_is_no_error(output, tmp_path):
     (tmp_path / "out").touch()
     assert OutputFolder(tmp_path / "out").keep(CASE, output, 0, 0) == ""
+
+
+def test_each_case_and_mode_has_a_file_of_its_own_which_later_runs_use_again(output, tmp_path):
+    folder = OutputFolder(tmp_path)
+    cases = [
+        SimpleNamespace(op=op, name=name, dtype="float64", mode=mode)
+        for op, name, mode in (
+            ("a/b", "default", "graph"),
+            ("a_b", "default", "graph"),
+            ("A_B", "default", "graph"),
+            ("a/b", "default", "eager"),
+            ("a", "b.c", "graph"),
+            ("a.b", "c", "graph"),
+            ("ñ" * 400, "c", "graph"),
+            ("ñ" * 401, "c", "graph"),
+        )
+    ]
+    for _ in range(2):
+        for case in cases:
+            os.write(output.fileno(), case.op.encode())
+            assert folder.keep(case, output, 0, output.size)
+    files = [folder.keep(case, output, 0, 0) for case in cases]
+    assert len({file.lower() for file in files}) == len(cases) == len(list(tmp_path.iterdir()))
+    assert files[3] == str(tmp_path / "a_b.default.float64.eager.txt")

@@ -58,6 +58,14 @@ def run(*script):
     return report, told, started
 
 
+@pytest.fixture(autouse=True)
+def heeds_interrupts():
+    """Handle Ctrl-C even if what started the tests ignores it, as `nohup` does."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 

@@ -1,5 +1,7 @@
 """Values from files: read, checked, and read again."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -97,3 +99,29 @@ def test_a_file_that_changes_after_validation(files, input_of):
     (files / "a.npy").unlink()
     with pytest.raises(CaseFailedError, match="which doesn't exist"):
         draw(case, tensor, 0)
+
+
+@pytest.mark.parametrize(
+    ("written", "share"), [("shape: [3]", 0.3), ("domain: {low: -1, high: 1}", 0.7)], ids=["header", "values"]
+)
+def test_an_archive_that_unpacks_to_much_is_never_in_memory_as_a_whole(tmp_path, faults_of, written, share):
+    values = np.zeros(8_000_000)
+    values[-1] = 2.0
+    np.savez_compressed(tmp_path / "b.npz", zeros=values)
+    tracemalloc.start()
+    try:
+        (fault,) = faults_of(f"op: f\nforward: m:f\ninputs:\n  x: {{{written}, file: 'b.npz:zeros'}}\n")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert fault.startswith("a.yaml:4: inputs.x.file: must")
+    assert peak < share * values.nbytes
+
+
+def test_an_archive_that_is_cut_or_changed_is_refused(tmp_path, faults_of):
+    np.savez(tmp_path / "b.npz", x=np.arange(1000.0))
+    whole = (tmp_path / "b.npz").read_bytes()
+    for content in (whole[:-200], whole[:3000] + b"????" + whole[3004:], whole[:60] + b"~" + whole[61:]):
+        (tmp_path / "b.npz").write_bytes(content)
+        (fault,) = faults_of("op: f\nforward: m:f\ninputs:\n  x: {file: 'b.npz:x'}\n")
+        assert fault.startswith("a.yaml:4: inputs.x.file: must be an array without pickled objects, but")

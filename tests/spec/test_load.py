@@ -125,3 +125,14 @@ def test_loading_brings_neither_numpy_nor_tensorflow(folder):
         env={"PYTHONPATH": ":".join(filter(None, sys.path))},
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("target", ["loop.yaml", "gone.yaml"])
+def test_a_link_that_leads_nowhere_is_called_so_and_isnt_suggested(folder, target):
+    (folder / "loop.yaml").symlink_to(target)
+    with pytest.raises(SpecError) as caught:
+        load_cases(["loop.yaml", "lop.yaml"])
+    assert str(caught.value).splitlines() == [
+        "loop.yaml: is a link that leads nowhere",
+        "lop.yaml: no such file or folder",
+    ]

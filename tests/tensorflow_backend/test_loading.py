@@ -153,28 +153,49 @@ def test_a_module_that_raises(write, tmp_path, text, told):
 
 
 def test_a_syntax_error_has_its_place(write, tmp_path):
-    path = write("loading_ops.py", "x = 1\ndef f(:\n    pass")
+    write("loading_ops.py", "x = 1\ndef f(:\n    pass")
     with importable(str(tmp_path)):
         error = failure("loading_ops:f")
     assert error.kind == "import"
     assert error.message.startswith("forward: importing 'loading_ops' failed: SyntaxError: ")
-    assert error.traceback == (f"{path}:2: def f(:",)
+    assert error.traceback == ("loading_ops.py:2: def f(:",)
 
 
 def test_a_missing_attribute_says_which_was_meant(write, tmp_path):
-    path = write("loading_ops.py", "def huber(x): pass\nclass Loss:\n    def huber(self): pass")
+    write("loading_ops.py", "def huber(x): pass\nclass Loss:\n    def huber(self): pass")
     with importable(str(tmp_path)):
         error = failure("loading_ops:hubr")
         assert (error.kind, error.message) == (
             "attribute",
-            f"forward: 'loading_ops' ({path}) has no attribute 'hubr'. Did you mean 'huber'?",
+            "forward: 'loading_ops' (loading_ops.py) has no attribute 'hubr'. Did you mean 'huber'?",
         )
         assert failure("loading_ops:Loss.hubr").message == (
-            f"forward: 'loading_ops.Loss' ({path}) has no attribute 'hubr'. Did you mean 'huber'?"
+            "forward: 'loading_ops.Loss' (loading_ops.py) has no attribute 'hubr'. Did you mean 'huber'?"
         )
         assert (
-            failure("loading_ops:zzz").message == f"forward: 'loading_ops' ({path}) has no attribute 'zzz'."
+            failure("loading_ops:zzz").message
+            == "forward: 'loading_ops' (loading_ops.py) has no attribute 'zzz'."
         )
+
+
+def test_a_function_that_moved_is_named_where_it_is(write, tmp_path):
+    (tmp_path / "loading_pkg").mkdir()
+    write("loading_pkg/__init__.py", "from loading_pkg import losses")
+    write("loading_pkg/losses.py", "def huber(x): pass")
+    write("loading_pkg/ops.py", "")
+    with importable(str(tmp_path)):
+        message = failure("loading_pkg.ops:huber").message
+    assert message.endswith("It is in loading_pkg.losses now: write loading_pkg.losses:huber.")
+
+
+def test_a_module_in_src_is_noticed(write, tmp_path):
+    (tmp_path / "src").mkdir()
+    write("src/loading_in_src.py", "def f(x): pass")
+    with importable(str(tmp_path)):
+        message = failure("loading_in_src:f").message
+    assert (
+        "src/ has loading_in_src: install the project (pip install -e .), or set PYTHONPATH=src." in message
+    )
 
 
 def test_a_built_in_module_has_no_file():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gradcheck_cli.checking.checks.all_zero import check_all_zero
 from gradcheck_cli.checking.checks.case_structure import (
     check_connected,
+    check_custom_gradient,
     check_finite,
     check_override,
     check_precision,
@@ -59,6 +60,7 @@ CHECKS: tuple[Check[Any], ...] = (
     Check("form", CaseView, check_form),
     Check("finite", CaseView, check_finite),
     Check("connected", CaseView, check_connected),
+    Check("custom_gradient", CaseView, check_custom_gradient, can_be_off=True),
     Check("override", CaseView, check_override, can_be_off=True),
     Check("second_point", CaseView, check_second_point),
     Check("all_zero", CaseView, check_all_zero, can_be_off=True),

@@ -51,6 +51,17 @@ def check_connected(view: CaseView) -> list[CheckResult]:
     return [CheckResult("connected", Status.MISMATCHED, message)]
 
 
+def check_custom_gradient(view: CaseView) -> list[CheckResult]:
+    """Report hand-written gradients that no backward pass ran: TensorFlow's own were checked instead."""
+    if not view.unrun:
+        return []
+    message = (
+        f"no backward pass ran the gradient of {'; '.join(view.unrun)}. TensorFlow's own was checked "
+        "instead: check the function by itself. If this is meant: 'checks: {custom_gradient: false}'."
+    )
+    return [CheckResult("custom_gradient", Status.INCONCLUSIVE, message)]
+
+
 def check_override(view: CaseView) -> list[CheckResult]:
     """Report the ops that an override didn't reach: there, TensorFlow's own gradient was checked."""
     if not view.op.missed_by_override:

@@ -129,12 +129,14 @@ class CaseView:
         op: the declared op at the first point.
         samples: the verdicts of the pairs that are to be right, at each sample point.
         pairs: every pair's result.
+        unrun: the custom gradients that the forward called and no backward pass ran, and why.
     """
 
     case: Case
     op: Operation
     samples: Mapping[PairKey, list[PairSample]]
     pairs: tuple[PairResult, ...]
+    unrun: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ upstream.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -32,6 +33,10 @@ _SIZES_SHIFTED = (2.0**-10, 1.0, 2.0**5)
 # within a factor of ten; then a gradient that drops what is small beside the rest looks linear.
 _HALVINGS = (0, 12, 4, 8)
 _HALVINGS_FLOAT16 = (0, 8, 4)
+# The first upstream times this has all bits of its dtype. Rounded to bfloat16, whose numbers are 1/256 to
+# 1/128 apart, it is that upstream again.
+_NUDGED = 1 + math.pi / 3000
+ALL_BITS = ("float64", "float32")
 # How many rows' negatives are pulled back, one at a time.
 _NEGATIVE_ROWS = 4
 # A kernel that never writes its result returns zeros every other time. (empirical)
@@ -41,11 +46,19 @@ _MOST_TRIED = 2**22  # elements of all tries together: a large table's gradient 
 
 @dataclass(frozen=True)
 class Flow:
-    """An upstream in words and numbers; `factor` is set if it is a multiple of the first one."""
+    """An upstream in words and numbers.
+
+    Attributes:
+        words: what it is.
+        upstream: (m,) packed.
+        factor: set if it is exactly this multiple of the first one.
+        is_nudged: whether it is the first one but for a thousandth, so that each gradient must be another.
+    """
 
     words: str
     upstream: Float
     factor: float | None = None
+    is_nudged: bool = False
 
     @property
     def size(self) -> float:
@@ -79,6 +92,11 @@ class Upstreams:
         return self.shift * random_upstream(self.op, self.output, self.seed, 0)
 
     @property
+    def nudged(self) -> Float:
+        """The first one, a thousandth larger."""
+        return self.precision.round(_NUDGED * self.base)
+
+    @property
     def size(self) -> float:
         """The largest component of the first one."""
         return float(np.max(np.abs(self.base), initial=0.0))
@@ -88,7 +106,10 @@ class Upstreams:
         return self.base.size
 
     def flows(self) -> Iterator[Flow]:
-        """Yield the upstreams to try, including those of training; all are exact in the output's dtype."""
+        """Yield the upstreams to try, including those of training; all are exact in the output's dtype.
+
+        All but one have at most eight bits, so that most of their sums are exact.
+        """
         sizes = _SIZES_FLOAT16 if self.precision.name == "float16" else _SIZES
         for size in sizes if self.shift == 1.0 else _SIZES_SHIFTED:
             yield Flow(f"a random upstream of size {size * self.size:.1e}", size * self.base, size)
@@ -97,6 +118,8 @@ class Upstreams:
         if self.op.outputs[self.output].is_complex:
             ones[self.op.outputs[self.output].size :] = 0.0
         yield Flow("an upstream of all ones", ones)
+        if self.precision.name in ALL_BITS:
+            yield Flow("a random upstream with all bits of its dtype", self.nudged, is_nudged=True)
         if self._rows == 1:
             return
         yield Flow("an upstream of all 1/n", self.precision.round(ones / self._rows))

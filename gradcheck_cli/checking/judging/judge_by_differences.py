@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs
 from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import packed_point, working_dtype
 from gradcheck_cli.checking.ops.method_choice import is_probed
 from gradcheck_cli.checking.ops.packing import packed_magnitude, packed_size
-from gradcheck_cli.checking.pairs.cancellation import allow_rounding
 from gradcheck_cli.checking.pairs.pair import joint_problem
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
-from gradcheck_cli.checking.pairs.ties import judge_ties
 from gradcheck_cli.numerics import Judgement, ToleranceRule, judge, judge_complex_step
 from gradcheck_cli.numerics.steps import FIRST_STEP, typical_size
 from gradcheck_cli.spec.words import METHODS
@@ -66,13 +65,10 @@ def judge_pairs(
     for together in sorted(by_input.values(), key=lambda group: group[0].input.size):
         with contextlib.suppress(OverBudgetError):
             judged |= _judge_together(together, analytic)
+    settled = settle_pairs(Stage.DIFFERENCES, Evidence(pairs), judged)
     return {
-        key: replace(
-            allow_rounding(pairs[key], sample),
-            rtol=pairs[key].tolerance.rtol,
-            rounding=_rounding(pairs[key]),
-        )
-        for key, sample in judge_ties(pairs, judged).items()
+        key: replace(sample, rtol=pairs[key].tolerance.rtol, rounding=_rounding(pairs[key]))
+        for key, sample in settled.items()
     }
 
 
@@ -148,16 +144,5 @@ def _sample_of(
 ) -> PairSample:
     """Return the verdicts on one pair, whose rows are among the judged ones."""
     op = pair.operations.differenced
-    return PairSample(
-        analytic=analytic,
-        numeric=judgement.numeric[rows],
-        uncertainty=judgement.uncertainty[rows],
-        allowed=judgement.allowed[rows],
-        verdict=judgement.verdict[rows],
-        reason=judgement.reason[rows],
-        is_connected=is_connected,
-        evaluations=judgement.evaluations,
-        method=judgement.method,
-        numeric_dtype=working_dtype(op, op.inputs[pair.input_index].dtype),
-        noisy=judgement.noisy,
-    )
+    dtype = working_dtype(op, op.inputs[pair.input_index].dtype)
+    return PairSample.of_judgement(judgement, analytic, dtype, is_connected=is_connected, rows=rows)

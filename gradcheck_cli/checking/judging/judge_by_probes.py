@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gradcheck_cli.checking.judging.probe_group import Group
 from gradcheck_cli.checking.judging.probe_search import PROBES, Search
-from gradcheck_cli.checking.judging.single_element import Element, judge_element
+from gradcheck_cli.checking.judging.single_element import judge_element
 from gradcheck_cli.checking.ops.jacobian import working_dtype
 from gradcheck_cli.checking.ops.packing import packed_size
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
@@ -159,17 +158,8 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
             probe_bound=search.bound,
             doubt=doubt,
             is_weak=is_weak,
-            approximate=max([_approximation_error(element) for element in elements], default=0.0),
         ),
     )
-
-
-def _approximation_error(element: Element) -> float:
-    """Return the relative error of an element that is right only as an approximation."""
-    if not element.is_approximate:
-        return 0.0
-    size = max(abs(element.analytic), abs(element.numeric))
-    return abs(element.analytic - element.numeric) / size if size else 0.0
 
 
 def judge_one_element(
@@ -202,21 +192,15 @@ _NONE: dict[str, Any] = {
 }
 
 
-def _put_elements(elements: list[Element], sample: PairSample) -> PairSample:
-    def column(values: list[Any], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-        return np.array(values, dtype=dtype).reshape(-1, 1)
-
-    return replace(
-        sample,
-        analytic=column([element.analytic for element in elements]),
-        numeric=column([element.numeric for element in elements]),
-        uncertainty=column([element.uncertainty for element in elements]),
-        allowed=column([element.allowed for element in elements]),
-        verdict=column([element.verdict for element in elements], np.int8),
-        reason=column([element.reason for element in elements], np.int8),
-        rows=column([element.row for element in elements], np.int64),
-        columns=column([element.column for element in elements], np.int64),
-    )
+def _put_elements(elements: list[PairSample], sample: PairSample) -> PairSample:
+    """Return what is known of a probed pair with the verdicts on these single elements."""
+    if not elements:
+        return replace(sample, **_NONE, rows=np.zeros((0, 1), np.int64), columns=np.zeros((0, 1), np.int64))
+    names = (*_NONE, "rows", "columns", "rules")
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(element, name) for element in elements]) for name in names
+    }
+    return replace(sample, **arrays)
 
 
 def refuse(pair: Pair) -> PairSample:

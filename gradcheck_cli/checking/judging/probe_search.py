@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.judging.probe_group import Group
-from gradcheck_cli.checking.judging.single_element import Element, judge_element
+from gradcheck_cli.checking.judging.single_element import judge_element
 from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.probes.probe import (
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.budget import Budget
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.pairs.pair import PairKey
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
 # Two directions: errors that cancel in one of them don't in the other.
 PROBES = 2
@@ -94,7 +95,7 @@ class Search:
     target: Target
     budget: Budget
     generator: np.random.Generator
-    elements: list[tuple[PairKey, Element]] = field(default_factory=list)
+    elements: list[tuple[PairKey, PairSample]] = field(default_factory=list)
     error: float = 0.0
     bound: float = 0.0
     missed: dict[PairKey, float] = field(default_factory=dict)
@@ -112,7 +113,7 @@ class Search:
     @property
     def wrong(self) -> PairKey | None:
         """The pair in which an element was found to be wrong."""
-        wrong = [pair for pair, element in self.elements if element.verdict == Verdict.MISMATCH]
+        wrong = [pair for pair, element in self.elements if element.is_wrong]
         return wrong[0] if wrong else None
 
     @property
@@ -388,7 +389,7 @@ class Search:
                     "long; give it more time (--budget)."
                 )
                 return probe
-            if element.verdict == Verdict.MISMATCH:
+            if element.is_wrong:
                 return probe
             if self.target.shared < self.target.most_shared:
                 self.target.shared = self.target.most_shared
@@ -423,7 +424,7 @@ class Search:
             f"random probes{together} disagree with the {gradients} by {probe.error:.1e}, of {probe.size:.1e}"
         )
 
-    def _judge(self, row: int, column: int, least: int = 0) -> Element:
+    def _judge(self, row: int, column: int, least: int = 0) -> PairSample:
         """Judge one element, and record it."""
         pair, position = self.group.locate(row, column)
         element = judge_element(Group.of_pair(self.group.members[pair]), position, self.budget, least)
@@ -452,7 +453,7 @@ class Search:
             gradient = np.abs(self.target.row(row))
             column = int(np.argmax(np.where(np.isnan(gradient), np.inf, gradient)))
             try:
-                verdict = self._judge(int(row), column).verdict
+                verdict = self._judge(int(row), column).verdict[0, 0]
             except OverBudgetError:
                 return  # these rows count as missed
             if verdict == Verdict.MISMATCH:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.judging.formula import rounded_rule
-from gradcheck_cli.checking.ops.jacobian import working_precision
-from gradcheck_cli.checking.pairs.cancellation import allow_rounding_of_element
-from gradcheck_cli.numerics import Problem, Verdict, judge
+from gradcheck_cli.checking.judging.ledger import settle_element
+from gradcheck_cli.checking.ops.jacobian import working_dtype, working_precision
+from gradcheck_cli.checking.ops.packing import packed_size
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.numerics import Problem, judge
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.judging.probe_group import Group
@@ -21,24 +22,8 @@ if TYPE_CHECKING:
 _NEIGHBOURS = 7
 
 
-@dataclass(frozen=True)
-class Element:
-    """One element, as the ladder judged it; verdict and reason are `numerics` codes."""
-
-    row: int
-    column: int
-    analytic: float
-    numeric: float
-    uncertainty: float
-    allowed: float
-    verdict: int
-    reason: int
-    evaluations: int
-    is_approximate: bool = False  # right only as an approximation for the declared dtype
-
-
-def judge_element(group: Group, position: tuple[int, int], budget: Budget, least: int = 0) -> Element:
-    """Judge one element.
+def judge_element(group: Group, position: tuple[int, int], budget: Budget, least: int = 0) -> PairSample:
+    """Judge one element of a pair, and return the verdict on it alone.
 
     Args:
         group: the group, of one pair.
@@ -81,23 +66,12 @@ def judge_element(group: Group, position: tuple[int, int], budget: Budget, least
         scale=target.spans[0].typical,
     )
     judgement = judge(problem, gradient[columns][None])
-    is_approximate = False
-    rule = rounded_rule(pair)
-    if rule is not None and judgement.verdict[0, 0] == Verdict.MISMATCH:
-        again = judge(replace(problem, tolerance=rule), gradient[columns][None])
-        is_approximate = bool(again.verdict[0, 0] in (Verdict.PASS, Verdict.KINK))
-        judgement = again if is_approximate else judgement
-    if judgement.verdict[0, 0] == Verdict.MISMATCH and np.isfinite(gradient[column]):
-        judgement = allow_rounding_of_element(pair, row, column, gradient, judgement)
-    return Element(
-        row,
-        column,
-        float(gradient[column]),
-        float(judgement.numeric[0, 0]),
-        float(judgement.uncertainty[0, 0]),
-        float(judgement.allowed[0, 0]),
-        int(judgement.verdict[0, 0]),
-        int(judgement.reason[0, 0]),
-        target.evaluations,
-        is_approximate,
+    sample = replace(
+        PairSample.of_judgement(
+            judgement, gradient[columns][None], working_dtype(op, op.inputs[pair.input_index].dtype)
+        ),
+        shape=(packed_size(pair.output), packed_size(pair.input)),
+        rows=np.full((1, 1), row),
+        columns=columns[None],
     )
+    return replace(settle_element(pair, sample).take(0, 0), evaluations=target.evaluations)

@@ -18,7 +18,7 @@ from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs
 from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
-from gradcheck_cli.checking.pairs.pair_sample import Stopped
+from gradcheck_cli.checking.pairs.pair_sample import Rule, Stopped
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.steps import FIRST_STEP, Domain, scales
@@ -218,8 +218,8 @@ def _hold(operations: Operations, stops: Mapping[str, str]) -> Operations:
 
 
 def _doubt(sample: PairSample, message: str) -> PairSample:
-    verdict = np.where(sample.verdict == Verdict.MISMATCH, Verdict.INCONCLUSIVE, sample.verdict)
-    return replace(sample, verdict=verdict.astype(np.int8), doubt=message)
+    wrong = sample.verdict == Verdict.MISMATCH
+    return replace(sample.settle(wrong, Verdict.INCONCLUSIVE, Rule.STOP), doubt=message)
 
 
 def _largest_error(sample: PairSample) -> float:

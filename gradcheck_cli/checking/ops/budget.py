@@ -1,15 +1,15 @@
-"""A limit on the time that a case spends on judging element by element."""
+"""A limit on the processor time that a case spends on judging element by element."""
 
 from __future__ import annotations
 
 import math
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from gradcheck_cli import clock
 from gradcheck_cli.numerics.moves import Moves
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 Points = TypeVar("Points", "np.ndarray[Any, Any]", Moves)
 
 
-# How many times as long an action may take on a busy machine as on an idle one.
-_BUSIEST = 4.0
 # Seconds. If a point takes longer than the first, points are evaluated in parts of about the second, and the
 # clock is read between them.
 _SLOW, _GLANCE = 1e-3, 0.25
@@ -35,12 +33,8 @@ def _select(points: Points, rows: slice) -> Points:
     return points.take(rows) if isinstance(points, Moves) else points[rows]
 
 
-def _now() -> tuple[float, float]:
-    return time.perf_counter(), time.process_time()
-
-
 class _Stopwatch:
-    """Counts seconds of wall-clock and of processor time, except while it is stopped.
+    """Counts processor time, except while it is stopped.
 
     Attributes:
         cost: seconds per point in the last call that was limited.
@@ -48,32 +42,27 @@ class _Stopwatch:
 
     def __init__(self) -> None:
         self.cost = 0.0
-        self._began = _now()
-        self._stopped: tuple[float, float] | None = None
+        self._began = clock.now()
+        self._stopped: float | None = None
 
-    def read(self) -> tuple[float, float]:
-        """Return both times so far."""
-        clock, processors = self._stopped or _now()
-        return clock - self._began[0], processors - self._began[1]
+    def read(self) -> float:
+        """Return the seconds so far."""
+        return (clock.now() if self._stopped is None else self._stopped) - self._began
 
     def stop(self) -> None:
         """Stop counting."""
-        self._stopped = _now()
+        self._stopped = clock.now()
 
     def resume(self) -> None:
         """Continue counting."""
-        clock, processors = self.read()
-        now, self._stopped = _now(), None
-        self._began = now[0] - clock, now[1] - processors
+        self._began, self._stopped = clock.now() - self.read(), None
 
 
 @dataclass
 class Budget:
-    """A limit in seconds since this was made, of wall-clock or of processor time, whichever is less.
+    """A limit in seconds of processor time since this was made; see `clock`.
 
-    On a busy machine wall-clock time runs ahead; on one with many cores processor time does. Neither may
-    change a verdict. Waiting, for a GPU say, takes no processor time; if both stand still, the wall clock
-    decides in the end.
+    Waiting, for a GPU say, takes no processor time: `--timeout` is for that.
     """
 
     seconds: float = math.inf
@@ -82,8 +71,12 @@ class Budget:
     @property
     def spent(self) -> float:
         """Seconds spent so far."""
-        clock, processors = self._watch.read()
-        return max(min(clock, processors), clock / _BUSIEST)
+        return self._watch.read()
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; negative once they are spent."""
+        return self.seconds - self.spent
 
     @property
     def is_spent(self) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.checking.ops.packing import pack, packed_size, unpack
+from gradcheck_cli.checking.pairs.pair_sample import Rule
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.reasons import Reason
 
@@ -52,14 +53,8 @@ def settle_by_forward_mode(pair: Pair, sample: PairSample) -> PairSample:
         right = undecided & (error <= allowed)
     if not right.any():
         return sample
-    return replace(
-        sample,
-        numeric=np.where(right, forward, sample.numeric),
-        uncertainty=np.where(right, 0.0, sample.uncertainty),
-        verdict=np.where(right, Verdict.PASS, sample.verdict).astype(np.int8),
-        reason=np.where(right, Reason.NONE, sample.reason).astype(np.int8),
-        method=METHOD,
-    )
+    settled = sample.settle(right, Verdict.PASS, Rule.FORWARD_MODE, numeric=forward, uncertainty=0.0)
+    return replace(settled, method=METHOD)
 
 
 def _differentiate(pair: Pair, columns: np.ndarray) -> Float | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.pairs.pair_sample import Rule
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 
 if TYPE_CHECKING:
@@ -46,9 +47,5 @@ def leave_joined_kinks(pair: Pair, sample: PairSample, are_right_alone: Callable
         return sample
     if not pair.operations.formula.is_plain_chain(*pair.key) and not are_right_alone():
         return sample
-    return replace(
-        sample,
-        verdict=np.where(joined, Verdict.INCONCLUSIVE, sample.verdict).astype(np.int8),
-        reason=np.where(joined, Reason.JOINED_KINKS, sample.reason).astype(np.int8),
-        remark="",
-    )
+    settled = sample.settle(joined, Verdict.INCONCLUSIVE, Rule.JOINED_KINKS, Reason.JOINED_KINKS)
+    return replace(settled, remark="")

@@ -2,21 +2,62 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.numerics import Reason, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradcheck_cli.checking.ops.packing import Float
+    from gradcheck_cli.numerics import Judgement
 
 Index = npt.NDArray[np.int64]
+
+
+class Rule(IntEnum):
+    """The rule that decided an element: a comparison, or an entry of `judging.ledger`."""
+
+    PLAIN = 0
+    KINK = 1
+    TIE = 2
+    OWN_ROUNDING = 3
+    REMAINDER = 4
+    FORWARD_MODE = 5
+    EXACT_POINT = 6
+    CONSTANTS = 7
+    APPROXIMATION = 8
+    STOP = 9
+    JOINED_KINKS = 10
+    NOT_FINITE = 11
+
+    @property
+    def words(self) -> str:
+        """How elements were decided that this rule decided, in reports."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Rule.PLAIN: "plainly",
+    Rule.KINK: "at a kink",
+    Rule.TIE: "at a tie",
+    Rule.OWN_ROUNDING: "within the gradient's rounding",
+    Rule.REMAINDER: "open as a remainder of cancelling terms",
+    Rule.FORWARD_MODE: "by forward mode",
+    Rule.EXACT_POINT: "at the values before rounding",
+    Rule.CONSTANTS: "within the rounding of its constants",
+    Rule.APPROXIMATION: "tuned to its dtype",
+    Rule.STOP: "open for a stop_gradient",
+    Rule.JOINED_KINKS: "open at joined kinks",
+    Rule.NOT_FINITE: "open where the forward isn't finite",
+}
 
 
 @dataclass(frozen=True)
@@ -88,7 +129,7 @@ class PairSample:
         rounding: how large a zero slope may appear, in the gradient and in differences, by rounding of the
             output alone, (m,) each.
         remark: the message for a mismatch; empty where the elements explain it.
-        approximate: for probes, the error of an element that is right only approximately; 0 for none.
+        rules: `Rule` codes: what decided each element; `None` where no entry of the ledger did.
     """
 
     analytic: Float
@@ -119,7 +160,75 @@ class PairSample:
     rtol: float = 0.0
     rounding: tuple[Float | float, Float | float] = (0.0, 0.0)
     remark: str = ""
-    approximate: float = 0.0
+    rules: npt.NDArray[np.int8] | None = None
+
+    @staticmethod
+    def of_judgement(
+        judgement: Judgement,
+        analytic: Float,
+        numeric_dtype: str,
+        *,
+        is_connected: bool = True,
+        rows: slice = slice(None),
+    ) -> PairSample:
+        """Return what differences say of some rows, before any entry of the ledger acts.
+
+        Args:
+            judgement: what they say of all rows.
+            analytic: the gradient, of these rows.
+            numeric_dtype: the dtype in which it was differenced.
+            is_connected: whether the gradient is a tensor.
+            rows: which.
+        """
+        return PairSample(
+            analytic=analytic,
+            numeric=judgement.numeric[rows],
+            uncertainty=judgement.uncertainty[rows],
+            allowed=judgement.allowed[rows],
+            verdict=judgement.verdict[rows],
+            reason=judgement.reason[rows],
+            is_connected=is_connected,
+            evaluations=judgement.evaluations,
+            method=judgement.method,
+            numeric_dtype=numeric_dtype,
+            noisy=judgement.noisy,
+        )
+
+    def settle(
+        self,
+        where: npt.NDArray[np.bool_],
+        verdict: int | npt.NDArray[np.int8],
+        rule: Rule,
+        reason: int | npt.NDArray[np.int8] = Reason.NONE,
+        **numbers: Float | float,
+    ) -> PairSample:
+        """Return the verdicts with some elements decided anew: nothing else changes a verdict.
+
+        Args:
+            where: which elements.
+            verdict: for them.
+            rule: what decided them.
+            reason: why they are undecided, or are mismatches at a kink.
+            numbers: new values of `numeric`, `uncertainty`, `allowed` or `analytic` there.
+        """
+        merged: dict[str, Any] = {
+            name: np.where(where, value, getattr(self, name)) for name, value in numbers.items()
+        }
+        codes = (("verdict", verdict), ("reason", reason))
+        merged |= {name: np.where(where, code, getattr(self, name)).astype(np.int8) for name, code in codes}
+        return replace(self, **merged, rules=np.where(where, rule, self.decided_by).astype(np.int8))
+
+    @property
+    def decided_by(self) -> npt.NDArray[np.int8]:
+        """The `Rule` that decided each element."""
+        if self.rules is not None:
+            return self.rules
+        return np.where(self.verdict == Verdict.KINK, Rule.KINK, Rule.PLAIN).astype(np.int8)
+
+    def count_rules(self) -> Counter[Rule]:
+        """Count the judged elements by the rule that decided them."""
+        rules, counts = np.unique(self.decided_by, return_counts=True)
+        return Counter({Rule(int(rule)): int(count) for rule, count in zip(rules, counts, strict=True)})
 
     @property
     def size(self) -> tuple[int, int]:
@@ -163,20 +272,31 @@ class PairSample:
         columns = np.arange(shape[1])[None] if self.columns is None else self.columns
         return np.broadcast_to(rows, shape), np.broadcast_to(columns, shape)
 
+    def take(self, row: int, column: int) -> PairSample:
+        """Return the verdict on one element of the arrays alone."""
+        names = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
+        arrays: dict[str, Any] = {
+            name: getattr(self, name)[row : row + 1, column : column + 1] for name in names
+        }
+        at_row, at_column = (places[row : row + 1, column : column + 1] for places in self.places())
+        rules = self.decided_by[row : row + 1, column : column + 1]
+        return replace(self, **arrays, shape=self.size, rows=at_row, columns=at_column, rules=rules)
+
     def whole(self) -> PairSample:
         """Return a sparse Jacobian with its zeros written out; any other as it is."""
         columns = self.columns
         if columns is None or self.rows is not None:
             return self
 
-        def write_out(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        def write_out(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
             out = np.zeros(self.size, values.dtype)
             np.put_along_axis(out, columns, values, axis=1)
             return out
 
         names = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
         arrays: dict[str, Any] = {name: write_out(getattr(self, name)) for name in names}
-        return replace(self, **arrays, shape=None, columns=None)
+        rules = None if self.rules is None else write_out(self.rules)
+        return replace(self, **arrays, rules=rules, shape=None, columns=None)
 
     @cached_property
     def analytic_is_zero(self) -> bool:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import packed_point, working_precision
 from gradcheck_cli.checking.ops.packing import pack, packed_size, unpack
+from gradcheck_cli.checking.pairs.pair_sample import Rule
 from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.numerics.joint.joint_slopes import Claims, Place, Placement, judge_rows
 from gradcheck_cli.numerics.joint.pieces import REACHES, Neighbourhood, is_bent
@@ -282,38 +283,31 @@ class _Tied:
         updated = []
         for index, sample in enumerate(self.samples):
             own_inputs = slice(self.starts[index], self.starts[index + 1])
-            verdict, reason = sample.verdict.copy(), sample.reason.copy()
-            numeric, uncertainty = sample.numeric.copy(), sample.uncertainty.copy()
-            columns = np.arange(verdict.shape[1])[None] if sample.columns is None else sample.columns
-            columns = np.broadcast_to(columns, verdict.shape)
-            inside, unknown, blur = (np.zeros((len(verdict), 1)) for _ in range(3))
+            columns = sample.places()[1]
+            inside, unknown, blur = (np.zeros((len(columns), 1)) for _ in range(3))
             inside[rows[finding.place == Place.INSIDE]] = 1
             unknown[rows[(finding.place == Place.UNKNOWN) & finding.is_tie]] = 1
             blur[rows, 0] = finding.doubt
             blur = blur / self.scale[own_inputs][columns]
             right = (inside > 0) & self.tied[index]
-            verdict[right], reason[right] = Verdict.KINK, Reason.NONE
-            numeric[right], uncertainty[right] = sample.analytic[right], blur[right]
-            lost = (unknown > 0) & self.tied[index] & (verdict != Verdict.INCONCLUSIVE)
-            verdict[lost], reason[lost] = Verdict.INCONCLUSIVE, Reason.TIES
+            settled = sample.settle(right, Verdict.KINK, Rule.TIE, numeric=sample.analytic, uncertainty=blur)
+            lost = (unknown > 0) & self.tied[index] & (settled.verdict != Verdict.INCONCLUSIVE)
+            settled = settled.settle(lost, Verdict.INCONCLUSIVE, Rule.TIE, Reason.TIES)
+            off = np.zeros(columns.shape)
             for row, lack in lacks.items():
-                off = lack[own_inputs][columns[row]]
-                beyond = np.abs(off) > sample.allowed[row] + blur[row]
-                numeric[row, beyond] = (sample.analytic[row] - off)[beyond]
-                uncertainty[row, beyond] = blur[row, beyond]
-                verdict[row, beyond], reason[row, beyond] = Verdict.MISMATCH, Reason.JOINED_KINKS
-            was_right = not (sample.verdict == Verdict.MISMATCH).any()
-            remark = LOOSE if was_right and (verdict == Verdict.MISMATCH).any() else sample.remark
-            updated.append(
-                replace(
-                    sample,
-                    verdict=verdict,
-                    reason=reason,
-                    numeric=numeric,
-                    uncertainty=uncertainty,
-                    remark=remark,
-                )
+                off[row] = lack[own_inputs][columns[row]]
+            beyond = np.abs(off) > sample.allowed + blur
+            settled = settled.settle(
+                beyond,
+                Verdict.MISMATCH,
+                Rule.TIE,
+                Reason.JOINED_KINKS,
+                numeric=sample.analytic - off,
+                uncertainty=blur,
             )
+            if settled.is_wrong and not sample.is_wrong:
+                settled = replace(settled, remark=LOOSE)
+            updated.append(settled)
         return updated
 
     def _least_change(self, row: int, lack: Float) -> Float:

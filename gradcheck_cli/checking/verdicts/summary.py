@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +159,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
         uncertainty=uncertainty,
         kinks=kinks,
         elements=elements,
+        decided_by=_count_rules(samples),
         wrong_elements=wrong,
         worst_error=error,
         worst_bound=allowed,
@@ -168,6 +170,12 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
         stop_change=None if stopped is None else stopped.change,
         not_float64=first.not_float64,
     )
+
+
+def _count_rules(samples: Sequence[PairSample]) -> dict[str, int]:
+    """Count the judged elements of all samples by the rule that decided them, in words."""
+    counts = sum((sample.count_rules() for sample in samples), Counter())
+    return {rule.words: count for rule, count in sorted(counts.items())}
 
 
 def _describe_kind(samples: Sequence[PairSample]) -> str:

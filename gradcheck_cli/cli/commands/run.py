@@ -108,6 +108,12 @@ def feature_options(function: Callable[..., None]) -> Callable[..., None]:
     is_flag=True,
     help="Keep running: when files are saved, check the affected cases again, with TensorFlow imported once.",
 )
+@click.option(
+    "--config",
+    metavar="FILE",
+    expose_value=False,
+    help="Take options from FILE instead of the pyproject.toml nearest to PATHS.",
+)
 @click.option("--show-config", is_flag=True, help="Print every option's value and where it comes from.")
 @verbosity_options
 @option_group("options", RunOptions)
@@ -118,8 +124,9 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
     PATHS are spec files and folders of them; default: `specs` under [tool.gradcheck] in the nearest
     pyproject.toml, else specs/.
 
-    Each option can also be set there under its long name, and in the environment as GRADCHECK_NAME. The
-    command line overrides the environment, which overrides the file.
+    Options can also be set under their long names in [tool.gradcheck] of the pyproject.toml nearest to
+    PATHS, and in the environment as GRADCHECK_NAME. The command line overrides the environment, which
+    overrides the file.
     """
     began = time.monotonic()
     if options.show_config:
@@ -130,7 +137,7 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
     # Late imports: `run --help` and a mistyped option shouldn't wait for them.
     from gradcheck_cli.project import default_paths
 
-    folders = options.paths or default_paths()
+    folders = options.paths or default_paths(settings=ctx.obj)
     changes, selection = options.changes, options.selection
 
     def read() -> tuple[Case, ...]:

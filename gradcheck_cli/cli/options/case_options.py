@@ -113,8 +113,9 @@ case_options = option_group(
         "--budget",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Judge a case within about this long, apart from the necessary minimum; random probes replace "
-        "single elements where these take longer. What they leave unseen is inconclusive. [default: 10]",
+        help="Judge a case within about this much processor time, apart from the necessary minimum; random "
+        "probes replace single elements where these take longer. What they leave unseen is inconclusive. "
+        "[default: 10]",
     ),
     click.option(
         "--require",

@@ -12,13 +12,13 @@ from click.core import ParameterSource
 
 from gradcheck_cli import hooks
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.project import SPECS_VARIABLE, Settings, default_paths, read_settings
+from gradcheck_cli.project import SPECS_VARIABLE, Settings, default_paths, read_settings, settings_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 # Options that make no sense in a file.
-_NEVER = ("help", "show-config", "collect-only")
+_NEVER = ("help", "config", "show-config", "collect-only", "no-baseline")
 _PREFIX = "GRADCHECK_"
 _COMMAND_LINE = "command line"
 _BEFORE_FILE = {"reports": "=", "cov_report": ":"}  # the separator between a report's kind and its file
@@ -42,7 +42,7 @@ class ConfiguredCommand(click.Command):
     ) -> click.Context:
         """Combine the command line, the environment and the file, in this order of priority."""
         # Help must work with a faulty pyproject.toml too.
-        settings = Settings() if {"-h", "--help"} & set(args) else read_settings()
+        settings = Settings() if {"-h", "--help"} & set(args) else self._settings_of(args)
         keys = self._keys()
         for key, option in keys.items():
             option.envvar = self.variable(key)
@@ -52,6 +52,7 @@ class ConfiguredCommand(click.Command):
             for key, value in settings.table.items()
             if key in keys
         }
+        extra["obj"] = settings
         if parent is None:  # else the group's context; click keeps the first that it sees
             extra.setdefault("help_option_names", ["-h", "--help"])
         try:
@@ -59,19 +60,39 @@ class ConfiguredCommand(click.Command):
         except click.BadParameter as error:
             raise self._add_place(error, settings) or error from error
 
+    def _settings_of(self, args: Sequence[str]) -> Settings:
+        """Return the settings for the specs that a command line names, before it is parsed."""
+        try:
+            values, _, _ = self.make_parser(click.Context(self, resilient_parsing=True)).parse_args([*args])
+        except click.UsageError:  # it is reported when the command line is parsed
+            values = {}
+        # Newer versions of click have an object of their own for what isn't given.
+        paths = values["paths"] if isinstance(values.get("paths"), tuple | list) else ()
+        config = values["config"] if isinstance(values.get("config"), str) else None
+        if config is not None and not Path(config).is_file():
+            raise UsageError(f"--config: there is no file '{config}'")
+        settings = settings_for([str(path) for path in paths], config)
+        if settings.file not in (None, read_settings().file):
+            click.echo(f"settings: {os.path.relpath(str(settings.file))}", err=True)
+        return settings
+
     def variable(self, key: str) -> str:
         """Return the environment variable of an option."""
         return f"{_PREFIX}{key.upper().replace('-', '_')}"
 
     def settings(self, ctx: click.Context) -> Iterator[tuple[str, str, str]]:
         """Yield each option's key, its value as text, and where it comes from."""
-        settings = read_settings()
+        settings = ctx.obj
         shown = "" if settings.file is None else os.path.relpath(settings.file)
         if "paths" in ctx.params:
             paths = ctx.params["paths"]
             from_file = shown if "specs" in settings.table else "default"
             unasked = SPECS_VARIABLE if os.environ.get(SPECS_VARIABLE) else from_file
-            yield "specs", " ".join(paths or default_paths()), _COMMAND_LINE if paths else unasked
+            yield (
+                "specs",
+                " ".join(paths or default_paths(settings=settings)),
+                _COMMAND_LINE if paths else unasked,
+            )
         for key, option in self._keys().items():
             where = {
                 ParameterSource.COMMANDLINE: _COMMAND_LINE,

@@ -161,7 +161,7 @@ def write_reports(reports: Sequence[ReportTarget], form: str, report: Report) ->
 
 def write_file(file: Path, text: str) -> list[str]:
     """Write a report, and return why it can't be written; empty if it was."""
-    from gradcheck_cli.reporting.files import write_text
+    from gradcheck_cli.whole_files import write_text
 
     try:
         write_text(file, text)

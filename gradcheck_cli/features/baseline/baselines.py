@@ -28,6 +28,12 @@ class BaselineOptions:
 
     against: Path | None
     update: Path | None
+    no_baseline: bool
+
+
+def _none_if_empty(_ctx: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
+    """Return no file for `--baseline ''`, with which scripts turn a configured one off."""
+    return None if file in (None, Path()) else file
 
 
 _options = option_group(
@@ -37,6 +43,7 @@ _options = option_group(
         "--baseline",
         "against",
         type=click.Path(dir_okay=False, path_type=Path),
+        callback=_none_if_empty,
         metavar="FILE",
         help="Fail (exit 1) where a pair has changed since FILE was recorded: an error grown tenfold, a "
         "pair gone, a tolerance loosened, a gradient changed whose forward didn't.",
@@ -49,6 +56,7 @@ _options = option_group(
         help="Record in FILE what each right pair is like: error, tolerance, and a fingerprint of "
         "gradient and forward.",
     ),
+    click.option("--no-baseline", is_flag=True, help="Compare with no baseline, whatever is configured."),
 )
 
 
@@ -65,7 +73,7 @@ class Baseline:
         Raises:
             UsageError: the options exclude each other, or a file can't be read, or couldn't be written later.
         """
-        against, update = options.against, options.update
+        against, update = (None if options.no_baseline else options.against), options.update
         asked_now = [
             ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("against", "update")
         ]
@@ -129,7 +137,7 @@ class Baseline:
         from gradcheck_cli.features.baseline.expected import Expected
         from gradcheck_cli.features.baseline.lock import lock_text, read_lock, update_pairs
         from gradcheck_cli.features.baseline.locked_pair import locked_pairs_of
-        from gradcheck_cli.reporting.files import hold_lock, write_text
+        from gradcheck_cli.whole_files import hold_lock, write_text
 
         file = self._update
         try:
@@ -147,4 +155,6 @@ class Baseline:
         return UsageError.exit_code
 
 
-RUN_OPTIONS = RunOptions("baseline", "What has changed", ("against", "update"), _options, Baseline)
+RUN_OPTIONS = RunOptions(
+    "baseline", "What has changed", ("against", "no_baseline", "update"), _options, Baseline
+)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gradcheck_cli.features.baseline.locked_pair import GREEN
 from gradcheck_cli.gate import BaselineFinding, Change
-from gradcheck_cli.results import Status
+from gradcheck_cli.results import FAILING, UNDECIDED, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -133,8 +133,13 @@ def _find_changes(old: LockedPair, new: LockedPair, *, breaks: bool) -> Iterator
     if new.status not in GREEN:
         if new.status is Status.SKIPPED and old.status is not Status.SKIPPED:
             yield Change.WEAKENED, f"was {_describe_status(old)}, and is skipped now"
-        elif breaks and old.status in GREEN:
+        elif breaks and (old.status in GREEN or (old.status in UNDECIDED and new.status in FAILING)):
             yield Change.BROKE, f"was {_describe_status(old)}, and is {_describe_status(new)} now"
+        elif breaks and new.status in FAILING and new.error > _drift_limit(old, new):
+            yield (
+                Change.DRIFTED,
+                f"error {old.error:.1e} -> {new.error:.1e}, and {_describe_status(new)} as before",
+            )
         return  # the run's own verdict says this
     if breaks and old.status not in GREEN:
         yield Change.MENDED, f"was {_describe_status(old)}, and is {_describe_status(new)} now"

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 from gradcheck_cli.hooks import Command, OpenCase
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.figure import PathOp
+    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
     from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
 
 COMMANDS = {
@@ -32,3 +36,17 @@ def draw_path(opener: CaseOpener[Any], pair: tuple[int, int], sample: int) -> tu
     from gradcheck_cli.features.blame import blaming
 
     return blaming.draw_path(opener, pair, sample)
+
+
+def find_written_ops(op: GraphOperation, output: int, inputs: Sequence[int]) -> Sequence[Operation] | None:
+    """Return the ops between an output and inputs whose gradients the user wrote; see `hooks`."""
+    from gradcheck_cli.features.blame.walk.op_path import WalkedPath
+
+    return WalkedPath.of(op, output, inputs).written_ops()
+
+
+def are_right_alone(ops: Sequence[Operation] | None) -> bool:
+    """Whether each op's gradient is right by itself; see `hooks`."""
+    from gradcheck_cli.features.blame import single_op
+
+    return single_op.are_right_alone(ops)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gradcheck_cli import clock
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 # If a case has more mismatched pairs, only the first ones are examined: each takes its own backward pass.
 MOST_PAIRS = 4
-# Seconds after which no further pair is examined: a case has a time limit, and its explanation must not cost
-# it the verdict.
+# Seconds of processor time after which no further pair is examined: a case has a time limit, and its
+# explanation must not cost it the verdict.
 LONG = 15.0
 _MOST_OPS = 200  # of a path that is drawn
 
@@ -180,10 +180,10 @@ def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float)
     ]
     if not wrong:
         return findings
-    began = time.perf_counter()
+    began = clock.now()
     lines: dict[str, str] = {}
     for label in wrong[:MOST_PAIRS]:
-        if spent + time.perf_counter() - began > LONG:
+        if spent + clock.now() - began > LONG:
             if not _is_single(findings.first, label):
                 lines[label] = f"blame: not looked for, since this takes long: {_blame_command(case, label)}"
             continue
@@ -220,6 +220,7 @@ def _blame_command(case: Case, label: str) -> str:
 
 def _blame_line(case: Case, label: str, opener: GraphOpener) -> str:
     """Return the line for a pair; empty if its path is a single op."""
+    from gradcheck_cli.tensorflow_backend import frames
     from gradcheck_cli.tensorflow_backend.graph.sample_point import points
 
     try:
@@ -233,7 +234,7 @@ def _blame_line(case: Case, label: str, opener: GraphOpener) -> str:
     except CaseFailedError as error:
         return f"no op can be named: {error.message}"
     except Exception as error:  # noqa: BLE001 (an explanation that fails must not cost the verdict)
-        return f"no op can be named: {type(error).__name__}: {error}"
+        return f"no op can be named: {frames.first_line(error)}"
     return sentence(blame) if len(blame.ops) > 1 or blame.is_form else ""
 
 

@@ -6,7 +6,7 @@ the inputs move in random directions. No upstream is 1, so a gradient that ignor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -259,19 +259,14 @@ def _evidence_of_elements(
         if (judged.verdict[heights[output_index] : heights[output_index + 1]] == Verdict.MISMATCH).any()
     )
     rows = slice(int(heights[output]), int(heights[output + 1]))
-    scale = weights[rows, np.newaxis]
-    sample = PairSample(
-        analytic=analytic[rows] / scale,
-        numeric=judged.numeric[rows] / scale,
-        uncertainty=judged.uncertainty[rows] / np.abs(scale),
-        allowed=judged.allowed[rows] / np.abs(scale),
-        verdict=judged.verdict[rows],
-        reason=judged.reason[rows],
-        is_connected=True,
-        evaluations=judged.evaluations,
-        method=judged.method,
-        numeric_dtype=op.inputs[input_index].dtype,
+    judged = replace(
+        judged,
+        numeric=judged.numeric / weights[:, np.newaxis],
+        uncertainty=judged.uncertainty / np.abs(weights[:, np.newaxis]),
+        allowed=judged.allowed / np.abs(weights[:, np.newaxis]),
     )
+    dtype = op.inputs[input_index].dtype
+    sample = PairSample.of_judgement(judged, analytic[rows] / weights[rows, np.newaxis], dtype, rows=rows)
     output_info, input_info = (
         _rename(op.outputs[output], "out"),
         _rename(op.inputs[input_index], f"in{input_index}" if len(op.inputs) > 1 else "in"),

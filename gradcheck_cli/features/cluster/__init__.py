@@ -16,8 +16,7 @@ def start_in_cluster(
     address: str, jobs: int, limits: Limits, settings: Mapping[str, Any], output: Path | None
 ) -> Workers:
     """Start workers on a cluster, or make a cluster on this machine; see `hooks.start_in_cluster`."""
-    from gradcheck_cli.features.cluster.dask_connection import Cluster
     from gradcheck_cli.features.cluster.dask_workers import DaskWorkers
 
-    cluster = Cluster(address, jobs, settings["allow_version_skew"])
-    return DaskWorkers(cluster, limits, isolate=settings["isolate"], output=output)
+    skew, isolate = settings["allow_version_skew"], settings["isolate"]
+    return DaskWorkers(address or jobs, limits, allows_skew=skew, isolate=isolate, output=output)

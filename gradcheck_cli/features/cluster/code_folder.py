@@ -132,11 +132,12 @@ def lay_out(digest: str, archive: bytes, store: Path) -> Path:
     if not root.exists():
         store.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=store))
-        with zipfile.ZipFile(io.BytesIO(archive)) as packed:
-            packed.extractall(fresh)
         try:
-            fresh.rename(root)
-        except OSError:  # another thread was quicker
+            with zipfile.ZipFile(io.BytesIO(archive)) as packed:
+                packed.extractall(fresh)
+            with suppress(OSError):  # another thread was quicker
+                fresh.rename(root)
+        finally:
             shutil.rmtree(fresh, ignore_errors=True)
     return root
 

@@ -6,28 +6,26 @@ after another, of this run and the next, until it has been idle for a while.
 
 from __future__ import annotations
 
-import json
 import platform
 import shutil
 import tempfile
 import threading
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from distributed import Reschedule, get_worker
 
-from gradcheck_cli.errors import GradcheckError
-from gradcheck_cli.features.cluster import wire
 from gradcheck_cli.features.cluster.code_folder import lay_out, relocate, relocate_path
-from gradcheck_cli.features.cluster.dask_versions import Fleet, versions
 from gradcheck_cli.running.processes.limits import Limits, default_memory
 from gradcheck_cli.running.processes.local_workers import LocalWorkers
 from gradcheck_cli.running.processes.messages import Place
 from gradcheck_cli.running.workers import Ended, Started
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable
 
     from distributed import Worker
 
@@ -42,119 +40,127 @@ _MOST_PRINTED = 2**20  # bytes of a case's output that are sent back
 
 @dataclass(frozen=True)
 class Order:
-    """A document to check, as it is sent: plain values only.
+    """A document to check.
 
     Attributes:
-        run: identifies this run.
+        token: identifies this submission; another attempt has another.
         document: its index in the run.
-        cases: as `wire` writes them.
-        timeout: seconds for a case that sets no time of its own.
-        memory: bytes for a process; `None` for half of the machine's.
-        directory: the absolute working directory of the machine that sends this.
-        path: further folders of modules, likewise.
+        cases: its cases.
+        limits: what a case may use; without a limit on memory, half of the worker's machine.
+        place: the absolute working directory of the machine that sends this, and further folders of modules.
         digest: of the code folder.
-        versions: the versions that the worker must have; empty for any.
     """
 
-    run: str
+    token: str
     document: int
-    cases: str
-    timeout: float
-    memory: int | None
-    directory: str
-    path: tuple[str, ...]
+    cases: tuple[Case, ...]
+    limits: Limits
+    place: Place
     digest: str
-    versions: dict[str, str] = field(default_factory=dict)
-
-    def dumps(self) -> bytes:
-        """Return it as JSON."""
-        return json.dumps(self.__dict__).encode()
 
 
-def check_document(order: bytes, archive: bytes) -> bytes:
+@dataclass(frozen=True)
+class Answer:
+    """What became of a document on a worker.
+
+    Attributes:
+        worker: the worker's address.
+        failure: why the worker couldn't check the document; empty if it has.
+        tensorflow: its version there.
+        results: the result of each case.
+        printed: index of a case -> what it printed, if it failed.
+    """
+
+    worker: str
+    failure: str = ""
+    tensorflow: str = ""
+    results: tuple[CaseResult, ...] = ()
+    printed: dict[int, str] | None = None
+
+
+def check_document(order: Order, archive: bytes) -> Answer:
     """Check the cases of a document on the Dask worker that runs this.
 
     Args:
-        order: an `Order`, as JSON.
+        order: what to check.
         archive: the code folder.
 
     Returns:
-        JSON: `worker`, `host`, and `results` with their `printed` output, by index; or a `failure`, which
-            says why this worker can't check anything.
+        The results; or why this worker can't check anything, whatever the reason.
 
     Raises:
         Reschedule: the task was cancelled, or this worker must end.
     """
-    document_order = Order(**json.loads(order))
     worker = get_worker()
-    there = {"worker": str(worker.name), "host": platform.node()}
-    report_start(worker, document_order, {"name": there["worker"], "host": there["host"]})
+    report_start(worker, order, {"name": str(worker.name), "host": platform.node()})
     try:
-        outcome = _check(worker, document_order, archive)
-    except GradcheckError as error:
-        return json.dumps({**there, "failure": str(error)}).encode()
-    results = [replace(result, worker=there["worker"], host=there["host"]) for result in outcome.results]
-    answer = json.dumps(
-        {
-            **there,
-            "tensorflow": outcome.tensorflow,
-            "results": wire.dumps(results),
-            "printed": outcome.printed,
+        answer = _check(worker, order, archive)
+    except Reschedule:
+        raise
+    except Exception as error:  # noqa: BLE001 (a full disk, no TensorFlow, ...: another worker may do)
+        answer = Answer(worker.address, f"{type(error).__name__}: {error}")
+    # Whoever reads the answer knows the paths without this worker's root.
+    store = _store(worker)
+    root = str(store / order.digest)
+    prefixes = (root + order.place.directory + "/", root, f"{store}/", f"{worker.local_directory}/")
+
+    def as_sent(text: str) -> str:
+        for prefix in prefixes:
+            text = text.replace(prefix, "")
+        return text
+
+    return _map_texts(answer, as_sent)  # type: ignore[no-any-return]
+
+
+def _map_texts(value: Any, convert: Callable[[str], str]) -> Any:  # noqa: ANN401 (an answer, or a part of one)
+    """Return a value with all texts in it converted."""
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return convert(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {
+            part.name: _map_texts(getattr(value, part.name), convert) for part in fields(value) if part.init
         }
-    )
-    root = _root_of(worker, document_order)
-    # Whoever reads the results knows the paths without this worker's root.
-    for prefix in (relocate_path(root, document_order.directory) + "/", str(root)):
-        answer = answer.replace(json.dumps(json.dumps(prefix)[1:-1])[1:-1], "")
-    return answer.encode()
+        return replace(value, **parts)
+    if isinstance(value, tuple):
+        return tuple(_map_texts(item, convert) for item in value)
+    if isinstance(value, dict):
+        return {key: _map_texts(item, convert) for key, item in value.items()}
+    return value
 
 
-class _Outcome(NamedTuple):
-    tensorflow: str
-    results: Sequence[CaseResult]
-    printed: dict[int, str]
-
-
-def report_start(worker: Worker, document_order: Order, what: dict[str, Any]) -> None:
+def report_start(worker: Worker, order: Order, what: dict[str, Any]) -> None:
     """Tell the sender of the order that a document, or a case of it, has begun; Dask adds its `worker`."""
-    worker.log_event(TOPIC, {"run": document_order.run, "document": document_order.document, **what})
-
-
-def _root_of(worker: Worker, document_order: Order) -> Path:
-    return _store(worker) / document_order.digest
+    worker.log_event(TOPIC, {"token": order.token, "document": order.document, **what})
 
 
 def _store(worker: Worker) -> Path:
     return Path(worker.local_directory).resolve() / "gradcheck"
 
 
-def _check(worker: Worker, document_order: Order, archive: bytes) -> _Outcome:
-    if document_order.versions and document_order.versions != versions():
-        fleet = Fleet({worker.address: versions()}, frozenset())
-        raise wire.WireError(fleet.complaint())
-    cases: list[Case] = wire.loads(document_order.cases)
-    root = lay_out(document_order.digest, archive, _store(worker))
+def _check(worker: Worker, order: Order, archive: bytes) -> Answer:
+    store = _store(worker)
+    root = lay_out(order.digest, archive, store)
     place = Place(
-        relocate_path(root, document_order.directory),
-        tuple(relocate_path(root, folder) for folder in document_order.path),
+        relocate_path(root, order.place.directory),
+        tuple(relocate_path(root, folder) for folder in order.place.path),
     )
     Path(place.directory).mkdir(parents=True, exist_ok=True)
     key = worker.get_current_task()
-    workers, output = _servers.take((document_order.timeout, document_order.memory, str(_store(worker))))
+    workers, output = _servers.take(order.limits, store)
     results: dict[int, CaseResult] = {}
     is_done = False
     try:
-        for event in workers.run([relocate(case, root) for case in cases], place=place):
+        for event in workers.run([relocate(case, root) for case in order.cases], place=place):
             if isinstance(event, Started):
-                report_start(worker, document_order, {"case": event.index, "name": str(worker.name)})
+                report_start(worker, order, {"case": event.index, "name": str(worker.name)})
             elif isinstance(event, Ended):
                 results[event.index] = event.result
             if not _is_wanted(worker, key):
                 raise Reschedule  # another worker runs it, if it is still wanted
         is_done = True
-        return _collect(workers.tensorflow_version, results)
+        return _collect(worker, workers.tensorflow_version, results)
     finally:
-        _servers.give(workers, output, is_fit=is_done)
+        _servers.give(workers, order.limits, output, is_fit=is_done)
 
 
 def _is_wanted(worker: Worker, key: Hashable) -> bool:
@@ -163,19 +169,17 @@ def _is_wanted(worker: Worker, key: Hashable) -> bool:
     return task is not None and task.state != "cancelled" and worker.status.name in _RUNNING
 
 
-def _collect(tensorflow: str, results: dict[int, CaseResult]) -> _Outcome:
+def _collect(worker: Worker, tensorflow: str, results: dict[int, CaseResult]) -> Answer:
     """Return the results with what failed cases printed, read from the files that were kept here."""
     printed = {}
     for index, result in results.items():
         if result.output_file:
-            with Path(result.output_file).open("rb") as stream:
+            with suppress(OSError), Path(result.output_file).open("rb") as stream:
                 printed[index] = stream.read(_MOST_PRINTED).decode(errors="replace")
-            Path(result.output_file).unlink()
-            results[index] = replace(result, output_file="")
-    return _Outcome(tensorflow, [results[index] for index in sorted(results)], printed)
-
-
-_Key = tuple[float, "int | None", str]
+            Path(result.output_file).unlink(missing_ok=True)
+        results[index] = replace(result, output_file="", worker=str(worker.name), host=platform.node())
+    ordered = tuple(results[index] for index in sorted(results))
+    return Answer(worker.address, "", tensorflow, ordered, printed)
 
 
 class _Servers:
@@ -183,40 +187,33 @@ class _Servers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._keys: dict[LocalWorkers, _Key] = {}
-        self._idle: dict[LocalWorkers, tuple[Path, threading.Timer]] = {}
+        self._idle: dict[LocalWorkers, tuple[Limits, Path, threading.Timer]] = {}
 
-    def take(self, key: _Key) -> tuple[LocalWorkers, Path]:
+    def take(self, limits: Limits, store: Path) -> tuple[LocalWorkers, Path]:
         """Return workers with these limits, and the folder for their output."""
-        timeout, memory, store = key
         with self._lock:
-            for workers, (output, timer) in self._idle.items():
-                if self._keys[workers] == key:
+            for workers, (own_limits, output, timer) in self._idle.items():
+                if own_limits == limits:
                     timer.cancel()
                     del self._idle[workers]
                     return workers, output
-        Path(store).mkdir(parents=True, exist_ok=True)
         output = Path(tempfile.mkdtemp(dir=store, prefix="output-"))
-        memory = default_memory() if memory is None else memory
-        workers = LocalWorkers(1, Limits(timeout, memory), output=output)
-        with self._lock:
-            self._keys[workers] = key
-        return workers, output
+        memory = default_memory() if limits.memory is None else limits.memory
+        return LocalWorkers(1, Limits(limits.timeout, memory), output=output), output
 
-    def give(self, workers: LocalWorkers, output: Path, *, is_fit: bool) -> None:
+    def give(self, workers: LocalWorkers, limits: Limits, output: Path, *, is_fit: bool) -> None:
         """Take workers back. If they are fit, they can be taken again before they are ended."""
         timer = threading.Timer(_IDLE if is_fit else 0.0, self._end, (workers,))
         timer.daemon = True
         with self._lock:
-            self._idle[workers] = output, timer
+            self._idle[workers] = limits, output, timer
         timer.start()
 
     def _end(self, workers: LocalWorkers) -> None:
         with self._lock:
-            output, _ = self._idle.pop(workers, (None, None))
-            if output is None:  # taken a moment ago
+            if workers not in self._idle:  # taken a moment ago
                 return
-            del self._keys[workers]
+            _, output, _ = self._idle.pop(workers)
         workers.close()
         shutil.rmtree(output, ignore_errors=True)
 

@@ -1,39 +1,41 @@
-"""Workers of a Dask cluster: each document is a task there, and Dask decides where and when it runs.
+"""Workers of a Dask cluster: each document is a task there.
 
-Dask queues tasks, sends code to each worker once, notices that a worker is gone, and repeats the tasks that
-ran there. This module counts the attempts, compares versions, and reports all of it in words.
+Dask sends code to each worker once, notices that a worker is gone, and repeats the tasks that ran there. This
+module hands out documents, a few for each thread of the workers that are there at that time. It counts the
+attempts, avoids workers that can't run a document for a reason of their own, and reports all of it in words.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import queue
+import threading
 import time
 import uuid
 import warnings
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.cluster import wire
+from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.features.cluster.code_folder import CodeFolder, pack
-from gradcheck_cli.features.cluster.dask_connection import Cluster, Connection
-from gradcheck_cli.features.cluster.dask_versions import versions
+from gradcheck_cli.features.cluster.fleet import Fleet, versions
 from gradcheck_cli.results import CaseError
 from gradcheck_cli.running.failed_case import failed_case
+from gradcheck_cli.running.processes.messages import Place
 from gradcheck_cli.running.processes.output import OutputFolder
-from gradcheck_cli.running.processes.running_task import Numbered
+from gradcheck_cli.running.processes.running_task import Numbered, group_cases
 from gradcheck_cli.running.workers import Ended, Started, Waited, WorkersLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from distributed import Client, Future
+    from distributed import Client, Future, LocalCluster
 
+    from gradcheck_cli.features.cluster.dask_task import Answer
     from gradcheck_cli.results import CaseResult
     from gradcheck_cli.running.processes.limits import Limits
     from gradcheck_cli.spec.case import Case
@@ -41,19 +43,45 @@ if TYPE_CHECKING:
     Event = Started | Ended | Waited
 
 _ATTEMPTS = 3  # attempts at a document: if its worker is lost, it is tried twice more
+_AHEAD = 2  # documents for each thread of a worker: one that runs, and one that can begin at once
 _TICK = 0.5  # seconds between two checks of the time
+_ANSWERS = 10.0  # seconds for a scheduler to answer
+_JOINS = 30.0  # seconds for a worker to join, and to tell its versions
+_LEFT = 60.0  # seconds to wait for a worker that can run what is left
+_LOOKS = 2.0  # seconds between two looks at the workers
+_LEAVES = 0.5  # seconds for the connection to close
+_TTL = "30s"  # without a sign of life for this long, a worker of our own cluster counts as lost
 
 
 @dataclass
 class _Document:
-    """One document's cases, and the workers that have started it, in `begun`."""
+    """The cases of one task.
+
+    Attributes:
+        index: its place in the run.
+        cases: the cases.
+        needs: names of the resources that they need: GPU for `device: GPU:0`.
+        future: the task, if it is submitted.
+        token: identifies the submission.
+        allowed: the addresses of the workers that it was submitted to.
+        begun: the workers that have started it, as they are named in messages.
+        counted: how many of them came before it was last submitted.
+        runs_on: the address of the last of them.
+        lacking: address -> results, of workers where a module wasn't found: another worker may have it.
+        stuck_since: since when nobody can run it.
+    """
 
     index: int
     cases: list[Numbered]
+    needs: frozenset[str]
     future: Future[Any] | None = None
+    token: str = ""
+    allowed: list[str] = field(default_factory=list)
     begun: list[str] = field(default_factory=list)
-    runs_on: str = ""  # the address of the last of them
-    counted: int = 0  # how many of `begun` came before it was last submitted
+    counted: int = 0
+    runs_on: str = ""
+    lacking: dict[str, Answer] = field(default_factory=dict)
+    stuck_since: float | None = None
 
 
 class DaskWorkers:
@@ -61,30 +89,37 @@ class DaskWorkers:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: str | int,
         limits: Limits,
         *,
+        allows_skew: bool = False,
         isolate: bool = False,
         output: Path | None = None,
     ) -> None:
         """Keep the options; `run` connects.
 
         Args:
-            cluster: the cluster to use.
+            cluster: the scheduler, `HOST:PORT`; or how many workers a temporary cluster on this machine has.
             limits: what a case may take.
+            allows_skew: whether versions there may differ from those here.
             isolate: give each case a process, not each document.
             output: folder in which what failed cases have printed is kept; default a temporary one.
         """
-        self._cluster, self._limits = cluster, limits
-        self._isolate = isolate
+        self._cluster, self._limits, self._isolate = cluster, limits, isolate
+        self._where = f"the Dask scheduler at {cluster if isinstance(cluster, str) else 'this machine'}"
         self._output_folder = OutputFolder(output)
-        self._connection: Connection | None = None
-        self._run = ""
+        self._fleet = Fleet(allows_skew)
+        self._client: Client | None = None
+        self._own_cluster: LocalCluster | None = None
+        self._is_closed = threading.Event()
+        self._answered = 0.0  # when the scheduler answered last
         self._version = ""
         self._news: queue.Queue[Callable[[], Iterator[Event]]] = queue.Queue()
-        self._open: dict[int, _Document] = {}
+        self._waiting: dict[int, _Document] = {}
+        self._submitted: dict[int, _Document] = {}
         self._codes: dict[str, tuple[CodeFolder, Future[Any]]] = {}
         self._running: dict[int, tuple[float, str]] = {}  # document -> when its case began, and which case
+        self._unchecked = ""  # why some documents weren't checked
 
     @property
     def tensorflow_version(self) -> str:
@@ -93,113 +128,167 @@ class DaskWorkers:
 
     def run(self, cases: Sequence[Case]) -> Iterator[Event]:
         """Run cases; see `Workers.run`."""
-        client = self._connect().client
-        self._run = uuid.uuid4().hex
-        self._news = queue.Queue()
-        self._codes = {}
-        numbered = [Numbered(index, case) for index, case in enumerate(cases)]
-        documents = groupby(
-            numbered,
-            key=lambda numbered_case: numbered_case.index if self._isolate else numbered_case.case.spec,
-        )
-        self._open = {index: _Document(index, list(group)) for index, (_, group) in enumerate(documents)}
         folders: dict[str, list[Case]] = {}
         for case in cases:
             folders.setdefault(case.folder, []).append(case)
-        for folder, inside in folders.items():
-            self._codes[folder] = self._send_code(client, pack(inside))
-        for document in self._open.values():
-            self._submit(client, document)
-        while self._open:
-            yield from self._next()()
-        self._codes = {}
-
-    def _next(self) -> Callable[[], Iterator[Event]]:
-        """Return the handler of the next event, or of the lack of one for a while."""
+        codes = {folder: pack(inside) for folder, inside in folders.items()}
+        documents = enumerate(group_cases(cases, isolate=self._isolate))
+        self._waiting = {index: _Document(index, group, _needs(group)) for index, group in documents}
+        kinds = {document.needs for document in self._waiting.values()}
+        self._unchecked = ""
+        client = self._connect()
         try:
-            return self._news.get(timeout=_TICK)
-        except queue.Empty:
-            return self._idle
+            yield from self._wait_for_workers()
+            self._codes = {folder: (code, _send_code(client, code)) for folder, code in codes.items()}
+            while self._waiting or self._submitted:
+                self._submit_waiting(client, {needs: self._room_for(needs) for needs in kinds})
+                yield from self._next()()
+        except OSError as error:  # of a connection
+            raise WorkersLostError(f"{self._where} is gone: {error}") from error
+        finally:
+            self._codes = {}
+        if self._unchecked:
+            raise WorkersLostError(self._unchecked)
 
     def status(self) -> str:
         """Say how many workers there are, and which case has run longest; see `Workers.status`."""
-        if self._connection is None:
+        if self._client is None:
             return ""
-        workers, running = f"{self._connection.count} workers", list(self._running.values())
+        workers, running = f"{len(self._fleet.members)} workers", list(self._running.values())
         if not running:
             return workers
         began, case = min(running)
         return f"{workers}, {len(running)} busy, longest {case} ({time.monotonic() - began:.0f} s)"
 
     def close(self) -> None:
-        """Cancel whatever still runs, and leave the cluster; see `Workers.close`."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            futures = [document.future for document in self._open.values() if document.future is not None]
-            self._open, self._codes = {}, {}
-            connection.close(futures)
+        """Cancel whatever still runs, and leave the cluster, or end it; see `Workers.close`."""
+        client, self._client = self._client, None
+        if client is None:
+            return
+        self._is_closed.set()
+        futures = [document.future for document in self._submitted.values() if document.future is not None]
+        self._waiting, self._submitted, self._codes = {}, {}, {}
+        _try_within(_ANSWERS, partial(client.cancel, futures, force=True))
+        _try_within(_ANSWERS, partial(client.close, timeout=_LEAVES))
+        if self._own_cluster is not None:
+            _try_within(_JOINS, self._own_cluster.close)
 
-    def _connect(self) -> Connection:
-        """Return the connection, which is made when it is first needed."""
-        if self._connection is None:
-            self._connection = Connection(self._cluster)
-            from gradcheck_cli.features.cluster.dask_task import TOPIC
+    def _connect(self) -> Client:
+        """Return the connection, which is made when it is first needed.
 
-            for topic in (TOPIC, "all"):
-                self._connection.client.subscribe_topic(topic, self._on_event)
-        return self._connection
+        Raises:
+            UsageError: Dask isn't installed.
+            CaseFailedError: there is no scheduler.
+        """
+        if self._client is not None:
+            return self._client
+        try:
+            from distributed import Client
+        except ImportError as error:
+            raise UsageError(
+                f'--on needs Dask: pip install "distributed>=2026.1" ({error}). On every worker, too.'
+            ) from error
+        from gradcheck_cli.features.cluster.dask_task import TOPIC
 
-    def _send_code(self, client: Client, code: CodeFolder) -> tuple[CodeFolder, Future[Any]]:
-        """Make the cluster hold a code folder as a task's result, which Dask computes again if it is lost."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sending large graph")  # it is sent once, and bounded
-            future = client.submit(bytes, code.archive, key=f"gradcheck-code-{code.digest}")
-        return code, future
+        for name in logging.root.manager.loggerDict:
+            if name.startswith("distributed"):
+                logging.getLogger(name).setLevel(logging.CRITICAL)  # we report what it would
+        if isinstance(self._cluster, int):
+            self._own_cluster = _start_cluster(self._cluster)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about versions of packages that cases may not need
+                where = self._own_cluster or self._cluster
+                client = Client(where, timeout=_ANSWERS, set_as_default=False, name="gradcheck")
+        except (OSError, ValueError, RuntimeError) as error:
+            raise CaseFailedError(
+                "workers",
+                f"no Dask scheduler answers at {self._cluster}: {error}. Start one with `dask scheduler`, "
+                "and workers with `dask worker HOST:PORT --nthreads 1`.",
+            ) from error
+        self._client, self._answered = client, time.monotonic()
+        for topic in (TOPIC, "all"):
+            client.subscribe_topic(topic, self._on_event)
+        threading.Thread(target=self._watch, args=(client,), daemon=True).start()
+        return client
 
-    def _submit(self, client: Client, document: _Document) -> None:
-        """Submit a document; those that were submitted earlier come first."""
+    def _watch(self, client: Client) -> None:
+        """Look at the workers again and again."""
+        while True:
+            with suppress(Exception):  # no answer
+                client.nthreads()  # raises if there is none, which `scheduler_info` doesn't
+                self._news.put(partial(self._on_workers, client.scheduler_info(n_workers=-1)["workers"]))
+                self._answered = time.monotonic()
+            if self._is_closed.wait(_LOOKS):
+                return
+
+    def _wait_for_workers(self) -> Iterator[Event]:
+        """Wait until all workers that are there have told their versions, or for some time.
+
+        Raises:
+            CaseFailedError: one can't be used because of its versions.
+            WorkersLostError: there is no worker that answers.
+        """
+        end = time.monotonic() + _JOINS
+        fleet = self._fleet
+        while time.monotonic() < end and not fleet.is_known:
+            yield from self._next()()
+        if complaint := fleet.complaint():
+            raise CaseFailedError("versions", complaint)
+        if not fleet.able(()) and not fleet.avoided:
+            is_there = self._connect().status == "running"
+            advice = "has no worker that answers. Start some: `dask worker HOST:PORT --nthreads 1`"
+            raise WorkersLostError(f"{self._where} {advice if is_there else 'is gone'}")
+
+    def _next(self) -> Callable[[], Iterator[Event]]:
+        """Return the handler of the next event, or of the lack of one for a while."""
+        if time.monotonic() - self._answered > _LEFT:
+            raise WorkersLostError(f"{self._where} doesn't answer any more")
+        try:
+            return self._news.get(timeout=_TICK)
+        except queue.Empty:
+            return lambda: iter([Waited()])
+
+    def _submit_waiting(self, client: Client, room: dict[frozenset[str], int]) -> None:
+        """Submit documents, the first ones first, to the workers that are there now and can run them.
+
+        Args:
+            client: the connection.
+            room: the needs of documents -> how many with such needs may be submitted.
+        """
+        for document in list(self._waiting.values()) if max(room.values()) > 0 else ():
+            allowed = self._fleet.able(document.needs, document.lacking) if room[document.needs] > 0 else []
+            if allowed:
+                room[document.needs] -= 1
+                self._submit(client, document, allowed)
+            elif max(room.values()) <= 0:
+                return
+
+    def _room_for(self, needs: frozenset[str]) -> int:
+        threads = sum(self._fleet.members[address].threads for address in self._fleet.able(needs))
+        return _AHEAD * threads - sum(document.needs == needs for document in self._submitted.values())
+
+    def _submit(self, client: Client, document: _Document, allowed: list[str]) -> None:
         from gradcheck_cli.features.cluster.dask_task import Order, check_document
 
-        cases = [numbered_case.case for numbered_case in document.cases]
+        cases = tuple(numbered_case.case for numbered_case in document.cases)
         code, archive = self._codes[cases[0].folder]
-        order = Order(
-            run=self._run,
-            document=document.index,
-            cases=wire.dumps(cases),
-            timeout=self._limits.timeout,
-            memory=self._limits.memory,
-            directory=str(Path.cwd()),
-            path=code.path,
-            digest=code.digest,
-            versions={} if self._cluster.allows_skew else versions(),
-        )
-        document.counted = len(document.begun)
-        future = client.submit(
+        place = Place(str(Path.cwd()), code.path)
+        document.token = uuid.uuid4().hex
+        order = Order(document.token, document.index, cases, self._limits, place, code.digest)
+        document.counted, document.allowed, document.runs_on = len(document.begun), allowed, ""
+        document.stuck_since = None
+        document.future = client.submit(
             check_document,
-            order.dumps(),
+            order,
             archive,
-            key=(f"gradcheck-{self._run}", document.index, document.counted),
-            resources=dict.fromkeys(self._resources_for(cases), 1),
+            key=f"gradcheck-{document.token}",
+            resources=dict.fromkeys(self._fleet.offered & document.needs, 1),
+            workers=allowed,
             pure=False,
         )
-        document.future = future
-        future.add_done_callback(partial(self._fetch, document))
-
-    def _resources_for(self, cases: Sequence[Case]) -> frozenset[str]:
-        """Return the resources that cases need: GPU for `device: GPU:0`.
-
-        If no worker offers it, any worker will do: the case itself reports that there is no such device.
-        """
-        devices = {case.device.partition(":")[0] for case in cases if case.device is not None}
-        return frozenset(devices & self._connect().resources)
-
-    def _on_event(self, event: tuple[float, Any]) -> None:
-        """Handle an event of this run, of another or of the scheduler; Dask's thread calls this."""
-        _, message = event
-        if message.get("action") == "remove-worker":
-            self._news.put(partial(self._on_lost, message["worker"]))
-        elif message.get("run") == self._run:
-            self._news.put(partial(self._on_begun, message))
+        document.future.add_done_callback(partial(self._fetch, document))
+        self._submitted[document.index] = self._waiting.pop(document.index)
 
     def _fetch(self, document: _Document, future: Future[Any]) -> None:
         """Fetch the outcome of a task; one of Dask's threads calls this."""
@@ -209,14 +298,52 @@ class DaskWorkers:
             answer = error
         self._news.put(partial(self._on_answer, document, future, answer))
 
-    def _idle(self) -> Iterator[Event]:
-        """Check whether anybody is left who could finish the open tasks."""
-        self._connect().require()
+    def _on_event(self, event: tuple[float, Any]) -> None:
+        """Handle an event of this run, of another or of the scheduler; Dask's thread calls this."""
+        _, message = event
+        if message.get("action") == "remove-worker":
+            self._news.put(partial(self._on_lost, message["worker"]))
+        elif "token" in message:
+            self._news.put(partial(self._on_begun, message))
+
+    def _on_workers(self, workers: dict[str, Any]) -> Iterator[Event]:
+        """Take over which workers there are, ask new ones for their versions, and see what nobody can run."""
+        client = self._connect()
+        fresh, lost = self._fleet.update(workers)
+        for address in fresh:  # one that hangs must not keep others from answering
+            threading.Thread(target=self._ask_for_versions, args=(client, address), daemon=True).start()
+        for document in list(self._submitted.values()):
+            if lost and not set(document.allowed) & set(workers):
+                self._cancel(document)  # Dask would wait for those workers for ever
+                self._take_back(document)
+        for document in list(self._waiting.values()):
+            yield from self._on_waiting(document)
+
+    def _ask_for_versions(self, client: Client, address: str) -> None:
+        with suppress(Exception):  # the connection is gone
+            answer = client.run(versions, workers=[address], on_error="return").get(address)
+            self._news.put(partial(self._on_versions, address, answer))
+
+    def _on_versions(self, address: str, answer: object) -> Iterator[Event]:
+        self._fleet.learn(address, answer)
         yield Waited()
 
+    def _on_waiting(self, document: _Document) -> Iterator[Event]:
+        """See whether a document still waits for a worker that can run it, and for how long."""
+        if self._fleet.able(document.needs, document.lacking):
+            document.stuck_since = None
+        elif document.lacking:  # nobody has the module: that is the case's own error
+            yield from self._end(document, next(iter(document.lacking.values())))
+        elif document.stuck_since is None:
+            document.stuck_since = time.monotonic()
+        elif time.monotonic() - document.stuck_since > _LEFT:
+            reason = self._fleet.why_nobody(document.needs)
+            self._unchecked = self._unchecked or f"{reason} ({self._where}, after {_LEFT:g} s)"
+            self._forget(document)
+
     def _on_begun(self, message: dict[str, Any]) -> Iterator[Event]:
-        document = self._open.get(message["document"])
-        if document is None:
+        document = self._submitted.get(message["document"])
+        if document is None or document.token != message["token"]:
             return
         if "case" in message:
             numbered_case = document.cases[message["case"]]
@@ -230,49 +357,73 @@ class DaskWorkers:
 
     def _on_lost(self, address: str) -> Iterator[Event]:
         """Handle the loss of a worker: Dask repeats what ran there if it may be repeated."""
-        for document in list(self._open.values()):
+        for document in list(self._submitted.values()):
             if document.runs_on == address and len(document.begun) >= _ATTEMPTS:
                 yield from self._give_up(document)
 
-    def _on_answer(self, document: _Document, future: Future[Any], answer: object) -> Iterator[Event]:
-        """Handle the end of a task: its results, or the loss of its worker."""
-        if document.future is not future or document.index not in self._open:
+    def _on_answer(self, document: _Document, future: Future[Any], answer: Any) -> Iterator[Event]:  # noqa: ANN401 (an `Answer`, or any exception)
+        """Handle the end of a task: its results, its worker's failure, or the loss of its worker."""
+        if document.future is not future:
             return
-        connection = self._connect()
-        if isinstance(answer, bytes):
-            yield from self._results(document, json.loads(answer))
-        elif isinstance(answer, CancelledError):
-            raise WorkersLostError(
-                f"the Dask scheduler at {connection.where} is gone, or has cancelled the run"
-            )
-        elif type(answer).__name__ == "KilledWorker":  # sooner than we would, or it was never begun
+        if isinstance(answer, CancelledError):
+            raise WorkersLostError(f"{self._where} is gone, or has cancelled the run")
+        kind = type(answer).__name__
+        if kind == "Answer" and not answer.failure:
+            yield from self._on_results(document, answer)
+        elif kind == "Answer":
+            self._fail(document, answer.worker, answer.failure)
+        elif kind == "NoValidWorkerError":
+            self._take_back(document)
+        elif kind != "KilledWorker" and document.runs_on:
+            self._fail(document, document.runs_on, f"{kind}: {answer}")
+        else:  # sooner than we would have noticed, or it was never begun
             if len(document.begun) == document.counted:
                 document.begun.append(str(getattr(answer, "last_worker", "one that isn't known")))
             if len(document.begun) >= _ATTEMPTS:
                 yield from self._give_up(document)
             else:
-                self._submit(connection.client, document)
+                self._take_back(document)
+
+    def _fail(self, document: _Document, address: str, reason: str) -> None:
+        """Have a document checked elsewhere, after a failure that isn't its own."""
+        self._fleet.avoid(address, reason)
+        if document.begun:
+            document.begun.pop()  # only lost workers count
+        self._take_back(document)
+
+    def _take_back(self, document: _Document) -> None:
+        """Have a document submitted again, when a worker can run it."""
+        self._forget(document)
+        self._waiting[document.index] = document
+
+    def _cancel(self, document: _Document) -> None:
+        if document.future is not None:
+            self._connect().cancel([document.future], force=True)
+
+    def _forget(self, document: _Document) -> None:
+        document.future, document.token = None, ""
+        for kept in (self._waiting, self._submitted, self._running):
+            kept.pop(document.index, None)
+
+    def _on_results(self, document: _Document, answer: Answer) -> Iterator[Event]:
+        if any(map(_lacks_module, answer.results)):
+            document.lacking[answer.worker] = answer
+            if self._fleet.able(document.needs, document.lacking) and len(document.lacking) < _ATTEMPTS:
+                self._take_back(document)
+                return
         else:
-            message = f"the Dask worker couldn't run it: {type(answer).__name__}: {answer}"
-            yield from self._failed(document, message)
+            for address in document.lacking:  # this worker has what those lack
+                self._fleet.avoid(address, "a module that specs import isn't installed there")
+        yield from self._end(document, answer)
 
-    def _results(self, document: _Document, answer: dict[str, Any]) -> Iterator[Event]:
-        if "failure" in answer:
-            failure = f"Dask worker {answer['worker']} on {answer['host']}: {answer['failure']}"
-            if not self._version:  # no case has run yet
-                raise CaseFailedError("workers", failure)
-            raise WorkersLostError(failure)
-        self._version = self._version or answer["tensorflow"]
-        self._end(document)
-        results = wire.loads(answer["results"])
-        for position, (numbered_case, result) in enumerate(zip(document.cases, results, strict=True)):
-            printed = answer["printed"].get(str(position))
+    def _end(self, document: _Document, answer: Answer) -> Iterator[Event]:
+        """Return the results of a document."""
+        self._version = self._version or answer.tensorflow
+        self._forget(document)
+        for position, (numbered_case, result) in enumerate(zip(document.cases, answer.results, strict=True)):
+            printed = (answer.printed or {}).get(position)
             file = "" if printed is None else self._output_folder.keep_text(numbered_case.case, printed)
-            yield Ended(numbered_case.index, _name_worker(replace(result, output_file=file)))
-
-    def _end(self, document: _Document) -> None:
-        del self._open[document.index]
-        self._running.pop(document.index, None)
+            yield Ended(numbered_case.index, replace(_name_worker(result), output_file=file))
 
     def _give_up(self, document: _Document) -> Iterator[Event]:
         names = ", ".join(document.begun[:_ATTEMPTS])
@@ -280,23 +431,59 @@ class DaskWorkers:
             f"the Dask worker that ran it was lost, {_ATTEMPTS} times of {_ATTEMPTS}: {names}. The workers' "
             "logs may say why; one that takes too much memory is killed."
         )
-        yield from self._failed(document, message)
-
-    def _failed(self, document: _Document, message: str) -> Iterator[Event]:
-        self._end(document)
-        if document.future is not None:
-            self._connect().client.cancel([document.future], force=True)
+        self._cancel(document)
+        self._forget(document)
         for numbered_case in document.cases:
-            yield Ended(
-                numbered_case.index, failed_case(numbered_case.case, CaseError("worker", message), 0.0)
-            )
+            error = CaseError("worker", message)
+            yield Ended(numbered_case.index, failed_case(numbered_case.case, error, 0.0))
+
+
+def _needs(group: Sequence[Numbered]) -> frozenset[str]:
+    devices = (numbered_case.case.device for numbered_case in group)
+    return frozenset(device.partition(":")[0] for device in devices if device is not None)
 
 
 def _name_worker(result: CaseResult) -> CaseResult:
     """For a module that wasn't found, say where: on another machine than the user's."""
-    error = result.error
-    if error is None or "ModuleNotFoundError" not in error.message:
+    if result.error is None or not _lacks_module(result):
         return result
     where = f"Dask worker {result.worker} on {result.host}, which has an environment of its own."
-    message = f"{error.message} This was {where}"
-    return replace(result, error=replace(error, message=message))
+    message = f"{result.error.message} This was {where}"
+    return replace(result, error=replace(result.error, message=message))
+
+
+def _lacks_module(result: CaseResult) -> bool:
+    """Whether a module wasn't found; on another machine it may be installed."""
+    error = result.error
+    return error is not None and (
+        "ModuleNotFoundError" in error.message or "no module named" in error.message
+    )
+
+
+def _send_code(client: Client, code: CodeFolder) -> Future[Any]:
+    """Make the cluster hold a code folder as a task's result, which Dask computes again if it is lost."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sending large graph")  # it is sent once, and bounded
+        return client.submit(bytes, code.archive, key=f"gradcheck-code-{code.digest}")
+
+
+def _start_cluster(jobs: int) -> LocalCluster:
+    import dask
+    from distributed import LocalCluster
+
+    with dask.config.set({"distributed.scheduler.worker-ttl": _TTL}):
+        return LocalCluster(
+            n_workers=jobs, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+        )
+
+
+def _try_within(seconds: float, call: Callable[[], object]) -> None:
+    """Call a Dask function, but don't wait for ever: a dead scheduler can't be told, and needn't be."""
+
+    def work() -> None:
+        with suppress(Exception):
+            call()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)

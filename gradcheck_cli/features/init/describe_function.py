@@ -65,6 +65,7 @@ def describe(target: str) -> Draft:
     elif product is None and not has_custom_gradient(value):
         _add_gradient(target, name, value, keys, remarks)
     inputs, attrs = _arguments(called, is_method=inspect.isclass(value))
+    inputs, attrs = _without_keywords(called, inputs, attrs, notes)
     hints = _hints_of(called)
     inputs = [
         argument_structures.with_structure(called, draft_input, hints.get(draft_input.name))
@@ -263,6 +264,29 @@ def _arguments(function: Any, *, is_method: bool) -> tuple[list[DraftInput], dic
         else:
             inputs.append(DraftInput(parameter.name, _says_of(spec, None)))
     return inputs, attrs
+
+
+def _without_keywords(
+    function: Any, inputs: list[DraftInput], attrs: dict[str, Any], notes: list[str]
+) -> tuple[list[DraftInput], dict[str, Any]]:
+    """Return inputs and attrs; no attrs for a custom gradient, which takes no keywords in a graph."""
+    if not has_custom_gradient(function):
+        return inputs, attrs
+    parameters = _parameters_of(function)
+    required = [name for name in attrs if parameters[name].default is inspect.Parameter.empty]
+    left = [f"{name}={value!r}" for name, value in attrs.items() if name not in required]
+    if left:
+        notes.append(f"stays as it is: {', '.join(left)}; a tf.custom_gradient takes no keywords in a graph")
+    inputs = [*inputs, *(DraftInput(name, _says_of_value(attrs[name])) for name in required)]
+    return _in_order(inputs, list(parameters)), {}
+
+
+def _in_order(inputs: list[DraftInput], names: list[str]) -> list[DraftInput]:
+    """Return inputs in the order of the parameters; those of `*args` come last."""
+    return sorted(
+        inputs,
+        key=lambda draft_input: names.index(draft_input.name) if draft_input.name in names else len(names),
+    )
 
 
 def _plain_value(name: str, annotation: Any) -> bool | int | float | str | None:

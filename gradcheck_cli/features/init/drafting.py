@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _WIDTH = 100  # of the comments in the draft
 _MOST_OPENED = 250  # tries; each takes a trace
 _MOST_RUN = 2  # of those with the same kind of values that can be opened; each takes a whole check
+_ROWS = [2]  # the axis that a broadcast input lacks
 _HOPELESS = frozenset({"import", "attribute", "gradient_count"})
 _NO_VARIABLES = "uses no trainable variable"
 
@@ -123,7 +124,34 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
         if decided is not None and decided.needs_no_variables:
             draft = draft.without_key("variables")
             decided = _find_decided(_list_tries(draft), may_try)
+        if decided is not None and decided.is_right:
+            decided = _find_decided(_broadcast(decided.draft), may_try, is_bonus=True) or decided
         return _explain_in_draft(decided or Drafted(draft, None))
+
+
+def _broadcast(draft: Draft) -> Iterator[tuple[str, Draft]]:
+    """Yield drafts in which one input is broadcast: equal shapes hide a gradient that lacks a sum."""
+    free = [
+        index
+        for index, draft_input in enumerate(draft.inputs)
+        if draft_input.is_guess and isinstance(draft_input.says, dict) and draft_input.says.get("shape")
+    ]
+    shapes = [draft.inputs[index].says["shape"] for index in free]
+    if len(free) < len(draft.inputs) or len(free) <= 1 or any(shape != shapes[0] for shape in shapes):
+        return
+    row = shapes[0][-1:]
+    for broadcast in reversed(free):
+        inputs = tuple(
+            replace(
+                draft_input,
+                says={
+                    **draft_input.says,
+                    "shape": row if index == broadcast else _ROWS + row,
+                },
+            )
+            for index, draft_input in enumerate(draft.inputs)
+        )
+        yield "broadcast", replace(draft, inputs=inputs)
 
 
 def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted:
@@ -144,8 +172,16 @@ def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted
     return _explain_in_draft(decided or Drafted(drafts.first, None, drafts.why_not))
 
 
-def _find_decided(tries: Iterator[tuple[str, Draft]], may_try: MayTry) -> Drafted | None:
-    """Return the first candidate that is right or wrong; otherwise the one that came closest to that."""
+def _find_decided(
+    tries: Iterator[tuple[str, Draft]], may_try: MayTry, *, is_bonus: bool = False
+) -> Drafted | None:
+    """Return the first candidate that is right or wrong; otherwise the one that came closest to that.
+
+    Args:
+        tries: kinds of values, and drafts.
+        may_try: says whether a draft may be run.
+        is_bonus: return `None` rather than a candidate that is neither.
+    """
     best: Drafted | None = None
     runs: Counter[str] = Counter()
     for kind, tried in itertools.islice(tries, _MOST_OPENED):
@@ -165,7 +201,7 @@ def _find_decided(tries: Iterator[tuple[str, Draft]], may_try: MayTry) -> Drafte
                 return drafted
         if best is None or _rank(drafted) > _rank(best):
             best = drafted
-    return best
+    return None if is_bonus else best
 
 
 def _explain_in_draft(drafted: Drafted) -> Drafted:
@@ -238,8 +274,9 @@ def _list_tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
 def _guess_by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
     shapes = list(guesses.SHAPES)
     names = [name for draft_input in draft.inputs for name in (draft_input.parts or [draft_input.name])]
-    if _takes_an_axis(draft):
-        shapes.sort(key=lambda shape: len(shape) <= 1)  # matrices first
+    # Matrices first: a layer's first axis is the batch's, and a right layer may be wrong for a vector.
+    if "variables" in draft.keys or _takes_an_axis(draft):
+        shapes.sort(key=lambda shape: len(shape) <= 1)
     tensors = [
         tensor for draft_input in draft.inputs for tensor in (draft_input.parts.values() or [draft_input])
     ]

@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 _TARGET = re.compile(r"[\w.]+:[\w.]+")
 _GRADIENT = re.compile(r"_(grad|gradient|backward|vjp)$")
+_INVENTED = (
+    "is no op type, but a name that gradient_override_map uses. Write a spec with the function as forward, "
+    "this gradient as gradient, the overridden op_type, and binding: override"
+)
 STANDARD_OUTPUT = "-"
 SCHEMA_FILE = "gradcheck.schema.json"  # the name under which editors find it
-_UNDRAFTED = 3  # nothing was written for it
+_UNDRAFTED = 3  # what was written doesn't run, or nothing was written
 
 
 @click.command("init", short_help="Write a spec to start from.")
@@ -79,12 +83,15 @@ def command(  # noqa: PLR0913 (one argument per option)
     with DraftingProcess() as process:
         for index, target in enumerate(requested):
             try:
-                _write_one(_draft(target, process), output, force=force, is_next=index > 0)
+                drafted = _draft(target, process)
+                _write_one(drafted, output, force=force, is_next=index > 0)
+                failures += not drafted.runs
             except GradcheckError as error:
                 if missing is None:
                     raise
                 failures += 1  # a target that can't be drafted doesn't stop the others
-                click.echo(f"{target}: {error}", err=True)
+                is_invented = isinstance(error, CaseFailedError) and error.kind == "op_type"
+                click.echo(f"{target}: {_INVENTED if is_invented else error}", err=True)
     ctx.exit(_UNDRAFTED if failures else 0)
 
 
@@ -100,7 +107,10 @@ def _find_uncovered(package: str) -> tuple[str, ...]:
     named |= {name for case in cases for name in (case.op_type, *case.covers) if name}
     finds = hooks.find_gradients(package, [str(Path.cwd())])
     bare = dict.fromkeys(
-        find.registered or find.target for find in finds if not named & {find.target, find.registered}
+        # A function inside another can't be imported: a spec builds it by the outer one.
+        find.registered or find.target.partition(".<locals>")[0]
+        for find in finds
+        if not named & {find.target, find.target.partition(".<locals>")[0], find.registered}
     )
     click.echo(f"{package}: {len(bare)} of {len(finds)} gradients have no spec", err=True)
     return tuple(bare)
@@ -114,7 +124,8 @@ def _write_one(drafted: Drafted, output: str | None, *, force: bool, is_next: bo
         file = Path(output) if output is not None else _file_for(drafted)
         _write(file, _modeline(file) + drafted.draft.text(), force=force)
         click.echo(f"wrote {file}", err=True)
-        click.echo(f"check it: gradcheck run {file}", err=True)
+        if drafted.runs:
+            click.echo(f"check it: gradcheck run {file}", err=True)
     if not drafted.is_right:
         _explain_trouble(drafted)
 

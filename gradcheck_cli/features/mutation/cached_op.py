@@ -117,6 +117,10 @@ class CachingOpener:
         """Return how often each registered gradient function was called when the op's vjp was built."""
         return self.inner.gradients_seen(op.inner)
 
+    def unrun_gradients(self) -> Sequence[str]:
+        """Say which custom gradients the forward called and no backward pass ran."""
+        return self.inner.unrun_gradients()
+
     def _look_up(
         self, opening: Opening, compute: Callable[[], OpenedOperation | None]
     ) -> CachedOperation | None:

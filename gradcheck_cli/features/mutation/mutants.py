@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Status
+from gradcheck_cli.results import CAUGHT, FAILING, HIDES, LEFT_OPEN, MISSED, UNDECIDED, Status
 from gradcheck_cli.serial import plain
 from gradcheck_cli.spec.words import CORRUPTIONS
 
@@ -51,7 +51,12 @@ class Tally:
         by_kind: dict[str, Counter[str]] = {}
         for _, mutant in _mutants(report):
             by_kind.setdefault(mutant.corruption, Counter())[mutant.outcome] += 1
-        return cls(by_kind, sum(case.status is Status.ERROR for case in report.cases))
+        untried = [
+            case
+            for case in report.cases
+            if case.status is Status.ERROR or (case.status is not Status.SKIPPED and _why_untried(case))
+        ]
+        return cls(by_kind, len(untried))
 
     @property
     def total(self) -> int:
@@ -98,6 +103,10 @@ def _why_untried(case: CaseResult) -> str:
         return f"not tried: {case.error.kind}: {case.error.message}"
     if case.status is Status.SKIPPED and not case.pairs:
         return f"not tried: {next((check.message for check in case.checks), 'skipped')}"
+    wrong = [f"{pair.label} is {pair.status}" for pair in case.pairs if pair.status in FAILING | UNDECIDED]
+    wrong += [f"check {check.name} is {check.status}" for check in case.checks if check.status in FAILING]
+    if wrong:
+        return f"not tried: {', '.join(wrong)} before anything is corrupted; correct that first"
     return ""
 
 

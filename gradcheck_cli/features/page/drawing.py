@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli import hooks
+from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.features.page.figure_data import figure_of, is_plain, ladder_of
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
 
 DOUBTFUL = "doubtful"  # the value of `Case.drawn` for all pairs that aren't a plain pass
-# If a case has more such pairs, only the first ones are drawn, and no more after this many seconds.
+# If a case has more such pairs, only the first ones are drawn, and no more after this many seconds of
+# processor time.
 _MOST = 12
 _LONG = 15.0
 
@@ -38,10 +38,10 @@ def add_figures(findings: Findings, opener: CaseOpener[Any]) -> Findings:
         if case.drawn == DOUBTFUL
         else (lambda pair: pair.label == case.drawn)
     )
-    began, drawn, pairs = time.perf_counter(), 0, []
+    began, drawn, pairs = clock.now(), 0, []
     for pair in findings.pairs:
         figure = None
-        if is_wanted(pair) and drawn < _MOST and time.perf_counter() - began < _LONG:
+        if is_wanted(pair) and drawn < _MOST and clock.now() - began < _LONG:
             figure = _draw_figure(findings, pair, opener)
             drawn += figure is not None
         pairs.append(pair if figure is None else replace(pair, figure=figure))

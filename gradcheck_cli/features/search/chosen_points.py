@@ -6,13 +6,13 @@ the spec didn't ask for this point. Its sides count as seen if all pairs are rig
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
@@ -40,7 +40,7 @@ _BESIDE = 1e-3  # spreads by which values move off a point where a gradient isn'
 _ROUNDS = 12  # of steering, a side
 _NAMED = 2  # sides, in the message of a mismatch
 _NOTHING = 1e-6  # of the error allowed at the sample points: a smaller one is negligible
-_SLOW = 20.0  # seconds; a case that took longer isn't made longer still
+_SLOW = 20.0  # seconds of processor time; a case that took longer isn't made longer still
 # More sample points if a pair is undecided. A wrong slope of `a % b` is clear at one of three.
 _DRAWS = 12
 _SHORT = 5.0  # seconds for them, even if the sample points took less
@@ -97,9 +97,9 @@ def check_more_draws(opener: GraphOpener, findings: Findings, spent: float) -> N
     if not (is_open and case.is_generated) or any(pair.status is Status.MISMATCHED for pair in pairs):
         return
     alone = replace(case, checks_off=frozenset(CHECKS), second_order=False, remembered=False)
-    ends = time.perf_counter() + np.clip(spent, _SHORT, _SLOW)
+    ends = clock.now() + np.clip(spent, _SHORT, _SLOW)
     for sample in range(case.samples, case.samples + _DRAWS):
-        if time.perf_counter() > ends:
+        if clock.now() > ends:
             return
         # The spec didn't ask for this draw.
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError):

@@ -53,7 +53,7 @@ class SearchOptions:
     default=DEFAULT_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="How long to search each case.",
+    help="How much processor time to search each case for.",
 )
 @click.option("--write", "writes", is_flag=True, help="Add what is found to SPEC, as a new case.")
 @seed_option

@@ -56,7 +56,8 @@ COMBINED = 4
 # tenth of the distance between the pieces (as at a kink in one element: `verdict.decide`).
 PRECISE = 4.0
 SHARP = 0.1
-# A round that leaves a gradient this close to where it was counts as no progress.
+# A round that leaves this much of a gradient's squared distance from the hull counts as no progress. (If k of
+# n pieces are missing, their mean has a squared distance of k / (n (n - k)).)
 NEARER = 0.9
 # How far random directions deviate from a given one, as a part of it: the given one may only touch the edge
 # of a piece.
@@ -159,6 +160,7 @@ class _Search:
             if turn == 1:
                 ends.append(self._find_matching(rows))
             pieces = pieces.join(near.find_pieces(np.concatenate(ends), self.directions, self.claims.rows))
+        self.place[(self.place == Place.OUTSIDE) & (self.stale < STALE)] = Place.UNKNOWN
         is_smooth = self.is_known & ~self.is_tie
         self.place[is_smooth] = Place.SMOOTH
         return Placement(self.place, self.lack, self.doubt, self.is_tie)
@@ -203,8 +205,10 @@ class _Search:
         )
         tops = (is_single & (level <= outside[:, None] + 1)).sum(axis=1)
         is_outside = (outside > MARGIN) & is_sharp & (tops >= TOPS)
-        self.stale[rows] += reached > NEARER * self.nearest[rows]
-        self.nearest[rows] = np.minimum(reached, self.nearest[rows])
+        # In the largest component, a tie of many inputs comes no nearer until its last piece is found.
+        distance = np.square(nearest).sum(axis=1)
+        self.stale[rows] += distance > NEARER * self.nearest[rows]
+        self.nearest[rows] = np.minimum(distance, self.nearest[rows])
         self.place[rows] = np.select(
             [is_tie & is_inside, is_tie & is_outside], [Place.INSIDE, Place.OUTSIDE], Place.UNKNOWN
         )

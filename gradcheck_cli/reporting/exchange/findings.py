@@ -46,6 +46,7 @@ class Outcome(Enum):
 _ABOUT_THE_SPEC = frozenset({"import", "attribute", "op_type", "outputs", "values", "pairs"})
 _IN_THE_CODE = frozenset({Change.DRIFTED, Change.GRADIENT, Change.BROKE})
 BAD = frozenset({Outcome.FAILED, Outcome.UNDECIDED})
+_LONGEST_LINE = 9  # digits; Python refuses to read thousands of them
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def join_name(op: str, case: str, dtype: str, mode: str) -> str:
 def split_place(text: str) -> tuple[str, int]:
     """Split `path:line`; the line is 0 if there is none."""
     path, _, line = text.rpartition(":")
-    return (path, int(line)) if path and line.isdecimal() else (text, 0)
+    return (path, int(line)) if path and line.isdecimal() and len(line) <= _LONGEST_LINE else (text, 0)
 
 
 def path_from_root(file: str, root: Path) -> str:
@@ -251,7 +252,9 @@ def _findings_of_coverage(report: Report) -> Iterator[Finding]:
     for gradient in report.coverage.gradients:
         if gradient.status is CoverageStatus.MISSING:
             title = f"{gradient.name}: not covered"
-            text = f"{title}: {gradient.reason}; `gradcheck init {gradient.name}` writes a spec to start from"
+            # A function inside another can't be named: its spec builds it by the outer one.
+            target = gradient.name.partition(".<locals>")[0]
+            text = f"{title}: {gradient.reason}; `gradcheck init {target}` writes a spec to start from"
             message = text if gradient.line else f"{title}: {gradient.reason}"
             code = code_of("uncovered")
             yield Finding(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import types
 import typing
 from dataclasses import asdict, fields, is_dataclass
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gradcheck_cli import serial
 from gradcheck_cli.covered import CoverageStatus, GradientCoverage
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.figure import Figure, HeatMap, Ladder
 from gradcheck_cli.gate import BaselineFinding, Projection
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import code_of_change, code_of_check, code_of_error, code_of_pair
@@ -92,6 +94,31 @@ def _require_agreement(case: CaseResult, place: str) -> None:
         raise TypeFault(f"{place}.status must not be {case.status}: {why}")
 
 
+def _require_cells(heat_map: HeatMap, place: str) -> None:
+    """Refuse a heat map whose tables haven't a cell for each of its rows and columns."""
+    shape = len(heat_map.rows), len(heat_map.columns)
+    for name in ("analytic", "numeric", "share", "verdicts"):
+        table = getattr(heat_map, name)
+        if (len(table), *{len(row) for row in table}) != shape:
+            raise TypeFault(f"{place}.{name} must have {shape[0]} x {shape[1]} cells")
+
+
+def _require_rungs(ladder: Ladder, place: str) -> None:
+    """Refuse a ladder without a slope of each kind for each of its steps, or with a step that is none."""
+    for name in ("central", "above", "below"):
+        if len(getattr(ladder, name)) != len(ladder.steps):
+            raise TypeFault(f"{place}.{name} must have a number for each of {len(ladder.steps)} steps")
+    if not all(0 < step < math.inf for step in ladder.steps):
+        raise TypeFault(f"{place}.steps must be larger than 0")
+
+
+def _require_order(figure: Figure, place: str) -> None:
+    """Refuse a path on which an op reads a later one, or itself."""
+    for index, op in enumerate(figure.path):
+        if not all(-1 <= read < index for read in op.reads):
+            raise TypeFault(f"{place}.path[{index}].reads must be earlier ops, or -1")
+
+
 # The order of keys is that of earlier reports. A new field needs no entry in `order`: it is written last. It
 # needs one in `absent` if reports without it must still be readable.
 LAYOUTS: serial.Layouts = {
@@ -157,7 +184,8 @@ LAYOUTS: serial.Layouts = {
         order=(
             *("label", "order", "output", "input", "status", "connected", "method", "reference_dtype"),
             *("not_float64", "evaluations", "columns", "miss_probability", "miss_size", "max_abs_error"),
-            *("max_rel_error", "allowed", "uncertainty", "kinks", "elements", "wrong_elements", "worst"),
+            *("max_rel_error", "allowed", "uncertainty", "kinks", "elements", "decided_by"),
+            *("wrong_elements", "worst"),
             *("diagnosis", "note", "message", "stops", "stop_change", "mismatch", "undecided", "code"),
             *("worst_error", "worst_bound", "worst_ratio", "relative_error", "tolerance", "fingerprint"),
         ),
@@ -173,6 +201,7 @@ LAYOUTS: serial.Layouts = {
             **dict.fromkeys(("mismatch", "undecided", "worst_error", "worst_bound", "stop_change", "figure")),
             "not_float64": "",
             "stops": [],
+            "decided_by": {},
         },
     ),
     CheckResult: Layout(computed={"code": _number_getter(code_of_check)}),
@@ -192,6 +221,9 @@ LAYOUTS: serial.Layouts = {
         },
     ),
     Projection: Layout(is_list=True),
+    Figure: Layout(require=_require_order),
+    HeatMap: Layout(require=_require_cells),
+    Ladder: Layout(require=_require_rungs),
 }
 
 

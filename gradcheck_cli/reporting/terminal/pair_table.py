@@ -126,6 +126,17 @@ def named_numbers(pair: PairResult) -> dict[str, str]:
     return dict(zip(NUMBERS, (f"{pair.error:.3e}", f"{pair.bound:.1e}", ratio), strict=True))
 
 
+def is_plain(pair: PairResult) -> bool:
+    """Whether each element was decided by the plain comparison with differences."""
+    return set(pair.decided_by) <= {"plainly"}
+
+
+def describe_rules(pair: PairResult) -> str:
+    """Say which rules decided a pair's elements, such as `34 elements: 30 plainly, 4 at a kink`."""
+    total = layout.count(sum(pair.decided_by.values()), "element")
+    return f"{total}: {', '.join(f'{count:,} {words}' for words, count in pair.decided_by.items())}"
+
+
 def _note(pair: PairResult) -> str:
     notes = [layout.clean(pair.note)] if pair.note else []
     if pair.wrong_elements and not pair.note:
@@ -145,7 +156,7 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
             pair.method,
             pair.reference_dtype,
             layout.count(pair.evaluations, "evaluation"),
-            layout.count(pair.elements, "element"),
+            layout.count(pair.elements, "element") if is_plain(pair) else describe_rules(pair),
             f"± {pair.uncertainty:.1e}",
             f"max abs error {pair.max_abs_error:.3e}",
             f"max rel error {pair.max_rel_error:.2e}",

@@ -54,6 +54,9 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
     lines = _heading(case, min(width, layout.MAX_WIDTH))
     if case.error is not None:
         lines += _error(case.error, width)
+    # Before the pairs: a pair's own numbers may be right, and its "pass" isn't the answer then.
+    failed = [check for check in case.checks if check.status is not Status.PASSED]
+    lines += [line for check in failed for line in _check(check, width)]
     if case.pairs:
         lines += [
             *pair_lines(case, width, verbose=verbose),
@@ -62,7 +65,7 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
     if verbose:
         lines += _lines_beside_checks(case, width)
     for check in case.checks:
-        if check.status is not Status.PASSED or (verbose and check.message):
+        if check.status is Status.PASSED and verbose and check.message:
             lines += _check(check, width)
     precision = code_of("precision")
     for warning in case.warnings:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.results import CaseError
 from gradcheck_cli.running.failed_case import is_about_memory
 from gradcheck_cli.running.processes.limits import format_size
@@ -92,13 +93,6 @@ def user_frames(stacks: str) -> tuple[str, ...]:
         elif file.startswith("<") or str(Path(file).resolve()).startswith((_OWN, *_LIBRARIES)):
             continue
         else:
-            frame = f"{_relative_path(file)}:{line}: in {function}"
+            frame = f"{short_path(file)}:{line}: in {function}"
         lines += [frame, f"    {code}"] if code else [frame]
     return tuple(lines)
-
-
-def _relative_path(file: str) -> str:
-    try:
-        return str(Path(file).resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return file

@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import gc
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -68,7 +69,8 @@ class ForkServer:
         """
         ours, theirs = socket.socketpair()
         receiving, sending = os.pipe()
-        self._scratch = tempfile.mkdtemp(prefix="gradcheck-")
+        # Made for the first task: whoever is killed during the import leaves nothing behind.
+        self._scratch = Path(tempfile.gettempdir(), f"gradcheck-{secrets.token_hex(8)}")
         environment = dict(os.environ)
         hold_to_one_thread(environment)
         # The processes of a server share a GPU; without this, the first one takes all of its memory.
@@ -76,7 +78,7 @@ class ForkServer:
         if not writes_bytecode:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
         program = _PROGRAM.format(
-            path=sys.path, orders=theirs.fileno(), reports=sending, scratch=self._scratch
+            path=sys.path, orders=theirs.fileno(), reports=sending, scratch=str(self._scratch)
         )
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 (our own program)
@@ -198,7 +200,7 @@ def _load() -> str:
 
 class _Server:
     def __init__(self, orders: socket.socket, reports: Connection, scratch: str) -> None:
-        self._orders, self._reports, self._scratch = orders, reports, scratch
+        self._orders, self._reports, self._scratch = orders, reports, Path(scratch)
         self._tasks: dict[int, int] = {}  # pid -> task
 
     def report(self, message: tuple[object, ...]) -> None:
@@ -239,6 +241,8 @@ class _Server:
     def _fork(self, task: int, descriptors: list[int], own_descriptors: tuple[int, ...]) -> None:
         parent = os.getpid()
         try:
+            self._scratch.mkdir(mode=0o700, exist_ok=True)
+            self._folder_of(task).mkdir()
             with warnings.catch_warnings():
                 # Python 3.12 warns about any thread; those of a TensorFlow that ran nothing hold no lock.
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -254,7 +258,7 @@ class _Server:
                     os.close(descriptor)
                 from gradcheck_cli.running.processes.task import run_task
 
-                code = run_task(descriptors, parent, f"{self._scratch}/{task}")
+                code = run_task(descriptors, parent, str(self._folder_of(task)))
             except BaseException:  # noqa: BLE001 (goes into the file of the process's output)
                 traceback.print_exc()
             finally:
@@ -280,7 +284,11 @@ class _Server:
             if not self._tasks:
                 self._kill_children()  # in other sessions; they can't belong to a running task
             if task is not None:
+                shutil.rmtree(self._folder_of(task), ignore_errors=True)
                 self.report((_EXITED, Exit(task, os.waitstatus_to_exitcode(status))))
+
+    def _folder_of(self, task: int) -> Path:
+        return self._scratch / str(task)
 
     def _kill_children(self) -> None:
         for pid in process.children():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from itertools import groupby
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from gradcheck_cli.running.processes.fork_server import ForkServer
 from gradcheck_cli.running.processes.limits import Limits
 from gradcheck_cli.running.processes.messages import Exit
 from gradcheck_cli.running.processes.output import OutputFolder
-from gradcheck_cli.running.processes.running_task import Numbered, RunningTask, TaskOptions
+from gradcheck_cli.running.processes.running_task import Numbered, RunningTask, TaskOptions, group_cases
 from gradcheck_cli.running.workers import Event, Progressed, Started, Waited
 
 if TYPE_CHECKING:
@@ -73,12 +72,7 @@ class LocalWorkers:
     ) -> Iterator[Event]:
         """Run cases, or only list their pairs, in `place` if that is given; see `Workers.run`."""
         self._options = self._options._replace(listing=listing, place=place)
-        numbered = [Numbered(index, case) for index, case in enumerate(cases)]
-        documents = groupby(
-            numbered,
-            key=lambda numbered_case: numbered_case.index if self._isolate else numbered_case.case.spec,
-        )
-        self._waiting.extend(list(document) for _, document in documents)
+        self._waiting.extend(group_cases(cases, isolate=self._isolate))
         while not self._version and not self._server.reports.poll(_TICK):
             self._server.wake()
             yield Waited()  # the import counts towards --max-time

@@ -38,12 +38,13 @@ class Task:
 class Message(NamedTuple):
     """A case has started; with a result, it has ended; with a share, that part of it is done.
 
-    `printed` is how many bytes of output there were by then.
+    `printed` is how many bytes of output there were by then, `pid` the number of the process that sends it.
     """
 
     printed: int
     result: CaseResult | None = None
     share: float | None = None
+    pid: int = 0
 
 
 class Exit(NamedTuple):

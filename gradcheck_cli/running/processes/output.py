@@ -16,6 +16,7 @@ LINES = 10  # shown of a failed case's output
 _WIDEST = 400  # characters per line
 _TAIL = 4096  # bytes that are searched for these lines
 _CHUNK = 2**20
+_LONGEST_STEM = 180  # bytes; a file name may have 255
 
 
 class Output:
@@ -67,6 +68,7 @@ class OutputFolder:
     def __init__(self, folder: Path | None = None) -> None:
         """Use `folder`, or a new folder among the system's temporary files."""
         self._folder = folder
+        self._owners: dict[str, tuple[str, ...]] = {}  # file name, in lower case -> the case it belongs to
 
     def keep(self, case: Case, output: Output, start: int, end: int) -> str:
         """Copy a case's output to its own file, and return its path; empty if the file can't be written."""
@@ -85,7 +87,15 @@ class OutputFolder:
         return ""
 
     def _file_of(self, case: Case) -> Path:
-        return self._own() / re.sub(r"[^\w.+-]", "_", f"{case.op}.{case.name}.{case.dtype}.txt")
+        """Return a case's file: the same for each run of the case, and no other case's."""
+        owner = case.op, case.name, case.dtype, case.mode
+        parts = owner if case.mode != "graph" else owner[:-1]
+        stem = re.sub(r"[^\w.+-]", "_", ".".join(parts)).encode()[:_LONGEST_STEM].decode(errors="ignore")
+        names = (
+            f"{stem}{number}.txt" for number in ("", *map("-{}".format, range(2, len(self._owners) + 3)))
+        )
+        name = next(name for name in names if self._owners.setdefault(name.lower(), owner) == owner)
+        return self._own() / name
 
     def _own(self) -> Path:
         if self._folder is None:

@@ -8,6 +8,7 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -68,6 +69,37 @@ def times_memory_ran_out() -> int:
             if name == "oom_kill":
                 return int(value)
     return 0
+
+
+class Times(NamedTuple):
+    """What a process has done so far, in seconds, summed over its threads.
+
+    Attributes:
+        ran: how long it ran.
+        waited: how long it could have run, but other processes had the processors.
+    """
+
+    ran: float = 0.0
+    waited: float = 0.0
+
+    def own_seconds(self, since: Times, passed: float) -> float:
+        """Return how many of the seconds that have passed since then were its own: it ran, or it slept.
+
+        The others it spent waiting for a processor. Threads may wait at the same time, so that the sum of
+        their waiting exceeds it: what it ran is its own in any case.
+        """
+        ran, waited = self.ran - since.ran, self.waited - since.waited
+        return max(passed - waited, min(passed, ran))
+
+
+def times_of(pid: int) -> Times:
+    """Return what a process has done so far; zeros where the system doesn't tell. Linux only."""
+    ran = waited = 0
+    for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError, ValueError):  # the thread has ended
+            own_ran, own_waited, _ = map(int, file.read_text().split())
+            ran, waited = ran + own_ran, waited + own_waited
+    return Times(ran * 1e-9, waited * 1e-9)
 
 
 def kill_group(leader: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from multiprocessing.connection import Pipe
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,17 +17,20 @@ from gradcheck_cli.running.processes.output import Output, OutputFolder
 from gradcheck_cli.running.workers import Ended
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from gradcheck_cli.running.processes.fork_server import ForkServer
     from gradcheck_cli.running.processes.limits import Limits
     from gradcheck_cli.running.processes.messages import Exit, Place
     from gradcheck_cli.spec.case import Case
 
+# TensorFlow keeps the functions of each case, some 0.6 MiB, until its process ends.
+_MOST_CASES = 100
 _STARTING = 60.0  # seconds from a process's fork to its first case
 _DUMPING = 0.3  # seconds for a process to write its stacks before it is killed
 _KILLING = 10.0  # seconds from the order to kill a process to the report of its exit
 _LEAVING = 5.0  # seconds from a process's last result to its end
+_TRIFLE = 0.05  # seconds by which a deadline isn't worth moving: a wake-up is late by a few milliseconds
 _MOST_OUTPUT = 2**30  # bytes; other programs need the disk too
 _GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
 
@@ -37,6 +41,20 @@ class Numbered:
 
     index: int
     case: Case
+
+
+def group_cases(cases: Sequence[Case], *, isolate: bool) -> Iterator[list[Numbered]]:
+    """Yield the cases that share a process: those of a document, but not too many.
+
+    Args:
+        cases: the cases of a run, those of one document consecutive.
+        isolate: give each case a process.
+    """
+    numbered = [Numbered(index, case) for index, case in enumerate(cases)]
+    for _, document in groupby(numbered, key=lambda numbered_case: numbered_case.case.spec):
+        whole = list(document)
+        size = 1 if isolate else _MOST_CASES
+        yield from (whole[start : start + size] for start in range(0, len(whole), size))
 
 
 class TaskOptions(NamedTuple):
@@ -68,6 +86,7 @@ class RunningTask:
         self._began = time.monotonic()
         self._deadline = self._began + _STARTING
         self._seconds = _STARTING  # how long the deadline allowed
+        self._pid, self._times = 0, process.Times()
         self._given_up: CaseError | None = None
         self._is_killed = False
         self._kill_at: float | None = None
@@ -98,13 +117,14 @@ class RunningTask:
         timeout = self._limits.timeout if numbered.case.timeout is None else numbered.case.timeout
         self._seconds = timeout + numbered.case.search
         self._deadline = self._began + self._seconds
+        self._pid, self._times = message.pid, process.times_of(message.pid)
         return numbered
 
     def finish(self, message: Message, result: CaseResult, output_folder: OutputFolder) -> Ended:
         """Record that the running case has ended; return its `Ended`, with its output."""
         numbered = self.left.pop(0)
         self._given_up = self._kill_at = None
-        self._deadline = time.monotonic() + _LEAVING
+        self._deadline, self._pid = time.monotonic() + _LEAVING, 0
         lines, is_all = self._output.tail(self._offset, message.printed)
         file = ""
         if result.status not in _GREEN and not is_all:
@@ -123,12 +143,21 @@ class RunningTask:
             if now >= self._kill_at and not self._is_killed:
                 self._is_killed = True
                 self._server.kill(self._id)
-        elif now >= self._deadline:
+        elif now >= self._deadline and not self._has_waited(now):
             self._server.dump(self._id)
             self._kill_at = now + _DUMPING
         elif self._output.size > _MOST_OUTPUT:
             self._given_up = exit_errors.error_of_output(_MOST_OUTPUT)
             self._kill_at = now
+
+    def _has_waited(self, now: float) -> bool:
+        """Extend the deadline by the time in which other programs had the processors; return whether so."""
+        if not self._pid:
+            return False
+        own = process.times_of(self._pid).own_seconds(self._times, now - self._began)
+        left = min(self._seconds - own, now - self._began)
+        self._deadline = max(self._deadline, now + left)
+        return left > _TRIFLE
 
     def kill(self) -> None:
         """Have the process killed, whatever it does."""

@@ -11,7 +11,6 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from gradcheck_cli.checking.case_progress import listen_to_progress
@@ -35,7 +34,7 @@ def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
     Args:
         descriptors: the connection for the task and its results, and the files for output and for stacks.
         parent: the process that forked this one.
-        scratch: folder for its temporary files.
+        scratch: folder for its temporary files, which exists.
 
     Returns:
         The exit code.
@@ -52,7 +51,7 @@ def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
     faulthandler.enable(file=stacks)
     faulthandler.register(process.DUMP_SIGNAL, file=stacks, all_threads=True)
     # AutoGraph's files are removed when Python exits, but this process ends by os._exit.
-    Path(scratch).mkdir(parents=True, exist_ok=True)
+    # The process that forked it removes them.
     os.environ["TMPDIR"] = tempfile.tempdir = scratch
     _Runner(Connection(connection), output).run()
     return 0
@@ -98,7 +97,7 @@ class _Runner:
             with suppress(BaseException):  # whatever the user's code put there
                 stream.flush()
         process.flush_c()
-        self._connection.send(Message(os.fstat(self._output).st_size, result))
+        self._connection.send(Message(os.fstat(self._output).st_size, result, pid=self._process))
 
 
 def _check(what: Callable[[Case], CaseResult], case: Case, memory: int | None) -> CaseResult:

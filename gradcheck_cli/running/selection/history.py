@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradcheck_cli import serial
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.serial import TypeFault
+from gradcheck_cli.whole_files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,9 +99,7 @@ def write_history(folder: Path, report: Report) -> None:
         if not folder.is_dir():
             folder.mkdir(parents=True)
             (folder / ".gitignore").write_text("*\n", encoding="utf-8")
-        temporary = folder / f"{_FILE}.{os.getpid()}"
-        temporary.write_text(json.dumps(serial.plain(history)), encoding="utf-8")
-        temporary.replace(folder / _FILE)
+        write_text(folder / _FILE, json.dumps(serial.plain(history)))
 
 
 def failed_before(cases: Sequence[Case], history: Mapping[Key, Past]) -> tuple[Case, ...]:

@@ -268,8 +268,8 @@ class CaseKeys(Strict):
     )
     seed: Seed = Field(default=0, description="Seed of the drawn values.")
     budget: Positive | None = optional(
-        "Seconds in which `method: auto` judges a case, apart from the necessary minimum; what is unseen "
-        "after that is inconclusive. Default: 10.",
+        "Seconds of processor time in which `method: auto` judges a case, apart from the necessary minimum; "
+        "what is unseen after that is inconclusive. Default: 10.",
         30,
     )
     power: PowerModel | None = optional(

@@ -9,8 +9,9 @@ import contextlib
 import math
 import os
 import warnings
+import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BLOCK = 2**20  # values at a time: some MiB
+_WIDEST = 16  # bytes of a number
 KINDS = {"float": "biuf", "complex": "biufc", "integer": "iuf", "bool": "b", "string": "U"}
 
 
@@ -86,7 +88,7 @@ def check(
     shape: tuple[int, ...] | None,
     domain: tuple[float | None, float | None],
 ) -> tuple[int, ...]:
-    """Check an array in a file block by block: it is never in memory as a whole, except one of an `.npz`.
+    """Check an array in a file block by block: it is never in memory as a whole.
 
     Args:
         place: where it is.
@@ -109,9 +111,10 @@ def check(
             array = load(place).ravel(order="K")
             blocks = (array[start : start + _BLOCK] for start in range(0, left, _BLOCK))
         else:
-            blocks = (
-                _next_block(stream, kind, min(_BLOCK, left - start)) for start in range(0, left, _BLOCK)
-            )
+            size = max(
+                1, _BLOCK * _WIDEST // max(kind.itemsize, _WIDEST)
+            )  # values of a block; texts are wide
+            blocks = (_next_block(stream, kind, min(size, left - start)) for start in range(0, left, size))
         for block in blocks:
             _check_values(block, dtype)
             check_domain(block, *domain)
@@ -121,27 +124,32 @@ def check(
 @contextlib.contextmanager
 def _open_stream(
     place: ArrayPlace,
-) -> Iterator[tuple[BinaryIO | None, np.dtype[Any], tuple[int, ...]]]:
+) -> Iterator[tuple[IO[bytes] | None, np.dtype[Any], tuple[int, ...]]]:
     """Open a file; yield its stream at the first value, and the header's dtype and shape.
 
-    There is no stream if values can't be read one after another: in an `.npz`, or if it isn't an array.
+    There is no stream if values can't be read one after another, as in a file that isn't an array.
     """
     file = Path(place.folder, place.path)
-    try:
-        stream = file.open("rb") if os.path.isfile(file) else None  # noqa: PTH113 (names too long)
-    except OSError:
-        stream = None  # reported when the array is loaded
-    with stream or contextlib.nullcontext():
-        if stream is not None and place.key is None:
-            header = _header(stream)
-            if header is not None and not header[0].hasobject:
-                yield stream, *header
-                return
+    with contextlib.ExitStack() as opened:
+        stream: IO[bytes] | None = None
+        header = None
+        # Whatever is wrong with the file is reported when the array is loaded.
+        with contextlib.suppress(OSError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError):
+            if os.path.isfile(file):  # noqa: PTH113 (names too long)
+                stream = opened.enter_context(file.open("rb"))
+                if place.key is not None:
+                    archive = opened.enter_context(zipfile.ZipFile(stream))
+                    name = place.key if place.key in archive.namelist() else f"{place.key}.npy"
+                    stream = opened.enter_context(archive.open(name))
+                header = _header(stream)
+        if stream is not None and header is not None and not header[0].hasobject:
+            yield stream, *header
+            return
         array = load(place)
         yield None, array.dtype, array.shape
 
 
-def _header(stream: BinaryIO) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
+def _header(stream: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
     """Return the dtype and shape of an `.npy` file; `None` for another file, or for a broken header."""
     try:
         version = np.lib.format.read_magic(stream)
@@ -154,8 +162,11 @@ def _header(stream: BinaryIO) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
     return dtype, tuple(shape)
 
 
-def _next_block(stream: BinaryIO, kind: np.dtype[Any], count: int) -> NDArray[np.generic]:
-    content = stream.read(count * kind.itemsize)
+def _next_block(stream: IO[bytes], kind: np.dtype[Any], count: int) -> NDArray[np.generic]:
+    try:
+        content = stream.read(count * kind.itemsize)
+    except Exception as error:  # as in `load`
+        raise ArrayError(f"must be an array without pickled objects, but the file gave: {error}") from error
     if len(content) < count * kind.itemsize:
         raise ArrayError("must be an array without pickled objects, but the file is cut short")
     return np.frombuffer(content, kind) if kind.itemsize else np.empty(count, kind)

@@ -104,6 +104,8 @@ def _error(tensor: InputSpec, message: str) -> CaseFailedError:
 
 def _read_value(tensor: InputSpec) -> Array:
     value = tensor.source.arguments["value"]
+    if isinstance(value, np.ndarray):  # given in Python
+        return value
     flat = [leaf for _, leaf in literals.leaves(value)]
     array = _convert(tensor, flat).reshape(literals.shape_of(value) or ())
     try:

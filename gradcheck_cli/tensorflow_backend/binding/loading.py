@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import behaviour
 
@@ -108,7 +109,10 @@ def load(target: str, role: str) -> Any:
                 name, [other for other in dir(value) if not other.startswith("__")], n=1
             )
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            where = getattr(module, "__file__", None) or "a built-in module"
+            if moved := _modules_with(module_name, attribute):
+                hint = f" It is in {' and in '.join(moved)} now: write {moved[0]}:{attribute}."
+            file = getattr(module, "__file__", None)
+            where = short_path(file) if file else "a built-in module"
             raise CaseFailedError(
                 "attribute", f"{role}: {holder!r} ({where}) has no attribute {name!r}.{hint}"
             ) from None
@@ -117,6 +121,26 @@ def load(target: str, role: str) -> Any:
             "attribute", f"{role}: {target!r} must be callable, but is of type {type(value).__name__}."
         )
     return value
+
+
+def _modules_with(module_name: str, attribute: str) -> list[str]:
+    """Return the imported modules of the same package that define a function or class of this name."""
+    package = module_name.partition(".")[0]
+    return [
+        name
+        for name, module in sorted(sys.modules.items())
+        if name.partition(".")[0] == package
+        and name != module_name
+        and getattr(vars(module).get(attribute), "__module__", None) == name
+    ]
+
+
+def _layout_hint(name: str) -> str:
+    """Say what helps if a module lies in `src/`, which isn't importable by itself; empty elsewhere."""
+    top = name.partition(".")[0]
+    if Path("src", top).is_dir() or Path("src", f"{top}.py").is_file():
+        return f"src/ has {top}: install the project (pip install -e .), or set PYTHONPATH=src.\n"
+    return ""
 
 
 def _import(name: str, role: str) -> Any:
@@ -129,7 +153,7 @@ def _import(name: str, role: str) -> Any:
             )
             raise CaseFailedError(
                 "import",
-                f"{role}: no module named {error.name!r}; looked in:\n{looked}\n"
+                f"{role}: no module named {error.name!r}; looked in:\n{looked}\n{_layout_hint(name)}"
                 "Put the module beside the spec, run from its folder, or install it.",
             ) from None
         raise CaseFailedError(
@@ -149,5 +173,5 @@ def _import(name: str, role: str) -> Any:
 
 def _syntax_place(error: BaseException) -> tuple[str, ...]:
     if isinstance(error, SyntaxError) and error.filename:
-        return (f"{error.filename}:{error.lineno}: {(error.text or '').strip()}",)
+        return (f"{short_path(error.filename)}:{error.lineno}: {(error.text or '').strip()}",)
     return ()

@@ -293,7 +293,10 @@ class CalledCase:
                 self.call.sort_writes(self.tensors, self.base)
                 rows.append(
                     {
-                        input_index: dense(gradient, sources_by_input[input_index])
+                        input_index: dense(
+                            private_gradients.from_number(gradient, sources_by_input[input_index].dtype),
+                            sources_by_input[input_index],
+                        )
                         for input_index, gradient in zip(sources_by_input, row_gradients, strict=True)
                     }
                 )
@@ -323,9 +326,15 @@ class CalledCase:
             if not (info.is_differentiable and self.at.differentiable):
                 continue
             ran: list[Any] = []
-            by_output[output] = self.gradients(
-                {output: np.ones((1, *info.shape))}, self._count_gradients, ran.append
-            )[0]
+
+            @contextlib.contextmanager
+            def watching(ran: list[Any] = ran) -> Iterator[None]:
+                ran.clear()  # what the forward differentiated by itself is no part of the backward pass
+                with self._count_gradients():
+                    yield
+
+            ones = {output: np.ones((1, *info.shape))}
+            by_output[output] = self.gradients(ones, watching, ran.append)[0]
             if self.state.vjp is None:
                 for site in map(private_sites.site_of_gradient, ran):
                     for input_index, gradient in by_output[output].items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from gradcheck_cli.features.blame.walk.op_path import WalkedPath
+from gradcheck_cli import hooks
 from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.second_order import case_of_vjp
@@ -94,7 +94,7 @@ class CaseOpener(Generic[Op]):
                     sites[of_input].add(site)
             if not sites[input_index] <= set().union(*(sites[index] for index in sources)):
                 return None
-        return WalkedPath.of(op, output, sources).written_ops()
+        return hooks.find_written_ops(op, output, sources)
 
     def gradients_seen(self, op: Any) -> Mapping[str, int]:
         """Return how often each registered gradient function was called when an op's vjp was built.
@@ -104,6 +104,10 @@ class CaseOpener(Generic[Op]):
         """
         is_vjp = self.state.vjp is not None
         return require_seen(self.case, op.gradients_seen, op.gradients_seen_anew, is_vjp=is_vjp)
+
+    def unrun_gradients(self) -> list[str]:
+        """Say which custom gradients the forward called and no backward pass ran; see `Opener`."""
+        return [] if self.state.vjp is not None else self.state.gradients.unrun()
 
 
 GraphOpener = CaseOpener[GraphOperation]

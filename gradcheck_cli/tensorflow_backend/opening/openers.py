@@ -79,7 +79,7 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         finder = opener if mode in ("graph", "eager") else replace(opener, mode=GraphMode())
         op = finder.open(Opening())
         if case.variables:
-            return _with_variables(opener, op.trainable, op)
+            return _with_variables(opener, _choose(case, op.trainable), op)
         # A layer's weights become inputs unless it overwrites them itself, as SpectralNormalization does.
         variables = [
             variable for variable in op.trainable if id(variable.handle) not in op.written_before_read
@@ -90,6 +90,26 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         variables = _variables_of_custom_gradients(opener)
         return _with_variables(opener, variables, opener.open(Opening())) if variables else opener
     return opener
+
+
+def _choose(case: Case, trainable: Sequence[Any]) -> Sequence[Any]:
+    """Return the trainable variables that are inputs: all of them, or those that the caller chose.
+
+    Raises:
+        CaseFailedError: the forward doesn't use one of these.
+    """
+    if case.given is None or case.given.variables is None:
+        return trainable
+    used = {id(variable.handle) for variable in trainable}
+    chosen: Sequence[Any] = case.given.variables
+    missing = [plain_name(variable) for variable in chosen if id(variable.handle) not in used]
+    if missing:
+        raise CaseFailedError(
+            "variables",
+            f"the function doesn't use {', '.join(missing)}, or it isn't trainable; leave it out of "
+            "variables.",
+        )
+    return chosen
 
 
 def _variables_of_custom_gradients(opener: CaseOpener[Any]) -> list[Any]:

@@ -1,10 +1,11 @@
-"""The size that an output's rounding is relative to: the terms of its last sums may be far larger than it.
+"""The size that an output's rounding is relative to: what is added on the way may be far larger than it.
 
 A log-likelihood of nearly 0 may be a difference of scores of 50: its rounding is theirs, far above its own
-value. The bound is a first-order running error analysis: the error of a sum is the sum of its terms'
-errors; in a product, each factor's error is multiplied by the other factor. A tensor that no moving input
-reaches is rounded alike in every evaluation, so its rounding cancels in differences: `(1 - mask) * -1e30`
-adds nothing.
+value. `log(1 + exp(x))` at -39 is 0, and rounded as 1 is. The bound is a first-order running error analysis
+of the last ops: the error of a sum is the sum of its terms' errors; in a product, each factor's error is
+multiplied by the other factor; a function multiplies it by its slope. A tensor that no moving input reaches
+is rounded alike in every evaluation, so its rounding cancels in differences: `(1 - mask) * -1e30` adds
+nothing.
 
 References:
     N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed. (2002), section 3.3.
@@ -12,39 +13,132 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tensorflow as tf
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     Array = np.ndarray[Any, Any]
 
-_SUMS = {"Add", "AddN", "AddV2", "Sub"}
-_PRODUCTS = {"Mul", "RealDiv"}
-_PASSES_ON = {"ExpandDims", "Identity", "IdentityN", "Neg", "Reshape", "Squeeze", "StopGradient"}
+# What an op makes of its operands' sizes: from the op, the sizes, the operands' values and its own value. NaN
+# where it isn't known.
+_PassOn = Callable[[Any, "Sequence[Array]", "Sequence[Array]", "Array"], "Array | float"]
+
+
+def _multiply(op: Any, sizes: Sequence[Array], values: Sequence[Array], value: Array) -> Array:
+    first, second = np.abs(values[0]), np.abs(values[1])
+    # Not relative to the product, which may be zero itself: x (1 + erf(x)) at -9.
+    other, own = (1 / second, np.abs(value) / second) if op.type == "RealDiv" else (second, first)
+    return np.asarray(np.fmax(sizes[0] * other, sizes[1] * own))
+
+
+def _multiply_matrices(op: Any, sizes: Sequence[Array], values: Sequence[Array], _: Array) -> Array:
+    names = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
+    is_turned = [op.get_attr(name) for name in names]
+
+    def turn(matrices: Sequence[Array]) -> list[Array]:
+        pairs = zip(matrices, is_turned, strict=True)
+        return [np.swapaxes(matrix, -1, -2) if turned else matrix for matrix, turned in pairs]
+
+    (left, right), (left_size, right_size) = turn([np.abs(each) for each in values]), turn(sizes)
+    return np.asarray(np.fmax(left_size @ right, left @ right_size))
+
+
+def _reduce(op: Any, sizes: Sequence[Array], _: Sequence[Array], value: Array) -> Array | float:
+    axes = tf.get_static_value(op.inputs[1])
+    if axes is None:
+        return np.nan
+    reduce = np.sum if op.type == "Sum" else np.mean
+    return np.reshape(reduce(sizes[0], axis=tuple(np.ravel(axes).tolist())), np.shape(value))
+
+
+def _concatenate(op: Any, sizes: Sequence[Array], *_: Any) -> Array | float:
+    axis = tf.get_static_value(op.inputs[-1])
+    return np.nan if axis is None else np.concatenate(sizes, int(axis))
+
+
+def _scale_by(slope: Callable[[Array, Array], Array]) -> _PassOn:
+    """Return the rule of a function of one operand, whose slope follows from operand and value."""
+    return lambda _, sizes, values, value: np.abs(slope(values[0], value)) * sizes[0]
+
+
+def _add_one(count: Callable[[Sequence[Array], Array], Array]) -> _PassOn:
+    """Return the rule of an op that adds a 1 inside, such as a sum of exponentials: how often it counts."""
+    return lambda _, sizes, values, value: np.abs(count(values, value)) * (sizes[0] > 0).any()
+
+
+_FUNCTIONS = {
+    "Abs": _scale_by(lambda x, _: np.ones_like(x)),
+    "Exp": _scale_by(lambda _, y: y),
+    "Expm1": _scale_by(lambda _, y: y + 1),
+    "Log": _scale_by(lambda x, _: 1 / x),
+    "Log1p": _scale_by(lambda x, _: 1 / (1 + x)),
+    "Reciprocal": _scale_by(lambda _, y: y * y),
+    "Relu": _scale_by(lambda x, _: x > 0),
+    "Rsqrt": _scale_by(lambda _, y: y**3 / 2),
+    "Sigmoid": _scale_by(lambda _, y: y * (1 - y)),
+    "Sin": _scale_by(lambda x, _: np.cos(x)),
+    "Softplus": _scale_by(lambda _, y: 1 - np.exp(-y)),
+    "Sqrt": _scale_by(lambda _, y: 0.5 / y),
+    "Square": _scale_by(lambda x, _: 2 * x),
+    "Tanh": _scale_by(lambda _, y: 1 - y * y),
+}
+_ADDS: dict[str, _PassOn] = {
+    **dict.fromkeys(("Add", "AddN", "AddV2", "BiasAdd", "Sub"), lambda _, sizes, *__: np.asarray(sum(sizes))),
+    **dict.fromkeys(("Mean", "Sum"), _reduce),
+    **dict.fromkeys(("BatchMatMulV2", "BatchMatMulV3", "MatMul"), _multiply_matrices),
+    **dict.fromkeys(("Elu", "Selu"), _add_one(lambda values, _: values[0] < 0)),
+    **dict.fromkeys(
+        ("LogSoftmax", "SparseSoftmaxCrossEntropyWithLogits"), _add_one(lambda _, y: np.ones_like(y))
+    ),
+    "SoftmaxCrossEntropyWithLogits": _add_one(lambda values, _: values[1].sum(axis=-1)),
+}
+_PASS_ON: dict[str, _PassOn] = {
+    **_ADDS,
+    **_FUNCTIONS,
+    **dict.fromkeys(("Mul", "RealDiv"), _multiply),
+    **dict.fromkeys(("Maximum", "Minimum", "SelectV2"), lambda _, sizes, *__: np.fmax(*sizes)),
+    **dict.fromkeys(
+        ("ExpandDims", "Identity", "IdentityN", "Neg", "Reshape", "Squeeze", "StopGradient"),
+        lambda _, sizes, __, value: np.reshape(sizes[0], np.shape(value)),
+    ),
+    "ConcatV2": _concatenate,
+    "Pack": lambda op, sizes, *_: np.stack(sizes, op.get_attr("axis")),
+}
+# The operands that count, where these aren't all.
+_OPERANDS: dict[str, slice] = {
+    **dict.fromkeys(
+        ("Mean", "Sum", "ExpandDims", "Reshape", "SparseSoftmaxCrossEntropyWithLogits"), slice(1)
+    ),
+    "ConcatV2": slice(-1),
+    "SelectV2": slice(1, None),
+}
+_FED = {"Placeholder", "ReadVariableOp"}  # not rounded any more
 # Each tensor is fetched once more at the base point.
-_MOST_TENSORS = 32
+_MOST_TENSORS = 48
 
 
 def terms_of(output: Any) -> list[Any]:
-    """Return the tensors in an output's last sums and products, including `output`.
+    """Return the tensors that an output's last sums, products and functions are made of, and `output`.
 
     Returns:
-        Nothing if there is no sum or too many tensors: then the output's own size counts.
+        Nothing if there is no sum: then the output's own size counts. If there are very many, only those
+        nearest to the output.
     """
-    tensors: dict[int, Any] = {}
-    stack, has_sum = [output], False
-    while stack:
-        tensor = stack.pop()
-        if id(tensor) in tensors:
-            continue
-        tensors[id(tensor)] = tensor
-        has_sum |= tensor.op.type in _SUMS
-        stack += _operands(tensor)
-        if len(tensors) + len(stack) > _MOST_TENSORS:
-            return []
+    tensors: dict[int, Any] = {id(output): output}
+    queue, has_sum = [output], False
+    for tensor in queue:
+        op = tensor.op
+        operands = {id(operand): operand for operand in _operands(tensor)}
+        if len(tensors) + len(operands) > _MOST_TENSORS:
+            break
+        has_sum |= op.type in _ADDS
+        queue += [operand for key, operand in operands.items() if key not in tensors]
+        tensors |= operands
     return list(tensors.values()) if has_sum else []
 
 
@@ -60,24 +154,22 @@ def rounded_size(output: Any, values: Mapping[int, Array], moving: Collection[An
 
     def size(tensor: Any) -> Array:
         if id(tensor) not in size_of:
-            value, operands = np.abs(values[id(tensor)]), _operands(tensor)
-            sizes = [
-                size(operand) if operand.op in moving else np.zeros(np.shape(values[id(operand)]))
-                for operand in operands
-            ]
-            with np.errstate(all="ignore"):
-                if tensor.op.type in _SUMS:
-                    passed_on = sum(sizes)
-                elif tensor.op.type in _PRODUCTS:
-                    first, second = (np.abs(values[id(operand)]) for operand in operands)
-                    # Not relative to the product, which may be zero itself: x (1 + erf(x)) at -9.
-                    other, own = (
-                        (1 / second, value / second) if tensor.op.type == "RealDiv" else (second, first)
+            value, operands = values[id(tensor)], _operands(tensor)
+            passed_on: Array | float = 0.0
+            if operands and all(id(operand) in values for operand in operands):
+                inputs = [values[id(operand)] for operand in operands]
+                is_function = tensor.op.type in _FUNCTIONS
+                sizes = [
+                    size(operand)
+                    if operand.op in moving and not (is_function and operand.op.type in _FED)
+                    else np.zeros(np.shape(each))
+                    for operand, each in zip(operands, inputs, strict=True)
+                ]
+                with np.errstate(all="ignore"):
+                    passed_on = np.broadcast_to(
+                        _PASS_ON[tensor.op.type](tensor.op, sizes, inputs, value), np.shape(value)
                     )
-                    passed_on = np.fmax(sizes[0] * other, sizes[1] * own)
-                else:
-                    passed_on = sizes[0].reshape(value.shape) if sizes else value
-            size_of[id(tensor)] = np.fmax(value, passed_on)
+            size_of[id(tensor)] = np.fmax(np.abs(value), passed_on)
         return size_of[id(tensor)]
 
     return size(output)
@@ -86,6 +178,8 @@ def rounded_size(output: Any, values: Mapping[int, Array], moving: Collection[An
 def _operands(tensor: Any) -> list[Any]:
     """Return the operands whose rounding an op passes on."""
     op = tensor.op
-    if op.type in _SUMS | _PRODUCTS:
-        return list(op.inputs)
-    return [op.inputs[tensor.value_index]] if op.type in _PASSES_ON else []
+    if op.type not in _PASS_ON or (tensor.value_index and op.type != "IdentityN"):
+        return []
+    if op.type == "IdentityN":
+        return [op.inputs[tensor.value_index]]
+    return list(op.inputs[_OPERANDS.get(op.type, slice(None))])

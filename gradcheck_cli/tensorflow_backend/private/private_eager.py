@@ -196,7 +196,6 @@ class _LookedAtRecord:
                 self._note(function)
                 gradients = list(called(*upstreams))
                 for index, (tensor, used) in enumerate(zip(inputs, is_used, strict=False)):
-                    gradients[index] = private_gradients.number_as_tensor(gradients[index], tensor)
                     has_shape = isinstance(gradients[index], tf.Tensor | tf.IndexedSlices)
                     if used and has_shape and not gradients[index].shape.is_compatible_with(tensor.shape):
                         self._found(tensor, gradients[index])

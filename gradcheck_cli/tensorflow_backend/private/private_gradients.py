@@ -92,6 +92,34 @@ def exclude_from_count(function: Any) -> Any:
     return uncounted
 
 
+def from_number(gradient: Any, dtype: tf.DType) -> Any:
+    """Return a gradient that is a Python number or a NumPy array as a tensor, and any other as it is.
+
+    Under a tape, such a gradient trains like a tensor; `tf.gradients` would fail to read its name.
+    """
+    is_number = isinstance(gradient, int | float | complex | np.ndarray | np.generic)
+    # A variable's handle doesn't say the variable's dtype.
+    return tf.constant(gradient, dtype) if is_number and dtype != tf.resource else gradient
+
+
+@contextlib.contextmanager
+def accept_numbers() -> Iterator[None]:
+    """Let gradient functions return numbers and arrays in the block; see `from_number`."""
+    log = gradients_util._LogOpGradients
+
+    def converting(op: Any, upstreams: Any, gradients: Any) -> Any:
+        if isinstance(gradients, list):  # backpropagation goes on with this list
+            for input_index, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
+                gradients[input_index] = from_number(gradient, tensor.dtype)
+        return log(op, upstreams, gradients)
+
+    gradients_util._LogOpGradients = converting
+    try:
+        yield
+    finally:
+        gradients_util._LogOpGradients = log
+
+
 @contextlib.contextmanager
 def note_shape_faults(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
     """Replace gradients of another shape than their input by zeros, and note them.
@@ -158,7 +186,9 @@ def count_gradients(
             # A tape inside a gradient passes a stand-in without a graph.
             ran(shown, function, args[0] if args and isinstance(args[0], tf.Operation) else None)
             gradients = called(*args, **keywords)
-            return _as_tensors(gradients, args[0] if args else None)
+            # TensorFlow accepts either and goes on with the same object; in a list, `note_shape_faults` can
+            # replace a gradient.
+            return list(gradients) if type(gradients) is tuple else gradients
 
         return counted
 
@@ -167,26 +197,6 @@ def count_gradients(
         yield
     finally:
         registry.Registry.lookup = original
-
-
-def _as_tensors(gradients: Any, op: Any) -> Any:
-    """Return a gradient function's results as `tf.gradients` takes them: numbers as tensors, in a list.
-
-    A tape takes a Python number in a tensor's place. In a list, `note_shape_faults` can replace a gradient.
-    """
-    if isinstance(op, tf.Operation) and isinstance(gradients, list | tuple):
-        pairs = zip(gradients, op.inputs, strict=False)
-        made = [number_as_tensor(gradient, tensor) for gradient, tensor in pairs]
-        return [*made, *gradients[len(made) :]]
-    return list(gradients) if type(gradients) is tuple else gradients
-
-
-def number_as_tensor(gradient: Any, tensor: Any) -> Any:
-    """Return a Python number as a gradient of an input's shape and dtype; anything else as it is."""
-    is_number = isinstance(gradient, int | float | complex | np.number) and not isinstance(gradient, bool)
-    if not is_number or not (tensor.dtype.is_floating or tensor.dtype.is_complex):
-        return gradient
-    return tf.zeros_like(tensor) + tf.cast(gradient, tensor.dtype)
 
 
 @contextlib.contextmanager

@@ -42,6 +42,8 @@ _TENSORFLOW = f"{Path(tf.__file__).parent}{os.sep}"
 _SKIPPED = (_TENSORFLOW, _OWN)
 _STANDARD = sysconfig.get_path("stdlib")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_VECTORIZED = str(Path("parallel_for", "control_flow_ops.py"))
+_DIFFERENTIATING = {"_GradientsHelper", "gradient", "jacobian", "batch_jacobian"}
 _IMPORTING = "<frozen importlib._bootstrap>"
 
 
@@ -65,10 +67,19 @@ class GradientLog:
 
     made: set[Site] = field(default_factory=set)
     ran: dict[Site, set[str]] = field(default_factory=dict)
+    lost: dict[Site, str] = field(default_factory=dict)  # calls that backpropagation may never meet, with why
 
     def add(self, site: Site, output: str, input_name: str) -> None:
         """Record that a gradient ran for the pair of an output and an input, by name."""
         self.ran.setdefault(site, set()).add(f"d{output}/d{input_name}")
+
+    def unrun(self) -> list[str]:
+        """Say which custom gradients were called where backpropagation didn't meet them, and why."""
+        return [
+            f"{site.function} ({site.places[0]}): {why}"
+            for site, why in self.lost.items()
+            if site not in self.ran and site.places
+        ]
 
     def runs(self) -> tuple[GradientRun, ...]:
         """Return what ran, and what a call made that didn't run; what an import makes needn't run."""
@@ -111,8 +122,8 @@ def note_sites(log: GradientLog) -> Iterator[None]:
         log.made.add(site)
 
     hooks: list[tuple[Any, str, Callable[[Any], Any]]] = [
-        (custom_gradient, "_graph_mode_decorator", _wrap_decorator),
-        (custom_gradient, "_eager_mode_decorator", _wrap_decorator),
+        (custom_gradient, "_graph_mode_decorator", functools.partial(_wrap_decorator, log)),
+        (custom_gradient, "_eager_mode_decorator", functools.partial(_wrap_decorator, log)),
         (custom_gradient.Bind, "__init__", functools.partial(_wrap_bind, make)),
         (ops.RegisterGradient, "__call__", functools.partial(_wrap_register, make)),
         (functions.Defun, "__init__", functools.partial(_wrap_defun, make)),
@@ -129,13 +140,23 @@ def note_sites(log: GradientLog) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def _wrap_decorator(original: Any) -> Callable[..., Any]:
+def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
     """Let the gradient function that a custom gradient makes be traced back to its function."""
+    depth = 0
 
     def call(function: Any, args: Any, keywords: Any) -> Any:
         @functools.wraps(function)
         def noting(*inner: Any, **keyed: Any) -> Any:
-            result = function(*inner, **keyed)
+            nonlocal depth
+            depth += 1
+            try:
+                result = function(*inner, **keyed)
+            finally:
+                depth -= 1
+            # Backpropagation steps over a custom gradient that is called inside of another one's forward.
+            why = _why_lost() if depth == 0 and _is_users(function) else ""
+            if why:
+                log.lost[site_of(getattr(function, "__func__", function))] = why
             if isinstance(result, tuple | list) and len(result) == 2:  # noqa: PLR2004 (results, gradient)
                 _put(_BY_GRADIENT, result[1], site_of(getattr(function, "__func__", function)))
             return result
@@ -143,6 +164,36 @@ def _wrap_decorator(original: Any) -> Callable[..., Any]:
         return original(noting, args, keywords)
 
     return call
+
+
+def _why_lost() -> str:
+    """Return why backpropagation may never meet a custom gradient that is called now; empty if it will."""
+    frame: Any = sys._getframe(2)
+    why = ""
+    while frame is not None and frame.f_code.co_filename != _START:
+        file = frame.f_code.co_filename
+        if frame.f_code.co_name in _DIFFERENTIATING and file.startswith(_TENSORFLOW):
+            return ""  # a gradient function calls it, so another pass of backpropagation
+        if file.endswith(_VECTORIZED):
+            why = why or "tf.vectorized_map drops custom gradients"
+        elif not file.startswith(_SKIPPED) and _has_open_tape(frame):
+            why = why or "the forward differentiates it by itself"
+        frame = frame.f_back
+    return why
+
+
+def _has_open_tape(frame: Any) -> bool:
+    """Whether a tape that the frame's code opened is recording."""
+    return any(
+        isinstance(value, tf.GradientTape) and value._recording for value in list(frame.f_locals.values())
+    )
+
+
+def _is_users(function: Any) -> bool:
+    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+    return (
+        code is not None and not code.co_filename.startswith(_SKIPPED) and "-packages" not in code.co_filename
+    )
 
 
 def _wrap_bind(make: Callable[[Any], None], original: Any) -> Callable[..., None]:

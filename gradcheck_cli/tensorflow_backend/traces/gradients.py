@@ -13,7 +13,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import behaviour
-from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def gradients_of(
     """Call `tf.gradients`, which goes no further than `stops`; say in the user's words what went wrong."""
     if not inputs:
         return []
-    with in_users_words(inputs), behaviour.trace_with_switches():
+    with in_users_words(inputs), private_gradients.accept_numbers(), behaviour.trace_with_switches():
         return list(
             tf.compat.v1.gradients(
                 outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None

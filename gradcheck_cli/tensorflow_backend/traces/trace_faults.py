@@ -71,11 +71,18 @@ def _name_variables(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+# What to do about messages of TensorFlow's that don't say it.
+_REMEDIES = {
+    "supports keywords arguments only when eager": "A tf.custom_gradient takes keyword arguments in eager "
+    "mode only: leave them at their defaults, or check in mode eager.",
+}
+
+
 def _describe_error(error: BaseException) -> str:
     line = frames.first_line(error)
     if isinstance(error, NotImplementedError) and "symbolic" in frames.text_of(error):
         return f"{line} It looks like a NumPy function: use binding: py_func."
-    return line
+    return next((f"{line} {remedy}" for words, remedy in _REMEDIES.items() if words in line), line)
 
 
 # The messages of MapDefun, and of map_fn and its list of results, when rows differ in shape.

@@ -95,9 +95,7 @@ def trace_vjp(
     upstreams = [
         tf.TensorSpec(output_shapes[output_index], traced.dtypes[output_index]) for output_index in sources
     ]
-    passes = _BackwardPasses(
-        GradientGraph(subject, traced, inlined=reverse), sources, with_joint, called_twice
-    )
+    passes = _BackwardPasses(GradientGraph(subject, traced, inlined=reverse), sources, called_twice)
     with private_variables.order_of_variables(lambda _: None, reverse=reverse):
         build = private_graphs.show_xla(passes.build) if subject.compiled else passes.build
         passes.graph.trace(build, [*upstreams, *subject.signature])
@@ -111,7 +109,6 @@ class _BackwardPasses:
     Attributes:
         graph: the forward's part of the graph.
         sources: indices of the outputs that have an upstream.
-        with_joint: also build the vjp of all outputs at once.
         called_twice: whether the forward is called again, at other values, before the first backward pass.
         upstreams: the placeholders of the upstreams.
         gradients: per output, the gradient for each differentiable input, or `None`.
@@ -124,7 +121,6 @@ class _BackwardPasses:
 
     graph: GradientGraph
     sources: list[int]
-    with_joint: bool
     called_twice: bool = False
     upstreams: tuple[Any, ...] = ()
     gradients: dict[int, list[Any]] = field(default_factory=dict)
@@ -150,7 +146,7 @@ class _BackwardPasses:
                 private_gradients.count_gradients(self.seen, looked_up),
             ):
                 self.gradients[output_index] = self._pull([outputs[output_index]], chosen_inputs, [upstream])
-        if len(sources) > 1 and self.with_joint:
+        if len(sources) > 1 and not self.called_twice:
             self.joint = self._pull(
                 [outputs[output_index] for output_index in sources], chosen_inputs, list(self.upstreams)
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mpmath as mp
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -139,3 +140,77 @@ def test_the_inverse_of_lambert_w_at_its_shift():
     inverse = tfp.bijectors.LambertWTail(np.float64(0), 1.0, 0.3).inverse
     slopes = gradient(inverse, np.array([-1e-4, 0.0, 1e-4]))[0]
     np.testing.assert_allclose(slopes, [1.0, 0.0, 1.0], atol=1e-6)  # z exp(d z^2 / 2) has slope 1 at 0
+
+
+def made(name, *parameters):
+    """Return a distribution with parameters of float64, some of which may be tensors already."""
+    return getattr(tfp.distributions, name)(*(tf.cast(value, tf.float64) for value in parameters))
+
+
+def noncentral_chi2(df):
+    x, noncentrality = mp.mpf(2), mp.mpf("1.5")
+    order = df / 2 - 1
+    bessel = mp.log(mp.besseli(order, mp.sqrt(x * noncentrality)))
+    return -(x + noncentrality) / 2 + order / 2 * mp.log(x / noncentrality) + bessel
+
+
+def beta_quotient(a):
+    b, c, d, x = map(mp.mpf, ("1.2", "1.4", "1.5", "0.2"))
+    constants = mp.log(mp.beta(a + c, d)) - mp.log(mp.beta(a, b))
+    return constants + a * mp.log(x) + mp.log(mp.hyp2f1(a + c, 1 - b, a + c + d, x))
+
+
+# By name: a method as a function of one number, where its gradient is wrong, and the same in mpmath.
+IN_FIFTY_DIGITS = {
+    "zipf": (
+        lambda s: made("Zipf", s).log_prob(2.0),
+        3.5,
+        lambda s: -s * mp.log(2) - mp.log(mp.zeta(s)),
+    ),
+    "noncentral_chi2": (lambda df: made("NoncentralChi2", df, 1.5).log_prob(2.0), 3.0, noncentral_chi2),
+    "beta_quotient": (lambda a: made("BetaQuotient", a, 1.2, 1.4, 1.5).log_prob(0.2), 1.3, beta_quotient),
+    "generalized_normal": (
+        lambda scale: made("GeneralizedNormal", 0, scale, 2).quantile(np.float64(0.7)),
+        1.0,
+        lambda scale: scale * mp.erfinv(mp.mpf("0.4")),
+    ),
+    "continuous_bernoulli": (
+        lambda s: tfp.distributions.ContinuousBernoulli(s, dtype=tf.float64).cdf(0.3),
+        0.0,
+        lambda s: mp.expm1(s * mp.mpf("0.3")) / mp.expm1(s) if s else mp.mpf("0.3"),
+    ),
+    "von_mises": (
+        lambda k: made("VonMises", 0, k).cdf(0.6),
+        0.0,
+        lambda k: (
+            mp.quad(lambda t: mp.exp(k * mp.cos(t)), [-mp.pi, mp.mpf("0.6")]) / (2 * mp.pi * mp.besseli(0, k))
+        ),
+    ),
+    "exponentially_modified_gaussian": (
+        lambda x: made("ExponentiallyModifiedGaussian", 0, 1, 1).log_survival_function(x),
+        45.0,
+        lambda x: mp.log(mp.ncdf(-x) + mp.exp(mp.mpf(1) / 2 - x) * mp.ncdf(x - 1)),
+    ),
+    "log1mexp": (tfp.math.log1mexp, 1e-17, lambda x: mp.log(-mp.expm1(-x))),
+    "pareto": (lambda a: made("Pareto", a, 1).survival_function(0.5), 2.0, lambda a: mp.mpf(1) + 0 * a),
+    "weibull": (
+        lambda k: made("Weibull", k, 1).log_prob(0.5),
+        1.0,
+        lambda k: mp.log(k) + (k - 1) * mp.log(mp.mpf("0.5")) - mp.mpf("0.5") ** k,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_FIFTY_DIGITS)
+def test_a_derivative_in_fifty_digits(name):
+    function, at, exact = IN_FIFTY_DIGITS[name]
+    (found,) = gradient(function, np.float64(at))
+    with mp.workdps(50):
+        step = mp.mpf(10) ** -20
+        slope = float((exact(mp.mpf(at) + step) - exact(mp.mpf(at) - step)) / (2 * step))
+    # Beside the point, or by differences of its own, the function agrees with the slope.
+    near = 1e-4 * max(abs(at), 1e-3)
+    low, high = (float(function(tf.constant(at + sign * near, tf.float64))) for sign in (-1, 1))
+    if name != "log1mexp":  # its slope changes by a hundred of itself from one step to the next
+        assert (high - low) / (2 * near) == pytest.approx(slope, rel=1e-5, abs=1e-9)
+    assert not np.isclose(found, slope, rtol=1e-3)

@@ -132,6 +132,25 @@ def test_failures_of_a_run_are_its_own_to_report():
     assert kinds(wrong, breaks=True) == [Change.BROKE]
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "error", "change"),
+    [
+        (Status.MISMATCHED, Status.MISMATCHED, 0.15, [Change.DRIFTED]),  # 150 times larger
+        (Status.MISMATCHED, Status.MISMATCHED, 5e-3, []),
+        (Status.MISMATCHED, Status.MISMATCHED, float("inf"), [Change.DRIFTED]),
+        (Status.MISMATCHED, Status.MISMATCHED, 1e-9, []),
+        (Status.INCONCLUSIVE, Status.MISMATCHED, 1e-3, [Change.BROKE]),
+        (Status.MISMATCHED, Status.INCONCLUSIVE, 1.0, []),
+        (Status.INCONCLUSIVE, Status.INCONCLUSIVE, 1.0, []),
+    ],
+)
+def test_between_two_reports_what_was_wrong_may_get_worse(was, now, error, change):
+    old = replace(BASE, status=was, error=1e-3)
+    new = replace(old, status=now, error=error)
+    assert kinds(new, old, breaks=True) == change
+    assert kinds(new, old) == []
+
+
 def test_what_was_wrong_has_no_past_to_keep():
     old = replace(BASE, status=Status.INCONCLUSIVE, fingerprint=print_of(5.0, 2.0))
     assert kinds(BASE, old) == []

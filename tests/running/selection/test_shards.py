@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -120,3 +122,16 @@ def test_the_dtypes_of_a_case_are_cases_of_their_own(tmp_path):
     )
     write_history(tmp_path, Report("0", "2", "3", 0, results))
     assert [case.dtype for case in failed_before(cases, read_history(tmp_path))] == ["float64"]
+
+
+def test_a_full_disk_leaves_the_old_history_and_nothing_else(tmp_path, monkeypatch):
+    report = Report("0", "2", "3", 0, ())
+    write_history(tmp_path / "cache", report)
+    before = sorted((tmp_path / "cache").iterdir())
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    write_history(tmp_path / "cache", report)
+    assert sorted((tmp_path / "cache").iterdir()) == before

@@ -27,7 +27,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     split_place,
 )
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.pair_table import named_numbers
+from gradcheck_cli.reporting.terminal.pair_table import describe_rules, is_plain, named_numbers
 from gradcheck_cli.reporting.terminal.report_text import branch_line, summary_lines
 from gradcheck_cli.results import Status
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import CaseResult, PairResult, Report
 
 COLUMNS = (
+    ("spec", "text"),
     ("op", "text"),
     ("pair", "text"),
     ("status", "text"),
@@ -49,6 +50,7 @@ COLUMNS = (
     ("error", "number"),
     ("allowed", "number"),
     ("ratio", "number"),
+    ("seconds", "number"),
 )
 MISSING = "pictures need matplotlib: pip install matplotlib"
 # Each takes a fifth of a second to draw and 80 KB, and nobody looks at more before correcting the first.
@@ -79,20 +81,28 @@ def to_html(report: Report, root: Path) -> str:
         for index, finding in enumerate(detailed[:_MOST_DETAILS])
     ]
     shown = {detail["anchor"] for detail in details}
-    others = [
-        _entry(finding, anchors[id(finding)], root)
+    beside = [
+        finding
         for finding in findings
         if finding.pair is None and (finding.outcome is not Outcome.PASSED or finding.text)
     ]
     # The gravest come first: of thousands, a page shows the first few hundred until all are requested.
+    others = _group([_entry(finding, anchors[id(finding)], root) for finding in beside])
+    places = {anchor: other["anchor"] for other in others for anchor in other["anchors"]}
     rows = [
         _row(finding, anchors[id(finding)] if anchors[id(finding)] in shown else "")
-        for finding in sorted(pairs, key=_gravity)
+        if finding.pair is not None
+        else _row_of_error(finding, places[anchors[id(finding)]])
+        for finding in sorted(findings, key=_gravity)
+        if finding.pair is not None or _ends_a_case(finding)
     ]
     first = next((finding for finding in sorted(findings, key=_gravity) if finding.outcome in BAD), None)
     first_entry = None if first is None else _entry(first, anchors[id(first)], root)
     if first_entry is not None and first is not None and first.pair is not None:
         first_entry["title"] = f"{first.title}, of {first.case_name}"
+    for other in others:
+        if first_entry is not None and first_entry["anchor"] in other["anchors"]:
+            first_entry["anchor"], other["text"] = other["anchor"], "Its text is above."
     return render(
         "page.html",
         title=f"gradcheck: {_verdict(report)}",
@@ -105,6 +115,7 @@ def to_html(report: Report, root: Path) -> str:
         rows=rows,
         columns=COLUMNS,
         statuses=sorted({row["word"] for row in rows}),
+        specs=sorted({row["spec"] for row in rows}),
         details=details,
         footer=f"Exit code {report.exit_code}, after {report.duration_s:.1f} s.",
     )
@@ -162,7 +173,12 @@ def _needs_details(finding: Finding) -> bool:
     pair = finding.pair
     if pair is None or pair.status is Status.SKIPPED:
         return False
-    return pair.status is not Status.PASSED or pair.figure is not None or bool(pair.kinks or pair.not_float64)
+    return (
+        pair.status is not Status.PASSED
+        or pair.figure is not None
+        or bool(pair.kinks or pair.not_float64)
+        or not is_plain(pair)
+    )
 
 
 def _verdict(report: Report) -> str:
@@ -198,8 +214,52 @@ def _entry(finding: Finding, anchor: str, root: Path) -> dict[str, str]:
         "status": finding.outcome.value,
         "word": finding.outcome.value,
         "title": f"{name}{finding.headline}",
+        "headline": finding.headline,
+        "name": finding.case_name,
         "text": finding.text,
         "place": f"{where}:{finding.line}" if finding.line else where,
+    }
+
+
+def _ends_a_case(finding: Finding) -> bool:
+    """Whether a finding says why a case has no pairs."""
+    return finding.case is not None and finding.rule.startswith("error/")
+
+
+def _group(entries: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
+    """Return entries with each text once; `names` and `anchors` are those of all cases that share it."""
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    for entry in entries:
+        key = entry["word"], entry["headline"] + entry["text"]
+        group = groups.setdefault(key, {**entry, "names": [], "anchors": []})
+        group["names"].append(entry["name"])
+        group["anchors"].append(entry["anchor"])
+    return list(groups.values())
+
+
+def _row_of_error(finding: Finding, anchor: str) -> dict[str, str]:
+    """Return the row of a case that ended in an error, and so has no pairs."""
+    case = finding.case
+    if case is None:
+        raise ValueError("finding: expected one of a case")
+    return {
+        **_cells_of_case(case),
+        "pair": "whole case",
+        "status": str(case.status),
+        "word": words_of(case.status),
+        "code": "" if finding.code is None else str(finding.code),
+        "anchor": anchor,
+        **dict.fromkeys(("error", "allowed", "ratio"), "-"),
+    }
+
+
+def _cells_of_case(case: CaseResult) -> dict[str, str]:
+    return {
+        "spec": split_place(case.spec)[0],
+        "op": f"{case.op} · {case.case}" if case.case != "default" else case.op,
+        "mode": case.mode,
+        "dtype": case.dtype,
+        "seconds": f"{case.duration_s:.2f}",
     }
 
 
@@ -211,13 +271,11 @@ def _row(finding: Finding, anchor: str) -> dict[str, str]:
     if pair.status is Status.SKIPPED or not pair.elements:
         numbers = {"error": "-", "allowed": "-", "ratio": "-"}
     return {
-        "op": f"{case.op} · {case.case}" if case.case != "default" else case.op,
+        **_cells_of_case(case),
         "pair": pair.label,
         "status": str(pair.status),
         "word": words_of(pair.status),
         "code": "" if finding.code is None else str(finding.code),
-        "mode": case.mode,
-        "dtype": case.dtype,
         "anchor": anchor,
         **numbers,
     }
@@ -234,6 +292,7 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
     case, pair = _case_and_pair(finding)
     code = code_of_pair(pair)
     figure = pair.figure
+    rules = "" if is_plain(pair) else describe_rules(pair)
     pictures, undrawn = _pictures(pair, figure, case, is_drawn=is_drawn)
     checks = [check for check in case.checks if code_of_check(check) is not None]
     path = () if figure is None else figure.path
@@ -253,7 +312,7 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
         "number": "" if code is None else code.number,
         "meaning": "" if code is None else code.title,
         "link": "" if code is None else link_of(code),
-        "lines": [*filter(None, [pair.note]), *pair_lines(pair), *counterexample_lines(case, pair)],
+        "lines": [*filter(None, [pair.note, rules]), *pair_lines(pair), *counterexample_lines(case, pair)],
         "pictures": [Drawn.of(picture) for picture in pictures],
         "undrawn": undrawn,
         "wrong": [] if figure is None or figure.map is None else _worst_cells(figure.map),
@@ -310,7 +369,10 @@ def _pictures(
         return (), f"The first {MOST_DRAWN} are drawn; {on_demand} FILE.html draws this one."
     from gradcheck_cli.features.page.html.pictures import pictures_of
 
-    return pictures_of(f"{case.op}{pair.label}", figure, kinks=needs_slopes(pair)), ""
+    try:
+        return pictures_of(f"{case.op}{pair.label}", figure, kinks=needs_slopes(pair)), ""
+    except Exception as error:  # noqa: BLE001 (matplotlib raises anything near the largest float)
+        return (), f"The picture can't be drawn: {type(error).__name__}: {error}"
 
 
 def needs_slopes(pair: PairResult) -> bool:
@@ -333,7 +395,7 @@ def _worst_cells(heat_map: HeatMap) -> list[dict[str, str]]:
             "column": heat_map.columns[column],
             "analytic": f"{heat_map.analytic[row][column]:.5g}",
             "numeric": f"{heat_map.numeric[row][column]:.5g}",
-            "share": f"{share:.2g}",
+            "share": "-" if heat_map.verdicts[row][column] == "?" else f"{share:.2g}",
         }
         for share, row, column in cells[:_MOST_WRONG]
     ]
@@ -374,13 +436,19 @@ def _indent(line: str) -> int:
 
 
 def _source(where: str, root: Path) -> Source | None:
-    """Return the lines around a gradient function's first line; `None` if they can't be read."""
+    """Return the lines around a gradient function's first line; `None` if they can't be read.
+
+    The place may come from somebody else's report, and the page may be published. So only plain Python files
+    below the repository's root are opened: nothing of the system, no credentials in `.git`, no link that
+    leads out.
+    """
     file, line = split_place(where)
-    if not line:
-        return None
     try:
-        lines = read_plain(Path(file), _SOURCE_LIMIT).decode("utf-8", "replace").splitlines()
-    except OSError:
+        path = Path(file).resolve()
+        if not line or path.suffix != ".py" or not path.is_relative_to(root.resolve()):
+            return None
+        lines = read_plain(path, _SOURCE_LIMIT).decode("utf-8", "replace").splitlines()
+    except (OSError, ValueError, RuntimeError):  # also a name with a null character, and a circle of links
         return None
     start, stop = max(0, line - 1 - _BEFORE), _end_of_block(lines, line)
     while stop > line and not lines[stop - 1].strip():

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import matplotlib as mpl
@@ -20,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from gradcheck_cli.reporting.terminal import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from matplotlib.axes import Axes
 
@@ -42,6 +44,7 @@ _MOST_TICKS = 8
 _ROOM = {"ladder": (0.23, 0.16, 0.73, 0.68), "slopes": (0.23, 0.16, 0.73, 0.68)}
 _ROOM_OF_MAP = (0.19, 0.2, 0.68, 0.76)
 _MOST_LETTERS = 16  # cells along an edge that are large enough for a letter
+_LARGEST = 1e300  # beyond it, the margins that matplotlib adds to an axis overflow
 _LEAST_SHARE = 1e-4  # as a share of what is allowed: anything smaller is as good as right
 
 
@@ -61,7 +64,7 @@ def pictures_of(label: str, figure: Figure, *, kinks: bool) -> list[Picture]:
         figure: its data.
         kinks: whether to show one-sided slopes.
     """
-    with mpl.rc_context(_STYLE):
+    with _drawing(_STYLE):
         return [
             Picture(title, words, _svg(canvas, f"{label}{index}"))
             for index, (title, words, canvas) in enumerate(_draw_parts(figure, kinks=kinks))
@@ -70,7 +73,7 @@ def pictures_of(label: str, figure: Figure, *, kinks: bool) -> list[Picture]:
 
 def file_of(figure: Figure, form: str, *, kinks: bool) -> bytes:
     """Return the contents of a figure as one PNG or SVG file, on white."""
-    with mpl.rc_context({**_STYLE, **{key: "black" for key, ink in _STYLE.items() if ink == _INK}}):
+    with _drawing({**_STYLE, **{key: "black" for key, ink in _STYLE.items() if ink == _INK}}):
         parts = _parts(figure, kinks=kinks)
         canvas = Canvas(figsize=(3.4 * len(parts), 3.2), layout="constrained", facecolor="white")
         for axes, part in zip(np.ravel(canvas.subplots(1, len(parts))), parts, strict=True):
@@ -80,6 +83,17 @@ def file_of(figure: Figure, form: str, *, kinks: bool) -> bytes:
         backend = FigureCanvasAgg(canvas) if form == "png" else FigureCanvasSVG(canvas)
         backend.print_figure(stream, format=form, dpi=150)
         return stream.getvalue()
+
+
+@contextmanager
+def _drawing(style: dict[str, object]) -> Iterator[None]:
+    """Draw in a style, without warnings.
+
+    They say that the font lacks a letter, which a browser takes from another font, or that numbers overflow.
+    """
+    with mpl.rc_context(style), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 class _Part(NamedTuple):
@@ -157,6 +171,8 @@ def _draw_map(axes: Axes, heat_map: HeatMap, kind: str) -> None:
     if kind == "share":
         share = np.array(heat_map.share)
         shown = np.clip(share, _LEAST_SHARE, None)
+        # What is undecided has no share; without one it is grey, like a missing number.
+        shown[np.array([list(verdicts) for verdicts in heat_map.verdicts]) == "?"] = np.nan
         colours = mpl.colormaps["cividis"].with_extremes(over=_RED)
         image = axes.imshow(shown, cmap=colours, norm=LogNorm(_LEAST_SHARE, 1.0), aspect="auto")
         bar = axes.figure.colorbar(image, ax=axes, extend="max", fraction=0.08)
@@ -201,13 +217,13 @@ def _draw_ladder(axes: Axes, ladder: Ladder) -> None:
     off = abs(ladder.analytic - ladder.numeric)
     bound = ladder.allowed + ladder.uncertainty
     least = max(bound, 1e-300) * 1e-6
-    is_known = np.isfinite(error) & (steps > 0)
+    is_known = (error < _LARGEST) & (steps > 0)
     axes.loglog(
         steps[is_known], np.maximum(error[is_known], least), marker="o", ms=3, color=_BLUE, label="difference"
     )
-    if 0 < bound < math.inf:
+    if 0 < bound < _LARGEST:
         axes.axhline(bound, ls="--", color=_ORANGE, label="allowed")
-    if 0 < off < math.inf:
+    if 0 < off < _LARGEST:
         axes.axhline(off, ls="-.", color=_RED, label="the gradient")
     if ladder.first_step > 0:
         axes.axvline(ladder.first_step, ls=":", color=_INK, label="first step")
@@ -224,7 +240,7 @@ def _draw_slopes(axes: Axes, ladder: Ladder) -> None:
         (ladder.below, "from below", _ORANGE, "v"),
     ):
         axes.semilogx(ladder.steps, values, marker=mark, ms=3, color=colour, label=name)
-    if math.isfinite(ladder.analytic):
+    if abs(ladder.analytic) < _LARGEST:
         axes.axhline(ladder.analytic, ls="-.", color=_RED, label="the gradient")
     axes.set_xlabel("step")
     axes.set_ylabel("slope")

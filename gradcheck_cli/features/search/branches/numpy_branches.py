@@ -24,8 +24,8 @@ from gradcheck_cli.features.search.branches.python_conditions import (
     condition_of,
     is_elementwise,
 )
-from gradcheck_cli.plain_files import MIB, read_plain
-from gradcheck_cli.tensorflow_backend.frames import display_path, is_users
+from gradcheck_cli.plain_files import MIB, read_plain, short_path
+from gradcheck_cli.tensorflow_backend.frames import is_users
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -278,5 +278,5 @@ def _branch_at(node: ast.AST, test: ast.expr, file: str) -> PythonBranch:
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
     first, last = test.lineno, test.end_lineno or test.lineno
     body = node.body[0].lineno if isinstance(node, ast.If | ast.While) else 0
-    branch = Branch(text, f"{display_path(file)}:{first}", "python", ("true", "false"), ())
+    branch = Branch(text, f"{short_path(file)}:{first}", "python", ("true", "false"), ())
     return PythonBranch(branch, file, first, last, test.col_offset, body)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from gradcheck_cli import clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -15,19 +16,23 @@ _SHARE = 0.25  # of the remaining time, for one call
 _FADING = 0.5  # a point's time falls by this factor at most: the first call also builds the function
 
 
+def _now() -> float:
+    return clock.now()
+
+
 @dataclass
 class Pace:
     """A limited time, and how long points take in it.
 
     Attributes:
         seconds: how long it is; infinite if only counts matter.
-        clock: tells the time.
+        clock: tells the time; by default processor time.
         began: when it began.
         point: how many seconds a point takes.
     """
 
     seconds: float = math.inf
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = _now
     began: float = field(init=False)
     point: float = 0.0
 

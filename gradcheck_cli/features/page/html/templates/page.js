@@ -6,6 +6,8 @@
     const body = table.tBodies[0];
     const rows = [...body.rows];
     let order = rows;
+    let sort = "";
+    let isReady = false;
     const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
     const told = form.querySelector("output");
     const all = form.querySelector("button");
@@ -14,14 +16,19 @@
     const filter = () => {
       const words = form.text.value.toLowerCase().split(/\s+/).filter(Boolean);
       const status = form.status.value;
+      const spec = form.spec ? form.spec.value : "";
       let fitting = 0;
       for (const row of order) {
-        const fits = (!status || row.dataset.status === status) && words.every((word) => texts.get(row).includes(word));
+        const fits = (!status || row.dataset.status === status) && (!spec || row.dataset.spec === spec) && words.every((word) => texts.get(row).includes(word));
         fitting += fits;
         row.hidden = !fits || fitting > most;
       }
-      const found = fitting === rows.length ? `${number(fitting)} pairs` : `${number(fitting)} of ${number(rows.length)} pairs`;
+      const found = fitting === rows.length ? `${number(fitting)} rows` : `${number(fitting)} of ${number(rows.length)} rows`;
       all.hidden = fitting <= most;
+      const view = new URLSearchParams();
+      for (const [key, value] of Object.entries({ text: form.text.value, status, spec, sort })) if (value) view.set(key, value);
+      // The address keeps the view; a page that is opened from a folder may change only what follows the #.
+      if (isReady && (`${view}` || location.hash.startsWith("#?"))) history.replaceState(null, "", `#?${view}`);
       told.textContent = all.hidden ? found : `${found}, the first ${number(most)} shown`;
     };
     all.addEventListener("click", () => {
@@ -36,6 +43,7 @@
         const down = head.getAttribute("aria-sort") === "ascending";
         heads.forEach((other) => other.setAttribute("aria-sort", "none"));
         head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        sort = `${column}${down ? "-" : "+"}`;
         const isNumber = event.currentTarget.dataset.kind === "number";
         const key = (row) => {
           const text = row.cells[column].textContent.trim();
@@ -51,6 +59,14 @@
         body.append(...order);
       });
     });
+    const view = new URLSearchParams(location.hash.startsWith("#?") ? location.hash.slice(2) : "");
+    for (const key of ["text", "status", "spec"]) if (form[key] && view.has(key)) form[key].value = view.get(key);
+    const [, column, way] = /^(\d+)([-+ ])$/.exec(view.get("sort") || "") || [];
+    if (heads[column]) {
+      heads[column].setAttribute("aria-sort", way === "-" ? "ascending" : "none");
+      heads[column].querySelector("button").click();
+    }
+    isReady = true;
     filter();
   }
   document.addEventListener("click", async (event) => {

@@ -1,4 +1,4 @@
-"""Writes a report so that a reader sees either the old one or the new one, never half of either."""
+"""Writes a file so that a reader sees either the old one or the new one, never half of either."""
 
 from __future__ import annotations
 

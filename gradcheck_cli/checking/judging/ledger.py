@@ -1,0 +1,277 @@
+"""The ledger: whatever may turn a mismatch into a pass, a kink or "can't tell", in its order.
+
+A verdict starts with the comparison with differences (`numerics.judge`). After that, only the entries here
+change it. Each says whom it protects and the largest error that it can ever excuse; `docs/verdicts.md` has
+the same table. Whole Jacobians and single probed elements go through the same entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradcheck_cli.checking.judging import formula
+from gradcheck_cli.checking.ops.budget import OverBudgetError
+from gradcheck_cli.checking.ops.packing import packed_magnitude
+from gradcheck_cli.checking.pairs.forward_mode import settle_by_forward_mode
+from gradcheck_cli.checking.pairs.joined_kinks import leave_joined_kinks
+from gradcheck_cli.checking.pairs.pair_sample import Rule
+from gradcheck_cli.checking.pairs.rounding import (
+    allow_own_rounding,
+    allow_rounded_constants,
+    leave_remainders,
+)
+from gradcheck_cli.checking.pairs.ties import judge_ties
+from gradcheck_cli.numerics import Reason, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gradcheck_cli.checking.judging.formula import JudgePairs
+    from gradcheck_cli.checking.judging.stop_gradients import StopGradients
+    from gradcheck_cli.checking.ops.jacobian import Jacobian
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample
+    from gradcheck_cli.numerics.sparsity import Sparsity
+
+Judged = dict["PairKey", "PairSample"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What entries of the ledger may look at, at one sample point.
+
+    Attributes:
+        pairs: the pairs.
+        judge: judges other forms of pairs by differences.
+        analytic: the formula's Jacobians of pairs that are judged element by element.
+        sparsities: of the pairs that are judged without their zeros.
+        stops: the case's `stop_gradient`s; `None` where they don't matter.
+        are_right_alone: whether the user's own gradients on a pair's path are right, each by itself.
+        sample: index of the sample point.
+    """
+
+    pairs: Mapping[PairKey, Pair]
+    judge: JudgePairs | None = None
+    analytic: Mapping[PairKey, Jacobian | None] = field(default_factory=dict)
+    sparsities: Mapping[PairKey, Sparsity] = field(default_factory=dict)
+    stops: StopGradients | None = None
+    are_right_alone: Callable[[PairKey], bool] = lambda _: False
+    sample: int = 0
+
+
+class Stage(Enum):
+    """When an entry acts."""
+
+    DIFFERENCES = "with each comparison with differences"
+    FORMULA = "once, on the formula of a pair"
+    POINT = "once, on all pairs of a sample point"
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """An entry of the ledger.
+
+    Attributes:
+        rule: the name that stays with the elements it decides.
+        stage: when it acts.
+        effect: what it may turn into what.
+        protects: whom.
+        limit: the largest error that it can ever excuse.
+        run: returns the verdicts; a pair for which there is no time is left out.
+        at_elements: whether it acts on single elements of a probed pair, too.
+    """
+
+    rule: Rule
+    stage: Stage
+    effect: str
+    protects: str
+    limit: str
+    run: Callable[[Evidence, Judged], Judged]
+    at_elements: bool = False
+
+
+def _each(settle: Callable[[Pair, PairSample], PairSample]) -> Callable[[Evidence, Judged], Judged]:
+    """Return an entry that settles one pair after another."""
+
+    def run(evidence: Evidence, judged: Judged) -> Judged:
+        return {key: settle(evidence.pairs[key], sample) for key, sample in judged.items()}
+
+    return run
+
+
+def _each_open(settle: Callable[[Pair, PairSample], PairSample]) -> Callable[[Evidence, Judged], Judged]:
+    """Return an entry that settles the pairs whose declared dtype may explain their mismatches."""
+    return _each(
+        lambda pair, sample: settle(pair, sample) if formula.is_open_to_rounding(pair, sample) else sample
+    )
+
+
+def _judge_exact_points(evidence: Evidence, judged: Judged) -> Judged:
+    samples: Judged = {}
+    for key, sample in judged.items():
+        pair = evidence.pairs[key]
+        if evidence.judge is None or not formula.is_open_to_rounding(pair, sample):
+            samples[key] = sample
+            continue
+        try:
+            samples[key] = formula.judge_exact_point(pair, sample, evidence.sparsities, evidence.judge)
+        except OverBudgetError:
+            continue
+    return samples
+
+
+def _weigh_stops(evidence: Evidence, judged: Judged) -> Judged:
+    if evidence.stops is None:
+        return judged
+    return evidence.stops.weigh(evidence.pairs, evidence.analytic, judged, evidence.sample)
+
+
+def _leave_joined_kinks(evidence: Evidence, judged: Judged) -> Judged:
+    return {
+        key: leave_joined_kinks(evidence.pairs[key], sample, partial(evidence.are_right_alone, key))
+        for key, sample in judged.items()
+    }
+
+
+def _leave_infinite(pair: Pair, sample: PairSample) -> PairSample:
+    """Return a pair's verdicts, undecided where the forward isn't finite at the point.
+
+    If the output contains NaN, all elements of the gradient that aren't finite are undecided, too: a kernel
+    that gives up (the Cholesky factor of a matrix that isn't positive definite) leaves the rest of its memory
+    unwritten, and a difference of that is no derivative.
+    """
+    op, output = pair.operations.differenced, pair.output_index
+    is_finite = np.isfinite(packed_magnitude(op.base_values[output], op.outputs[output]))
+    if is_finite.all() or not sample.verdict.size:
+        return sample
+    undecided = ~is_finite[sample.places()[0]]
+    if np.isnan(op.base_values[output]).any():  # an infinity is a value like any other
+        undecided |= ~np.isfinite(sample.analytic)
+    return sample.settle(
+        undecided,
+        Verdict.INCONCLUSIVE,
+        Rule.NOT_FINITE,
+        Reason.SINGULAR,
+        numeric=np.nan,
+        uncertainty=np.inf,
+    )
+
+
+ALLOWANCES = (
+    Allowance(
+        Rule.TIE,
+        Stage.DIFFERENCES,
+        "a mismatch into a kink or into can't tell; and a kink into a mismatch",
+        "gradients at tied inputs, such as those of a maximum of equal numbers",
+        "none: the row, as a whole, must lie among the slopes around the point",
+        lambda evidence, judged: judge_ties(evidence.pairs, judged),
+    ),
+    Allowance(
+        Rule.OWN_ROUNDING,
+        Stage.DIFFERENCES,
+        "a mismatch or can't tell into a pass, or a mismatch into can't tell",
+        "remainders of terms that cancel inside the gradient, as in a causal softmax's first row",
+        "16 times what eight other roundings of the upstream move the element by; at most 2^23 roundings "
+        "(1e-9 in float64), and 1e-3, of the pair's largest element or of the output's value over the input",
+        _each(allow_own_rounding),
+        at_elements=True,
+    ),
+    Allowance(
+        Rule.REMAINDER,
+        Stage.DIFFERENCES,
+        "a mismatch into can't tell",
+        "the same remainders where nothing says how small is small",
+        "32 roundings of the pair's largest right element, if gradient or differences have no digits",
+        _each(leave_remainders),
+    ),
+    Allowance(
+        Rule.FORWARD_MODE,
+        Stage.FORMULA,
+        "can't tell into a pass",
+        "noisy forwards, and inputs without room for a step, in eager mode",
+        "the tolerance, between the gradient and TensorFlow's forward mode",
+        _each(settle_by_forward_mode),
+    ),
+    Allowance(
+        Rule.EXACT_POINT,
+        Stage.FORMULA,
+        "a mismatch into a pass or a kink",
+        "gradients that rely on a property that rounding of the inputs destroys (probabilities)",
+        "16 roundings of the declared dtype, of the row's largest element; 2e-3 in half precision",
+        _judge_exact_points,
+    ),
+    Allowance(
+        Rule.CONSTANTS,
+        Stage.FORMULA,
+        "a mismatch into a pass",
+        "gradients with constants or weights that the declared dtype rounds (an exact GELU in bfloat16)",
+        "1.5 times what eight other roundings of these move the element by; at most 16 roundings of the "
+        "declared dtype, of the row's largest element or of the output's value over the input",
+        _each_open(allow_rounded_constants),
+        at_elements=True,
+    ),
+    Allowance(
+        Rule.APPROXIMATION,
+        Stage.FORMULA,
+        "a mismatch or can't tell into a pass, with a `precision` warning",
+        "formulas that are tuned to the declared dtype, such as a polynomial `erf`",
+        "3.5e-4 of the element itself; 4.9e-4 in float16, 3.9e-3 in bfloat16",
+        _each_open(formula.pass_approximations),
+        at_elements=True,
+    ),
+    Allowance(
+        Rule.STOP,
+        Stage.POINT,
+        "a mismatch into can't tell",
+        "gradients that are right if a `stop_gradient` is meant",
+        "none: the gradient must be right with the stops held; behind a closed function, any error",
+        _weigh_stops,
+    ),
+    Allowance(
+        Rule.JOINED_KINKS,
+        Stage.POINT,
+        "a mismatch into can't tell",
+        "TensorFlow's chain rule where several ops are at a kink at once",
+        "any error, in rows with an element at a kink whose own gradients are right by themselves",
+        _leave_joined_kinks,
+    ),
+    Allowance(
+        Rule.NOT_FINITE,
+        Stage.POINT,
+        "any verdict into can't tell",
+        "points at which the forward isn't finite",
+        "any error, in rows whose value isn't finite, and in elements that aren't where a value is NaN",
+        _each(_leave_infinite),
+    ),
+)
+
+
+def settle_pairs(stage: Stage, evidence: Evidence, judged: Judged) -> Judged:
+    """Let the ledger's entries of one stage act, in order.
+
+    Args:
+        stage: which.
+        evidence: what they may look at.
+        judged: the verdicts so far.
+
+    Returns:
+        The verdicts, except on pairs for which there is no time.
+    """
+    for allowance in ALLOWANCES:
+        if allowance.stage is stage:
+            judged = allowance.run(evidence, judged)
+    return judged
+
+
+def settle_element(pair: Pair, sample: PairSample) -> PairSample:
+    """Let the ledger's entries for single elements act on a probed pair's element and its neighbours."""
+    judged = {pair.key: sample}
+    for allowance in ALLOWANCES:
+        if allowance.at_elements:
+            judged = allowance.run(Evidence({pair.key: pair}), judged)
+    return judged[pair.key]

@@ -1,0 +1,83 @@
+"""What may excuse an error is in one table, in the documentation too, and stays with each element."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy_op import Numpy, check
+
+import gradcheck_cli
+from gradcheck_cli.checking.judging.ledger import ALLOWANCES, Stage
+from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
+from gradcheck_cli.numerics import Reason, Verdict
+
+PACKAGE = Path(gradcheck_cli.__file__).parent
+VERDICTS = PACKAGE.parent / "docs" / "verdicts.md"
+
+
+def as_table():
+    return "\n".join(
+        f"| {entry.rule.words} | {entry.effect} | {entry.protects} | {entry.limit} "
+        f"| {'yes' if entry.at_elements else 'no'} |"
+        for entry in ALLOWANCES
+    )
+
+
+def test_the_documentation_has_the_same_table():
+    assert as_table() in VERDICTS.read_text(encoding="utf-8"), f"docs/verdicts.md must have:\n{as_table()}"
+
+
+def test_each_rule_is_one_entry():
+    assert sorted(entry.rule for entry in ALLOWANCES) == sorted(set(Rule) - {Rule.PLAIN, Rule.KINK})
+    assert len({rule.words for rule in Rule}) == len(Rule)
+
+
+def test_entries_stand_in_the_order_of_their_stages():
+    stages = [list(Stage).index(entry.stage) for entry in ALLOWANCES]
+    assert stages == sorted(stages)
+
+
+def test_nothing_else_changes_a_verdict():
+    writing = re.compile(r"verdict=np\.|verdict\[.*\] = |\(verdict=")
+    sources = {file: file.read_text(encoding="utf-8") for file in (PACKAGE / "checking").rglob("*.py")}
+    assert [file.name for file, text in sources.items() if writing.search(text)] == []
+
+
+OWN = {"evaluations": 4, "method": "central", "numeric_dtype": "float64"}
+
+
+def sample():
+    one, codes = np.ones((2, 2)), np.full((2, 2), Verdict.MISMATCH, np.int8)
+    return PairSample(one, 2 * one, 0 * one, 0 * one, codes, 0 * codes, is_connected=True, **OWN)
+
+
+def test_a_settled_element_keeps_what_decided_it():
+    where = np.array([[True, False], [False, False]])
+    first = sample().settle(where, Verdict.PASS, Rule.CONSTANTS, allowed=3.0)
+    second = first.settle(where[::-1], Verdict.INCONCLUSIVE, Rule.REMAINDER, Reason.LOW_PRECISION)
+    assert second.verdict.tolist() == [[0, 2], [3, 2]]
+    assert second.reason.tolist() == [[0, 0], [Reason.LOW_PRECISION, 0]]
+    assert second.allowed.tolist() == [[3, 0], [0, 0]]
+    assert second.count_rules() == {Rule.PLAIN: 2, Rule.CONSTANTS: 1, Rule.REMAINDER: 1}
+    assert second.take(1, 0).count_rules() == {Rule.REMAINDER: 1}
+
+
+def absolute(dtype, factor=1.0):
+    points = {"x": [0.0, 1.0, -2.0]}
+    return Numpy(np.abs, lambda u, x: (factor * np.sign(x)).astype(x.dtype) * u, points, dtypes={"x": dtype})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "factor", "counts"),
+    [
+        ("float64", 1.0, {"plainly": 8, "at a kink": 1}),
+        ("float32", 1.0001, {"plainly": 6, "at a kink": 1, "tuned to its dtype": 2}),
+        ("float32", 1.01, {"plainly": 8, "at a kink": 1}),
+    ],
+)
+def test_results_count_what_decided(dtype, factor, counts):
+    (pair,) = check(absolute(dtype, factor)).pairs
+    assert pair.decided_by == counts

@@ -1,0 +1,167 @@
+"""`check_function` and `assert_gradients`: calls as people type them, right, wrong and mistaken."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gradcheck_cli
+from gradcheck_cli import assert_gradients, check_function
+
+X = np.array([-1.0, 0.5, 2.0])
+
+
+class Point(NamedTuple):
+    a: object
+    b: object
+
+
+@dataclasses.dataclass
+class Fields:
+    a: object
+
+
+@tf.custom_gradient
+def softplus(x):
+    return tf.math.log1p(tf.exp(x)), lambda upstream: upstream * tf.sigmoid(x)
+
+
+@tf.custom_gradient
+def wrong(x):
+    return tf.math.log1p(tf.exp(x)), lambda upstream: 1.01 * upstream * tf.sigmoid(x)
+
+
+@tf.custom_gradient
+def surrogate(x):
+    return tf.sign(x), lambda upstream: upstream / (1 + x * x)
+
+
+def scaled(x, factor=2.0, *, power=1):
+    return factor * x**power
+
+
+class Scale(tf.keras.layers.Layer):
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1],), name="kernel", initializer="ones")
+
+    def call(self, inputs):
+        return wrong(inputs * self.kernel)
+
+
+def labels(*args, **kwargs):
+    report = check_function(*args, **kwargs)
+    return report.exit_code, [pair.label for case in report.cases for pair in case.pairs]
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "pairs"),
+    [
+        (lambda: labels(softplus, X), 0, ["dy/dx"]),
+        (lambda: labels(wrong, X), 1, ["dy/dx"]),
+        (lambda: labels(wrong, X, rtol=0.1), 0, ["dy/dx"]),
+        (lambda: labels(softplus, 1.5), 0, ["dy/dx"]),
+        (lambda: labels(tf.function(wrong), tf.constant([1.0])), 1, ["dy/dx"]),
+        (lambda: labels(softplus, X, modes=("graph", "eager")), 0, ["dy/dx", "dy/dx"]),
+        (lambda: labels(wrong, X, modes="eager"), 1, ["dy/dx"]),
+        (lambda: labels(surrogate, X, reference=tf.atan), 0, ["dy/dx"]),
+        (lambda: labels(surrogate, X), 1, ["dy/dx"]),
+        (lambda: labels(scaled, X, 3.0), 0, ["dy/dx", "dy/dfactor"]),
+        (lambda: labels(scaled, X, factor=3.0, power=2), 0, ["dy/dx"]),
+        (lambda: labels(tf.multiply, X, y=X), 0, ["dy/dx", "dy/dy"]),
+        (lambda: labels(tf.reduce_sum, X, 0), 0, ["dy/dinput_tensor"]),
+        (lambda: labels(lambda *xs: xs[0] * xs[1], X, X), 0, ["dy/dxs0", "dy/dxs1"]),
+        (lambda: labels(lambda p: p["b"] * p["a"], {"b": X, "a": X, "n": 3}), 0, ["dy/dp.a", "dy/dp.b"]),
+        (lambda: labels(lambda p: p.a * p.b, Point(2.0, X)), 0, ["dy/dp.a", "dy/dp.b"]),
+        (lambda: labels(lambda p: p[0] * p[1][0], (X, [X, None])), 0, ["dy/dp[0]", "dy/dp[1][0]"]),
+        (
+            lambda: labels(tf.sparse.reduce_sum, tf.sparse.from_dense([[2.0, 0.0]])),
+            0,
+            ["dy/dsp_input.values"],
+        ),
+        (lambda: labels(wrong, tf.Variable([1.0, 2.0])), 1, ["dy/dx"]),
+        (lambda: labels(lambda z: z * tf.math.conj(z), X + 1j), 0, ["dy/dz"]),
+        (lambda: labels(Scale(), np.ones((2, 3), np.float32)), 1, ["dy/dinputs", "dy/dkernel"]),
+    ],
+)
+def test_a_call_is_checked(call, code, pairs):
+    assert call() == (code, pairs)
+
+
+def test_variables_that_the_function_uses_are_checked_if_asked():
+    kernel, bias, unused = tf.Variable([1.0, 2.0]), tf.Variable([0.5, 0.1]), tf.Variable(1.0)
+
+    def layer(x):
+        return wrong(x * kernel) + bias
+
+    x = np.ones(2, np.float32)
+    assert labels(layer, x) == (1, ["dy/dx"])
+    assert labels(layer, x, variables=True)[1] == ["dy/dx", "dy/dkernel", "dy/dbias"]
+    assert labels(layer, x, variables=[bias])[1] == ["dy/dx", "dy/dbias"]
+    assert labels(lambda: layer(tf.ones(2)), variables=kernel) == (1, ["dy/dVariable"])
+    message = check_function(layer, x, variables=[unused]).cases[0].error.message
+    assert "the function doesn't use Variable, or it isn't trainable" in message
+
+
+def test_a_wrong_gradient_fails_a_test_with_its_table():
+    with pytest.raises(AssertionError) as caught:
+        assert_gradients(wrong, X)
+    text = str(caught.value)
+    assert text.startswith("<gradcheck report: 1 mismatched; exit code 1>\n")
+    assert "MISMATCH GC101  3 of 9 elements" in text
+    assert "the gradient is 1.01 times the derivative" in text
+    assert text.endswith("`gradcheck explain GC101` says what that means, and what to do")
+    assert "reproduce" not in text
+
+
+def test_what_cannot_be_decided_fails_too_and_names_the_way_to_say_more():
+    with pytest.raises(AssertionError, match=r"say 'freeze: true'[\s\S]*gradcheck_cli\.check\(\{'forward'"):
+        assert_gradients(lambda x: x * tf.stop_gradient(x), X)
+    with pytest.raises(AssertionError, match="nothing was tested"):
+        assert_gradients(lambda x: 0 * x, X)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: assert_gradients(softplus(X), X), TypeError, "Pass the function itself"),
+        (lambda: assert_gradients("specs/a.yaml"), TypeError, r"is for gradcheck_cli\.check\(spec\)"),
+        (lambda: assert_gradients(softplus), TypeError, "pass the function's arguments after it"),
+        (lambda: assert_gradients(softplus, [1, 2]), TypeError, r"x is of type list of int\. Pass floating"),
+        (lambda: assert_gradients(softplus, X, eps=1e-6), TypeError, "unexpected keyword argument 'eps'"),
+        (lambda: assert_gradients(tf.multiply, (X, X)), TypeError, "Arguments are passed one by one"),
+        (lambda: assert_gradients(softplus, X, modes="grph"), ValueError, "Did you mean 'graph'"),
+        (lambda: assert_gradients(softplus, X, rtol=-1), ValueError, "zero or more, but got -1"),
+        (lambda: assert_gradients(softplus, X, reference=X), TypeError, "reference must be a function"),
+        (lambda: assert_gradients(softplus, X, variables=[X]), TypeError, r"a list of tf\.Variable"),
+        (lambda: assert_gradients(lambda p: p.a, Fields(X)), TypeError, "its a would stay unchecked"),
+        (lambda: assert_gradients(softplus, X.astype(np.longdouble)), TypeError, "no dtype float128"),
+        (lambda: tf.function(lambda x: assert_gradients(softplus, x))(X), TypeError, "symbolic tensor"),
+        (
+            lambda: gradcheck_cli.check(softplus, X),
+            TypeError,
+            r"call\s+gradcheck_cli\.check_function",
+        ),
+        (lambda: gradcheck_cli.gradcheck(softplus, X), AttributeError, "assert_gradients, check"),
+        (
+            lambda: assert_gradients(tf.nn.leaky_relu, X, 0.1),
+            AssertionError,
+            r"Pass it by keyword\s+if it is a setting",
+        ),
+    ],
+)
+def test_a_mistaken_call_says_what_to_type(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_a_report_has_a_truth_value_a_short_text_and_a_page():
+    right, bad = check_function(softplus, X), check_function(wrong, X)
+    assert right
+    assert not bad
+    assert repr(right) == "<gradcheck report: 1 passed; exit code 0>"
+    assert "MISMATCH" not in repr(bad)
+    assert bad._repr_html_().startswith("<iframe srcdoc=")
