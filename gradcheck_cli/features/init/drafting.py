@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import re
 import textwrap
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -29,6 +31,7 @@ _WIDTH = 100  # of the comments in the draft
 _MOST_OPENED = 250  # tries; each takes a trace
 _MOST_RUN = 2  # of those with the same kind of values that can be opened; each takes a whole check
 _ROWS = [2]  # the axis that a broadcast input lacks
+_WRONG_SHAPE = re.compile(r"must have shape (\[[\d, ]*\]), as its input has, but has (\[[\d, ]*\])")
 _HOPELESS = frozenset({"import", "attribute", "gradient_count"})
 _NO_VARIABLES = "uses no trainable variable"
 
@@ -249,7 +252,20 @@ def _is_decided(result: CaseResult | None) -> bool:
         return False
     wrong = [pair for pair in result.pairs if pair.mismatch == "value"]
     one_triangle = any("symmetric: true" in text for pair in wrong for text in pair.diagnosis)
-    return result.status is Status.PASSED or (bool(wrong) and not one_triangle)
+    if any(map(_lacks_sum, result.pairs)):
+        return True
+    # A gradient that is smaller than its input is meant for smaller inputs.
+    is_of_wrong_form = any("form" in pair.mismatch for pair in result.pairs)
+    return result.status is Status.PASSED or (bool(wrong) and not one_triangle and not is_of_wrong_form)
+
+
+def _lacks_sum(pair: PairResult) -> bool:
+    """Whether a gradient is larger than its input, which the forward broadcasts."""
+    shapes = _WRONG_SHAPE.search(pair.message)
+    if shapes is None:
+        return False
+    expected, actual = (math.prod(map(int, re.findall(r"\d+", shape))) for shape in shapes.groups())
+    return actual > expected
 
 
 def _rank(drafted: Drafted) -> int:
@@ -289,6 +305,12 @@ def _guess_by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, 
         together: Iterator[tuple[DraftInput, ...]] = zip(*choices, strict=True) if choices else iter([()])
         each = itertools.islice(itertools.product(*choices), _MOST_OPENED // 3)
         yield from ((kind, _regroup(draft.inputs, chosen)) for chosen in (each if mixed else together))
+        if not kind and not mixed and len(tensors) > 1:
+            # A tensor and its settings: a mean, a width.
+            scalars = [_guess(tensor, kind, [], names) for tensor in tensors[1:]]
+            for shape in shapes[:2]:
+                chosen = [_guess(tensors[0], kind, shape, names), *scalars]
+                yield "scalars", _regroup(draft.inputs, chosen)
 
 
 def _regroup(inputs: Sequence[DraftInput], chosen: Sequence[DraftInput]) -> tuple[DraftInput, ...]:

@@ -107,13 +107,17 @@ def _find_uncovered(package: str) -> tuple[str, ...]:
     named |= {name for case in cases for name in (case.op_type, *case.covers) if name}
     finds = hooks.find_gradients(package, [str(Path.cwd())])
     bare = dict.fromkeys(
-        # A function inside another can't be imported: a spec builds it by the outer one.
-        find.registered or find.target.partition(".<locals>")[0]
+        find.registered or _importable(find.target)
         for find in finds
-        if not named & {find.target, find.target.partition(".<locals>")[0], find.registered}
+        if not named & {find.target, _importable(find.target), find.registered}
     )
     click.echo(f"{package}: {len(bare)} of {len(finds)} gradients have no spec", err=True)
     return tuple(bare)
+
+
+def _importable(target: str) -> str:
+    """Return what a spec can name: for a function inside another the outer one, for a call its class."""
+    return re.sub(r"\.(__)?call(__)?$", "", target.partition(".<locals>")[0])
 
 
 def _write_one(drafted: Drafted, output: str | None, *, force: bool, is_next: bool) -> None:
