@@ -311,11 +311,15 @@ class CalledCase:
             return tape, call(*self.tensors)
 
     def _raise_form_fault(self, tensor: Any, gradient: Any) -> None:
-        """Raise for a gradient of another shape than its input; a variable's is never found here by name."""
+        """Raise for a gradient of another shape than its input; the case ends."""
         moving = {index: [*self.tensors, *self.state.variables][index] for index in self.at.differentiable}
-        found = tuple(index for index, source in moving.items() if source is tensor)
-        of = f" for {self.inputs[found[0]].name}" if found else " that a custom gradient returns"
-        raise GradientFormError(found, f"the gradient{of} {form_fault(tensor.shape, gradient.shape)}")
+        input_indices = tuple(index for index, source in moving.items() if source is tensor)
+        of = (
+            f" for {self.inputs[input_indices[0]].name}"
+            if input_indices
+            else " that a custom gradient returns"
+        )
+        raise GradientFormError(input_indices, f"the gradient{of} {form_fault(tensor.shape, gradient.shape)}")
 
     @cached_property
     def first_gradients(self) -> dict[int, dict[int, Any]]:

@@ -175,8 +175,8 @@ def skip_custom_gradients() -> Iterator[None]:
 class _LookedAtRecord:
     """Replaces the module `record`, with which a custom gradient records its gradient function."""
 
-    def __init__(self, note: Callable[[Any], None], found: Callable[[Any, Any], None]) -> None:
-        self._note, self._found = note, found
+    def __init__(self, note: Callable[[Any], None], note_fault: Callable[[Any, Any], None]) -> None:
+        self._note, self._note_fault = note, note_fault
 
     def __getattr__(self, name: str) -> Any:
         return getattr(record, name)
@@ -198,21 +198,21 @@ class _LookedAtRecord:
                 for index, (tensor, used) in enumerate(zip(inputs, is_used, strict=False)):
                     has_shape = isinstance(gradients[index], tf.Tensor | tf.IndexedSlices)
                     if used and has_shape and not gradients[index].shape.is_compatible_with(tensor.shape):
-                        self._found(tensor, gradients[index])
+                        self._note_fault(tensor, gradients[index])
                 return gradients
 
         return record.record_operation(op_type, outputs, inputs, backward, *rest)
 
 
 @contextlib.contextmanager
-def look_at_gradients(note: Callable[[Any], None], found: Callable[[Any, Any], None]) -> Iterator[None]:
+def look_at_gradients(note: Callable[[Any], None], note_fault: Callable[[Any, Any], None]) -> Iterator[None]:
     """Look at each call of a `tf.custom_gradient`'s gradient function; what it differentiates isn't counted.
 
     Args:
         note: is called with each gradient function when it is called.
-        found: is called with an input and its gradient where their shapes differ.
+        note_fault: is called with an input and its gradient where their shapes differ.
     """
-    custom_gradient.record = _LookedAtRecord(note, found)
+    custom_gradient.record = _LookedAtRecord(note, note_fault)
     try:
         yield
     finally:
