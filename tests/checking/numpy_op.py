@@ -57,6 +57,7 @@ class NumpyOperation:
     modified_inputs: tuple = ()
     gradient_variables: tuple = ()
     missed_by_override: tuple = ()
+    own_draws: tuple = ()
     dtype_faults: dict = field(default_factory=dict)
     joint: object = None
     linked: tuple = ()

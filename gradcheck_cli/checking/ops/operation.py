@@ -214,6 +214,10 @@ class Operation(Protocol):
     def dtype_faults(self) -> Mapping[int, str]:
         """What is wrong with the dtype of a gradient, by input index."""
 
+    @property
+    def own_draws(self) -> tuple[str, ...]:
+        """Types of the gradient's ops that draw from a `tf.random.Generator`, which the forward's aren't."""
+
     def evaluate(self, batch: Mapping[int, Array | Moves]) -> list[Array]:
         """Evaluate the forward at several points.
 

@@ -48,7 +48,7 @@ class EagerOperation:
     def again(self) -> EagerOperation:
         """Return the op, to be called anew at the same point."""
         called = self.called
-        op = EagerOperation(CalledCase(called.case, called.opening, called.state))
+        op = EagerOperation(CalledCase(called.case, called.opening, called.state, called_twice=True))
         op.check_output_shapes()
         return op
 
@@ -212,6 +212,11 @@ class EagerOperation:
             for input_index, gradient in gradients.items()
             if gradient is not None and gradient.dtype.name != self.inputs[input_index].dtype
         }
+
+    @property
+    def own_draws(self) -> tuple[str, ...]:
+        """Nothing: a draw in the gradient isn't the forward's, since its generator is seeded otherwise."""
+        return ()
 
     @property
     def missed_by_override(self) -> tuple[str, ...]:

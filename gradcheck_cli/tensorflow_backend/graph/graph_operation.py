@@ -291,6 +291,11 @@ class GraphOperation:
         return self.traced.vjp_trace.dtype_faults
 
     @property
+    def own_draws(self) -> tuple[str, ...]:
+        """Types of the gradient's ops that draw from a `tf.random.Generator`."""
+        return self.traced.vjp_trace.own_draws
+
+    @property
     def missed_by_override(self) -> tuple[str, ...]:
         """Names of the ops that an override was meant for but didn't reach."""
         return self.traced.vjp_trace.missed

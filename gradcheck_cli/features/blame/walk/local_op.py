@@ -49,6 +49,7 @@ class LocalOperation:
     modified_inputs: tuple[str, ...] = ()
     gradient_variables: tuple[str, ...] = ()
     missed_by_override: tuple[str, ...] = ()
+    own_draws: tuple[str, ...] = ()
     vjp_low_precision: tuple[str, ...] = ()
     not_float64: str = ""
 
