@@ -234,7 +234,9 @@ class Campaign:
         @click.command()
         def compare() -> None:
             ctx = click.get_current_context()
-            ctx.exit(Baseline(ctx, BaselineOptions(file, None), seed=None).compare(report).exit_code)
+            ctx.params["seed"] = None
+            options = BaselineOptions(file, None, no_baseline=False)
+            ctx.exit(Baseline(ctx, (), options).add_to(report).exit_code)
 
         cli.add_command(compare, "compare-lock")
         COMMANDS["compare-lock"] = Command(__name__, "")

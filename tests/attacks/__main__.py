@@ -1,6 +1,7 @@
 """`python tests/attacks [TABLE ...]`: what is said of each attack, counted by table and by truth.
 
-A table is a module `attacks_NAME.py` beside this one, with a tuple `ATTACKS`.
+A table is a module `attacks_NAME.py` beside this one, with a tuple `ATTACKS`. `--allowances` and `--numbers`
+are explained in `earning.py`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,20 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from attacking import ALLOWED
+from earning import with_other_numbers, without_allowances
 
 
 def main() -> None:
     folder = Path(__file__).parent
-    names = sys.argv[1:] or sorted(path.stem.removeprefix("attacks_") for path in folder.glob("attacks_*.py"))
+    options, names = [name for name in sys.argv[1:] if name.startswith("--")], sys.argv[1:]
+    if options:
+        names.remove(*options)
+        module = names.pop(0) if options == ["--numbers"] else ""
+        attacks = [attack for name in names for attack in import_module(f"attacks_{name}").ATTACKS]
+        for line in with_other_numbers(module, attacks) if module else without_allowances(attacks):
+            print(line, flush=True)  # noqa: T201 (what it is for)
+        return
+    names = names or sorted(path.stem.removeprefix("attacks_") for path in folder.glob("attacks_*.py"))
     print(f"{'table':<24} {'truth':<10} {'tried':>5} {'as it is':>8}  otherwise")  # noqa: T201 (what it is for)
     for name in names:
         counts: dict[str, Counter[str]] = {}

@@ -5,4 +5,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))  # what the tables share; they are no package
+
+from slow_rows import read_slow_rows
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` says
+def pytest_collection_modifyitems(items):
+    """Leave the rows that take longest to main."""
+    slow = read_slow_rows()
+    for item in items:
+        call = getattr(item, "callspec", None)
+        if call is not None and item.path.name == "test_attacks.py" and call.params.get("name") in slow:
+            item.add_marker(pytest.mark.once)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from attacking import require
+from slow_rows import read_slow_rows
 
 from gradcheck_cli.features import blame
 
@@ -29,6 +30,10 @@ def without_blame(monkeypatch):
 @pytest.mark.parametrize("name", ROWS)
 def test_what_is_said_is_true(name):
     require(ROWS[name])
+
+
+def test_the_rows_that_are_left_to_main_exist():
+    assert read_slow_rows() <= ROWS.keys()
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -117,15 +117,22 @@ class Neighbourhood:
             values = self.evaluate(self.round(np.concatenate([self.point[None], points])))
         return values[0], values[1:]
 
-    def end(self, step: float, directions: Float) -> Float:
+    def end(self, step: float | Float, directions: Float) -> Float:
         """Return x + step * d."""
         return np.asarray(self.point + step * self.scale * directions)
 
-    def slopes_along(self, directions: Float, step: float) -> tuple[Float, Float]:
-        """Return one-sided slopes at the point along directions (K, n), and their rounding, (K, m) each."""
+    def slopes_along(self, directions: Float, steps: float | Float) -> tuple[Float, Float]:
+        """Return one-sided slopes at the point along directions (K, n), and their rounding, (K, m) each.
+
+        Args:
+            directions: where to.
+            steps: how far, one for all or one for each, (K, 1).
+        """
         slopes, errors = [], []
+        steps = np.broadcast_to(steps, (len(directions), 1))
         per_call = max(1, MAX_FLOATS_PER_CALL // max(self.point.size, self.unit.size, 1) - 1)
         for start in range(0, len(directions), per_call):
+            step = steps[start : start + per_call]
             base, values = self.at(self.end(step, directions[start : start + per_call]))
             with np.errstate(all="ignore"):
                 slopes.append((values - base) / step)
@@ -240,9 +247,9 @@ def is_bent(near: Neighbourhood, slopes: Callable[[Float], Float]) -> Mask:
     expected = slopes(directions)
     bends = np.zeros(near.unit.size, dtype=bool)
     with np.errstate(all="ignore"):
-        (far, _), (close, rounding) = (
-            near.slopes_along(directions, step) for step in (reach.far, reach.near)
-        )
+        steps = np.repeat([reach.far, reach.near], len(directions))[:, np.newaxis]
+        along, roundings = near.slopes_along(np.concatenate([directions, directions]), steps)
+        (far, close), rounding = np.split(along, 2), roundings[len(directions) :]
         expected = np.where(np.isfinite(expected), expected, 0.5 * (close - np.roll(close, 3, axis=0)))
         beyond = [far - expected, close - expected]
         size = np.maximum(np.abs(close), np.abs(expected))

@@ -167,6 +167,11 @@ IN_FIFTY_DIGITS = {
         3.5,
         lambda s: -s * mp.log(2) - mp.log(mp.zeta(s)),
     ),
+    "skellam": (
+        lambda rate: made("Skellam", rate, 2.7).log_prob(np.float64(-2)),
+        0.7,
+        lambda a: -a - mp.log(a / mp.mpf("2.7")) + mp.log(mp.besseli(2, 2 * mp.sqrt(a * mp.mpf("2.7")))),
+    ),
     "noncentral_chi2": (lambda df: made("NoncentralChi2", df, 1.5).log_prob(2.0), 3.0, noncentral_chi2),
     "beta_quotient": (lambda a: made("BetaQuotient", a, 1.2, 1.4, 1.5).log_prob(0.2), 1.3, beta_quotient),
     "generalized_normal": (
