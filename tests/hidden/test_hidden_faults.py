@@ -55,7 +55,6 @@ PAIRS_FOUND_BY_RUN = (
         "scatter-0",
     ),
     *(
-        "nan-at-zero-1",
         "series-0",
         "flags-0",
         "code-0",
