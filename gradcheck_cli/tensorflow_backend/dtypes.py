@@ -47,3 +47,10 @@ def complex_dtype(dtype: str) -> str:
 def reference_dtype(dtype: str) -> str:
     """Return the dtype in which a float or complex dtype is referenced; return others unchanged."""
     return REFERENCE.get(dtype, dtype)
+
+
+def moved(tensor: Any) -> Any:
+    """Return a tensor of other values; one that isn't differentiable as it is."""
+    if not is_differentiable(tensor.dtype):
+        return tensor
+    return tensor * tf.cast(0.75, tensor.dtype) + tf.cast(0.125, tensor.dtype)

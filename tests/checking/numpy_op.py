@@ -57,6 +57,7 @@ class NumpyOperation:
     modified_inputs: tuple = ()
     gradient_variables: tuple = ()
     missed_by_override: tuple = ()
+    own_draws: tuple = ()
     dtype_faults: dict = field(default_factory=dict)
     joint: object = None
     linked: tuple = ()
@@ -134,6 +135,9 @@ class NumpyOperation:
 
     def leads_to(self, output, input_index):
         return (output, input_index) in self.linked
+
+    def reaches(self, output, input_index):
+        return True
 
     def low_precision_between(self, output, input_index):
         return self.low_precision

@@ -1,4 +1,8 @@
-"""`python tests/hidden run|search [NAME ...]`: which faults are found, and what is said of their twins."""
+"""`python tests/hidden run|search [KIND|NAME ...]`: which faults are found, and what is said of their twins.
+
+`GRADCHECK_SEARCH_SECONDS` is how long a search is, in processor time; `GRADCHECK_TABLE` is "rows", "pairs" or
+both (the default).
+"""
 
 from __future__ import annotations
 
@@ -13,41 +17,49 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from hidden_faults import ROWS
+from rare_pairs import PAIRS
 
 from gradcheck_cli.results import CaseResult, Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.load import load_mapping
 
-SECONDS = float(os.environ.get("GRADCHECK_SEARCH_SECONDS", "30"))
+SECONDS = float(os.environ.get("GRADCHECK_SEARCH_SECONDS", "10"))
+TABLES = {"rows": ROWS, "pairs": PAIRS, "both": ROWS | PAIRS}
+TABLE = TABLES[os.environ.get("GRADCHECK_TABLE", "both")]
 
 
 def checked(name: str, how: str, *, wrong: bool, seconds: float = SECONDS) -> CaseResult:
     """Run or search one row, or its twin."""
-    (case,) = load_mapping(ROWS[name].spec(wrong=wrong))
+    (case,) = load_mapping(TABLE[name].spec(wrong=wrong))
     return run_case(replace(case, search=seconds) if how == "search" else case)
 
 
 def main() -> None:
-    how, *names = sys.argv[1:]
-    found, kinds, alarms, unnamed = [], Counter(), [], []
-    for name in names or ROWS:
-        kind = ROWS[name].kind
+    how, *wanted = sys.argv[1:]
+    names = [name for name, row in TABLE.items() if not wanted or name in wanted or row.kind in wanted]
+    found, named, silent, alarms = [], [], [], []
+    kinds: Counter[str] = Counter()
+    twin_seconds = min(float(os.environ.get("GRADCHECK_TWIN_SECONDS", "1.5")), SECONDS)
+    for name in names:
+        kind = TABLE[name].kind
         began = time.process_time()
         result = checked(name, how, wrong=True)
         unseen = [branch.label(side) for branch in result.branches for side in branch.unseen]
         is_found = result.status is Status.MISMATCHED
         kinds[kind] += is_found
-        found += [name] if is_found else []
-        unnamed += [] if is_found or unseen else [name]
-        twin = checked(name, how, wrong=False, seconds=min(1.5, SECONDS))
+        (found if is_found else named if unseen else silent).append(name)
+        twin = checked(name, how, wrong=False, seconds=twin_seconds)
         alarms += [] if twin.status is Status.PASSED else [f"{name} {twin.status}"]
         if result.search is not None and result.search.found is not None:
             unseen = [f"{key}={value}" for key, value in result.search.found.inputs]
         told = f"{'found' if is_found else f'{result.status}; never:'} {'; '.join(unseen) or '-'}"
+        told += f" {result.error.message[:200]}" if result.error is not None else ""
         used = time.process_time() - began
-        print(f"{kind:<11} {name:<20} {used:6.2f} s  twin {twin.status}  {told}", flush=True)  # noqa: T201
-    print(f"{how}: {len(found)} of {len(names or ROWS)} found; {dict(kinds)}")  # noqa: T201
-    print(f"not found, and no side named: {unnamed}; false alarms: {alarms}")  # noqa: T201
+        print(f"{kind:<19} {name:<22} {used:6.2f} s  twin {twin.status}  {told[:220]}", flush=True)  # noqa: T201
+    print(f"{how}: {len(found)} of {len(names)} found; {dict(kinds)}")  # noqa: T201
+    print(f"side named: {len(named)} {named}")  # noqa: T201
+    print(f"silent: {len(silent)} {silent}")  # noqa: T201
+    print(f"twins that didn't pass: {alarms}")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
-from hidden_kinds import WRITTEN
+from hidden_kinds import WRITTEN as FIRST_WRITTEN
+from rare_pairs import PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # Where a standard normal value is above, with a probability of 1e-1, 1e-2 and so on.
 QUANTILES = (1.2816, 2.3263, 3.0902, 3.7190, 4.2649, 4.7534)
 WRONG, RIGHT = 1.5, 1.0
+WRITTEN = FIRST_WRITTEN | PAIRS
 VECTOR = {"shape": [6]}
 BASES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "square": (lambda x: x * x, lambda x: 2.0 * x),
@@ -345,4 +347,4 @@ def _rows() -> list[Row]:
     return rows
 
 
-ROWS = {row.name: row for row in _rows()} | WRITTEN
+ROWS = {row.name: row for row in _rows()} | FIRST_WRITTEN

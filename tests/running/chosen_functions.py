@@ -24,3 +24,22 @@ def all_positive(x):
     """Wrong where all elements are positive, which is one draw of 4,096."""
     factor = tf.where(tf.reduce_all(x > 0.0), tf.constant(3.0, x.dtype), tf.constant(2.0, x.dtype))
     return x * x, lambda dy: dy * factor * x
+
+
+@tf.custom_gradient
+def masked_zero(x):
+    mask = tf.cast(x != 0.0, x.dtype)
+    return x * mask, lambda dy: dy * mask
+
+
+def _coded(factor):
+    @tf.custom_gradient
+    def function(x, code):
+        own = tf.where(code == 404, tf.cast(factor, x.dtype), tf.ones([], x.dtype))
+        return tf.sin(x), lambda dy: (dy * tf.cos(x) * own, None)
+
+    return function
+
+
+def coded(x, code, factor):
+    return _coded(factor)(x, code)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradcheck_cli.features.search.chosen_points import wrong_pairs
+from gradcheck_cli.features.search.exploring import wrong_pairs
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import check, run_case
 from gradcheck_cli.spec.load import load_mapping
@@ -41,7 +41,7 @@ def test_a_fault_behind_a_condition_is_found():
 
 def test_its_right_twin_passes_and_has_seen_all():
     result = run("hidden")
-    assert (result.status, result.chosen_points) == (Status.PASSED, 1)
+    assert result.status is Status.PASSED
     assert [branch.unseen for branch in result.branches] == [(), ()]
 
 
@@ -86,6 +86,25 @@ def test_inputs_that_can_not_be_chosen_are_drawn_anew():
     assert result.error is None
 
 
-def test_an_excused_side_is_not_looked_for():
+def test_an_excuse_hides_no_fault():
     result = run("hidden", attrs={"factor": 3.0}, unreached={"x > 3.5 true": "x is a sine"})
-    assert (result.status, result.chosen_points) == (Status.PASSED, 0)
+    assert result.status is Status.MISMATCHED
+
+
+@pytest.mark.parametrize("excused", [False, True])
+def test_what_is_wrong_at_one_value_only_says_so(excused):
+    result = run("masked_zero", unreached={"x != 0 false": "a mask"} if excused else {})
+    if excused:  # as the owner says, and no other value takes that side
+        assert result.status is Status.PASSED
+        return
+    assert result.status is Status.MISMATCHED
+    assert re.search(r"only where x(\[\d\])? == 0", result.pairs[0].diagnosis[-1])
+
+
+@pytest.mark.parametrize(("factor", "status"), [(2.0, Status.MISMATCHED), (1.0, Status.PASSED)])
+def test_whole_numbers_move(factor, status):
+    x = {"x": {"shape": [3]}, "code": {"shape": [], "dtype": "int32", "integers": {"low": 0, "high": 1000}}}
+    (case,) = load_mapping(
+        {"op": "op", "forward": "chosen_functions:coded", "inputs": x, "attrs": {"factor": factor}}
+    )
+    assert run_case(case).status is status

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gradcheck_cli.features.search import search_case
+from gradcheck_cli.features.search import exploring, search_case
 from gradcheck_cli.features.search.branches import pace
 from gradcheck_cli.features.search.branches.pace import Pace
 from gradcheck_cli.results import Status
@@ -43,7 +43,7 @@ def clock(monkeypatch):
     ],
 )
 def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgement, seconds):
-    look, judge, search = GraphRuns.beside_gradient, search_case.check_at, search_case.search
+    look, judge, search = GraphRuns.beside_gradient, exploring.check_at, search_case.search
     calls = []
 
     def slow_look(self, fetches, points, upstreams, copy=None):
@@ -62,7 +62,7 @@ def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgeme
         return found
 
     monkeypatch.setattr(GraphRuns, "beside_gradient", slow_look)
-    monkeypatch.setattr(search_case, "check_at", slow_judge)
+    monkeypatch.setattr(exploring, "check_at", slow_judge)
     monkeypatch.setattr(search_case, "search", timed)
     (case,) = load_mapping({"op": "op", "forward": "search_functions:rare", "inputs": {"x": {"shape": [4]}}})
     findings = session.check(replace(case, search=seconds))

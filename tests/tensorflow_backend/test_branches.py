@@ -154,8 +154,9 @@ ABOVE = [("true",), ("true",)]
             "in_branch",
             {"shape": [2], "value": [2.0, 3.0]},
             [
-                ("sum(x, 0) > 0", "forward", ("true",), ("false",)),
-                ("relu(x - 9)", "forward", ("< 0",), ("> 0",)),
+                # A case that nothing can tell sees no side: here the function is zero.
+                ("sum(x, 0) > 0", "forward", (), ("true", "false")),
+                ("relu(x - 9)", "forward", (), ("> 0", "< 0")),
                 ("x > 3.5", "forward", (), ("true", "false")),
                 ("x > 3.5", "gradient", (), ("true", "false")),
             ],
@@ -223,12 +224,31 @@ def test_points_add_up():
     assert {side for one in branches("hidden", x, samples=8) for side in one.unseen} == set()
 
 
+EXCUSES = {"x > 3.5 true*": "x is a sine"}
+
+
 def test_an_excuse_takes_a_side_out():
-    excuses = {"x > 3.5 true*": "x is a sine"}
-    found = branches("hidden", unreached=excuses)
+    found = branches("hidden", FEW, unreached=EXCUSES)
     assert [(one.unseen, one.excused) for one in found] == [((), (("true", "x is a sine"),))] * 2
     # A side that is taken needs none.
-    assert [one.excused for one in branches("hidden", BOTH, unreached=excuses)] == [(), ()]
+    assert [one.excused for one in branches("hidden", BOTH, unreached=EXCUSES)] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("x", "excuse", "fault"),
+    [
+        ({"shape": [4], "uniform": {"low": -1, "high": 1}}, "x > 3.5 true*", ""),
+        (FEW, "x > 3.5 true*", ""),
+        (NORMAL, "x > 3.5 true*", "inputs take x > 3.5 true"),  # one of 4,000 draws does
+        (BOTH, "x > 3.5 true*", "inputs take x > 3.5 true"),
+        (FEW, "x > 35 true", "no branch has such a side"),
+    ],
+)
+def test_an_excuse_must_be_true(x, excuse, fault):
+    spec = {"op": "op", "forward": f"{MODULE}:hidden", "inputs": {"x": x}, "unreached": {excuse: "a sine"}}
+    (case,) = load_mapping(spec)
+    told = [check.message for check in run_case(case).checks if check.name == "unreached"]
+    assert [fault in message for message in told] == ([True] if fault else [])
 
 
 @pytest.mark.parametrize(("mode", "count"), [("dynamic", 2), ("eager", 0)])
@@ -266,21 +286,6 @@ def test_bodies_that_can_not_be_copied_are_named(monkeypatch):
 def test_a_table_has_its_entries():
     (found,) = [one for one in branches("table", BOTH) if one.text.startswith("gather")]
     assert (found.seen, found.unseen) == (("entry 0", "entry 2"), ("entry 1",))
-
-
-def test_conditions_that_are_values_in_numpy_code():
-    found = branches(
-        "numpy_values",
-        {"shape": [2], "value": [1.0, 4.0]},
-        gradient={"numpy": f"{MODULE}:numpy_values_gradient"},
-        binding="py_func",
-        outputs={"y": {"dtype": "float64"}},
-    )
-    assert [(one.text, one.seen, one.unseen) for one in found] == [
-        ("(x > 3.0) & (x < 5.0)", ("true", "false"), ()),
-        ("x < -3.0", ("false",), ("true",)),
-        ("x[0] > 0.5", ("true",), ("false",)),
-    ]
 
 
 SATURATED = ("saturated low", "unsaturated", "saturated high")

@@ -22,6 +22,7 @@ UNMOVED = (
     "nothing was tested; choose inputs where the op has a slope, or say 'expect: zero'."
 )
 
+NO_PATH = "no path, and no slope"
 NOTHING_CONNECTED = (
     "no output depends on any input: nothing was tested; if that is meant, say 'expect: disconnected' of the "
     "pairs."
@@ -38,8 +39,12 @@ NO_ELEMENTS = (
 
 
 def explain_untested(samples: Sequence[PairSample]) -> str:
-    """Say why a passing pair tested nothing: its output never moved. Empty if it did move."""
+    """Say why a passing pair tested nothing: its output never moved, and not by symmetry. Else empty."""
     if not all(sample.numeric_is_zero for sample in samples):
+        return ""
+    if any(sample.is_remainder for sample in samples) and all(
+        sample.is_remainder or sample.analytic_is_zero for sample in samples
+    ):
         return ""
     return UNTESTED if all(sample.analytic_is_zero for sample in samples) else UNMOVED
 
@@ -59,7 +64,9 @@ def _describe_untested(pairs: Sequence[PairResult], *, is_alone: bool) -> str:
         if pair.message in {UNTESTED, UNMOVED, UNTESTED_NONE} and pair.status is Status.INCONCLUSIVE
     ]
     if pairs and all(
-        pair.status is Status.PASSED and not pair.connected and not pair.note.startswith("as")
+        pair.status is Status.PASSED
+        and (not pair.connected or pair.note == NO_PATH)
+        and not pair.note.startswith("as")
         for pair in pairs
     ):
         return NOTHING_CONNECTED

@@ -39,9 +39,12 @@ _MEASURED = 32.0
 _CANCELLED = 0.5
 # Elements of at least this share of the largest aren't remainders of terms that cancel.
 _LARGE = 0.01
+# A thousandth of an element shows if it is at least four roundings of the terms that it is a remainder of.
+_REMAINDER = 2.0**12
 # An element in which the rows add up to this share of their magnitudes doesn't cancel. In a sum of a thousand
 # ones, bfloat16 stops at 256.
 _ADDED_UP = 0.9
+_MANY = 64  # terms
 # There, rounding takes no more than this share of the sum.
 _MOST_ROUNDED = 0.25
 
@@ -111,12 +114,16 @@ def _find_unchanged(pulled: Pulled, input_index: int, gradient: Float) -> Fault 
     """Find an element of the nudged upstream's gradient that is the first one's: the upstream was rounded.
 
     Measured rounding would explain it: such a gradient rounds everything that much. Elements far below the
-    largest may be remainders, which stay by chance.
+    largest may be remainders of terms that cancel, which stay by chance. So may all of them, if they are no
+    larger than the rounding of the output's value over the input.
     """
-    first = pulled.first[input_index]
+    first, op = pulled.first[input_index], pulled.op
     size = np.where(np.isfinite(first), np.abs(first), 0.0)
     largest = float(np.max(size, initial=0.0))
-    same = (first == gradient) & (size >= _LARGE * largest)
+    value = largest_finite(packed_magnitude(op.base_values[pulled.output], op.outputs[pulled.output]))
+    step = float(np.min(scales(packed_point(op, input_index)).step, initial=np.inf))
+    rounded = _REMAINDER * pulled.precision.unit_roundoff * pulled.upstreams.size * value / step
+    same = (first == gradient) & (size >= max(_LARGE * largest, rounded))
     if not same.any() or largest <= pulled.flushed_size(input_index) / TELLING:
         return None
     where = int(np.argmax(np.where(same, size, -1.0)))
@@ -134,6 +141,8 @@ def _bounds(
         if pulled.precision.name not in NUDGE:
             cancelled = rounding + _CANCELLED * largest_finite(total)
             adds_up = np.abs(total) >= _ADDED_UP * size
+            # One term, or a few, may themselves be remainders.
+            adds_up &= size >= _MANY * np.max(np.abs(upstream), initial=0.0) * largest_finite(matrix.values)
             rounding = np.where(adds_up, np.minimum(rounding, _MOST_ROUNDED * size), cancelled)
         return size, rounding
 

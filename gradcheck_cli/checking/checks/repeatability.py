@@ -28,6 +28,12 @@ def check_repeat(view: UpstreamView) -> list[CheckResult]:
     """Require that the same upstream gives the same gradient when it is run again."""
     if view.is_formula or not view.pulled:
         return []
+    if view.op.own_draws and not view.case.nondeterminism:
+        message = (
+            f"the gradient draws random numbers of its own ({', '.join(view.op.own_draws)}): they aren't the "
+            "forward's. Keep what the forward drew, or draw by a stateless op with the same seed."
+        )
+        return [CheckResult("repeat", Status.MISMATCHED, message)]
     return [check_same("repeat", "when it is run again", view.pulled, view.op)]
 
 

@@ -16,6 +16,7 @@ from gradcheck_cli.checking.ops.method_choice import is_probed
 from gradcheck_cli.checking.ops.packing import packed_magnitude, packed_size
 from gradcheck_cli.checking.pairs.pair import joint_problem
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.rounding import mark_remainders
 from gradcheck_cli.numerics import Judgement, ToleranceRule, judge, judge_complex_step
 from gradcheck_cli.numerics.steps import FIRST_STEP, typical_size
 from gradcheck_cli.spec.words import METHODS
@@ -66,10 +67,12 @@ def judge_pairs(
         with contextlib.suppress(OverBudgetError):
             judged |= _judge_together(together, analytic)
     settled = settle_pairs(Stage.DIFFERENCES, Evidence(pairs), judged)
-    return {
+    samples = {
         key: replace(sample, rtol=pairs[key].tolerance.rtol, rounding=_rounding(pairs[key]))
         for key, sample in settled.items()
     }
+    mark_remainders(pairs, samples)
+    return samples
 
 
 def _rounding(pair: Pair) -> tuple[Float, Float]:

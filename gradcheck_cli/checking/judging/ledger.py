@@ -176,9 +176,9 @@ ALLOWANCES = (
         Stage.DIFFERENCES,
         "a mismatch or can't tell into a pass, or a mismatch into can't tell",
         "remainders of terms that cancel inside the gradient, as in a causal softmax's first row",
-        "16 times what eight other roundings of the upstream move the element by, or 4 times its noise at points "
-        "beside; at most 1e-3 of the element, or 2^23 roundings (1e-9 in float64), and 1e-3, of the pair's "
-        "largest element or of the output's value over the input",
+        "16 times what eight other roundings of the upstream move the element by, or 4 times its noise at "
+        "points beside; at most 1e-3 of the element, or 2^23 roundings (1e-9 in float64), and 1e-3, of the "
+        "pair's largest element or of the output's value over the input",
         _each(allow_own_rounding),
         at_elements=True,
     ),

@@ -214,6 +214,10 @@ class Operation(Protocol):
     def dtype_faults(self) -> Mapping[int, str]:
         """What is wrong with the dtype of a gradient, by input index."""
 
+    @property
+    def own_draws(self) -> tuple[str, ...]:
+        """Types of the gradient's ops that draw from a `tf.random.Generator`, which the forward's aren't."""
+
     def evaluate(self, batch: Mapping[int, Array | Moves]) -> list[Array]:
         """Evaluate the forward at several points.
 
@@ -233,6 +237,9 @@ class Operation(Protocol):
 
     def leads_to(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through floating tensors, as far as that is known."""
+
+    def reaches(self, output: int, input_index: int) -> bool:
+        """Whether anything leads from this input to this output; true where that isn't known."""
 
     def passes_numpy(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output only through NumPy, which can't be differentiated."""

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.numerics import Verdict
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -115,7 +117,8 @@ def _measure_coverage(sample: PairSample, lost: npt.NDArray[np.bool_]) -> _Cover
         slope = np.where(lost[:, np.newaxis], 0.0, np.nan_to_num(slope, posinf=0.0))
         # The relative tolerance grows with a gradient of twice the slope; the uncertainty is allowed as well.
         bound = sample.allowed + np.minimum(sample.uncertainty, sample.allowed) + sample.rtol * slope
-        tested = slope > bound
+        # The slopes on both sides of a kink differ by more than what is allowed, or it isn't called a kink.
+        tested = (slope > bound) | (sample.verdict == Verdict.KINK)
     columns = sample.size[1]
     where = np.broadcast_to(
         np.arange(columns)[None] if sample.columns is None else sample.columns, slope.shape

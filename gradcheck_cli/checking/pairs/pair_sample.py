@@ -128,6 +128,7 @@ class PairSample:
         rtol: the part of the tolerance that is relative to the element.
         rounding: how large a zero slope may appear, in the gradient and in differences, by rounding of the
             output alone, (m,) each.
+        is_remainder: whether the output doesn't move at all, and the gradient is what cancelling terms leave.
         remark: the message for a mismatch; empty where the elements explain it.
         rules: `Rule` codes: what decided each element; `None` where no entry of the ledger did.
     """
@@ -159,6 +160,7 @@ class PairSample:
     is_held: bool = False
     rtol: float = 0.0
     rounding: tuple[Float | float, Float | float] = (0.0, 0.0)
+    is_remainder: bool = False
     remark: str = ""
     rules: npt.NDArray[np.int8] | None = None
 
@@ -305,5 +307,7 @@ class PairSample:
 
     @cached_property
     def numeric_is_zero(self) -> bool:
-        """Whether the output moved nowhere."""
-        return self.is_zero[1] if self.is_zero is not None else not self.numeric.any()
+        """Whether the output moved nowhere; at a kink it does, whatever slope is nearest the gradient."""
+        if self.is_zero is not None:
+            return self.is_zero[1]
+        return not self.numeric.any() and not (self.verdict == Verdict.KINK).any()

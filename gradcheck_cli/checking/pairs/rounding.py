@@ -8,6 +8,7 @@ rounding each, show what they were rounded to.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,16 +19,16 @@ from gradcheck_cli.checking.ops.jacobian import packed_point, pull_back
 from gradcheck_cli.checking.ops.packing import pack, packed_magnitude, packed_size, unpack
 from gradcheck_cli.checking.pairs.pair_sample import Rule
 from gradcheck_cli.numerics import Reason, Verdict
-from gradcheck_cli.numerics.agreement import largest_finite
+from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS, largest_finite
 from gradcheck_cli.numerics.refine.noise import BOUND_PER_SIGMA, OFFSETS, standard_deviation
 from gradcheck_cli.numerics.steps import scales
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.pair import Pair
+    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
 # A sum that cancels leaves this many roundings of the largest right element. Up to 3 were seen (the gradient
@@ -139,6 +140,34 @@ def doubt_rounding(
         is_known = _MEASURED * measure(has_digits) <= _DIGITS * np.abs(sample.analytic)
         tiny &= ~(has_digits & is_measured & is_known)
     return sample.settle(tiny, Verdict.INCONCLUSIVE, Rule.REMAINDER, Reason.LOW_PRECISION)
+
+
+def mark_remainders(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSample]) -> None:
+    """Mark the pairs that are zero by symmetry, such as a key's bias in attention, in place.
+
+    Their output doesn't move at all, and their gradient is what terms that cancel leave: it is below the
+    rounding of the slopes that the same output has in another input, and changes by its own size if it is
+    rounded differently. A saturated sigmoid's gradient is as small, but has digits.
+
+    Args:
+        pairs: the pairs at one sample point.
+        samples: their verdicts.
+    """
+    for key, sample in samples.items():
+        if not sample.is_whole or not sample.numeric_is_zero or sample.analytic_is_zero:
+            continue
+        pair = pairs[key]
+        beside = [
+            largest_finite(other.numeric)
+            for other_key, other in samples.items()
+            if other_key[0] == key[0] and other_key != key and other.is_right
+        ]
+        largest = float(np.max(np.abs(sample.analytic)))
+        if not largest <= VJP_ROUNDINGS * _unit_roundoff(pair) * max(beside, default=0.0):
+            continue
+        moved = _measure(pair, sample, sample.analytic != 0, _scaled_upstreams(pair))
+        if largest <= _MEASURED * float(np.max(moved)):
+            samples[key] = replace(sample, is_remainder=True)
 
 
 def allow_rounded_constants(pair: Pair, sample: PairSample) -> PairSample:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli import hooks
+from gradcheck_cli.checking.checks.all_zero import NO_PATH
 from gradcheck_cli.checking.checks.gradient_form import FORM, with_dtype_fault
 from gradcheck_cli.checking.pairs.pair import PairKey, is_skipped, label_of, pair_keys
 from gradcheck_cli.checking.verdicts.expectations import apply_expectation, make_skipped_result
@@ -63,14 +64,18 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
     if rule is not None and is_skipped(rule):
         return make_skipped_result(label, op.outputs[output].name, op.inputs[input_index].name, rule)
     samples = samples_of.get(pair, [])
+    is_zero = all(sample.numeric_is_zero and sample.analytic_is_zero for sample in samples)
+    has_no_path = is_zero and not op.reaches(output, input_index)
     result = summarise(
         label,
         op.outputs[output],
         op.inputs[input_index],
         samples,
-        may_be_zero="all_zero" in case.checks_off or _is_straight(op, pair, samples_of),
+        may_be_zero="all_zero" in case.checks_off or has_no_path or _is_straight(op, pair, samples_of),
         leads=op.leads_to(output, input_index),
     )
+    if has_no_path and result.status is Status.PASSED and not result.note:
+        result = replace(result, note=NO_PATH)
     if upstream_fault and result.status is Status.PASSED:
         result = replace(result, status=Status.MISMATCHED, message=upstream_fault, mismatch="value")
     return apply_expectation(

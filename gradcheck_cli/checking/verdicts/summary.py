@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.all_zero import UNTESTED_NONE, explain_untested
+from gradcheck_cli.checking.checks.all_zero import NO_PATH, UNTESTED_NONE, explain_untested
 from gradcheck_cli.checking.ops.packing import index_of, part_of
 from gradcheck_cli.checking.pairs.bound_width import explain_wide_bound
 from gradcheck_cli.checking.pairs.pair_sample import Stopped
@@ -164,7 +164,7 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
         worst_error=error,
         worst_bound=allowed,
         worst=worst,
-        note=_note(first, wrong, kinks, is_connected=is_connected, status=status),
+        note=_note(samples, wrong, kinks, status),
         message=message,
         stops=() if stopped is None else stopped.places,
         stop_change=None if stopped is None else stopped.change,
@@ -302,16 +302,17 @@ def _explain_elements(samples: Sequence[PairSample]) -> tuple[str, str]:
     return f"{len(codes)} element(s): {EXPLANATIONS[reason]}.", reason.name.lower()
 
 
-def _note(sample: PairSample, wrong: int, kinks: int, *, is_connected: bool, status: Status) -> str:
-    elements = sample.elements
+def _note(samples: Sequence[PairSample], wrong: int, kinks: int, status: Status) -> str:
+    first = samples[0]
+    elements, note = first.elements, ""
     if not elements:
-        return "zero-size: shape only"
-    if wrong and sample.method == "probe":
-        return f"at least {wrong} of {elements} elements"
-    if wrong:
-        return f"{wrong} of {elements} elements"
-    if kinks and status is Status.PASSED:
-        return f"{kinks} at a kink"
-    if not is_connected and status is Status.PASSED:
-        return "no path, and no slope"
-    return ""
+        note = "zero-size: shape only"
+    elif wrong:
+        note = f"{'at least ' if first.method == 'probe' else ''}{wrong} of {elements} elements"
+    elif status is Status.PASSED and kinks:
+        note = f"{kinks} at a kink"
+    elif status is Status.PASSED and not any(sample.is_connected for sample in samples):
+        note = NO_PATH
+    elif status is Status.PASSED and any(sample.is_remainder for sample in samples):
+        note = f"{elements} zero to rounding"
+    return note

@@ -13,18 +13,18 @@ COMMANDS = {
 
 def draw_more_points(judged: OpenCase) -> None:
     """Check more draws if a pair is undecided and disagrees with its gradient."""
-    from gradcheck_cli.features.search.chosen_points import check_more_draws
+    from gradcheck_cli.features.search.other_points import check_more_draws
 
     check_more_draws(judged.opener, judged.findings, judged.spent)
 
 
 def choose_points(judged: OpenCase) -> None:
     """Search the case if its spec says so; else check points on other sides of its branches."""
-    from gradcheck_cli.features.search.chosen_points import check_unseen_sides
+    from gradcheck_cli.features.search.other_points import check_other_points
     from gradcheck_cli.features.search.search_case import search
 
     if not judged.explains:
         return
     seconds = judged.opener.case.search
     if not seconds or not search(judged.opener, judged.points, judged.findings, seconds, judged.spent):
-        check_unseen_sides(judged.opener, judged.points, judged.findings, judged.spent)
+        check_other_points(judged.opener, judged.points, judged.findings, judged.spent)

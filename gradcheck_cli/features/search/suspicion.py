@@ -1,6 +1,6 @@
 """How much gradient and differences disagree at many points, along one random direction and upstream at each.
 
-This is cheap: two evaluations of the forward and one pull-back per point. It decides nothing: points that
+This is cheap: three evaluations of the forward and one pull-back per point. It decides nothing: points that
 disagree go to the judge, who knows kinks, noise and tolerances.
 """
 
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.features.search.branches.point_field import Looked
-    from gradcheck_cli.spec.values.free_inputs import FreeInputs
+    from gradcheck_cli.features.search.free_inputs import FreeInputs
 
     Array = np.ndarray[Any, Any]
 
-_STEP = 1e-5  # of a component's size, or of its spread if that is larger
+STEP = 1e-5  # of a component's size, or of its spread if that is larger
 _ROUNDINGS = 16 * 2.0**-53
+_TINY = 1e-2  # of a spread: components below it are moved alone, as they are drowned by others
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,14 @@ class Suspicion:
 
     Attributes:
         disagreement: (B,) the difference between u'Jv by the gradient and by differences, relative to their
-            sizes; 0 where no difference can be taken.
-        is_spoilt: (B,) whether a gradient isn't finite although the function and the differences are.
+            sizes; 0 where no difference can be taken. Between the slopes from both sides nothing disagrees.
+        is_spoilt: (B,) whether a gradient isn't finite although the differences are.
+        bend: (B,) how much the slopes from both sides differ, times the step, beyond rounding.
     """
 
     disagreement: Array
     is_spoilt: Array
+    bend: Array
 
 
 def suspect(
@@ -43,39 +46,43 @@ def suspect(
     looked: Looked,
     points: Mapping[int, Array],
     free: FreeInputs,
-    generator: np.random.Generator,
+    moving: tuple[np.random.Generator, float],
 ) -> Suspicion:
     """Compare gradients with differences.
 
     Args:
         op: the op that is differenced.
-        looked: values, upstreams and gradients at the points.
+        looked: upstreams and gradients at the points.
         points: (B, *shape), by the input's index.
         free: the inputs that move.
-        generator: draws the directions.
+        moving: draws the directions; and the step of the differences, as a part of a component's size or
+            spread.
     """
+    generator, step = moving
     vectors = free.pack(points)
     signs = np.where(generator.random(vectors.shape) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (half)
-    moves = signs * _STEP * np.maximum(np.abs(vectors), free.spreads)
+    sizes = np.maximum(np.abs(vectors), free.spreads)
+    # In every other point a component moves by its own size: beside a border, there is no room for more.
+    tiny = np.abs(vectors) < _TINY * free.spreads
+    alone = tiny & tiny.any(axis=1, keepdims=True) & (np.arange(len(vectors)) % 3 > 0)[:, None]
+    signs = np.where(alone.any(axis=1, keepdims=True) & ~alone, 0.0, signs)
+    own_size = (np.arange(len(vectors)) % 2 == 1)[:, None] & (vectors != 0)
+    moves = signs * step * np.where(own_size, np.abs(vectors), sizes)
     others = free.others(points)
     above, below = free.clip(vectors + moves), free.clip(vectors - moves)
     count = len(vectors)
-    both = {
-        input_index: np.concatenate([stack, np.broadcast_to(low, stack.shape)])
-        for (input_index, stack), low in zip(
-            free.unpack(above, others).items(), free.unpack(below, others).values(), strict=True
-        )
-    }
-    values = op.evaluate(both)
-    numeric, size, noise = (np.zeros(count) for _ in range(3))
+    stacks = [free.unpack(each, others) for each in (above, vectors, below)]
+    values = op.evaluate({index: np.concatenate([stack[index] for stack in stacks]) for index in stacks[0]})
+    numeric, size, noise, bend = (np.zeros(count) for _ in range(4))
     with np.errstate(all="ignore"):
-        for output_index, (_, flow) in zip(_differentiable_outputs(op), looked.outputs, strict=True):
+        for output_index, flow in zip(_differentiable_outputs(op), looked.upstreams, strict=True):
             wide: Array = values[output_index]
-            change = wide[:count] - wide[count:]
-            products = _rows(np.real(np.conj(flow) * change))
+            ahead, here, behind = wide[:count], wide[count : 2 * count], wide[2 * count :]
+            products = _rows(np.real(np.conj(flow) * (ahead - behind)))
             numeric += products.sum(axis=1)
             size += np.abs(products).sum(axis=1)
-            noise += _ROUNDINGS * _rows(np.abs(flow * wide[:count])).sum(axis=1)
+            noise += _ROUNDINGS * _rows(np.abs(flow * here)).sum(axis=1)
+            bend += _rows(np.abs(flow * (ahead - 2 * here + behind))).sum(axis=1)
         analytic = np.zeros(count)
         is_whole = np.ones(count, bool)
         for free_input, own in zip(free.parts, free.split(above - below), strict=True):
@@ -87,10 +94,14 @@ def suspect(
             is_whole &= np.isfinite(flat).all(axis=1)
             analytic += (flat * own).sum(axis=1)
             size += np.abs(flat * own).sum(axis=1)
-        excess = np.maximum(np.abs(analytic - numeric) - noise, 0.0)
+        excess = np.maximum(np.abs(analytic - numeric) - noise - bend, 0.0)
         share = np.where(size > 0, excess / size, 0.0)
     is_known = looked.is_finite & np.isfinite(numeric)
-    return Suspicion(np.where(is_known & is_whole, np.nan_to_num(share), 0.0), is_known & ~is_whole)
+    return Suspicion(
+        np.where(is_known & is_whole, np.nan_to_num(share), 0.0),
+        is_known & ~is_whole,
+        np.maximum(bend - noise, 0.0),
+    )
 
 
 def _differentiable_outputs(op: Operation) -> list[int]:

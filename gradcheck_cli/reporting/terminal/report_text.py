@@ -189,7 +189,11 @@ def branch_line(case: CaseResult, *, most: int | None = None) -> str:
     if case.chosen_points:
         text += f", with {layout.count(case.chosen_points, 'point')} chosen to see them"
     text += f" · never: {', '.join(shown)}" if shown else ""
-    return f"{text} and {len(never) - len(shown)} more" if len(never) > len(shown) else text
+    text += f" and {len(never) - len(shown)} more" if len(never) > len(shown) else ""
+    excused = [
+        f"{branch.label(side)}: {reason}" for branch in case.branches for side, reason in branch.excused
+    ]
+    return f"{text} · {len(excused)} excused: {', '.join(excused[:most])}" if excused else text
 
 
 def _check(check: CheckResult, width: int) -> list[Text]:

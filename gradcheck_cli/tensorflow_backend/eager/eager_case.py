@@ -30,7 +30,7 @@ from gradcheck_cli.tensorflow_backend.private import (
 )
 from gradcheck_cli.tensorflow_backend.stacks import value_of
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
-from gradcheck_cli.tensorflow_backend.traces.gradients import dense, in_users_words
+from gradcheck_cli.tensorflow_backend.traces.gradients import dense, form_fault, in_users_words
 from gradcheck_cli.tensorflow_backend.traces.state import Resource, State
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 
@@ -207,6 +207,7 @@ class CalledCase:
         state: the state that all ops of the case share.
         stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
         seen: how often each registered gradient function was called, where that is counted.
+        called_twice: call the forward at other values before each backward pass; see `trace_vjp`.
     """
 
     case: Case
@@ -214,6 +215,7 @@ class CalledCase:
     state: CaseState = field(default_factory=CaseState)
     stops: frozenset[str] | None = None
     seen: Counter[str] = field(default_factory=Counter)
+    called_twice: bool = False
     _names: list[str] = field(default_factory=list)
 
     @cached_property
@@ -247,17 +249,33 @@ class CalledCase:
         self,
         upstreams: Mapping[int, Stack],
         watching: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        ran: Callable[[Any], None] = lambda _: None,
     ) -> list[dict[int, Any]]:
-        """Call the forward once, and return the gradients by input for each row of upstreams."""
+        """Call the forward once, and return the gradients by input for each row of upstreams.
+
+        Args:
+            upstreams: by output, stacks of upstreams.
+            watching: makes a context for each backward pass.
+            ran: is called with each custom gradient's function that runs.
+
+        Raises:
+            GradientFormError: a custom gradient's is of another shape than its input.
+        """
         sources = [*self.tensors, *self.state.variables]
         sources_by_input = {input_index: sources[input_index] for input_index in self.at.differentiable}
         rows: list[dict[int, Any]] = []
-        with self.call.call_unheld() as call:
+        with (
+            private_eager.look_at_gradients(ran, self._raise_form_fault),
+            self.call.call_unheld() as call,
+        ):
             for row in range(len(next(iter(upstreams.values())))):
                 if rows and self.call.must_begin_anew:
                     self.call.restore()
                 if not rows or self.call.record.gives_once or self.call.must_begin_anew:
                     tape, outputs = self._call_under_tape(call, list(sources_by_input.values()))
+                    if self.called_twice and not self.call.written.earlier_values:
+                        with contextlib.suppress(Exception):  # nothing is asked but what it leaves behind
+                            call(*map(dtypes.moved, self.tensors))
                     self.call.reseed(self.call.seed + 1)  # the gradient draws independently of the forward
                 targets = [outputs[output] for output in upstreams]
                 flows = [
@@ -292,6 +310,17 @@ class CalledCase:
                 tape.watch(tensor)
             return tape, call(*self.tensors)
 
+    def _raise_form_fault(self, tensor: Any, gradient: Any) -> None:
+        """Raise for a gradient of another shape than its input; the case ends."""
+        moving = {index: [*self.tensors, *self.state.variables][index] for index in self.at.differentiable}
+        input_indices = tuple(index for index, source in moving.items() if source is tensor)
+        of = (
+            f" for {self.inputs[input_indices[0]].name}"
+            if input_indices
+            else " that a custom gradient returns"
+        )
+        raise GradientFormError(input_indices, f"the gradient{of} {form_fault(tensor.shape, gradient.shape)}")
+
     @cached_property
     def first_gradients(self) -> dict[int, dict[int, Any]]:
         """Gradients for upstreams of ones: they show which gradients exist, and their dtypes."""
@@ -308,8 +337,8 @@ class CalledCase:
                 with self._count_gradients():
                     yield
 
-            with private_eager.exclude_inner_gradients(ran.append):
-                by_output[output] = self.gradients({output: np.ones((1, *info.shape))}, watching)[0]
+            ones = {output: np.ones((1, *info.shape))}
+            by_output[output] = self.gradients(ones, watching, ran.append)[0]
             if self.state.vjp is None:
                 for site in map(private_sites.site_of_gradient, ran):
                     for input_index, gradient in by_output[output].items():

@@ -48,7 +48,7 @@ class EagerOperation:
     def again(self) -> EagerOperation:
         """Return the op, to be called anew at the same point."""
         called = self.called
-        op = EagerOperation(CalledCase(called.case, called.opening, called.state))
+        op = EagerOperation(CalledCase(called.case, called.opening, called.state, called_twice=True))
         op.check_output_shapes()
         return op
 
@@ -214,6 +214,11 @@ class EagerOperation:
         }
 
     @property
+    def own_draws(self) -> tuple[str, ...]:
+        """Nothing: a draw in the gradient isn't the forward's, since its generator is seeded otherwise."""
+        return ()
+
+    @property
     def missed_by_override(self) -> tuple[str, ...]:
         """Nothing: eager mode has no overrides."""
         return ()
@@ -281,6 +286,11 @@ class EagerOperation:
         held_ids = [identity(value) for _, value in self.called.call.held_stops]
         holds_all = self.called.stops is None and self.called.case.freeze is True
         return record.leads_to(start, self.called.base[output], held_ids, stops=not holds_all)
+
+    def reaches(self, output: int, input_index: int) -> bool:
+        """Return true: what ran at the base point doesn't show every path."""
+        del output, input_index
+        return True
 
     def passes_numpy(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through NumPy alone, by what ran at the base point."""

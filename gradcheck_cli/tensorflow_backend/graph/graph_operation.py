@@ -178,6 +178,13 @@ class GraphOperation:
             for start in traced.starts(input_index)
         )
 
+    def reaches(self, output: int, input_index: int) -> bool:
+        """Whether anything in the graph leads from this input to this output."""
+        traced = self.traced
+        return any(
+            graph_path.reaches(start, traced.forward.outputs[output]) for start in traced.starts(input_index)
+        )
+
     def passes_numpy(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output only through NumPy functions, which have no gradient."""
         trace = self.traced.forward
@@ -282,6 +289,11 @@ class GraphOperation:
     def dtype_faults(self) -> Mapping[int, str]:
         """What is wrong with the dtype of a gradient, by input index."""
         return self.traced.vjp_trace.dtype_faults
+
+    @property
+    def own_draws(self) -> tuple[str, ...]:
+        """Types of the gradient's ops that draw from a `tf.random.Generator`."""
+        return self.traced.vjp_trace.own_draws
 
     @property
     def missed_by_override(self) -> tuple[str, ...]:

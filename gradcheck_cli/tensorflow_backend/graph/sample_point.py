@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.spec.case import MOVED
-from gradcheck_cli.spec.values import candidates
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.twin.widening import Roundings
@@ -57,9 +56,12 @@ class SamplePoint:
         )
 
     def _wide_value(self, input_index: int, tensor: InputSpec) -> Array:
-        if tensor.is_variable:
+        if self.sample in self.chosen:
+            value = np.asarray(self.chosen[self.sample][input_index])
+        elif tensor.is_variable:
             return dtypes.widen(np.asarray(tensor.source.arguments["value"]))
-        value = self.chosen[self.sample][input_index] if self.sample in self.chosen else self._draw(tensor)
+        else:
+            value = self._draw(tensor)
         if self.is_exact:
             return dtypes.widen(value)
         narrow = dtypes.narrow(value, tensor.dtype)
@@ -68,8 +70,6 @@ class SamplePoint:
         return cast("Array", Roundings(self.roundings).move(narrow, tf.as_dtype(tensor.dtype)))
 
     def _draw(self, tensor: InputSpec) -> Array:
-        if self.sample >= candidates.FIRST:
-            return candidates.draw_candidate(self.case, tensor, self.sample)
         if self.sample != MOVED:
             return draw(self.case, tensor, self.sample)
         value: Array = np.asarray(draw(self.case, tensor, 0))

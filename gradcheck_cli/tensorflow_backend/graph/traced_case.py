@@ -49,7 +49,6 @@ class TracedCase:
         opening: the form of the case that is traced, with its sample point.
         state: what all ops of the case share.
         trace_mode: with which shapes it is traced, and whether it is compiled.
-        with_joint: also trace the vjp of all outputs at once.
         graphs: the same case, at this point or another; its graphs are used here too.
         anew: whether to trace the vjp although `graphs` has one.
         narrow: for a float64 twin: the case in its declared dtypes, whose graphs are widened. The inputs have
@@ -67,7 +66,6 @@ class TracedCase:
     opening: Opening = field(default_factory=Opening)
     state: CaseState = field(default_factory=CaseState)
     trace_mode: TraceMode = GRAPH
-    with_joint: bool = True
     graphs: TracedCase | None = None
     anew: bool = False
     narrow: TracedCase | None = None
@@ -82,7 +80,7 @@ class TracedCase:
 
     def again(self) -> TracedCase:
         """Return the case with its vjp traced again; the forward that is differenced is kept."""
-        return replace(self, with_joint=False, graphs=self, anew=True)
+        return replace(self, graphs=self, anew=True)
 
     def at_sample(self, sample: int) -> TracedCase:
         """Return the case at another point, with the same graphs."""
@@ -310,7 +308,7 @@ class TracedCase:
                 [self.trace_mode.shape(output.shape) for output in self.outputs],
                 self.forward,
                 reverse=self.opening.reversed,
-                with_joint=self.with_joint,
+                called_twice=self.anew,
             )
         except ShapeClashError as error:
             named_inputs = [

@@ -119,6 +119,21 @@ IMPLICIT_SAMPLERS = {
 }
 
 
+_GENERATOR_DRAWS = frozenset(
+    {
+        "NonDeterministicInts",
+        "RngReadAndSkip",
+        "RngSkip",
+        "StatefulRandomBinomial",
+        "StatefulStandardNormalV2",
+        "StatefulTruncatedNormal",
+        "StatefulUniform",
+        "StatefulUniformFullInt",
+        "StatefulUniformInt",
+    }
+)
+
+
 def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
     """Return the ops that depend on any of the inputs and that any of the outputs depends on."""
     reached = ops_after(inputs)
@@ -148,6 +163,33 @@ def leads_to(tensor: Any, output: Any, held: Sequence[Any], *, stops: bool = Fal
                 visited.add(op)
                 stack += op.outputs
                 ops += private_state.ordered_after(op)
+    return False
+
+
+def reaches(tensor: Any, output: Any) -> bool:
+    """Whether anything leads from a tensor to an output: also through integers, rounding or a variable.
+
+    `tf.custom_gradient` puts all its results through one `IdentityN`, which connects none of them.
+    """
+    visited = {id(tensor)}
+    stack = [tensor]
+    while stack:
+        reached = stack.pop()
+        if reached is output:
+            return True
+        ops = list(reached.consumers())
+        while ops:
+            op = ops.pop()
+            moved = op.outputs
+            if op.type == "IdentityN":
+                moved = [
+                    out for out, source in zip(op.outputs, op.inputs, strict=True) if id(source) in visited
+                ]
+            else:
+                ops += [after for after in private_state.ordered_after(op) if id(after) not in visited]
+            visited.add(id(op))
+            stack += [out for out in moved if id(out) not in visited]
+            visited |= {id(out) for out in moved}
     return False
 
 
@@ -287,6 +329,24 @@ def quantisers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> lis
         if op.type == "Cast" and op.inputs[0].dtype.is_floating and op.outputs[0].dtype.is_integer:
             op_types.add(op.type)
     return sorted(op_types)
+
+
+def generator_draws(graph: Any, outputs: Sequence[Any], forward_ops: Iterable[Any]) -> list[str]:
+    """Return the types of ops, outside the forward, that draw from a `tf.random.Generator`'s state.
+
+    The state begins at the same value in each run, and a forward's draws that are fed don't advance it: such
+    a draw looks like the forward's own. A generator that the gradient itself resets is left out.
+    """
+    forward, types = set(forward_ops), set()
+    for op in set(ops_before(outputs)) - forward:
+        is_reset = any(
+            earlier.type == "AssignVariableOp" and earlier not in forward
+            for earlier in private_state.ordered_before(op)
+        )
+        for name in (op.type, *(node.op for node in inner_nodes(graph, op))):
+            if name in _GENERATOR_DRAWS and not is_reset:
+                types.add(name)
+    return sorted(types)
 
 
 def is_varying(op_type: str) -> bool:

@@ -172,35 +172,47 @@ def skip_custom_gradients() -> Iterator[None]:
         custom_gradient._eager_mode_decorator = decorator
 
 
-class _UncountedRecord:
+class _LookedAtRecord:
     """Replaces the module `record`, with which a custom gradient records its gradient function."""
 
-    def __init__(self, note: Callable[[Any], None]) -> None:
-        self._note = note
+    def __init__(self, note: Callable[[Any], None], note_fault: Callable[[Any, Any], None]) -> None:
+        self._note, self._note_fault = note, note_fault
 
     def __getattr__(self, name: str) -> Any:
         return getattr(record, name)
 
     def record_operation(self, op_type: Any, outputs: Any, inputs: Any, backward: Any, *rest: Any) -> Any:
-        """Record the gradient function so that nothing in it is counted, except `tf.recompute_grad`'s."""
+        """Record the gradient function so that its calls are looked at, except `tf.recompute_grad`'s.
+
+        Nothing in it is counted. A gradient of another shape than its input is found where a tape would use
+        it.
+        """
         function = private_graphs.closure_of(backward).get("grad_fn")
         if function is not None and not private_variables.recomputes(function):
             called = private_gradients.exclude_from_count(backward)
+            is_used = [record.should_record_backprop([tensor]) for tensor in inputs]
 
             def backward(*upstreams: Any) -> Any:
                 self._note(function)
-                return called(*upstreams)
+                gradients = list(called(*upstreams))
+                for index, (tensor, used) in enumerate(zip(inputs, is_used, strict=False)):
+                    has_shape = isinstance(gradients[index], tf.Tensor | tf.IndexedSlices)
+                    if used and has_shape and not gradients[index].shape.is_compatible_with(tensor.shape):
+                        self._note_fault(tensor, gradients[index])
+                return gradients
 
         return record.record_operation(op_type, outputs, inputs, backward, *rest)
 
 
 @contextlib.contextmanager
-def exclude_inner_gradients(note: Callable[[Any], None]) -> Iterator[None]:
-    """Don't count what the gradient function of a `tf.custom_gradient` differentiates itself.
+def look_at_gradients(note: Callable[[Any], None], note_fault: Callable[[Any, Any], None]) -> Iterator[None]:
+    """Look at each call of a `tf.custom_gradient`'s gradient function; what it differentiates isn't counted.
 
-    `note` is called with each gradient function when it is called.
+    Args:
+        note: is called with each gradient function when it is called.
+        note_fault: is called with an input and its gradient where their shapes differ.
     """
-    custom_gradient.record = _UncountedRecord(note)
+    custom_gradient.record = _LookedAtRecord(note, note_fault)
     try:
         yield
     finally:
@@ -233,6 +245,22 @@ def observe_numpy_calls(note: Callable[[str, Iterable[Any], Iterable[Any]], None
         yield
     finally:
         script_ops.py_func_common = original
+
+
+@contextlib.contextmanager
+def around_python_calls(make: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
+    """Enter a context around each call of a Python function that a graph makes, in the thread of the call."""
+    original = script_ops.FuncRegistry.__call__
+
+    def call(self: Any, *arguments: Any) -> Any:
+        with make():
+            return original(self, *arguments)
+
+    script_ops.FuncRegistry.__call__ = call
+    try:
+        yield
+    finally:
+        script_ops.FuncRegistry.__call__ = original
 
 
 @contextlib.contextmanager

@@ -135,7 +135,7 @@ def note_shape_faults(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
         for input_index, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
             # A variable's handle has another shape than its gradient; TensorFlow ignores that.
             is_value = tensor.dtype.is_floating or tensor.dtype.is_complex
-            if not (is_value and isinstance(gradient, tf.Tensor)):
+            if not (is_value and isinstance(gradient, tf.Tensor | tf.IndexedSlices)):
                 continue
             if gradient.shape.is_compatible_with(tensor.shape):
                 continue

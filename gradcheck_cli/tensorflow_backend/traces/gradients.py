@@ -107,12 +107,12 @@ def _shape_fault(error: ValueError, inputs: Sequence[Any]) -> GradientFormError:
         input_indices = _indices_of(op.inputs[op_input], inputs)
         unit = private_graphs.custom_gradient_of(op)
         where = where if unit is None else f"argument {op_input - unit.results} of a custom gradient"
-    expected, actual = (_shape_text(clash[key]) for key in ("expected", "found"))
-    missing = (
-        " Sum it over the axes that broadcasting added." if _could_be_broadcast(expected, actual) else ""
+    return ShapeClashError(
+        input_indices,
+        where,
+        form_fault(clash["expected"], clash["found"]),
+        None if op is None else place_of(op),
     )
-    fault = f"must have shape {expected}, as its input has, but has {actual}.{missing}"
-    return ShapeClashError(input_indices, where, fault, None if op is None else place_of(op))
 
 
 def shape_fault(op: Any, input_index: int, gradient: Any, inputs: Sequence[Any]) -> str:
@@ -124,11 +124,16 @@ def shape_fault(op: Any, input_index: int, gradient: Any, inputs: Sequence[Any])
         where = ""  # the report names the input
     elif unit is not None:
         where = f" for argument {input_index - unit.results} of a custom gradient"
-    expected, actual = (_shape_text(str(value.shape)) for value in (tensor, gradient))
+    return f"the gradient{where} {form_fault(tensor.shape, gradient.shape)}"
+
+
+def form_fault(input_shape: Any, gradient_shape: Any) -> str:
+    """Say that a gradient hasn't its input's shape, and whether a sum may be missing."""
+    expected, actual = (_shape_text(str(shape)) for shape in (input_shape, gradient_shape))
     missing = (
         " Sum it over the axes that broadcasting added." if _could_be_broadcast(expected, actual) else ""
     )
-    return f"the gradient{where} must have shape {expected}, as its input has, but has {actual}.{missing}"
+    return f"must have shape {expected}, as its input has, but has {actual}.{missing}"
 
 
 class ShapeClashError(GradientFormError):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding import user_gradient
 from gradcheck_cli.tensorflow_backend.paths import graph_path
@@ -50,6 +52,7 @@ class VjpTrace:
     joint_outputs: tuple[int, ...]
     dtype_faults: dict[int, str]
     random_types: tuple[str, ...]
+    own_draws: tuple[str, ...]  # types of the gradient's ops that draw from a tf.random.Generator
     held: frozen.Held  # the forward's draws; stop_gradients needn't be held where the inputs don't move
     gradients_seen: dict[str, int]
     sites: frozenset[tuple[Site, int, int]]
@@ -69,7 +72,7 @@ def trace_vjp(
     traced: ForwardTrace,
     *,
     reverse: bool = False,
-    with_joint: bool = True,
+    called_twice: bool = False,
 ) -> VjpTrace:
     """Trace forward and vjp; each differentiable output has an upstream of its own.
 
@@ -78,7 +81,9 @@ def trace_vjp(
         output_shapes: the outputs' shapes, as far as the trace may know them.
         traced: the forward alone: its held draws are fed here, too.
         reverse: give custom gradients their variables in reverse order, functions inlined.
-        with_joint: also trace the vjp of all outputs at once.
+        called_twice: call the forward at other values before the backward pass. A gradient that takes what
+            the last call kept, on `self` or in a global, isn't the first call's then. The vjp of all outputs
+            at once is left out.
 
     Raises:
         CaseFailedError: what the gradient raised, or an override that no op on the path carries.
@@ -90,7 +95,7 @@ def trace_vjp(
     upstreams = [
         tf.TensorSpec(output_shapes[output_index], traced.dtypes[output_index]) for output_index in sources
     ]
-    passes = _BackwardPasses(GradientGraph(subject, traced, inlined=reverse), sources, with_joint)
+    passes = _BackwardPasses(GradientGraph(subject, traced, inlined=reverse), sources, called_twice)
     with private_variables.order_of_variables(lambda _: None, reverse=reverse):
         build = private_graphs.show_xla(passes.build) if subject.compiled else passes.build
         passes.graph.trace(build, [*upstreams, *subject.signature])
@@ -104,7 +109,7 @@ class _BackwardPasses:
     Attributes:
         graph: the forward's part of the graph.
         sources: indices of the outputs that have an upstream.
-        with_joint: also build the vjp of all outputs at once.
+        called_twice: whether the forward is called again, at other values, before the first backward pass.
         upstreams: the placeholders of the upstreams.
         gradients: per output, the gradient for each differentiable input, or `None`.
         joint: the same for all outputs at once, if that is built.
@@ -116,7 +121,7 @@ class _BackwardPasses:
 
     graph: GradientGraph
     sources: list[int]
-    with_joint: bool
+    called_twice: bool = False
     upstreams: tuple[Any, ...] = ()
     gradients: dict[int, list[Any]] = field(default_factory=dict)
     joint: list[Any] = field(default_factory=list)
@@ -130,6 +135,9 @@ class _BackwardPasses:
         subject, sources = self.graph.subject, self.sources
         self.upstreams, inputs = tensors[: len(sources)], tensors[len(sources) :]
         outputs = self.graph.call_forward(inputs)
+        if self.called_twice:
+            with contextlib.suppress(Exception):  # nothing is asked of another call but what it leaves behind
+                subject.bound.call(*map(dtypes.moved, inputs))
         all_inputs = [*inputs, *subject.variables]
         chosen_inputs = [all_inputs[input_index] for input_index in subject.differentiable]
         for output_index, upstream in zip(sources, self.upstreams, strict=True):
@@ -138,7 +146,7 @@ class _BackwardPasses:
                 private_gradients.count_gradients(self.seen, looked_up),
             ):
                 self.gradients[output_index] = self._pull([outputs[output_index]], chosen_inputs, [upstream])
-        if len(sources) > 1 and self.with_joint:
+        if len(sources) > 1 and not self.called_twice:
             self.joint = self._pull(
                 [outputs[output_index] for output_index in sources], chosen_inputs, list(self.upstreams)
             )
@@ -176,7 +184,7 @@ class _BackwardPasses:
         }
         connected = {output_index: tuple(gradients) for output_index, gradients in by_input.items()}
         written = find_written(whole)
-        is_whole = len(self.sources) == 1 and not graph.draws and not written
+        is_whole = len(self.sources) == 1 and not (graph.draws or written or self.called_twice)
         feeds = [*graph.inputs, *graph.draws]
         functions = {
             output_index: whole
@@ -199,6 +207,7 @@ class _BackwardPasses:
             joint_outputs=tuple(self.sources),
             dtype_faults=self._form_faults(by_input),
             random_types=tuple(graph_path.stateful_types(whole.graph, everything, graph.draws)),
+            own_draws=tuple(graph_path.generator_draws(whole.graph, everything, graph.forward_ops)),
             held=graph.find_held(),
             gradients_seen=dict(self.seen),
             sites=frozenset(sites),
@@ -225,7 +234,7 @@ class _BackwardPasses:
         """Return, by input, what is wrong with the form of its gradient."""
         subject, inputs = self.graph.subject, self.graph.inputs
         starts = [*inputs, *handles(self.graph.function, subject.variables)]
-        faults = _faults_on_paths(self.malformed, subject.differentiable, starts)
+        faults = _faults_on_paths(self.malformed, subject.differentiable, starts, self.graph.function)
         all_inputs = [*inputs, *subject.variables]
         for gradients in by_input.values():
             for input_index, gradient in gradients.items():
@@ -270,12 +279,41 @@ def _find_sites(
 
 
 def _faults_on_paths(
-    malformed: Sequence[tuple[Any, str]], differentiable: Sequence[int], starts: Sequence[Any]
+    malformed: Sequence[tuple[Any, str]], differentiable: Sequence[int], starts: Sequence[Any], function: Any
 ) -> dict[int, str]:
-    """Return, by input, what is wrong with the form of a gradient on its path."""
+    """Return, by input, what is wrong with the form of a gradient on its path.
+
+    Raises:
+        GradientFormError: one belongs to a trainable variable that is no input, or to an op in a body, whose
+            path can't be followed. Its zeros would stand for it.
+    """
     faults: dict[int, str] = {}
+    others = [
+        (variable.name.partition(":")[0], handle)
+        for variable in private_variables.trainable_of(function)
+        if (handle := private_variables.captured_handles(function).get(id(variable.handle))) is not None
+    ]
     for tensor, message in malformed:
-        for input_index in differentiable:
-            if starts[input_index] is not None and graph_path.leads_to(starts[input_index], tensor, ()):
+        is_input = [
+            starts[input_index] is not None and _moves(starts[input_index], tensor)
+            for input_index in differentiable
+        ]
+        for input_index, moves in zip(differentiable, is_input, strict=True):
+            if moves:
                 faults.setdefault(input_index, message)
+        if any(is_input):
+            continue
+        if tensor.graph is not function.graph and tensor.op.type != "Const":
+            raise GradientFormError((), message)
+        names = [name for name, handle in others if _moves(handle, tensor)]
+        if names:
+            raise GradientFormError((), f"of the variable {' or '.join(names)}, {message}")
     return faults
+
+
+def _moves(start: Any, tensor: Any) -> bool:
+    """Whether a tensor, or what is read from a variable's handle, moves another tensor."""
+    values = [start]
+    if start.dtype == tf.resource:
+        values = [value for op in start.consumers() for value in op.outputs]
+    return any(graph_path.leads_to(value, tensor, ()) for value in values)

@@ -49,6 +49,7 @@ class LocalOperation:
     modified_inputs: tuple[str, ...] = ()
     gradient_variables: tuple[str, ...] = ()
     missed_by_override: tuple[str, ...] = ()
+    own_draws: tuple[str, ...] = ()
     vjp_low_precision: tuple[str, ...] = ()
     not_float64: str = ""
 
@@ -183,6 +184,11 @@ class LocalOperation:
     def holding(self, stops: Collection[str]) -> LocalOperation:  # noqa: ARG002 (as `Operation` has it)
         """Return the op itself."""
         return self
+
+    def reaches(self, output: int, input_index: int) -> bool:
+        """Return true: the inside of an op isn't known."""
+        del output, input_index
+        return True
 
     def passes_numpy(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through NumPy functions alone, which have no gradient."""

@@ -1,7 +1,6 @@
-"""Which kinds of ops branch, and how far a point is on each of their sides.
+"""Which kinds of ops branch, and which side each element takes: that of which a margin is positive.
 
-Each element has a margin, which is positive on its side, and larger further in. If a condition decides, its
-truth shows the side; `conditions` has its margins.
+If a condition decides, its truth shows the side.
 """
 
 from __future__ import annotations
@@ -169,6 +168,7 @@ def saturating_kind(op: Any) -> Kind | None:
     return Kind((low, "unsaturated", high), margins, offered=frozenset({low, high}))
 
 
+COMPARED = Kind(("greater", "less"), _comparison_margins, (0, 1))
 _SIGNS = Kind(("> 0", "< 0"), _sign_margins)
 CONDITION = Kind(TRUTH, None)
 MASK = Kind(TRUTH, None, is_output=True)

@@ -1,12 +1,7 @@
-"""Conditions of a graph: in words, and as margins that say how far a point is from either side.
-
-A margin is computed from the numbers that are compared, so its slope leads to the side that no draw takes. If
-several conditions must hold, what each one lacks is added up, so that one step improves all of them.
-"""
+"""Conditions of a graph: in words, and taken apart into what must all hold."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,16 +13,13 @@ from gradcheck_cli.features.search.branches.branch_kinds import (
     COMPARISONS,
     LOOPS,
     Kind,
-    align,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    Array = np.ndarray[Any, Any]
-
 _LONGEST = 40  # characters of a condition
-_DEEPEST = 12  # conditions inside conditions
+_MOST_NUMBERS = 16  # in a constant
 _INFIX = {**COMPARISONS, "AddV2": "+", "Add": "+", "Sub": "-", "Mul": "*", "RealDiv": "/"}
 # Ops that return their input unchanged, or in another shape or dtype.
 SAME = frozenset({"Identity", "IdentityN", "Cast", "ReadVariableOp", "BroadcastTo", "StopGradient"})
@@ -100,111 +92,25 @@ def _shorten(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
-@dataclass(frozen=True)
-class Condition:
-    """A condition of a graph as an expression of the numbers that it compares.
+def read_literals(tensor: Any, *, holds: bool) -> tuple[tuple[Any, bool], ...]:
+    """Return what must all be so for a condition to hold, or not to hold: boolean tensors, each with a truth.
 
-    Attributes:
-        kind: an op type: a comparison, "LogicalAnd", "All" and so on; "" if nothing more is known.
-        tensors: what is compared; the condition's own tensor if nothing more is known.
-        parts: the conditions that it consists of.
-        axes: the axes of a reduction; `None` for all.
+    A condition that holds if any of several does stays whole.
     """
-
-    kind: str
-    tensors: tuple[Any, ...] = ()
-    parts: tuple[Condition, ...] = ()
-    axes: tuple[int, ...] | None = None
-    keeps: bool = False
-
-    @staticmethod
-    def of(tensor: Any, depth: int = _DEEPEST) -> Condition:
-        """Read the condition that a boolean tensor holds."""
-        op = tensor.op
-        if op.type in ("Identity", "StopGradient") and op.inputs:
-            return Condition.of(op.inputs[0], depth)
-        if not depth or len(op.outputs) != 1:
-            return Condition("", (tensor,))
-        if op.type in ("LogicalAnd", "LogicalOr", "LogicalNot"):
-            return Condition(op.type, parts=tuple(Condition.of(operand, depth - 1) for operand in op.inputs))
-        if op.type in _REDUCING:
-            axes = tf.get_static_value(op.inputs[1])
-            if axes is not None:
-                inner = Condition.of(op.inputs[0], depth - 1)
-                axis_indices = tuple(int(axis) for axis in np.ravel(axes))
-                return Condition(op.type, parts=(inner,), axes=axis_indices, keeps=op.get_attr("keep_dims"))
-        if op.type in COMPARISONS and all(_is_real(operand) for operand in op.inputs):
-            return Condition(op.type, tuple(op.inputs))
-        return Condition("", (tensor,))
-
-    @property
-    def fetched(self) -> tuple[Any, ...]:
-        """Every tensor from which margins are computed."""
-        return (*self.tensors, *(tensor for part in self.parts for tensor in part.fetched))
-
-    def margin(self, values: Mapping[int, Any], math: Any, *, holds: bool) -> Any:
-        """Return how far each element is on the side where this holds, or on the other.
-
-        Args:
-            values: by the id of a tensor, (B, *shape).
-            math: NumPy, or `IN_GRAPH` for tensors of a graph.
-            holds: which side.
-
-        Returns:
-            (B, ...): positive, or zero where an equality holds, on that side.
-        """
-        if self.kind == "LogicalNot":
-            return self.parts[0].margin(values, math, holds=not holds)
-        sign = 1.0 if holds else -1.0
-        if self.parts:
-            margins = [part.margin(values, math, holds=holds) for part in self.parts]
-            every = (self.kind in _AND) == holds
-            if self.kind in _REDUCING:
-                axes = tuple(axis + 1 if axis >= 0 else axis for axis in self.axes or ())
-                return _reduce_margins(margins[0], axes, math, every=every, keeps=self.keeps)
-            first, second = align(margins, math)
-            return join_margins(first, second, math, every=every)
-        operands = [values[id(tensor)] for tensor in self.tensors]
-        if not self.kind:
-            return sign * (2.0 * operands[0] - 1.0)
-        first, second = align(operands, math)
-        difference = first - second
-        if self.kind in ("Equal", "NotEqual"):
-            size = math.abs(difference)
-            return -size if (self.kind == "Equal") == holds else size
-        return sign * (difference if self.kind.startswith("Greater") else -difference)
-
-    def constants(self) -> list[float]:
-        """Return the numbers that the condition compares with."""
-        own = [value for tensor in self.tensors for value in _constants(tensor)] if self.kind else []
-        return own + [value for part in self.parts for value in part.constants()]
+    op = tensor.op
+    if op.type in SAME and op.inputs and op.inputs[0].dtype == tf.bool:
+        return read_literals(op.inputs[0], holds=holds)
+    if op.type == "LogicalNot":
+        return read_literals(op.inputs[0], holds=not holds)
+    if op.type in (_AND if holds else _OR):
+        parts = op.inputs[:1] if op.type in _REDUCING else op.inputs
+        return tuple(literal for part in parts for literal in read_literals(part, holds=holds))
+    return ((tensor, holds),)
 
 
-def join_margins(first: Any, second: Any, math: Any, *, every: bool) -> Any:
-    """Return the margin of both holding, or of one of them holding.
-
-    The margin of both is the sum of the negative margins, or the smaller one if none is negative.
-    """
-    if not every:
-        return math.maximum(first, second)
-    missing = math.minimum(first, 0.0) + math.minimum(second, 0.0)
-    return math.where(missing < 0, missing, math.minimum(first, second))
-
-
-def _reduce_margins(margins: Any, axes: tuple[int, ...], math: Any, *, every: bool, keeps: bool) -> Any:
-    """Return the margin of all elements along some axes holding, or of one; see `joined`."""
-    if not every:
-        return math.max(margins, axis=axes, keepdims=keeps)
-    missing = math.sum(math.minimum(margins, 0.0), axis=axes, keepdims=keeps)
-    return math.where(missing < 0, missing, math.min(margins, axis=axes, keepdims=keeps))
-
-
-def _constants(tensor: Any) -> list[float]:
-    value = tf.get_static_value(tensor) if tensor.op.type in ("Const", "Cast", "Identity") else None
-    if value is None or value.dtype.kind not in "fiu" or value.size > _DEEPEST:
+def constants_of(tensor: Any) -> list[float]:
+    """Return the numbers of a small constant tensor."""
+    value = tf.get_static_value(tensor) if tensor.op.type == "Const" else None
+    if value is None or value.dtype.kind not in "fiu" or value.size > _MOST_NUMBERS:
         return []
-    return [float(number) for number in np.ravel(value)]
-
-
-def _is_real(tensor: Any) -> bool:
-    return bool(tensor.dtype.is_floating or tensor.dtype.is_integer)
+    return [float(number) for number in np.ravel(value) if np.isfinite(number)]

@@ -9,7 +9,6 @@ as their forwards do, and don't count.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from gradcheck_cli.features.search.branches.bodies import (
 )
 from gradcheck_cli.features.search.branches.branch_kinds import (
     CASES,
+    COMPARED,
     COMPARISONS,
     CONDITIONALS,
     KINDS,
@@ -37,10 +37,10 @@ from gradcheck_cli.features.search.branches.branch_kinds import (
     saturating_kind,
 )
 from gradcheck_cli.features.search.branches.conditions import (
-    Condition,
+    constants_of,
     describe_branch,
     describe_in_body,
-    join_margins,
+    read_literals,
 )
 from gradcheck_cli.tensorflow_backend.frames import is_guard_of_tensorflow, place_of_branch
 
@@ -67,16 +67,6 @@ class Outer:
 
     tensor: Any
     holds: bool
-
-    @cached_property
-    def condition(self) -> Condition:
-        """The condition, as an expression."""
-        return Condition.of(self.tensor)
-
-    @property
-    def fetched(self) -> tuple[Any, ...]:
-        """The tensors that show whether it takes the value."""
-        return (self.tensor, *self.condition.fetched)
 
     @staticmethod
     def all_of(op: Any) -> tuple[Outer, ...]:
@@ -105,15 +95,16 @@ class Watched:
         branch: with no side seen.
         kind: how it branches.
         tensors: the tensors that show its sides.
-        condition: the condition that decides, if one does.
         within: the selections around this one, each with the side on which it takes this one's value.
+        is_hidden: whether it is a comparison inside a branch's condition: no report has its sides, but a
+            change of them may lie beside a side that no point takes.
     """
 
     branch: Branch
     kind: Kind
     tensors: tuple[Any, ...]
-    condition: Condition | None = None
     within: tuple[Outer, ...] = ()
+    is_hidden: bool = False
 
     @property
     def key(self) -> Key:
@@ -126,18 +117,17 @@ class Watched:
         return self.kind.offered
 
     @property
-    def constants(self) -> list[float]:
-        """The numbers that its condition compares with."""
-        return [] if self.condition is None else self.condition.constants()
-
-    @property
     def fetched(self) -> tuple[Any, ...]:
-        """The tensors that show its sides, and how far a point is from each."""
-        condition_tensors = () if self.condition is None else self.condition.fetched
-        return (
-            *self.tensors,
-            *condition_tensors,
-            *(tensor for outer in self.within for tensor in outer.fetched),
+        """The tensors that show its sides."""
+        return (*self.tensors, *(outer.tensor for outer in self.within))
+
+    def literals(self, side: int) -> tuple[tuple[Any, bool], ...]:
+        """Return what must all be so at a point on a side; nothing if that isn't known."""
+        if self.kind.margins is not None or self.tensors[0].dtype != tf.bool:
+            return ()
+        own = read_literals(self.tensors[0], holds=side == 0)
+        return own + tuple(
+            literal for outer in self.within for literal in read_literals(outer.tensor, holds=outer.holds)
         )
 
     def sides(self, values: Mapping[int, Any], math: Any) -> list[Any]:
@@ -161,26 +151,6 @@ class Watched:
             return sides
         return [margin > 0 for margin in self.kind.margins(own, math)]
 
-    def margins(self, values: Mapping[int, Any], math: Any, side: int) -> Any:
-        """Return how far each element is on one side.
-
-        Args:
-            values: as for `sides`.
-            math: as for `sides`.
-            side: its index.
-        """
-        if self.condition is not None:
-            margin = self.condition.margin(values, math, holds=side == 0)
-            for outer in self.within:
-                own = outer.condition.margin(values, math, holds=outer.holds)
-                first, second = align([margin, own], math)
-                margin = join_margins(first, second, math, every=True)
-            return margin
-        own = [values[id(tensor)] for tensor in self.tensors]
-        if self.kind.margins is None:
-            return math.abs(own[0]) - 0.5 if side == 0 else 0.5 - math.abs(own[0])
-        return self.kind.margins(own, math)[side]
-
     def sides_taken(self, values: Mapping[int, Array]) -> list[Array]:
         """Return for each side the points at which some element takes it, (B,) of booleans each.
 
@@ -190,18 +160,6 @@ class Watched:
         with np.errstate(invalid="ignore"):
             sides = self.sides(values, np)
         return [np.asarray(side.reshape(len(side), -1).any(axis=1)) for side in sides]
-
-    def margin(self, values: Mapping[int, Array], side: int) -> Array:
-        """Return how far points are on one side, by their furthest element, (B,); -inf for NaN.
-
-        Args:
-            values: as for `sides_taken`.
-            side: its index.
-        """
-        with np.errstate(invalid="ignore"):
-            margin = np.asarray(self.margins(values, np, side), np.float64)
-            flat = np.nan_to_num(margin.reshape(len(margin), -1), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-        return np.asarray(np.max(flat, axis=1, initial=-np.inf))
 
 
 @dataclass
@@ -213,12 +171,14 @@ class Body:
         graph: its own graph.
         watched: the branches in it.
         calls: the bodies of each op in it, by the op's name, if something branches in one of them.
+        constants: the numbers in it, and in its bodies.
     """
 
     name: str
     graph: Any
     watched: list[Watched] = field(default_factory=list)
     calls: dict[str, list[Body]] = field(default_factory=dict)
+    constants: list[float] = field(default_factory=list)
 
     @property
     def inside(self) -> list[Watched]:
@@ -275,19 +235,23 @@ class _Finder:
             results: the tensors that are wanted from it.
         """
         moved, ops = follow(starts)
-        between = ops & needed_by(results)
+        needed = needed_by(results)
+        between = ops & needed
+        body.constants = [
+            value for op in needed if op.type == "Const" for value in constants_of(op.outputs[0])
+        ]
         for op in body.graph.get_operations():
             if op not in between or self.count >= _MOST:
                 continue
             if not body.name:
                 self.part = "forward" if op in self.forward_ops else "gradient"
-            watched = self._watch(op, moved)
-            if watched is not None:
-                body.watched.append(watched)
-                self.count += 1
+            branches = [self._watch(op, moved), _watch_compared(op, moved)]
+            body.watched += [watched for watched in branches if watched is not None]
+            self.count += branches[0] is not None
             bodies = [self._make_body(op, index, moved) for index in range(len(bodies_of(op)))]
-            if any(inner.inside for inner in bodies):
+            if any(not watched.is_hidden for inner in bodies for watched in inner.inside):
                 body.calls[op.name] = bodies
+            body.constants += [value for inner in bodies for value in inner.constants]
 
     def _make_body(self, op: Any, index: int, moved: Collection[int]) -> Body:
         name, graph = bodies_of(op)[index]
@@ -318,11 +282,9 @@ class _Finder:
         if not any(id(tensor) in moved for tensor in tensors) and op.type not in LOOPS:
             return None  # decided by a shape, or by a constant
         branch = Branch(describe_branch(op, kind, self.names), place, self.part, kind.sides, ())
-        decides = kind.margins is None and tensors[0].dtype == tf.bool
-        condition = Condition.of(tensors[0]) if decides else None
         if tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op):
             return None  # `reduce_logsumexp` has it: no finite values take its other side
-        return Watched(branch, kind, tensors, condition, Outer.all_of(op))
+        return Watched(branch, kind, tensors, Outer.all_of(op))
 
     def _saturating_kind(self, op: Any) -> Kind | None:
         """Return how a function saturates, if a hand-written gradient calls it or reads its values.
@@ -340,6 +302,18 @@ class _Finder:
         later = [reader for reader in readers if reader not in self.forward_ops]
         is_read = op in self.forward_ops and any(place_of_branch(reader) for reader in later)
         return kind if is_read else None
+
+
+def _watch_compared(op: Any, moved: Collection[int]) -> Watched | None:
+    """Watch which of two numbers that a comparison compares is larger."""
+    if op.type not in COMPARISONS or not all(
+        tensor.dtype.is_floating or tensor.dtype.is_integer for tensor in op.inputs
+    ):
+        return None
+    if not any(id(tensor) in moved for tensor in op.inputs):
+        return None
+    branch = Branch(f"{op.graph.name} {op.name}", "", "hidden", COMPARED.sides, ())
+    return Watched(branch, COMPARED, tuple(op.inputs), is_hidden=True)
 
 
 def _lookup_kind(op: Any, moved: Collection[int]) -> Kind | None:

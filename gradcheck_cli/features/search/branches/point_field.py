@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,20 +13,16 @@ import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.search.branches.graph_branches import find_branches, needed_by
-from gradcheck_cli.features.search.branches.numpy_branches import constants_at, trace_lines
-from gradcheck_cli.features.search.branches.pace import Pace
+from gradcheck_cli.features.search.branches.python_branches import constants_in, python_branches, trace_jumps
 from gradcheck_cli.features.search.branches.side_graph import SideGraph
 from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
+from gradcheck_cli.tensorflow_backend.traces.state import at_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.features.search.branches.graph_branches import Body, Key, Watched
-    from gradcheck_cli.features.search.branches.numpy_branches import (
-        Arcs,
-        Margins,
-        PythonBranch,
-    )
+    from gradcheck_cli.features.search.branches.python_branches import Arc, PythonBranch
     from gradcheck_cli.features.search.branches.side_graph import InBody
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
@@ -43,18 +39,17 @@ class Looked:
 
     Attributes:
         taken: (B, sides) which sides are taken.
+        scores: (B, sides) the share of what must hold on a side that does; 0 where nothing is known of it.
         is_finite: (B,) whether every output is finite.
-        outputs: the values of each differentiable output, (B, *shape), and the upstream.
+        upstreams: of each differentiable output, (B, *shape).
         gradients: what the upstreams are pulled back to for each input, (B, *shape); `None` for no path.
-            Empty if gradients weren't requested.
-        margin: returns how far the points are on a side, by its number, (B,).
     """
 
     taken: Array
+    scores: Array
     is_finite: Array
-    outputs: list[tuple[Array, Array]]
+    upstreams: list[Array]
     gradients: list[Array | None]
-    margin: Callable[[int], Array]
 
 
 class PointField:
@@ -64,9 +59,9 @@ class PointField:
         watched: the branches in the graph.
         sides: the sides of all branches, each once.
         unknown: why some branches can't be looked at; empty if all can.
-        python: the conditions in Python code that is called, with file and line, once the code has run.
+        python: the branches of Python code that is called, once the code has run.
         reached: (sides,) which sides are taken by some point that was looked at.
-        pace: how many points a call may take.
+        constants: the numbers in the graph, and in Python code that has run.
     """
 
     def __init__(self, op: GraphOperation) -> None:
@@ -80,9 +75,9 @@ class PointField:
         """
         self._op = op
         self.python: list[PythonBranch] = []
-        self.pace = Pace()
         self.unknown = ""
         whole = find_branches(op)
+        self.constants = list(dict.fromkeys(whole.constants))
         if not whole.calls or not self._watch_bodies(whole):
             self._watch(whole.watched)
             if whole.calls:
@@ -91,12 +86,18 @@ class PointField:
 
     def _watch(self, branches: Sequence[Watched | InBody], copy: SideGraph | None = None) -> None:
         self.watched, self._copy = branches, copy
-        self.sides: list[Side] = list(
-            dict.fromkeys((watched.key, side) for watched in branches for side in watched.branch.sides)
-        )
-        self._side_index = {side: index for index, side in enumerate(self.sides)}
-        self.reached = np.zeros(len(self.sides), bool)
-        self._fetched: dict[bool, list[Any]] = {}
+        self.sides: list[Side] = []
+        self._side_index: dict[Side, int] = {}
+        self.reached = np.zeros(0, bool)
+        for watched in branches:
+            self._add_sides(watched.key, watched.branch.sides)
+
+    def _add_sides(self, key: Key, sides: Sequence[str]) -> None:
+        for side in sides:
+            if (key, side) not in self._side_index:
+                self._side_index[key, side] = len(self.sides)
+                self.sides.append((key, side))
+        self.reached = np.pad(self.reached, (0, len(self.sides) - len(self.reached)))
 
     def _watch_bodies(self, whole: Body) -> bool:
         """Watch branches in bodies, too; return whether that works."""
@@ -110,20 +111,13 @@ class PointField:
     @cached_property
     def calls_python(self) -> bool:
         """Whether the forward or the gradient calls Python code of the user's."""
-        trace = self._op.traced.vjp_trace
-        return bool(trace.joint_outputs) and any(op.type in PY_FUNC_TYPES for op in needed_by(trace.results))
+        return any(op.type in PY_FUNC_TYPES for op in needed_by(self._op.traced.vjp_trace.results))
 
-    def add_python(self, branches: Sequence[PythonBranch]) -> None:
-        """Also look at conditions in Python code, which takes a call for each point."""
-        known_places = {python_branch.place for python_branch in self.python}
-        new = [python_branch for python_branch in branches if python_branch.place not in known_places]
-        self.python += new
-        for key, side in dict.fromkeys(
-            (python_branch.branch.key, side) for python_branch in new for side in python_branch.branch.sides
-        ):
-            self._side_index[key, side] = len(self.sides)
-            self.sides.append((key, side))
-        self.reached = np.concatenate([self.reached, np.zeros(len(self.sides) - len(self.reached), bool)])
+    @property
+    def is_hidden(self) -> Array:
+        """Which sides are of comparisons that no report has, (sides,)."""
+        hidden = {watched.key for watched in self.watched if watched.is_hidden}
+        return np.array([key in hidden for key, _ in self.sides], bool)
 
     @cached_property
     def offered(self) -> set[Side]:
@@ -131,26 +125,18 @@ class PointField:
         return {(watched.key, side) for watched in self.watched for side in watched.offered}
 
     @property
-    def constants(self) -> list[float]:
-        """The numbers that conditions compare with."""
-        constants = constants_at(python_branch.place for python_branch in self.python)
-        constants += [value for watched in self.watched for value in watched.constants]
-        return list(dict.fromkeys(constants))
-
-    @property
     def most(self) -> int:
         """How many points one call may take."""
-        shapes = [tensor.shape for tensor in self._fetches(pulls=True)]
+        shapes = [tensor.shape for tensor in self._fetches]
         size = sum(math.prod(length or 1 for length in shape) for shape in shapes if shape.rank is not None)
         return _LARGEST // max(1, size)
 
-    def look(self, points: Points, seeds: Sequence[int], *, pulls: bool = False) -> Looked:
-        """Look at points.
+    def look(self, points: Points, seeds: Sequence[int]) -> Looked:
+        """Look at points, and pull upstreams back at each.
 
         Args:
             points: the inputs that differ, (B, *shape) each.
             seeds: the seed of each point's upstreams.
-            pulls: whether to pull the upstreams back.
 
         Raises:
             CaseFailedError: a call raises at every point. If it raises at some points only, these take no
@@ -162,68 +148,69 @@ class PointField:
             np.stack([np.random.default_rng(seed).standard_normal(info.shape) for seed in seeds])
             for info in infos
         ]
-        fetches = self._fetches(pulls=pulls or bool(self.python))
-        python: list[tuple[Arcs, Margins]] = []
-        with self.pace.timed(len(seeds)):
-            if self.python:
-                rows = [
-                    self._look_in_python(fetches, points, upstreams, row, python) for row in range(len(seeds))
-                ]
-                fetched = _stack(rows)
-            else:
-                fetched = self._values(fetches, points, upstreams)
-        values = dict(zip(map(id, fetches), fetched, strict=True))
+        arcs: list[set[Arc]] = []
+        if self.calls_python:
+            fetched = _stack(
+                [self._look_in_python(points, upstreams, row, arcs) for row in range(len(seeds))]
+            )
+            self._note_python(arcs)
+        else:
+            fetched = self._values(points, upstreams)
+        values = dict(zip(map(id, self._fetches), fetched, strict=True))
         taken = np.zeros((len(seeds), len(self.sides)), bool)
         for watched in self.watched:
             for side, is_taken in zip(watched.branch.sides, watched.sides_taken(values), strict=True):
                 taken[:, self._side_index[watched.key, side]] |= is_taken
-        for row, (arcs, _) in enumerate(python):
+        for row, of_row in enumerate(arcs):
             for python_branch in self.python:
                 branch = python_branch.branch
-                for side, is_true in zip(branch.sides, python_branch.sides_taken(arcs), strict=True):
+                for side, is_true in zip(branch.sides, python_branch.sides_taken(of_row), strict=True):
                     taken[row, self._side_index[branch.key, side]] |= is_true
         count = len(self._op.outputs)
-        outputs = [values[id(tensor)] for tensor in trace.results[:count]]
         is_finite = np.ones(len(seeds), bool)
-        for value in outputs:
+        for value in (values[id(tensor)] for tensor in trace.results[:count]):
             if value.dtype.kind in "fc":
                 is_finite &= np.isfinite(value).reshape(len(seeds), -1).all(axis=1)
         taken &= is_finite[:, None]
         self.reached |= taken.any(axis=0)
-        return Looked(
-            taken,
-            is_finite,
-            [(outputs[index], flow) for index, flow in zip(trace.joint_outputs, upstreams, strict=True)],
-            self._add_gradients([values[id(tensor)] for tensor in trace.results[count:]]) if pulls else [],
-            lambda side: self._margin(values, [margins for _, margins in python], side),
+        gradients = self._add_gradients([values[id(tensor)] for tensor in trace.results[count:]])
+        return Looked(taken, self._scores(values, len(seeds)), is_finite, upstreams, gradients)
+
+    def _note_python(self, arcs: Sequence[set[Arc]]) -> None:
+        """Add the branches of the code that ran."""
+        every = set().union(*arcs)
+        self.python = python_branches(
+            every | {arc for python_branch in self.python for side in python_branch.arcs for arc in side}
         )
+        for python_branch in self.python:
+            self._add_sides(python_branch.branch.key, python_branch.branch.sides)
+        self.constants = list(dict.fromkeys([*self.constants, *constants_in(every)]))
+
+    def _scores(self, values: Mapping[int, Array], count: int) -> Array:
+        scores = np.zeros((count, len(self.sides)))
+        for watched in self.watched:
+            for index, side in enumerate(watched.branch.sides):
+                flat = [
+                    (values[id(tensor)] == holds).reshape(count, -1)
+                    for tensor, holds in watched.literals(index)
+                ]
+                if flat:
+                    column = self._side_index[watched.key, side]
+                    own = np.concatenate(flat, axis=1).mean(axis=1) if sum(map(np.size, flat)) else 0.0
+                    scores[:, column] = np.maximum(scores[:, column], own)
+        return scores
 
     def _look_in_python(
-        self, fetches: Sequence[Any], points: Points, upstreams: Sequence[Array], row: int, noted: list[Any]
+        self, points: Points, upstreams: Sequence[Array], row: int, noted: list[set[Arc]]
     ) -> list[Array] | None:
-        """Look at one point, and note the lines that run; `None` if it raises."""
-        arcs: Arcs = set()
-        margins: Margins = {}
+        """Look at one point, and note which way jumps go; `None` if it raises."""
+        arcs: set[Arc] = set()
         own = slice(row, row + 1)
-        noted.append((arcs, margins))
-        with trace_lines(arcs, margins), suppress(CaseFailedError):
+        noted.append(arcs)
+        with trace_jumps(arcs), suppress(CaseFailedError):
             point = {input_index: stack[own] for input_index, stack in points.items()}
-            return self._values(fetches, point, [flow[own] for flow in upstreams])
+            return self._values(point, [flow[own] for flow in upstreams])
         return None
-
-    def _margin(self, values: Mapping[int, Array], python: Sequence[Margins], side: int) -> Array:
-        key, name = self.sides[side]
-        for python_branch in self.python:
-            if python_branch.branch.key == key:
-                index = python_branch.branch.sides.index(name)
-                nothing = (-np.inf, -np.inf)
-                return np.array([margins.get(python_branch.place, nothing)[index] for margins in python])
-        of_branches = [
-            watched.margin(values, watched.branch.sides.index(name))
-            for watched in self.watched
-            if watched.key == key
-        ]
-        return np.asarray(np.max(of_branches, axis=0))
 
     def _add_gradients(self, gradients: Sequence[Array]) -> list[Array | None]:
         """Add up the gradients of all outputs for each input."""
@@ -237,30 +224,68 @@ class PointField:
                     sums[input_index] = gradient if before is None else before + gradient
         return sums
 
-    def _values(self, fetches: Sequence[Any], points: Points, upstreams: Sequence[Array]) -> list[Array]:
+    def _values(self, points: Points, upstreams: Sequence[Array]) -> list[Array]:
+        """Return the values of everything that is fetched, (B, ...) each."""
+        count = len(next(iter(upstreams)))
+        rows = self._rows_with_variables(points, count)
+        if len(rows) > 1:
+            return _stack(
+                [
+                    self._values(
+                        {index: stack[own] for index, stack in points.items()},
+                        [flow[own] for flow in upstreams],
+                    )
+                    for own in rows
+                ]
+            )
+        arguments = {index: stack for index, stack in points.items() if index < self._op.traced.at.count}
+        variables = {
+            index - self._op.traced.at.count: stack[:1]
+            for index, stack in points.items()
+            if index not in arguments
+        }
         try:
-            return self._op.runs.beside_gradient(fetches, points, upstreams, self._copy)
+            with (
+                at_values(self._op.traced.variables, variables)
+                if variables
+                else nullcontext(iter([0])) as set_rows
+            ):
+                next(set_rows)
+                return self._op.runs.beside_gradient(self._fetches, arguments, upstreams, self._copy)
         except CaseFailedError:
-            count = len(next(iter(upstreams)))
             if count == 1:
                 raise
         parts = [slice(0, count // 2), slice(count // 2, count)]
         halves: list[list[Array] | None] = []
-        for rows in parts:
+        for half in parts:
             try:
-                own = {input_index: stack[rows] for input_index, stack in points.items()}
-                halves.append(self._values(fetches, own, [flow[rows] for flow in upstreams]))
+                own = {input_index: stack[half] for input_index, stack in points.items()}
+                halves.append(self._values(own, [flow[half] for flow in upstreams]))
             except CaseFailedError:
                 halves.append(None)
-        return _stack(halves, [rows.stop - rows.start for rows in parts])
+        return _stack(halves, [half.stop - half.start for half in parts])
 
-    def _fetches(self, *, pulls: bool) -> list[Any]:
-        if pulls not in self._fetched:
-            results = self._op.traced.vjp_trace.results
-            results = results if pulls else results[: len(self._op.outputs)]
-            every = [*results, *(tensor for watched in self.watched for tensor in watched.fetched)]
-            self._fetched[pulls] = list({id(tensor): tensor for tensor in every}.values())
-        return self._fetched[pulls]
+    def _rows_with_variables(self, points: Points, count: int) -> list[slice]:
+        """Return runs of points at which variables have the same values."""
+        stacks = [stack for index, stack in points.items() if index >= self._op.traced.at.count]
+        changes = [
+            row
+            for row in range(1, count)
+            if any(not np.array_equal(stack[row], stack[row - 1]) for stack in stacks)
+        ]
+        return [slice(*ends) for ends in zip([0, *changes], [*changes, count], strict=True)]
+
+    @cached_property
+    def _fetches(self) -> list[Any]:
+        literals = [
+            tensor
+            for watched in self.watched
+            for side in range(len(watched.branch.sides))
+            for tensor, _ in watched.literals(side)
+        ]
+        branching = [tensor for watched in self.watched for tensor in watched.fetched]
+        every = [*self._op.traced.vjp_trace.results, *branching, *literals]
+        return list({id(tensor): tensor for tensor in every}.values())
 
 
 def _stack(parts: Sequence[list[Array] | None], counts: Sequence[int] | None = None) -> list[Array]:
@@ -268,7 +293,7 @@ def _stack(parts: Sequence[list[Array] | None], counts: Sequence[int] | None = N
 
     Args:
         parts: the values at some points each, or `None`.
-        counts: how many points each part has; one by default.
+        counts: how many points each part without values has; one by default.
 
     Raises:
         CaseFailedError: no point has values.

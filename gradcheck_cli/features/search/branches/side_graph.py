@@ -1,8 +1,7 @@
 """A copy of a gradient's graph in which loops, branches and functions also return the sides that bodies take.
 
-Nothing in a body can be fetched. So each body gets one more output, with two numbers for each side: whether
-an element takes it, and the margin of the element that is furthest in. A loop returns the largest of its
-rounds; a branch that isn't taken returns minus infinity.
+Nothing in a body can be fetched. So each body gets one more output, with a number for each side: 1 if an
+element takes it. A loop returns the largest of its rounds; a branch that isn't taken returns zeros.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 _DOUBLE = tf.float64.as_datatype_enum
 _COPIES = itertools.count(1)
 _NAME = "gradcheck_sides"
-_NUMBERS_PER_SIDE = 2  # whether it is taken, and the margin
 
 
 @dataclass(frozen=True)
@@ -64,9 +62,13 @@ class InBody:
         return self.watched.offered
 
     @property
-    def constants(self) -> list[float]:
-        """The numbers that its condition compares with."""
-        return self.watched.constants
+    def is_hidden(self) -> bool:
+        """Whether no report has its sides; see `Watched`."""
+        return self.watched.is_hidden
+
+    def literals(self, _side: int) -> tuple[tuple[Any, bool], ...]:
+        """Return nothing: what is inside a body can't be fetched; see `Watched`."""
+        return ()
 
     @property
     def fetched(self) -> tuple[Any, ...]:
@@ -75,18 +77,8 @@ class InBody:
 
     def sides_taken(self, values: Mapping[int, Array]) -> list[Array]:
         """Return for each side the points at which an element takes it in some round; see `Watched`."""
-        return [values[id(self.tensor)][:, self._position(side)] > 0 for side in range(self._count)]
-
-    def margin(self, values: Mapping[int, Array], side: int) -> Array:
-        """Return how far points are on one side; -inf if its line doesn't run; see `Watched.margin`."""
-        return np.asarray(values[id(self.tensor)][:, self._position(side) + 1])
-
-    @property
-    def _count(self) -> int:
-        return len(self.watched.branch.sides)
-
-    def _position(self, side: int) -> int:
-        return self.first + _NUMBERS_PER_SIDE * side
+        sides = range(self.first, self.first + len(self.branch.sides))
+        return [values[id(self.tensor)][:, side] > 0 for side in sides]
 
 
 @dataclass
@@ -121,7 +113,7 @@ class SideGraph:
             tensor.set_shape([sum(map(_count_numbers, bodies))])
             for watched in (watched for body in bodies for watched in body.inside):
                 branches.append(InBody(watched, tensor, first))
-                first += _NUMBERS_PER_SIDE * len(watched.branch.sides)
+                first += len(watched.branch.sides)
         return SideGraph(copy, branches, inner)
 
     def tensors(self, originals: Iterable[Any]) -> list[Any]:
@@ -267,16 +259,13 @@ class _Copier:
 
 
 def _side_numbers(watched: Watched, values: Mapping[int, Any]) -> Iterator[Any]:
-    """Yield two numbers for each side of a branch, in a graph."""
-    for side, elements in enumerate(watched.sides(values, IN_GRAPH)):
-        margins = watched.margins(values, IN_GRAPH, side)
-        least = tf.constant(-np.inf, tf.float64)
+    """Yield a number for each side of a branch, in a graph."""
+    for elements in watched.sides(values, IN_GRAPH):
         yield tf.cast(tf.reduce_any(elements), tf.float64)
-        yield tf.reduce_max(tf.where(tf.math.is_nan(margins), least, margins))
 
 
 def _count_numbers(body: Body) -> int:
-    return sum(_NUMBERS_PER_SIDE * len(watched.branch.sides) for watched in body.inside)
+    return sum(len(watched.branch.sides) for watched in body.inside)
 
 
 def _tensor_name(tensor: Any, body: Body, function: Any) -> str:
@@ -305,7 +294,7 @@ def _concatenate(results: Sequence[str], made: list[Any]) -> str:
 def _constant(name: str, count: int) -> Any:
     """Return a node with the numbers of sides that aren't taken."""
     node = _node("Const", name, [], dtype=_DOUBLE)
-    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(np.full(count, -np.inf)))
+    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(np.zeros(count)))
     return node
 
 

@@ -1,4 +1,4 @@
-"""The sides of a case's branches that points have taken so far."""
+"""The sides of a case's branches at which its gradient was tested so far."""
 
 from __future__ import annotations
 
@@ -7,26 +7,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradcheck_cli.covered import Branch, with_excuses
-from gradcheck_cli.features.search.branches.numpy_branches import python_branches, trace_lines
 from gradcheck_cli.features.search.branches.point_field import PointField
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from gradcheck_cli.features.search.branches.graph_branches import Key
-    from gradcheck_cli.features.search.branches.numpy_branches import Arcs
-    from gradcheck_cli.features.search.branches.point_field import Side
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
     Array = np.ndarray[Any, Any]
 
 
 class Sides:
-    """The branches of an op, and the sides that points have taken so far.
+    """The branches of an op, and the sides at which its gradient was tested.
 
     Attributes:
         field: looks at points.
-        seen: (sides,) which sides have been taken.
     """
 
     def __init__(self, op: GraphOperation) -> None:
@@ -38,25 +34,17 @@ class Sides:
         Raises:
             CaseFailedError: a call raises.
         """
-        self._op = op
         self.field = PointField(op)
-        self.seen = np.zeros(len(self.field.sides), bool)
+        self._seen: set[tuple[Key, str]] = set()
 
-    def see(self, samples: Sequence[int]) -> None:
-        """Count the sides that some sample points take.
+    def see(self, taken: Array) -> None:
+        """Count the sides, (sides,), that a tested point takes."""
+        self._seen |= {self.field.sides[side] for side in np.flatnonzero(taken)}
 
-        Raises:
-            CaseFailedError: a call raises.
-        """
-        points = self._op.traced.at.stacked(samples)
-        if self.field.calls_python:
-            arcs: Arcs = set()
-            with trace_lines(arcs):
-                self.field.look(points, samples, pulls=True)
-            self.field.add_python(python_branches(arcs))
-            self.seen = np.concatenate([self.seen, np.zeros(len(self.field.sides) - len(self.seen), bool)])
-        if self.field.sides:
-            self.seen |= self.field.look(points, samples).taken.any(axis=0)
+    @property
+    def seen(self) -> Array:
+        """Which sides were seen, (sides,)."""
+        return np.array([side in self._seen for side in self.field.sides], bool)
 
     @property
     def unknown(self) -> str:
@@ -76,21 +64,33 @@ class Sides:
         return tuple(branch for branch in self._branches(excuses, counts) if len(branch.sides) > 1)
 
     def names(self, which: Array) -> list[str]:
-        """Return the names of some sides, as `Branch.label` gives them."""
-        picked = [side for side, is_picked in zip(self.field.sides, which, strict=True) if is_picked]
-        return [Branch(*key, (side,), ()).label(side) for key, side in picked]
+        """Return the names of some sides."""
+        return [self.name(self.field.sides[side]) for side in np.flatnonzero(which & ~self.field.is_hidden)]
 
-    def wanted(self, excuses: Sequence[tuple[str, str]]) -> Array:
-        """Return which sides no point has taken and no spec excuses, (sides,)."""
-        every = self._branches(excuses, self.field.sides)
-        unseen = {(branch.key, side) for branch in every for side in branch.unseen}
-        return np.array([side in unseen for side in self.field.sides], bool)
+    @staticmethod
+    def name(side: tuple[Key, str]) -> str:
+        """Return the name of a side, as `Branch.label` gives it."""
+        return Branch(*side[0], (side[1],), ()).label(side[1])
 
-    def _branches(self, excuses: Sequence[tuple[str, str]], counts: Collection[Side]) -> list[Branch]:
+    @property
+    def wanted(self) -> Array:
+        """Which sides no tested point has taken, (sides,)."""
+        return ~self.seen & ~self.field.is_hidden
+
+    @property
+    def siblings(self) -> Array:
+        """Whether two sides are of one branch, (sides, sides)."""
+        numbers = {
+            key: number for number, key in enumerate(dict.fromkeys(key for key, _ in self.field.sides))
+        }
+        own = np.array([numbers[key] for key, _ in self.field.sides], int)
+        return np.asarray(own[:, None] == own)
+
+    def _branches(self, excuses: Sequence[tuple[str, str]], counts: Collection[Any]) -> list[Branch]:
         sides: dict[Key, list[tuple[str, bool]]] = {}
-        for (key, side), is_seen in zip(self.field.sides, self.seen, strict=True):
-            if (key, side) in counts:
-                sides.setdefault(key, []).append((side, bool(is_seen)))
+        for (key, side), is_hidden in zip(self.field.sides, self.field.is_hidden, strict=True):
+            if (key, side) in counts and not is_hidden:
+                sides.setdefault(key, []).append((side, (key, side) in self._seen))
         branches = [
             Branch(
                 *key,

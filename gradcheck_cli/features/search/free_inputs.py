@@ -1,7 +1,7 @@
 """The inputs of a case that may take other values than the drawn ones, as one vector of real numbers.
 
-These are real and complex inputs whose elements are drawn one by one. A stated range is never left: the spec
-says nothing about the function outside it. Normal values may lie far from the mean.
+These are real and complex inputs whose elements are drawn one by one, and variables. A stated range is never
+left: the spec says nothing about the function outside it. Normal values may lie far from the mean.
 """
 
 from __future__ import annotations
@@ -83,6 +83,9 @@ class FreeInputs:
         """
         free_inputs = []
         for input_index, tensor in enumerate(case.tensors):
+            if tensor.is_variable and tensor.is_differentiable and not as_stated:
+                free_inputs.append(_free_variable(input_index, tensor))
+                continue
             distribution = distribution_of(tensor)
             if not _is_free(tensor, distribution) or distribution is None:
                 continue
@@ -162,6 +165,29 @@ class FreeInputs:
             for scale in (_FAR, _NEAR)
         }
         return sorted(ends - far)
+
+    def ties(self, vectors: Array) -> Array:
+        """Return which components of vectors, (B, size), are zero or equal another one of their input."""
+        columns = [np.zeros((len(vectors), 0), bool)]
+        for own in self.split(vectors):
+            order = np.argsort(own, axis=1)
+            ordered = np.take_along_axis(own, order, axis=1)
+            same = np.zeros(own.shape, bool)
+            same[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+            same[:, :-1] |= same[:, 1:]
+            tied = np.zeros(own.shape, bool)
+            np.put_along_axis(tied, order, same, axis=1)
+            columns.append(tied | (own == 0))
+        return np.concatenate(columns, axis=1)
+
+
+def _free_variable(input_index: int, tensor: InputSpec) -> FreeInput:
+    """Return a variable, which moves around zero by the size of its values."""
+    size = float(np.sqrt(np.mean(np.abs(np.asarray(tensor.source.arguments["value"])) ** 2)))
+    spread = size if math.isfinite(size) and size else 1.0
+    is_complex = kind_of(tensor.dtype) == "complex"
+    reach = (-_FAR * spread, _FAR * spread)
+    return FreeInput(input_index, tensor.shape, is_complex, (reach,), 0.0, spread)
 
 
 def _is_free(tensor: InputSpec, distribution: ElementDistribution | None) -> bool:

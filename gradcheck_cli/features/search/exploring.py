@@ -1,0 +1,523 @@
+"""Points beside a case's sample points: one stream of them, and one judge.
+
+Many points are looked at in a few calls. Those at which gradient and differences disagree go to the judge,
+as do those on sides of branches that no tested point takes. Only the judge says what is
+wrong, and only mismatches count: the spec didn't ask for these points.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradcheck_cli.checking.check_case import check_case
+from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operations import open_operations
+from gradcheck_cli.covered import Branch, with_excuses
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.features.search.branches.sides import Sides
+from gradcheck_cli.features.search.mixed_points import MixedPoints
+from gradcheck_cli.features.search.side_search import SideSearch
+from gradcheck_cli.features.search.special_values import describe_specials
+from gradcheck_cli.features.search.suspicion import STEP, suspect
+from gradcheck_cli.results import Status
+from gradcheck_cli.spec.words import CHECKS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradcheck_cli.checking.examine import Findings
+    from gradcheck_cli.features.search.branches.pace import Pace
+    from gradcheck_cli.features.search.branches.point_field import Looked, Side
+    from gradcheck_cli.features.search.suspicion import Suspicion
+    from gradcheck_cli.results import PairResult
+    from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
+
+    Array = np.ndarray[Any, Any]
+    Point = Mapping[int, Array]
+
+_SUSPICIOUS = 1e-4  # the least relative disagreement of gradient and differences that is judged
+_USUAL = 30.0  # times their disagreement at most points, where all is right
+_JUDGED = 10**9  # where the indices of judged points start
+_AGAIN = 3  # points with the same sides that may be judged without a finding
+_CUTTING = 2  # rounds that also cut segments, which costs most
+_NAMED = 2  # sides, in the message of a mismatch
+_NOTHING = 1e-6  # of the error allowed at the sample points: a smaller one is negligible
+_DOUBTED = 32  # points of a batch that are compared again
+_FINER = 16.0  # the factor by which the step is smaller then
+_BESIDE = 10.0 ** -np.arange(1, 14, 1.0)  # spreads by which values move off a point
+_FAR_OUT = 5.0  # spreads
+_WITHIN = 4.0  # spreads: one of 16,000 normal values lies beyond
+RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
+ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
+
+
+@dataclass
+class Candidate:
+    """A point for the judge.
+
+    Attributes:
+        reason: "spoilt", "off" or "side".
+        strength: the larger, the sooner.
+        point: the inputs that differ from the first sample point.
+        taken: (sides,) the sides that it takes.
+    """
+
+    reason: str
+    strength: float
+    point: dict[int, Array]
+    taken: Array
+
+
+@dataclass
+class Exploration:
+    """The points of one case, or of its vjp as a case of its own.
+
+    Attributes:
+        opener: opens the case.
+        findings: what its sample points showed.
+        first: the op at the first sample point.
+        order: 1, or 2 for the vjp.
+        is_search: whether a gradient that isn't finite at a single value counts.
+        pace: how long to go on.
+        points: how many points were looked at.
+        judged: how many of them went to the judge.
+        judgement: how long it takes to judge a point.
+        largest: the largest disagreement of gradient and differences.
+        spoilt: at how many points the gradient wasn't finite, although the function was.
+        wrong: the judge's findings at a wrong point.
+        worst: that point.
+        note: why that point was chosen, and what is special there.
+        in_vain: how often the judge found nothing at points with the same sides, by reason and sides.
+    """
+
+    opener: GraphOpener
+    findings: Findings
+    first: Any
+    pace: Pace
+    order: int = 1
+    is_search: bool = False
+    points: int = 0
+    judged: int = 0
+    judgement: float = 0.0
+    largest: float = 0.0
+    spoilt: int = 0
+    wrong: Findings | None = None
+    worst: dict[int, Array] = field(default_factory=dict)
+    note: str = ""
+    in_vain: Counter[tuple[str, bytes]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        """Find the branches, and open what is differenced.
+
+        Raises:
+            CaseFailedError: a call raises.
+        """
+        case = self.opener.case
+        self.is_rounded = bool(self.first.low_precision)
+        self.mixed = MixedPoints(case, as_stated=self.is_rounded)
+        self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
+        self.sides = Sides(self.first)
+        self.differenced: Any = open_operations(case, self.opener, 0, self.first).differenced
+        self.search = SideSearch(self.mixed, self.look_for_sides, self.generator)
+        self.candidates: list[Candidate] = []
+        self.finds: dict[int, list[Candidate]] = {}
+        self.threshold = _SUSPICIOUS * (100.0 if self.is_rounded else 1.0)
+        # Where values are held, differences at another point are those of another function.
+        self.may_compare = bool(self.mixed.free.size) and not self.first.held_places
+        labels = {
+            pair.label
+            for pair in self.findings.pairs
+            if pair.order == self.order and pair.status in (Status.PASSED, Status.MISMATCHED)
+        }
+        self.labels = labels
+        self.within: set[Side] = set()  # sides that ordinary points take, inside of what the spec states
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up, or something was found."""
+        return self.wrong is not None or self.pace.left <= 0
+
+    # Looking at points.
+
+    def see_samples(self, samples: Sequence[int]) -> None:
+        """Count the sides that the sample points take, if a pair passed there.
+
+        Raises:
+            CaseFailedError: a call raises.
+        """
+        with self.pace.timed(len(samples)):
+            looked = self.sides.field.look(self.first.traced.at.stacked(samples), samples)
+        if self.labels:
+            self.sides.see(np.asarray(looked.taken.any(axis=0)))
+        self._note_within(looked.taken)
+
+    def _note_within(self, taken: Array) -> None:
+        self.within |= {self.sides.field.sides[side] for side in np.flatnonzero(taken.any(axis=0))}
+
+    def excuse_faults(self) -> list[str]:
+        """Return which excuses for unseen sides aren't true, in words."""
+        faults = []
+        sides = [
+            side
+            for side, is_hidden in zip(self.sides.field.sides, self.sides.field.is_hidden, strict=True)
+            if not is_hidden
+        ]
+        for glob, reason in self.opener.case.unreached:
+            excused = [side for side in sides if self._matches(side, glob)]
+            taken = [side for side in excused if side in self.within]
+            if taken:
+                label = self.sides.name(taken[0])
+                faults.append(
+                    f"{glob!r} ({reason}): inputs take {label} within what the spec states. Drop the excuse"
+                )
+            elif not excused and not self.sides.unknown:
+                faults.append(
+                    f"{glob!r} ({reason}): no branch has such a side. Correct the name, or drop the excuse"
+                )
+        return faults
+
+    @staticmethod
+    def _matches(side: Side, glob: str) -> bool:
+        """Whether an excuse is for a side, however often that was seen."""
+        return bool(with_excuses(Branch(*side[0], (side[1],), ()), [(glob, "")]).excused)
+
+    def _is_excused(self, taken: Array) -> bool:
+        """Whether some side that a point takes is excused."""
+        sides = [self.sides.field.sides[side] for side in np.flatnonzero(taken)]
+        return any(self._matches(side, glob) for side in sides for glob, _ in self.opener.case.unreached)
+
+    def look_around(self, count: int, batch: int) -> None:
+        """Look at a batch of mixed points, and compare gradient and differences there.
+
+        Raises:
+            CaseFailedError: a call raises at every point.
+        """
+        constants = [value for value in self.sides.field.constants if value not in self.mixed.specials]
+        self.mixed.specials += tuple(constants[: 64 - len(self.mixed.specials)])
+        points = self.mixed.make(count, batch)
+        if points:
+            self._compare(points)
+
+    def _compare(self, points: dict[int, Array]) -> None:
+        count = len(next(iter(points.values())))
+        with self.pace.timed(count):
+            looked = self.sides.field.look(points, range(count))
+            self.search.remember(points, looked)
+            self._note_sides(points, looked)
+            self.points += count
+            if not self.may_compare:
+                return
+            suspicion = suspect(self.differenced, looked, points, self.mixed.free, (self.generator, STEP))
+        usual = float(np.median(suspicion.disagreement))
+        threshold = max(self.threshold, min(_USUAL * usual, 0.1))
+        self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
+        self.spoilt += int(suspicion.is_spoilt.sum())
+        rows = np.flatnonzero((suspicion.disagreement > threshold) | suspicion.is_spoilt)
+        rows = (
+            rows[:_DOUBTED][self._persists(points, rows[:_DOUBTED], suspicion, threshold)]
+            if len(rows)
+            else rows
+        )
+        for row in rows:
+            reason = "spoilt" if suspicion.is_spoilt[row] else "off"
+            strength = float(suspicion.disagreement[row])
+            self.candidates.append(Candidate(reason, strength, _point_at(points, row), looked.taken[row]))
+
+    def _persists(self, points: dict[int, Array], rows: Array, before: Suspicion, threshold: float) -> Array:
+        """Return which points still disagree with another direction and smaller steps: kinks may be near.
+
+        A gradient that isn't finite counts where the function is smooth: there the difference of both sides'
+        slopes, times the step, falls with the step's square.
+        """
+        own = {index: stack[rows] for index, stack in points.items()}
+        if self.pace.batch(len(rows)) < len(rows):
+            return np.ones(len(rows), bool)
+        with suppress(*ERRORS):
+            looked = self.sides.field.look(own, [10_000 + int(row) for row in rows])
+            again = suspect(self.differenced, looked, own, self.mixed.free, (self.generator, STEP / _FINER))
+            is_smooth = again.bend <= before.bend[rows] / _FINER**1.5
+            return np.asarray((again.disagreement > threshold) | (again.is_spoilt & is_smooth))
+        return np.zeros(len(rows), bool)
+
+    def look_for_sides(self, points: dict[int, Array]) -> Looked | None:
+        """Look at points for the sides that they take; `None` if there is no time, or a call raises."""
+        count = len(next(iter(points.values())))
+        if self.pace.batch(count) < count:
+            return None
+        with suppress(*ERRORS), self.pace.timed(count):
+            looked = self.sides.field.look(points, range(count))
+            self.points += count
+            self._note_sides(points, looked)
+            return looked
+        return None
+
+    def _note_sides(self, points: Point, looked: Looked) -> None:
+        """Keep the best point for each side that wasn't tested: an ordinary one, near the middle."""
+        wanted = self.sides.wanted
+        free = self.mixed.free
+        columns = np.flatnonzero(wanted & looked.taken.any(axis=0))
+        if not len(columns):
+            return
+        vectors = free.pack(points) if points else np.zeros((len(looked.taken), 0))
+        special = free.ties(vectors).sum(axis=1)
+        distances = np.abs(vectors - free.middles) / free.spreads
+        far = np.max(distances, axis=1, initial=0.0)
+        ordinary = (special == 0) & (np.median(distances, axis=1) <= _FAR_OUT) if free.size else special == 0
+        self._note_within(looked.taken[(special == 0) & (far <= _WITHIN)])
+        for side in columns:
+            rows = np.flatnonzero(looked.taken[:, side])
+            for row in rows[np.lexsort((far[rows], special[rows], ~ordinary[rows]))[:2]]:
+                strength = 1e3 * float(ordinary[row]) - float(special[row]) - 1e-2 * float(far[row])
+                candidate = Candidate("side", strength, _point_at(points, row), looked.taken[row])
+                finds = [*self.finds.get(int(side), []), candidate]
+                self.finds[int(side)] = sorted(finds, key=lambda find: -find.strength)[:3]
+
+    def seek_sides(self, rounds: int) -> None:
+        """Look for points that take sides that none has taken."""
+        for turn in range(rounds):
+            is_reached = np.array([side in self.finds for side in range(len(self.sides.field.sides))], bool)
+            sought = self.sides.wanted & ~is_reached
+            sought &= np.array(
+                [side not in self.sides.field.offered for side in self.sides.field.sides], bool
+            )
+            if not sought.any() or self.is_over:
+                return
+            self.search.round(sought, self.sides.siblings, cuts=turn < _CUTTING)
+
+    # Judging them.
+
+    def next_candidates(self, most: int) -> list[Candidate]:
+        """Return the points that the judge should see next: those that disagree, then those of new sides."""
+        self.candidates.sort(key=lambda candidate: (candidate.reason != "spoilt", -candidate.strength))
+        chosen: list[Candidate] = []
+        for candidate in self.candidates:
+            key = candidate.reason, candidate.taken.tobytes()
+            alike = sum((other.reason, other.taken.tobytes()) == key for other in chosen)
+            if self.in_vain[key] + alike < _AGAIN:
+                chosen.append(candidate)
+        self.candidates = []
+        return chosen[:most]
+
+    def next_side(self) -> Candidate | None:
+        """Return the point that takes most sides that weren't tested; `None` if there is none."""
+        wanted = self.sides.wanted
+        best, gain = None, (0.0, 0.0)
+        for side in [side for side in self.finds if wanted[side]]:
+            for find in self.finds[side]:
+                own = np.pad(find.taken, (0, len(wanted) - len(find.taken))) & wanted
+                offered = [
+                    self.sides.field.sides[index] in self.sides.field.offered for index in np.flatnonzero(own)
+                ]
+                key = len(offered) - 0.9 * sum(offered), find.strength
+                if key > gain or best is None:
+                    best, gain = find, key
+        for side in list(self.finds):  # points that take the same sides mostly come from the same steps
+            if best is not None:
+                self.finds[side] = [
+                    find for find in self.finds[side] if not np.array_equal(find.taken, best.taken)
+                ]
+                if not self.finds[side]:
+                    del self.finds[side]
+        return best
+
+    def judge_side(self, candidate: Candidate) -> bool:
+        """Judge a point on an unseen side, and first one further inside; return whether a pair is wrong.
+
+        At the edge of a side the function may jump, and at zero many wrong gradients look right.
+        """
+        inside = self._move_inside(candidate)
+        if self.judge(inside):
+            return True
+        vectors = self.mixed.free.pack({index: value[None] for index, value in candidate.point.items()})
+        is_special = bool(self.mixed.free.ties(vectors).any())
+        return inside is not candidate and is_special and not self.is_over and self.judge(candidate)
+
+    def _move_inside(self, candidate: Candidate) -> Candidate:
+        """Return the point that is moved furthest and still takes a candidate's unseen sides."""
+        if not self.mixed.free.size:
+            return candidate
+        moved = self._moved({index: value[None] for index, value in candidate.point.items()})
+        looked = self.look_for_sides(moved)
+        if looked is not None:
+            size = len(candidate.taken)
+            needed = candidate.taken & self.sides.wanted[:size]
+            inside = np.flatnonzero((looked.taken[:, :size] | ~needed).all(axis=1))
+            if len(inside):
+                return replace(candidate, point=_point_at(moved, inside[0]), taken=looked.taken[inside[0]])
+        return candidate
+
+    def _moved(self, stacked: dict[int, Array]) -> dict[int, Array]:
+        """Return a point with all components moved by less and less, three times each."""
+        free = self.mixed.free
+        sizes = np.repeat(_BESIDE, 3)[:, None] * free.spreads
+        vectors = free.clip(
+            free.pack(stacked) + sizes * self.generator.uniform(-1, 1, (len(sizes), free.size))
+        )
+        others = {
+            index: np.repeat(stack, len(sizes), axis=0) for index, stack in free.others(stacked).items()
+        }
+        return free.unpack(vectors, others)
+
+    def judge(self, candidate: Candidate) -> bool:
+        """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
+        at_point = self.judge_at(candidate.point)
+        if at_point is None:
+            self.in_vain[candidate.reason, candidate.taken.tobytes()] += 1
+            return False
+        wrong = self.labels & wrong_pairs(at_point, self.findings).keys()
+        if (
+            wrong
+            and not self._is_singular(candidate, at_point, wrong)
+            and not self._is_meant(candidate, wrong)
+        ):
+            names = self.sides.names(
+                np.pad(candidate.taken, (0, len(self.sides.seen) - len(candidate.taken))) & ~self.sides.seen
+            )
+            self.wrong, self.worst = at_point, candidate.point
+            self.note = _note_on(names) + self._describe_where(candidate, wrong)
+            self.sides.see(candidate.taken)
+            return True
+        self.in_vain[candidate.reason, candidate.taken.tobytes()] += 1
+        if (
+            not wrong
+            and any(pair.status is Status.PASSED for pair in at_point.pairs)
+            and all(pair.status in RIGHT for pair in at_point.pairs)
+        ):
+            self.sides.see(candidate.taken)
+        return False
+
+    def judge_at(self, point: Point) -> Findings | None:
+        """Return what the judge finds at a point; `None` if it can't be judged."""
+        self.judged += 1
+        before = self.pace.clock()
+        at_point = None
+        with suppress(*ERRORS):
+            at_point = check_at(self.opener, point, _JUDGED + self.judged)
+        self.opener.state.chosen.pop(_JUDGED + self.judged, None)
+        self.judgement = max(self.pace.clock() - before, self.judgement / 2)
+        return at_point
+
+    def _is_singular(self, candidate: Candidate, at_point: Findings, wrong: set[str]) -> bool:
+        """Whether gradients aren't finite at this exact point only, which a search reports and a run doesn't.
+
+        Equal rows make a matrix singular, and a norm has no slope at zero. A spec that draws its values never
+        reaches such a point, so it says nothing about it.
+        """
+        kinds = {pair.mismatch for pair in at_point.pairs if pair.label in wrong}
+        return not self.is_search and kinds == {"nonfinite"} and not self._is_wrong_beside(candidate, wrong)
+
+    def _is_meant(self, candidate: Candidate, wrong: set[str]) -> bool:
+        """Whether the spec excuses a side here that only special values take: those of a mask, say."""
+        return self._is_excused(candidate.taken) and not self._is_wrong_beside(candidate, wrong)
+
+    def _is_wrong_beside(self, candidate: Candidate, wrong: set[str]) -> bool:
+        """Whether the same pairs are wrong a little beside a point."""
+        stacked = {index: np.asarray(value)[None] for index, value in candidate.point.items()}
+        beside = self.judge_at(_point_at(self._moved(stacked), 6))
+        return beside is None or bool(wrong & wrong_pairs(beside, self.findings).keys())
+
+    def _describe_where(self, candidate: Candidate, wrong: set[str]) -> str:
+        """Say what is special at a wrong point, if the gradient is right beside it."""
+        text = describe_specials(self.mixed, self.opener.case, candidate.point)
+        if not text or self._is_wrong_beside(candidate, wrong):
+            return ""
+        return (
+            f"; only where {text}: it is right as soon as these values move. Either a guard for this value "
+            "is wrong, or the value is meant, as a mask is: then excuse its side with unreached, or keep it "
+            "out with away_from"
+        )
+
+    def add_to_findings(self) -> None:
+        """Let the findings say what is wrong, and which sides were seen."""
+        if self.wrong is not None:
+            wrong = wrong_pairs(self.wrong, self.findings)
+            self.findings.pairs = tuple(
+                replace_if_wrong(pair, wrong.get(pair.label), self.note, self.order)
+                for pair in self.findings.pairs
+            )
+
+
+def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResult]:
+    """Return the pairs that are wrong at a chosen point, by label.
+
+    A pair isn't wrong if its output doesn't move there at all, and its gradient is negligible beside what is
+    allowed at the sample points: `1 + erf(x)` is 0 below -5.9, and its right gradient isn't quite zero.
+
+    Args:
+        at_point: what was found at the point.
+        at_samples: what was found at the sample points.
+    """
+    allowed = {pair.label: pair.allowed for pair in at_samples.pairs}
+    return {
+        pair.label: pair
+        for pair in at_point.pairs
+        if pair.status is Status.MISMATCHED
+        and not (
+            pair.mismatch == "value"
+            and pair.worst is not None
+            and pair.worst.numeric == 0
+            and pair.max_abs_error <= _NOTHING * allowed.get(pair.label, 0.0)
+        )
+    }
+
+
+def check_at(opener: GraphOpener, point: Point, sample: int) -> Findings:
+    """Judge a case at a given point, without the structural checks.
+
+    Those concern the op, whatever the point, and were made at the samples.
+
+    Args:
+        opener: of the case.
+        point: the inputs that differ from the first sample point, by index.
+        sample: an index for the point that no other point has.
+
+    Raises:
+        CaseFailedError: the case can't be checked there.
+    """
+    from gradcheck_cli.tensorflow_backend.traces.state import at_values
+
+    base: Any = opener.open(Opening(0))
+    opener.state.chosen[sample] = tuple(
+        np.asarray(point.get(input_index, value)) for input_index, value in enumerate(base.point)
+    )
+    for key in [key for key in opener.state.draws if key[0] == 0]:
+        opener.state.draws[sample, key[1]] = opener.state.draws[key]  # the draws are those of the first point
+    count = base.traced.at.count
+    variables = {index - count: np.asarray(value)[None] for index, value in point.items() if index >= count}
+    case = replace(opener.case, checks_off=frozenset(CHECKS), second_order=False, remembered=False)
+    with at_values(base.traced.variables, variables) if variables else nullcontext(iter([0])) as rows:
+        next(rows)
+        return check_case(case, opener, [sample])
+
+
+def replace_if_wrong(pair: PairResult, wrong: PairResult | None, note: str, order: int = 1) -> PairResult:
+    """Return the result at another point, with a note, if it is wrong there and was right at the samples."""
+    if wrong is None or pair.order != order or pair.status is not Status.PASSED:
+        return pair
+    return with_note(replace(wrong, order=order), pair, note)
+
+
+def with_note(wrong: PairResult, pair: PairResult, note: str) -> PairResult:
+    """Return the result at another point with a note that says so, and with the pair's own fingerprint."""
+    return replace(wrong, fingerprint=pair.fingerprint, diagnosis=(*wrong.diagnosis, note))
+
+
+def _note_on(sides: Sequence[str]) -> str:
+    """Say why a point was chosen."""
+    if not sides:
+        return "at a point where gradient and differences disagree; right at the sample points"
+    more = f" and {len(sides) - _NAMED} more" if len(sides) > _NAMED else ""
+    names = ", ".join(sides[:_NAMED]) + more
+    return f"at a point that was chosen to see {names}; right at the sample points"
+
+
+def _point_at(points: Point, row: int | np.integer[Any]) -> dict[int, Array]:
+    """Return one of some stacked points."""
+    return {input_index: np.asarray(stack[row]) for input_index, stack in points.items()}

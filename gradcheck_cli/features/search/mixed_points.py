@@ -1,0 +1,360 @@
+"""Points of many kinds for all inputs of a case: near, far, tiny, tied, permuted, on and beside special ones.
+
+Random draws hardly ever produce them, and code often treats them separately. A stated range is never left:
+a spec says nothing about the function beyond it. Inputs that aren't real numbers move, too: booleans, whole
+numbers, texts and other choices are drawn anew, edited one at a time, or all the same.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradcheck_cli.features.search.free_inputs import FreeInputs
+from gradcheck_cli.spec.dtype_names import kind_of
+from gradcheck_cli.spec.values.allowed_intervals import allowed_intervals
+from gradcheck_cli.spec.values.distributions import Integers, contains, distribution_of
+from gradcheck_cli.spec.values.draw_values import draw
+from gradcheck_cli.spec.words import SOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gradcheck_cli.spec.case import Case, InputSpec
+
+    Array = np.ndarray[Any, Any]
+
+FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
+_DRAWN = 24  # points of a batch that are drawn; the others are made from them
+_HALF = 0.5  # the probability of each choice
+_WHOLE = 4_096  # whole numbers of a range; of a larger range, as many are drawn
+_SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
+_SETTINGS = 32  # points with the same values of variables: setting a variable takes a call of its own
+
+
+class MixedPoints:
+    """Makes points for a case.
+
+    Attributes:
+        case: the case.
+        free: its inputs that are vectors of real numbers.
+        specials: numbers that components may be compared with.
+    """
+
+    def __init__(self, case: Case, *, as_stated: bool) -> None:
+        """Draw nothing yet.
+
+        Args:
+            case: the case.
+            as_stated: stay where values are likely to be drawn: far from there, a dtype with few digits may
+                lose all of them, which says nothing about the formula.
+        """
+        self.case, self.as_stated = case, as_stated
+        self.free = FreeInputs.of(case, as_stated=as_stated)
+        self.specials: tuple[float, ...] = _SPECIAL
+        self._seed = zlib.crc32(f"{case.op} {case.name}".encode())
+
+    @cached_property
+    def moving(self) -> dict[int, InputSpec]:
+        """The inputs that move, by index."""
+        chosen = {part.index for part in self.free.parts}
+        return {
+            index: tensor
+            for index, tensor in enumerate(self.case.tensors)
+            if index in chosen or not SOURCES[tensor.source.kind].is_fixed
+            if math.prod(tensor.shape)
+        }
+
+    @cached_property
+    def _pools(self) -> dict[int, Array]:
+        """The values that each element of an input may have, for inputs with few."""
+        pools = {index: _values_of(tensor) for index, tensor in self.moving.items()}
+        return {index: pool for index, pool in pools.items() if pool is not None and pool.size > 1}
+
+    def make(self, count: int, batch: int = 0) -> dict[int, Array]:
+        """Return points, (B, *shape) by the input's index; the same for the same arguments.
+
+        Args:
+            count: how many.
+            batch: which batch of points; each has other ones.
+        """
+        generator = np.random.default_rng([self.case.seed, self._seed, batch])
+        drawn = min(_DRAWN, count)
+        first = FIRST + batch * _DRAWN
+        points: dict[int, Array] = {}
+        for index, tensor in self.moving.items():
+            if tensor.is_variable:
+                value = np.asarray(tensor.source.arguments["value"])
+                points[index] = np.broadcast_to(value, (count, *value.shape))
+            else:
+                draws = np.stack([draw(self.case, tensor, first + row) for row in range(drawn)])
+                points[index] = draws[np.arange(count) % drawn]
+        if self.free.size and count:
+            points |= self._patterns(points, generator, drawn)
+        for index, pool in self._pools.items():
+            points[index] = _edit(points[index], self._with_specials(index, pool), generator, drawn)
+        for index, tensor in self.moving.items():
+            if tensor.source.kind == "probabilities":
+                points[index] = _sharpen(points[index], generator, drawn)
+        return points
+
+    def _with_specials(self, index: int, pool: Array) -> Array:
+        """Return a pool in which the special values among it are frequent."""
+        if pool.dtype.kind not in "iu":
+            return pool
+        special = np.array([value for value in self.specials if value == round(value)])
+        near = np.concatenate([special, special - 1, special + 1])
+        inside = near[(near >= pool.min()) & (near <= pool.max())].astype(pool.dtype)
+        if index in self._sampled:
+            return np.concatenate([pool, np.repeat(inside, 1 + len(pool) // (4 * max(len(inside), 1)))])
+        inside = inside[np.isin(inside, pool)]
+        return np.concatenate([pool, np.repeat(inside, len(pool) // (4 * max(len(inside), 1)))])
+
+    @cached_property
+    def _sampled(self) -> set[int]:
+        """The inputs whose pool is a sample of a large range."""
+        return {index for index, pool in self._pools.items() if len(pool) >= _WHOLE}
+
+    def _patterns(self, points: dict[int, Array], generator: np.random.Generator, drawn: int) -> Any:
+        vectors = self.free.pack(points)
+        rest = vectors[drawn:]
+        if len(rest):
+            mixed = generator.integers(drawn, size=rest.shape)
+            rest = np.take_along_axis(vectors[:drawn], mixed, axis=0)
+            vectors[drawn:] = self.make_patterns(rest, vectors[0], generator)
+        vectors = self.free.clip(vectors)
+        start = 0
+        for part in self.free.parts:  # variables have the same values at several points
+            if self.moving[part.index].is_variable:
+                block = slice(start, start + part.size)
+                vectors[:, block] = vectors[(np.arange(len(vectors)) // _SETTINGS) * _SETTINGS, block]
+            start += part.size
+        return self.free.unpack(vectors, {})
+
+    def make_patterns(self, rows: Array, base: Array, generator: np.random.Generator) -> Array:
+        """Return drawn vectors with every pattern in turn.
+
+        Args:
+            rows: (B, size).
+            base: (size,) a vector of which others differ in one component.
+            generator: of random numbers.
+        """
+        made = rows.copy()
+        context = _Context(self.free, np.array(self.specials), base, generator, as_stated=self.as_stated)
+        for turn, pattern in enumerate(_PATTERNS):
+            own = slice(turn, None, len(_PATTERNS))
+            if len(made[own]):
+                made[own] = pattern(context, made[own])
+        return np.asarray(made)
+
+
+class _Context:
+    """What patterns need to know."""
+
+    def __init__(
+        self,
+        free: FreeInputs,
+        specials: Array,
+        base: Array,
+        generator: np.random.Generator,
+        *,
+        as_stated: bool,
+    ) -> None:
+        self.free, self.base, self.generator = free, base, generator
+        self.most = 3.0 if as_stated else 30.0
+        self.specials = np.concatenate([specials, np.array(free.borders)])
+
+    def some(self, rows: Array) -> Array:
+        """Return which components change: one in some points, half or all in others."""
+        share = np.array([1.01 / rows.shape[1], 0.5, 1.01])[np.arange(len(rows)) % 3][:, None]
+        return self.generator.random(rows.shape) < share
+
+    def beside(self, shape: tuple[int, ...]) -> Array:
+        """Return special values, and values at all distances from them."""
+        values = self.generator.choice(self.specials, shape)
+        size = np.maximum(np.abs(values), self.free.spreads) * 10.0 ** self.generator.uniform(-16, -1, shape)
+        return np.asarray(values + np.where(self.generator.random(shape) < _HALF, size, -size))
+
+    def each(self, rows: Array, change: Callable[[Array, tuple[int, ...]], None]) -> Array:
+        """Change the components of each input in place."""
+        parts = self.free.split(rows.copy())
+        for part, own in zip(self.free.parts, parts, strict=True):
+            change(own, part.shape)
+        return np.concatenate(parts, axis=1)
+
+
+def _scale(factor: float) -> Callable[[_Context, Array], Array]:
+    def pattern(context: _Context, rows: Array) -> Array:
+        middles = context.free.middles
+        return np.asarray(middles + min(factor, context.most) * (rows - middles))
+
+    return pattern
+
+
+def _take_one_side(sign: float) -> Callable[[_Context, Array], Array]:
+    return lambda context, rows: context.free.middles + sign * np.abs(rows - context.free.middles)
+
+
+def _set_zeros(context: _Context, rows: Array) -> Array:
+    return np.where(context.some(rows), 0.0, rows)
+
+
+def _set_special(context: _Context, rows: Array) -> Array:
+    return np.where(context.some(rows), context.generator.choice(context.specials, rows.shape), rows)
+
+
+def _set_beside(context: _Context, rows: Array) -> Array:
+    return np.where(context.some(rows), context.beside(rows.shape), rows)
+
+
+def _make_tiny(context: _Context, rows: Array) -> Array:
+    """Scale by a power of ten, each point by another one; all components or some."""
+    powers = 10.0 ** context.generator.uniform(-14, -1, (len(rows), 1))
+    return np.where(context.some(rows), rows * powers, rows)
+
+
+def _tie(context: _Context, rows: Array) -> Array:
+    """Make two components of an input equal, in every other point all of them; some with opposite signs."""
+
+    def change(own: Array, _shape: tuple[int, ...]) -> None:
+        if own.shape[1] > 1:
+            order = context.generator.permuted(np.tile(np.arange(own.shape[1]), (len(own), 1)), axis=1)
+            first, second = order[:, :2].T
+            own[np.arange(len(own)), first] = own[np.arange(len(own)), second]
+            own[::4] = own[::4, :1]
+            own[1::4] = own[1::4, :1] * np.where(context.generator.random(own[1::4].shape) < _HALF, 1.0, -1.0)
+
+    return context.each(rows, change)
+
+
+def _tie_closely(context: _Context, rows: Array) -> Array:
+    distance = 10.0 ** context.generator.uniform(-15, -2, (len(rows), 1))
+    noise = distance * context.free.spreads * context.generator.standard_normal(rows.shape)
+    return np.asarray(_tie(context, rows) + noise)
+
+
+def _repeat_rows(context: _Context, rows: Array) -> Array:
+    """Make slices of an input along its first axis the same, or zero; inputs of one shape equal."""
+
+    def change(own: Array, shape: tuple[int, ...]) -> None:
+        if len(shape) > 1 and shape[0]:
+            slices = own.reshape(len(own), -1, own.shape[1] // shape[0])  # of complex inputs, parts apart
+            row, another = context.generator.integers(slices.shape[1], size=2)
+            slices[0::4] = slices[0::4, :1]
+            slices[1::4, row] = slices[1::4, another]
+            slices[2::4, row] = 0.0
+            slices[3::4] = (
+                np.where(context.generator.random(slices[3::4].shape[:2])[..., None] < _HALF, 0.0, 1.0)
+                * slices[3::4]
+            )
+
+    made = context.each(rows, change)
+    parts = context.free.split(made)
+    for part, own in zip(context.free.parts[1:], parts[1:], strict=True):
+        if part.size == context.free.parts[0].size:
+            own[::3] = parts[0][::3]
+    return np.concatenate(parts, axis=1)
+
+
+def _permute(context: _Context, rows: Array) -> Array:
+    """Sort components, ascending or descending, or permute them."""
+
+    def change(own: Array, _shape: tuple[int, ...]) -> None:
+        own[0::3] = np.sort(own[0::3], axis=1)
+        own[1::3] = np.sort(own[1::3], axis=1)[:, ::-1]
+        own[2::3] = context.generator.permuted(own[2::3], axis=1)
+
+    return context.each(rows, change)
+
+
+def _set_signs(context: _Context, rows: Array) -> Array:
+    """Alternate signs, or take them at random."""
+    alternating = np.where(np.arange(rows.shape[1]) % 2, 1.0, -1.0)
+    signs = np.where(context.generator.random(rows.shape) < _HALF, 1.0, -1.0)
+    signs[0::2] = alternating
+    return np.asarray(context.free.middles + np.abs(rows - context.free.middles) * signs)
+
+
+def _change_one(context: _Context, rows: Array) -> Array:
+    """Differ from one draw in one component, which lies anywhere."""
+    columns = context.generator.integers(rows.shape[1], size=len(rows))
+    at = np.arange(len(rows)), columns
+    sizes = context.generator.choice([1.0, 3.0, 10.0, 30.0, 100.0], len(rows)).clip(max=context.most)
+    made = np.tile(context.base, (len(rows), 1))
+    far = context.free.middles + sizes[:, None] * (rows - context.free.middles)
+    made[at] = np.where(np.arange(len(rows)) % 2, far[at], context.beside(rows.shape)[at])
+    return made
+
+
+def _round(_context: _Context, rows: Array) -> Array:
+    """Round to whole numbers, or to halves."""
+    return np.where(np.arange(len(rows))[:, None] % 2, np.round(rows * 2) / 2, np.round(rows))
+
+
+_PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
+    *(_scale(10.0), _change_one, _take_one_side(1.0), _set_zeros, _set_beside, _tie, _permute, _make_tiny),
+    *(_take_one_side(-1.0), _set_special, _scale(0.1), _repeat_rows, _set_signs, _change_one, _scale(3.0)),
+    *(_tie_closely, _set_beside, _round, _scale(30.0), lambda _context, rows: rows),
+)
+
+
+def _values_of(tensor: InputSpec) -> Array | None:
+    """Return the values that each element of an input may have by itself; `None` if there are too many."""
+    source, kind = tensor.source, kind_of(tensor.dtype)
+    if tensor.is_variable or tensor.symmetric or tensor.min_gap is not None:
+        return None
+    distribution = distribution_of(tensor)
+    if source.kind == "choice":
+        if kind in ("complex", "float"):
+            return None
+        written = list(source.arguments["values"])  # type: ignore[call-overload] # checked when it was read
+        values = np.array(written, object if kind == "string" else None)
+    elif kind == "bool" and source.kind in ("default", "bool"):
+        return np.array([False, True])
+    elif isinstance(distribution, Integers):
+        low, high = distribution.low, distribution.high
+        if high - low <= _WHOLE:
+            values = np.arange(low, high)
+        else:
+            inner = np.random.default_rng(0).integers(low, high, _WHOLE - 2)
+            values = np.concatenate([[low, high - 1], inner])
+    else:
+        return None
+    if distribution is not None and (tensor.away_from or tensor.domain != (None, None)):
+        inside = allowed_intervals(distribution, tensor.away_from, tensor.domain)
+        values = np.array([value for value in values if contains(inside, float(value))])
+    return values
+
+
+def _edit(stack: Array, pool: Array, generator: np.random.Generator, drawn: int) -> Array:
+    """Return points with new values of a pool: everywhere, in one element, or the same in all elements.
+
+    Every third point keeps what was drawn.
+    """
+    edited = stack.copy()
+    flat = edited.reshape(len(stack), -1)
+    for row in range(min(drawn, 2), len(flat)):
+        turn = row % 6
+        if turn in (0, 3):
+            continue
+        if turn == 1:
+            flat[row] = flat[0]
+            flat[row, generator.integers(flat.shape[1])] = generator.choice(pool)
+        elif turn == 2:  # noqa: PLR2004 (the turns)
+            flat[row] = generator.choice(pool)
+        else:
+            flat[row] = generator.choice(pool, flat.shape[1])
+    return np.asarray(edited)
+
+
+def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
+    """Return probabilities, some of which lie nearer to the middle or to a corner."""
+    powers = 10.0 ** generator.uniform(-1.0, 1.0, len(stack) - drawn)
+    made = np.array(stack)
+    moved = made[drawn:] ** powers.reshape(-1, *[1] * (made.ndim - 1))
+    made[drawn:] = moved / moved.sum(axis=-1, keepdims=True)
+    return made
