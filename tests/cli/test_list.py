@@ -10,10 +10,10 @@ from importlib.metadata import version
 
 import pytest
 
+pytestmark = pytest.mark.feature
+
 MODULE = """
 import tensorflow as tf
-
-pytestmark = pytest.mark.feature
 
 print("printed on import")
 

@@ -49,7 +49,8 @@ def test_where_all_were_seen_nothing_is_said_without_being_asked(passed):
     case = replace(passed, branches=(ALL,))
     assert (line(case), line(case, verbose=True)) == ([], ["branches 2 of 2"])
     excused = replace(passed, branches=(replace(WHERE, excused=(("true", "a sine"),)),))
-    assert (line(excused), line(excused, verbose=True)) == ([], ["branches 1 of 1"])
+    said = ["branches 1 of 1 · 1 excused: x > 3.5 true (ops.py:14): a sine"]
+    assert (line(excused), line(excused, verbose=True)) == ([], said)
 
 
 def test_a_share_of_sides_over_all_cases(report, passed):

@@ -19,16 +19,15 @@ PACKAGE = Path(clock.__file__).parent
 MAY_READ_CLOCKS = {
     "clock.py",
     "cli/commands/run.py",  # --max-time
-    "features/cluster/dask_connection.py",
     "features/cluster/dask_workers.py",
     "features/watch/watch_files.py",
     "features/watch/watching.py",
-    "reporting/files.py",  # waits for a lock
     "running/processes/local_workers.py",
     "running/processes/running_task.py",  # --timeout
     "running/processes/task.py",
     "running/run_loop.py",
     "running/session.py",  # shown as a case's duration
+    "whole_files.py",  # waits for a lock
 }
 
 

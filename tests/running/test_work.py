@@ -38,8 +38,9 @@ KINDS = {
 # At two sample points: the forward, the forward with its gradient, and the latter made afresh. The most calls
 # is what was seen, and a quarter more. What is called in a loop inside of one op is one call, however many
 # points; a NumPy function is called point by point. For a loop that no sample leaves at once, some calls look
-# for a point that does; for a tanh with a gradient by hand, for points where it saturates, and judge those.
-MOST_CALLS = {"scalar": 22, "by hand": 52, "float32": 52, "two outputs": 54, "loop": 41, "numpy": 140}
+# for a point that does; for a tanh with a gradient by hand, for points where it saturates, and judge those. Each case
+# is also looked at in up to 256 mixed points: for a NumPy function they are the larger part.
+MOST_CALLS = {"scalar": 28, "by hand": 128, "float32": 52, "two outputs": 54, "loop": 41, "numpy": 550}
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ def work_of(kind: str) -> Work:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_case_is_traced_three_times_and_called_seldom(kind):
     work = work_of(kind)
-    assert (work.traces, work.batch_traces) == (3, 0)
+    assert (work.traces, work.batch_traces) == (3, kind == "numpy")
     assert 0 < work.calls <= MOST_CALLS[kind]
 
 
@@ -82,6 +83,6 @@ def test_a_report_says_what_each_case_cost():
     work = report.cases[0].work
     assert to_dict(report)["cases"][0]["work"] == asdict(work)
     shown = render_report(report, verbose=True)
-    assert f"work: {work.traces} traces, {work.calls} calls for {work.points} points" in shown
+    assert f"work: {work.traces} traces, {work.calls} calls for {work.points:,} points" in shown
     assert min(work.traces, work.calls, work.points) > 0
     assert "work:" not in render_report(report)

@@ -163,7 +163,7 @@ def test_one_trace_serves_every_point(case_of):
         np.testing.assert_array_equal(op.vjp(0, np.ones((1, 3)))[0], [[2, 2, 2]])
     assert len(traces) == 2
     opener.retrace(second).vjp(0, np.ones((1, 3)))
-    assert len(traces) == 3
+    assert len(traces) == 4  # its graph calls the forward at other values, too: a gradient may keep the last
 
 
 @pytest.mark.parametrize("checks", [{}, {"retrace": False}], ids=["retraced", "not retraced"])

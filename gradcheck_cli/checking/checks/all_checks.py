@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gradcheck_cli.checking.checks.all_zero import check_all_zero
 from gradcheck_cli.checking.checks.case_structure import (
     check_connected,
@@ -36,10 +38,13 @@ from gradcheck_cli.checking.checks.mode_agreement import check_modes
 from gradcheck_cli.checking.checks.pulled import group_at_hand, pull_outputs
 from gradcheck_cli.checking.checks.repeatability import check_repeat, check_retrace
 from gradcheck_cli.checking.checks.variable_gradients import check_variables, check_variables_order
+from gradcheck_cli.numerics.agreement import largest_finite
 from gradcheck_cli.results import CheckResult, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from gradcheck_cli.checking.ops.jacobian import Jacobian
 
 # The checks of a stage run in this order. To add a check, write its function in a file of this folder and add
 # a line here. A check that a spec may turn off is also a key of the spec.
@@ -95,12 +100,26 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
     )
     is_last = not view.operations.has_reference_precision
     ahead = [check.name for check in CHECKS if check.looks_at is UpstreamView]
+    lossy = [
+        key for key, matrix in declared.items() if key in of_formula and _is_lossy(matrix, of_formula[key])
+    ]
     for group in group_at_hand(pull_outputs(case, op, view.sound, declared, ahead)):
+        for pulled in group:
+            pulled.lossy = frozenset(index for output, index in lossy if output == pulled.output)
         yield UpstreamView(case, op, group, is_last=is_last)
     if not is_last and "linearity" not in case.checks_off:
         # The declared dtype shows little of it: float32 four digits, float16 and bfloat16 hardly one.
         for group in group_at_hand(pull_outputs(case, formula, view.sound, of_formula, ["linearity"])):
             yield UpstreamView(case, formula, group, is_formula=True)
+
+
+def _is_lossy(declared: Jacobian, formula: Jacobian) -> bool:
+    """Whether the declared dtype's Jacobian differs from its formula in the first twelve bits."""
+    if declared.values.shape != formula.values.shape:
+        return False
+    with np.errstate(invalid="ignore"):
+        error = largest_finite(declared.values - formula.values)
+    return error > 2.0**-12 * largest_finite(formula.values)
 
 
 def keep_one_each(results: list[CheckResult]) -> list[CheckResult]:

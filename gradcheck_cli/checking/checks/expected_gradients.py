@@ -87,7 +87,11 @@ def find_fault(pulled: Pulled, input_index: int, flow: Flow, gradient: Float) ->
         The fault, and a description of the expected value; `None` where there is no fault.
     """
     matrix, first = pulled.matrices.get(input_index), pulled.first[input_index]
-    if flow.is_nudged and (fault := _find_unchanged(pulled, input_index, gradient)) is not None:
+    if (
+        flow.is_nudged
+        and input_index not in pulled.lossy
+        and (fault := _find_unchanged(pulled, input_index, gradient)) is not None
+    ):
         return fault, "it is the same, bit by bit, as for an upstream a thousandth smaller, and must be"
     if matrix is not None:
         with np.errstate(invalid="ignore", over="ignore"):

@@ -54,6 +54,7 @@ class Pulled:
         matrices: Jacobians by input index, where they are at hand.
         shift: a power of two that every upstream is multiplied by.
         ahead: names of the checks whose upstreams are pulled back together with the first one.
+        lossy: indices of the inputs whose Jacobian in the declared dtype is known to few digits.
         resolved: indices of the inputs for which some upstream's gradient was well above underflow.
     """
 
@@ -64,6 +65,7 @@ class Pulled:
     matrices: Mapping[int, Jacobian]
     shift: float = 1.0
     ahead: frozenset[str] = frozenset()
+    lossy: frozenset[int] = frozenset()
     resolved: set[int] = field(default_factory=set)
     _typical: dict[int, float] = field(default_factory=dict)
     _with_base: tuple[Flow, dict[int, Float]] | None = None

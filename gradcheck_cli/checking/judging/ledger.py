@@ -24,6 +24,7 @@ from gradcheck_cli.checking.pairs.rounding import (
     allow_own_rounding,
     allow_rounded_constants,
     leave_remainders,
+    leave_steep,
 )
 from gradcheck_cli.checking.pairs.ties import judge_ties
 from gradcheck_cli.numerics import Reason, Verdict
@@ -189,6 +190,16 @@ ALLOWANCES = (
         "the same remainders where nothing says how small is small",
         "32 roundings of the pair's largest right element, if gradient or differences have no digits",
         _each(leave_remainders),
+    ),
+    Allowance(
+        Rule.STEEP,
+        Stage.DIFFERENCES,
+        "a mismatch into can't tell",
+        "functions that turn within a few roundings of the input, as when twice normalised equal elements do",
+        "none, where four roundings of the input move the output as far as the gradient says, within a "
+        "thousandth",
+        _each(leave_steep),
+        at_elements=True,
     ),
     Allowance(
         Rule.FORWARD_MODE,

@@ -37,6 +37,7 @@ class Rule(IntEnum):
     STOP = 9
     JOINED_KINKS = 10
     NOT_FINITE = 11
+    STEEP = 12
 
     @property
     def words(self) -> str:
@@ -57,6 +58,7 @@ _WORDS = {
     Rule.STOP: "open for a stop_gradient",
     Rule.JOINED_KINKS: "open at joined kinks",
     Rule.NOT_FINITE: "open where the forward isn't finite",
+    Rule.STEEP: "open where the function may turn within roundings",
 }
 
 

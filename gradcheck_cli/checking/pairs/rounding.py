@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.ops.jacobian import packed_point, pull_back
+from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, pull_back
 from gradcheck_cli.checking.ops.packing import pack, packed_magnitude, packed_size, unpack
 from gradcheck_cli.checking.pairs.pair_sample import Rule
 from gradcheck_cli.numerics import Reason, Verdict
@@ -47,6 +47,9 @@ MOST_SHARE = 1e-3
 # What is known to this share of itself has digits. A remainder of terms that cancel has none: it changes by
 # its own size.
 _DIGITS = 1e-3
+# Slopes that last for fewer roundings than this are seen by no difference: the nearest sentinel is at 2**-36.
+_UNSEEN = 2.0**17
+_FEW = 4.0  # roundings
 # Seven points this far apart, relative to the inputs: sums round otherwise at each, and what a smooth
 # gradient adds to differences of order 4 to 6 is below 2**-48 of it. A power of two would round nothing.
 _SPACING = 1.1 * 2.0**-12
@@ -105,6 +108,31 @@ def leave_remainders(pair: Pair, sample: PairSample) -> PairSample:
     """Return the verdicts with mismatches undecided that may be remainders of terms that cancel."""
     upstreams = _scaled_upstreams(pair)
     return doubt_rounding(sample, _unit_roundoff(pair), partial(_measure, pair, sample, upstreams=upstreams))
+
+
+def leave_steep(pair: Pair, sample: PairSample) -> PairSample:
+    """Return the verdicts, with mismatches undecided where the function turns within roundings of the input.
+
+    No step is small enough to see such a slope: every difference spans a turn. But the output moves with a
+    few roundings of the input as far as the gradient says, within a thousandth.
+    """
+    output, input_index = pair.key
+    op, unit = pair.operations.formula, _unit_roundoff(pair)
+    with np.errstate(invalid="ignore", over="ignore"):
+        size = np.abs(sample.analytic)
+        steep = unit * _UNSEEN * size >= np.abs(sample.numeric) + sample.uncertainty
+        steep &= (sample.verdict == Verdict.MISMATCH) & np.isfinite(size)
+    if not steep.any():
+        return sample
+    point = packed_point(op, input_index)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=point.shape)  # equal elements part
+    beside = point + _FEW * unit * np.abs(point) * signs
+    values = packed_function(op, input_index, [output])(np.stack([point, beside]))
+    rows, columns = sample.places()
+    with np.errstate(invalid="ignore", over="ignore"):
+        moved = np.abs(values[1] - values[0])[rows]
+        steep &= moved >= _DIGITS * size * np.abs(beside - point)[columns]
+    return sample.settle(steep, Verdict.INCONCLUSIVE, Rule.STEEP, Reason.UNRESOLVED)
 
 
 def doubt_rounding(

@@ -63,7 +63,9 @@ class ConfiguredCommand(click.Command):
     def _settings_of(self, args: Sequence[str]) -> Settings:
         """Return the settings for the specs that a command line names, before it is parsed."""
         try:
-            values, _, _ = self.make_parser(click.Context(self, resilient_parsing=True)).parse_args([*args])
+            # Click keeps the help option that it sees first.
+            context = click.Context(self, resilient_parsing=True, help_option_names=["-h", "--help"])
+            values, _, _ = self.make_parser(context).parse_args([*args])
         except click.UsageError:  # it is reported when the command line is parsed
             values = {}
         # Newer versions of click have an object of their own for what isn't given.

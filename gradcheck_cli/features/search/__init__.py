@@ -23,7 +23,7 @@ def choose_points(judged: OpenCase) -> None:
     from gradcheck_cli.features.search.other_points import check_other_points
     from gradcheck_cli.features.search.search_case import search
 
-    if not judged.explains:
+    if not (judged.explains and judged.findings.pairs):
         return
     seconds = judged.opener.case.search
     if not seconds or not search(judged.opener, judged.points, judged.findings, seconds, judged.spent):

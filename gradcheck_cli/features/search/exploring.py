@@ -49,6 +49,8 @@ _AGAIN = 3  # points with the same sides that may be judged without a finding
 _CUTTING = 2  # rounds that also cut segments, which costs most
 _NAMED = 2  # sides, in the message of a mismatch
 _NOTHING = 1e-6  # of the error allowed at the sample points: a smaller one is negligible
+# Slopes times a tiny point, and its steps, are subnormal: float64's smallest number over two roundings.
+_UNDERFLOWS = float(np.finfo(float).tiny / np.finfo(float).eps ** 2)
 _DOUBTED = 32  # points of a batch that are compared again
 _FINER = 16.0  # the factor by which the step is smaller then
 _BESIDE = 10.0 ** -np.arange(1, 14, 1.0)  # spreads by which values move off a point
@@ -448,7 +450,8 @@ def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResul
     """Return the pairs that are wrong at a chosen point, by label.
 
     A pair isn't wrong if its output doesn't move there at all, and its gradient is negligible beside what is
-    allowed at the sample points: `1 + erf(x)` is 0 below -5.9, and its right gradient isn't quite zero.
+    allowed at the sample points: `1 + erf(x)` is 0 below -5.9, and its right gradient isn't quite zero. Nor
+    if all slopes are so small that the output underflows at a tiny point.
 
     Args:
         at_point: what was found at the point.
@@ -463,7 +466,7 @@ def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResul
             pair.mismatch == "value"
             and pair.worst is not None
             and pair.worst.numeric == 0
-            and pair.max_abs_error <= _NOTHING * allowed.get(pair.label, 0.0)
+            and pair.max_abs_error <= max(_NOTHING * allowed.get(pair.label, 0.0), _UNDERFLOWS)
         )
     }
 

@@ -96,12 +96,9 @@ def suspect(
             size += np.abs(flat * own).sum(axis=1)
         excess = np.maximum(np.abs(analytic - numeric) - noise - bend, 0.0)
         share = np.where(size > 0, excess / size, 0.0)
+        bend = np.maximum(bend - noise, 0.0)
     is_known = looked.is_finite & np.isfinite(numeric)
-    return Suspicion(
-        np.where(is_known & is_whole, np.nan_to_num(share), 0.0),
-        is_known & ~is_whole,
-        np.maximum(bend - noise, 0.0),
-    )
+    return Suspicion(np.where(is_known & is_whole, np.nan_to_num(share), 0.0), is_known & ~is_whole, bend)
 
 
 def _differentiable_outputs(op: Operation) -> list[int]:

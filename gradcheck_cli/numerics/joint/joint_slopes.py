@@ -216,7 +216,8 @@ class _Search:
         self.is_known[rows] = True
         self.is_tie[rows] = is_tie
         self.doubt[rows] = worst.max(axis=1)
-        towards[rows] = -nearest / bound
+        with np.errstate(over="ignore"):  # a subnormal bound
+            towards[rows] = np.nan_to_num(-nearest / bound)
         return towards
 
     def _step_outward(self, rows: np.ndarray, towards: Float, turn: int) -> list[Float]:
