@@ -125,13 +125,18 @@ def leave_steep(pair: Pair, sample: PairSample) -> PairSample:
     if not steep.any():
         return sample
     point = packed_point(op, input_index)
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=point.shape)  # equal elements part
-    beside = point + _FEW * unit * np.abs(point) * signs
-    values = packed_function(op, input_index, [output])(np.stack([point, beside]))
-    rows, columns = sample.places()
+    rows, columns = (np.broadcast_to(places, sample.verdict.shape) for places in sample.places())
+    moving = np.unique(columns[steep])[:_MOST_ROWS]
+    step = _FEW * unit * np.abs(point[moving])
+    points = np.tile(point, (moving.size + 1, 1))  # the last one stays
+    points[np.arange(moving.size), moving] += step
+    values = packed_function(op, input_index, [output])(points)
     with np.errstate(invalid="ignore", over="ignore"):
-        moved = np.abs(values[1] - values[0])[rows]
-        steep &= moved >= _DIGITS * size * np.abs(beside - point)[columns]
+        moved = np.abs(values[:-1] - values[-1])  # (moving, m)
+        index = np.searchsorted(moving, columns[steep]).clip(max=moving.size - 1)
+        claimed = _DIGITS * size[steep] * step[index]
+        is_seen = (moving[index] == columns[steep]) & (moved[index, rows[steep]] >= claimed) & (claimed > 0)
+    steep[steep] = is_seen
     return sample.settle(steep, Verdict.INCONCLUSIVE, Rule.STEEP, Reason.UNRESOLVED)
 
 
