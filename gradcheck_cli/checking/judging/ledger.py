@@ -196,8 +196,8 @@ ALLOWANCES = (
         Stage.DIFFERENCES,
         "a mismatch into can't tell",
         "functions that turn within a few roundings of the input, as when twice normalised equal elements do",
-        "none, where four roundings of the input move the output as far as the gradient says, within a "
-        "thousandth",
+        "none, where four roundings of the input move the output by a thousandth or more of what the "
+        "gradient says",
         _each(leave_steep),
         at_elements=True,
     ),

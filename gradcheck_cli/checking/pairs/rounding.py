@@ -113,8 +113,8 @@ def leave_remainders(pair: Pair, sample: PairSample) -> PairSample:
 def leave_steep(pair: Pair, sample: PairSample) -> PairSample:
     """Return the verdicts, with mismatches undecided where the function turns within roundings of the input.
 
-    No step is small enough to see such a slope: every difference spans a turn. But the output moves with a
-    few roundings of the input as far as the gradient says, within a thousandth.
+    No step is small enough to see such a slope: every difference spans a turn. But a few
+    roundings of the input move the output by a thousandth or more of what the gradient says.
     """
     output, input_index = pair.key
     op, unit = pair.operations.formula, _unit_roundoff(pair)
