@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True)
 class GradientRun:
-    """A custom gradient that a case made, or ran.
+    """A custom gradient that a case made, or ran."""
 
-    Attributes:
-        function: `module:qualname` of the function that it belongs to.
-        places: `file:line` of that function, then of the functions that it closes over.
-        makers: `file:line` of the lines that made it, the innermost first: a decorator, or a call.
-        pairs: labels of the pairs whose gradients ran it; empty where it was made but didn't run.
-    """
-
-    function: str
-    places: tuple[str, ...]
+    function: str  # `module:qualname` of the function that it belongs to
+    places: tuple[str, ...]  # `file:line` of that function, then of the functions that it closes over
+    # `file:line` of the lines that made it, the innermost first: a decorator, or a call
     makers: tuple[str, ...] = ()
+    # labels of the pairs whose gradients ran it; empty where it was made but didn't run
     pairs: tuple[str, ...] = ()
 
 
@@ -42,42 +34,26 @@ class CoverageStatus(str, Enum):
 
 @dataclass(frozen=True)
 class WrittenGradient:
-    """A hand-written gradient, or a module that may hold some but can't be imported.
+    """A hand-written gradient, or a module that may hold some but can't be imported."""
 
-    Attributes:
-        name: `module:qualname` of the function that it belongs to; the dotted name of a module.
-        kind: what makes it: "custom_gradient", "RegisterGradient", "Defun", ...; or "module".
-        file: its file, from `site-packages` or the working directory.
-        line: 1-based; 0 for a module.
-        status: whether it is covered.
-        cases: the cases with a pair that passed and ran it, as "op · case", each once.
-        reason: why it is excused, why the module can't be imported, or how far a missing gradient came.
-    """
-
-    name: str
-    kind: str
-    file: str
-    line: int
-    status: CoverageStatus
-    cases: tuple[str, ...] = ()
+    name: str  # `module:qualname` of the function that it belongs to; the dotted name of a module
+    kind: str  # what makes it: "custom_gradient", "RegisterGradient", "Defun", ...; or "module"
+    file: str  # its file, from `site-packages` or the working directory
+    line: int  # 1-based; 0 for a module
+    status: CoverageStatus  # whether it is covered
+    cases: tuple[str, ...] = ()  # the cases with a pair that passed and ran it, as "op · case", each once
+    # why it is excused, why the module can't be imported, or how far a missing gradient came
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class GradientCoverage:
-    """The gradients of some packages, and which of them passing pairs ran.
+    """The gradients of some packages, and which of them passing pairs ran."""
 
-    Attributes:
-        packages: the packages measured.
-        gradients: all of their gradients.
-        fail_under: the share, in percent, below which the run fails; `None` for no limit.
-        changed: a revision: only gradients in files changed since then count; empty for all.
-    """
-
-    packages: tuple[str, ...]
-    gradients: tuple[WrittenGradient, ...]
-    fail_under: float | None = None
-    changed: str = ""
+    packages: tuple[str, ...]  # the packages measured
+    gradients: tuple[WrittenGradient, ...]  # all of their gradients
+    fail_under: float | None = None  # the share, in percent, below which the run fails; `None` for no limit
+    changed: str = ""  # a revision: only gradients in files changed since then count; empty for all
 
     def count(self, status: CoverageStatus) -> int:
         """Return how many have a status."""
@@ -117,22 +93,14 @@ def join(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch of the forward or of its gradient, and which of its sides were taken.
+    """A branch of the forward or of its gradient, and which of its sides were taken."""
 
-    Attributes:
-        text: the condition, as far as the graph shows it: `x > 3.5`.
-        place: `file:line` of the code that branches.
-        part: "forward" or "gradient".
-        sides: all of its sides.
-        seen: the sides that some element took at some point.
-        excused: the sides that the inputs can't take, as a spec says, each with the reason.
-    """
-
-    text: str
-    place: str
-    part: str
-    sides: tuple[str, ...]
-    seen: tuple[str, ...]
+    text: str  # the condition, as far as the graph shows it: `x > 3.5`
+    place: str  # `file:line` of the code that branches
+    part: str  # "forward" or "gradient"
+    sides: tuple[str, ...]  # all of its sides
+    seen: tuple[str, ...]  # the sides that some element took at some point
+    # the sides that the inputs can't take, as a spec says, each with the reason
     excused: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -155,7 +123,6 @@ def with_excuses(branch: Branch, excuses: Sequence[tuple[str, str]]) -> Branch:
     """Return a branch with the reasons why some of its sides aren't taken.
 
     Args:
-        branch: the branch.
         excuses: pairs of a glob over sides, as `Branch.label` names them with or without the place, and a
             reason; if several match, the last one counts.
     """

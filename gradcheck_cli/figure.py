@@ -16,56 +16,33 @@ class HeatMap:
     """A Jacobian, in as many cells as can be distinguished.
 
     A cell represents `row_step` x `column_step` elements; the one with the largest share is shown.
-
-    Attributes:
-        rows: each cell's element of the output, such as `y[0,2]`; the first of several.
-        columns: each cell's element of the input.
-        row_step: elements of the output in a cell.
-        column_step: elements of the input in a cell.
-        analytic: (rows, columns) from the gradient under test.
-        numeric: from differences.
-        share: the error as a share of what is allowed; above 1 is wrong.
-        verdicts: a word per row with a letter per element: `.` passed, `k` at a kink, `x` wrong, `?`
-            undecided.
     """
 
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    row_step: int
-    column_step: int
-    analytic: tuple[tuple[float, ...], ...]
-    numeric: tuple[tuple[float, ...], ...]
-    share: tuple[tuple[float, ...], ...]
+    rows: tuple[str, ...]  # each cell's element of the output, such as `y[0,2]`; the first of several
+    columns: tuple[str, ...]  # each cell's element of the input
+    row_step: int  # elements of the output in a cell
+    column_step: int  # elements of the input in a cell
+    analytic: tuple[tuple[float, ...], ...]  # (rows, columns) from the gradient under test
+    numeric: tuple[tuple[float, ...], ...]  # from differences
+    share: tuple[tuple[float, ...], ...]  # the error as a share of what is allowed; above 1 is wrong
+    # a word per row with a letter per element: `.` passed, `k` at a kink, `x` wrong, `?` undecided
     verdicts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """Differences of one element at shrinking steps, from which the numeric derivative is chosen.
+    """Differences of one element at shrinking steps, from which the numeric derivative is chosen."""
 
-    Attributes:
-        element: `y[1,2] / x[1,2]`.
-        steps: the steps, the largest first.
-        central: the slope from both sides, at each.
-        above: from above alone.
-        below: from below alone.
-        analytic: the gradient under test.
-        numeric: the slope that was settled on.
-        uncertainty: how far that may be off.
-        allowed: the tolerance.
-        first_step: the step that is tried first, and by which most elements are judged.
-    """
-
-    element: str
-    steps: tuple[float, ...]
-    central: tuple[float, ...]
-    above: tuple[float, ...]
-    below: tuple[float, ...]
-    analytic: float
-    numeric: float
-    uncertainty: float
-    allowed: float
-    first_step: float
+    element: str  # `y[1,2] / x[1,2]`
+    steps: tuple[float, ...]  # the steps, the largest first
+    central: tuple[float, ...]  # the slope from both sides, at each
+    above: tuple[float, ...]  # from above alone
+    below: tuple[float, ...]  # from below alone
+    analytic: float  # the gradient under test
+    numeric: float  # the slope that was settled on
+    uncertainty: float  # how far that may be off
+    allowed: float  # the tolerance
+    first_step: float  # the step that is tried first, and by which most elements are judged
 
 
 @dataclass(frozen=True)
@@ -87,18 +64,11 @@ class PathOp:
 
 @dataclass(frozen=True)
 class Figure:
-    """The data of a pair's pictures, at the sample point that shows most.
+    """The data of a pair's pictures, at the sample point that shows most."""
 
-    Attributes:
-        point: index of the sample point.
-        shape: rows and columns of the whole Jacobian.
-        map: its heat maps; `None` for random probes, which see few elements.
-        ladder: the ladder of the worst element; `None` if it couldn't be evaluated.
-        path: the ops that blame checked, in the order of the forward; empty if blame wasn't run.
-    """
-
-    point: int
-    shape: tuple[int, int]
-    map: HeatMap | None = None
-    ladder: Ladder | None = None
+    point: int  # index of the sample point
+    shape: tuple[int, int]  # rows and columns of the whole Jacobian
+    map: HeatMap | None = None  # its heat maps; `None` for random probes, which see few elements
+    ladder: Ladder | None = None  # the ladder of the worst element; `None` if it couldn't be evaluated
+    # the ops that blame checked, in the order of the forward; empty if blame wasn't run
     path: tuple[PathOp, ...] = ()

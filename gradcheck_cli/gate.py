@@ -93,16 +93,11 @@ class Shard:
 
 @dataclass(frozen=True)
 class Selection:
-    """What was requested of a run, to distinguish a pair that wasn't selected from one that is gone.
+    """What was requested of a run, to distinguish a pair that wasn't selected from one that is gone."""
 
-    Attributes:
-        paths: the files and folders of specs.
-        options: the options that select among them, as on a command line: "--op huber", "--shard 1/4".
-        modes: the requested modes; empty for each spec's own.
-        left_out: (op, case, dtype) of the cases in these specs without pairs in the run.
-    """
-
-    paths: tuple[str, ...]
+    paths: tuple[str, ...]  # the files and folders of specs
+    # the options that select among them, as on a command line: "--op huber", "--shard 1/4"
     options: tuple[str, ...] = ()
-    modes: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()  # the requested modes; empty for each spec's own
+    # (op, case, dtype) of the cases in these specs without pairs in the run
     left_out: tuple[tuple[str, str, str], ...] = ()

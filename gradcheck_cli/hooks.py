@@ -1,42 +1,45 @@
 """The places at which the core calls features, each named here once, in the order of a run.
 
 A feature is a folder of `gradcheck_cli.features`. Its `__init__` is all that the core sees of it: `COMMANDS`,
-`FORMATS`, and functions with the names of hooks, which import the rest when they are called. Without its
-folder a feature is missing from every list, and nothing else changes.
+`FORMATS`, and functions with the names of hooks, which import the rest when they are called. `FOR_CASES`
+names those modules of the rest that a case needs. Without its folder a feature is missing from every list,
+and nothing else changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from types import ModuleType
+import click
 
-    import click
+if TYPE_CHECKING:
     from rich.text import Text
 
-    from gradcheck_cli.checking.examine import Findings
+    from gradcheck_cli.checking.check_case import Findings
+    from gradcheck_cli.checking.ops.jacobian import PairKey
+    from gradcheck_cli.checking.ops.opener import Operations
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
-    from gradcheck_cli.checking.ops.operations import Operations
-    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
+    from gradcheck_cli.checking.pairs.pair import Pair
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.checking.pairs.pair_view import PointData
     from gradcheck_cli.figure import PathOp
     from gradcheck_cli.gate import BaselineFinding
-    from gradcheck_cli.results import CheckResult, PairResult, Report
+    from gradcheck_cli.results import CaseResult, CheckResult, PairResult, Report
     from gradcheck_cli.running.workers import Workers
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-    from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
+    from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
 
 # In the order of `--help`, and in which they act at a hook.
 DEFAULT_FEATURES = (
     "init",
+    "exchange",
     "page",
     "blame",
     "search",
@@ -46,38 +49,27 @@ DEFAULT_FEATURES = (
     "watch",
     "cluster",
     "diagnosis",
+    "schema",
+    "library",
     "pytest",
 )
 
 
 class Command(NamedTuple):
-    """A command, which is imported when it runs.
+    """A command, which is imported when it runs."""
 
-    Attributes:
-        module: its module, with an attribute `command`.
-        summary: its line in `--help`.
-    """
-
-    module: str
-    summary: str
+    module: str  # its module, with an attribute `command`
+    summary: str  # its line in `--help`
 
 
 class Format(NamedTuple):
-    """A format of reports.
+    """A format of reports."""
 
-    Attributes:
-        module: the module that renders it; imported when a report is rendered.
-        function: its function, which takes a report and returns text.
-        is_rooted: whether the function also takes the folder from which files are named.
-        to_file: whether `--report KIND=FILE` offers it.
-        is_json: whether it is JSON, where any character may be written as an escape.
-    """
-
-    module: str
-    function: str
-    is_rooted: bool = False
-    to_file: bool = True
-    is_json: bool = False
+    module: str  # the module that renders it; imported when a report is rendered
+    function: str  # its function, which takes a report and returns text
+    is_rooted: bool = False  # whether the function also takes the folder from which files are named
+    to_file: bool = True  # whether `--report KIND=FILE` offers it
+    is_json: bool = False  # whether it is JSON, where any character may be written as an escape
 
 
 @lru_cache(maxsize=1)
@@ -98,6 +90,13 @@ def _implementations(hook: str) -> Iterator[Any]:
     return (getattr(feature, hook) for feature in features() if hasattr(feature, hook))
 
 
+def load() -> None:
+    """Import what features need at a case: a process that forks others does that once for all of them."""
+    for modules in _implementations("FOR_CASES"):
+        for module in modules:
+            import_module(module)
+
+
 def commands() -> dict[str, Command]:
     """Return the commands of all features by name."""
     return {name: command for table in _implementations("COMMANDS") for name, command in table.items()}
@@ -106,6 +105,11 @@ def commands() -> dict[str, Command]:
 def formats() -> dict[str, Format]:
     """Return the report formats of all features by name."""
     return {name: form for table in _implementations("FORMATS") for name, form in table.items()}
+
+
+def fault_formats() -> dict[str, Format]:
+    """Return the formats in which features write a spec's faults, by name."""
+    return {name: form for table in _implementations("FAULT_FORMATS") for name, form in table.items()}
 
 
 # A run.
@@ -134,20 +138,14 @@ class RunPart(Protocol):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """A feature's options of `run`.
+    """A feature's options of `run`."""
 
-    Attributes:
-        name: the parameter that takes their values as one object.
-        heading: the heading in `--help`.
-        parameters: the names of the options' parameters, in the order of `--help`.
-        decorate: adds the options to a command; see `option_group`.
-        begin: takes the command's context, the specs' paths and the object; returns its part of this run.
-    """
-
-    name: str
-    heading: str
-    parameters: tuple[str, ...]
+    name: str  # the parameter that takes their values as one object
+    heading: str  # the heading in `--help`
+    parameters: tuple[str, ...]  # the names of the options' parameters, in the order of `--help`
+    # adds the options to a command; see `option_group`
     decorate: Callable[[Callable[..., Any]], Callable[..., Any]]
+    # takes the command's context, the specs' paths and the object; returns its part of this run
     begin: Callable[[click.Context, Sequence[str], Any], RunPart]
 
 
@@ -157,10 +155,14 @@ def run_options() -> tuple[RunOptions, ...]:
 
 
 def watch_cases(
-    ctx: click.Context, paths: Sequence[str], read: Callable[[], Sequence[Case]], workers: object
+    ctx: click.Context,
+    paths: Sequence[str],
+    read: Callable[[], Sequence[Case]],
+    workers: object,
+    mark: Callable[[CaseResult], CaseResult],
 ) -> int | None:
     """Run again and again, as files change; return the exit code, or `None` if no feature can."""
-    return next((watch(ctx, paths, read, workers) for watch in _implementations("watch_cases")), None)
+    return next((watch(ctx, paths, read, workers, mark) for watch in _implementations("watch_cases")), None)
 
 
 def start_in_cluster(
@@ -204,7 +206,6 @@ def find_gradients(package: str, places: Sequence[str]) -> Sequence[Find]:
     """Return the hand-written gradients in a package's text.
 
     Args:
-        package: its name.
         places: folders from which it may be imported.
     """
     found_by = _implementations("find_gradients")
@@ -235,21 +236,13 @@ def run_corrupted(case: Case, opener: CaseOpener[Any], points: Sequence[int]) ->
 
 @dataclass
 class OpenCase:
-    """A case that was checked and is still open.
-
-    Attributes:
-        opener: its opener.
-        points: indices of the sample points.
-        findings: what is known so far; a hook adds to it.
-        spent: seconds of processor time since the case was begun, when it was judged.
-        explains: whether causes and other inputs are looked for.
-    """
+    """A case that was checked and is still open."""
 
     opener: CaseOpener[Any]
-    points: Sequence[int]
-    findings: Findings
-    spent: float
-    explains: bool = True
+    points: Sequence[int]  # indices of the sample points
+    findings: Findings  # what is known so far; a hook adds to it
+    spent: float  # seconds of processor time since the case was begun, when it was judged
+    explains: bool = True  # whether causes and other inputs are looked for
 
 
 # The hooks that look at a judged case, in acting order. More draws may change a verdict, which is then
@@ -261,7 +254,6 @@ def after_verdict(case: OpenCase, stages: Mapping[str, Callable[[OpenCase], None
     """Let features look at a judged case.
 
     Args:
-        case: the case.
         stages: what the core itself does at a stage.
     """
     for stage in AFTER_VERDICT:
@@ -275,8 +267,6 @@ def draw_path(opener: CaseOpener[Any], pair: PairKey, sample: int) -> tuple[Path
     """Return the ops between an output and an input with their verdicts, in the order of the forward.
 
     Args:
-        opener: of the case.
-        pair: output and input index.
         sample: index of the sample point.
     """
     return tuple(op for draw in _implementations("draw_path") for op in draw(opener, pair, sample))
@@ -325,10 +315,7 @@ def diagnose(
 
     Args:
         samples: the pair at each sample point.
-        output: the output that is differentiated.
-        input_info: the input that it is differentiated by.
         other_pairs: the other pairs of the same output at each sample point, by their input's name.
-        points: the sample points.
     """
     guesses = _implementations("diagnose")
     return tuple(

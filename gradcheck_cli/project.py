@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.plain_files import MIB, read_plain
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -72,7 +70,6 @@ def settings_for(paths: Sequence[str], config: str | None = None) -> Settings:
 
     Args:
         paths: the specs that the command line names.
-        config: the file that it names with `--config`.
 
     Returns:
         Those of the nearest pyproject.toml above the specs that has a `[tool.gradcheck]`, as pytest and ruff
@@ -87,7 +84,7 @@ def settings_for(paths: Sequence[str], config: str | None = None) -> Settings:
             raise UsageError(f"{config}: has no [tool.gradcheck]")
         return Settings(Path(config).absolute(), table)
     here = read_settings()
-    nearest = {settings.file: settings for settings in map(_nearest, paths)}
+    nearest = {settings.file: settings for settings in map(settings_near, paths)}
     nearest = {file or here.file: settings if file else here for file, settings in nearest.items()}
     if len(nearest) > 1:
         names = " and ".join(os.path.relpath(file) if file else "no file" for file in nearest)
@@ -97,7 +94,8 @@ def settings_for(paths: Sequence[str], config: str | None = None) -> Settings:
     return next(iter(nearest.values()), here)
 
 
-def _nearest(path: str) -> Settings:
+def settings_near(path: str | Path) -> Settings:
+    """Return the settings in the nearest pyproject.toml above a file or folder, as in `read_settings`."""
     start = Path(path).absolute()
     return read_settings(start if start.is_dir() else start.parent)
 

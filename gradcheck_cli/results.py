@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gradcheck_cli.covered import Branch, GradientCoverage, GradientRun, side_counts
-from gradcheck_cli.figure import Figure  # noqa: TC001 (reports are read by this type)
-from gradcheck_cli.gate import (  # noqa: TC001 (reports are read by these types)
+from gradcheck_cli.figure import Figure
+from gradcheck_cli.gate import (
     BaselineFinding,
     Fingerprint,
     Selection,
     Shard,
     Tolerance,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 
 class Status(str, Enum):
@@ -34,6 +31,7 @@ class Status(str, Enum):
     ERROR = "error"
     SKIPPED = "skipped"
     EXPECTED_MISMATCH = "expected_mismatch"
+    IGNORED = "ignored"  # inconclusive, but `--select` or `--ignore` leaves it out
     UNEXPECTED_PASS = "unexpected_pass"  # noqa: S105 (a status, not a password)
 
     def __str__(self) -> str:
@@ -47,6 +45,7 @@ SEVERITY = (
     Status.UNEXPECTED_PASS,
     Status.ERROR,
     Status.INCONCLUSIVE,
+    Status.IGNORED,
     Status.EXPECTED_MISMATCH,
     Status.PASSED,
     Status.SKIPPED,
@@ -57,6 +56,8 @@ VERSION_CHECK = "tensorflow"
 
 FAILING = frozenset({Status.MISMATCHED, Status.UNEXPECTED_PASS})  # exit 1
 UNDECIDED = frozenset({Status.ERROR, Status.INCONCLUSIVE})  # exit 3
+GREEN = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH})
+OPEN = frozenset({Status.INCONCLUSIVE, Status.IGNORED})  # the numbers can't tell
 
 
 @dataclass(frozen=True)
@@ -78,103 +79,103 @@ class WorstElement:
 
 
 @dataclass(frozen=True)
+class PairNumbers:
+    """How far a gradient is off, over all elements and all sample points."""
+
+    max_abs_error: float = 0.0  # the largest absolute error of all elements
+    max_rel_error: float = 0.0  # the largest relative error of all elements
+    allowed: float = 0.0  # the tolerance of the worst element
+    uncertainty: float = 0.0  # the bound on the numeric value's own error there
+    tolerance: Tolerance | None = None  # the rule behind `allowed`
+    elements: int = 0  # how many elements the Jacobian has
+    kinks: int = 0  # how many elements passed for lying between one-sided slopes
+    wrong_elements: int = 0  # how many of the elements are wrong
+    # how many of the elements that were judged one by one, at all sample points, each rule decided:
+    # "plainly", "at a kink", "tuned to its dtype"
+    decided_by: dict[str, int] = field(default_factory=dict)
+    worst: WorstElement | None = None  # the element with the largest ratio of error to bound
+    # the worst element's error; elements at kinks don't count if all are right. `None` where it is
+    # `max_abs_error`.
+    worst_error: float | None = None
+    # what was allowed there, with the numeric value's own error added. `None` where it is `allowed` plus
+    # `uncertainty`.
+    worst_bound: float | None = None
+
+
+@dataclass(frozen=True)
+class NumericSide:
+    """How a pair was judged: the numeric derivative, or the random probes."""
+
+    method: str = "central"  # how it was judged
+    # the dtype of the numeric derivative, or the one that it is as accurate as
+    reference_dtype: str = "float64"
+    not_float64: str = ""  # why `reference_dtype` isn't float64
+    # how often the forward was evaluated, over all samples; pairs of one input share this
+    evaluations: int = 0
+    columns: int = 0  # the input's real elements that these evaluations were for, over all samples
+    # where random probes judged, the chance that they missed an error of `miss_size` in one element. Errors
+    # and `allowed` are then relative to the probes' own size.
+    miss_probability: float | None = None
+    miss_size: float | None = None  # the relative size of that error
+
+
+NOT_JUDGED = NumericSide("none")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What may be behind a pair's error."""
+
+    diagnosis: tuple[str, ...] = ()  # what may be the cause, the likeliest first
+    # where the `stop_gradient`s are that change the derivative, if the spec doesn't say whether they are
+    # intended
+    stops: tuple[str, ...] = ()
+    stop_change: float | None = None  # by what share of the derivative they change it, at most
+
+
+@dataclass(frozen=True)
 class PairResult:
-    """The verdict on one output with one input, over all elements and all sample points.
+    """The verdict on one output with one input, over all elements and all sample points."""
 
-    Attributes:
-        label: `dOUT/dIN`.
-        output: the output's name.
-        input: the input's name.
-        status: the verdict.
-        connected: whether its gradient is a tensor, rather than `None`.
-        method: how it was judged.
-        reference_dtype: the dtype of the numeric derivative, or the one that it is as accurate as.
-        evaluations: how often the forward was evaluated, over all samples; pairs of one input share this.
-        columns: the input's real elements that these evaluations were for, over all samples.
-        miss_probability: where random probes judged, the chance that they missed an error of `miss_size` in
-            one element. Errors and `allowed` are then relative to the probes' own size.
-        miss_size: the relative size of that error.
-        max_abs_error: the largest absolute error of all elements.
-        max_rel_error: the largest relative error of all elements.
-        allowed: the tolerance of the worst element.
-        uncertainty: the bound on the numeric value's own error there.
-        kinks: how many elements passed for lying between one-sided slopes.
-        elements: how many elements the Jacobian has.
-        decided_by: how many of the elements that were judged one by one, at all sample points, each rule
-            decided: "plainly", "at a kink", "tuned to its dtype".
-        wrong_elements: how many of them are wrong.
-        worst: the element with the largest ratio of error to bound.
-        diagnosis: what may be the cause, the likeliest first.
-        note: a few words for the table: "as expected", "zero-size: shape only", "3 of 16 elements".
-        message: why the status isn't `passed`, and what to do.
-        fingerprint: what a baseline records about gradient and forward.
-        tolerance: the rule behind `allowed`.
-        order: 2 where the output is itself a gradient.
-        stops: where the `stop_gradient`s are that change the derivative, if the spec doesn't say whether
-            they are intended.
-        stop_change: by what share of the derivative they change it, at most.
-        not_float64: why `reference_dtype` isn't float64.
-        mismatch: how a gradient is wrong, expected or not: "value", "none", "nonfinite", "form", "raises", or
-            several of them joined by "and".
-        undecided: why it is inconclusive, in one word: "jump", "noise", "all_zero", "stop_gradient".
-        worst_error: the worst element's error; elements at kinks don't count if all are right. `None` where
-            it is `max_abs_error`.
-        worst_bound: what was allowed there, with the numeric value's own error added. `None` where it is
-            `allowed` plus `uncertainty`.
-        figure: the data of its pictures, if they were requested.
-    """
-
-    label: str
+    label: str  # `dOUT/dIN`
     output: str
     input: str
     status: Status
-    connected: bool = True
-    method: str = "central"
-    reference_dtype: str = "float64"
-    evaluations: int = 0
-    columns: int = 0
-    miss_probability: float | None = None
-    miss_size: float | None = None
-    max_abs_error: float = 0.0
-    max_rel_error: float = 0.0
-    allowed: float = 0.0
-    uncertainty: float = 0.0
-    kinks: int = 0
-    elements: int = 0
-    decided_by: dict[str, int] = field(default_factory=dict)
-    wrong_elements: int = 0
-    worst: WorstElement | None = None
-    diagnosis: tuple[str, ...] = ()
-    note: str = ""
-    message: str = ""
-    fingerprint: Fingerprint | None = None
-    tolerance: Tolerance | None = None
-    order: int = 1
-    stops: tuple[str, ...] = ()
-    stop_change: float | None = None
-    not_float64: str = ""
+    connected: bool = True  # whether its gradient is a tensor, rather than `None`
+    note: str = ""  # a few words for the table: "as expected", "zero-size: shape only", "3 of 16 elements"
+    message: str = ""  # why the status isn't `passed`, and what to do
+    order: int = 1  # 2 where the output is itself a gradient
+    # how a gradient is wrong, expected or not: "value", "none", "nonfinite", "form", "raises", or several of
+    # them joined by "and"
     mismatch: str = ""
-    undecided: str = ""
-    worst_error: float | None = None
-    worst_bound: float | None = None
-    figure: Figure | None = None
+    undecided: str = ""  # why it is inconclusive, in one word: "jump", "noise", "all_zero", "stop_gradient"
+    numbers: PairNumbers = PairNumbers()
+    numeric: NumericSide = NumericSide()
+    cause: Cause = Cause()
+    fingerprint: Fingerprint | None = None  # what a baseline records about gradient and forward
+    figure: Figure | None = None  # the data of its pictures, if they were requested
+
+    def explained(self, *diagnosis: str) -> PairResult:
+        """Return the result with these lines as its diagnosis."""
+        return replace(self, cause=replace(self.cause, diagnosis=diagnosis))
 
     @property
     def error(self) -> float:
         """The worst element's absolute error; if random probes judged, the largest relative error."""
-        return self.max_abs_error if self.worst_error is None else self.worst_error
+        return self.numbers.max_abs_error if self.numbers.worst_error is None else self.numbers.worst_error
 
     @property
     def bound(self) -> float:
         """The bound on that error; for an inconclusive pair only the tolerance."""
-        if self.status is Status.INCONCLUSIVE:
-            return self.allowed
-        return self.allowed + self.uncertainty if self.worst_bound is None else self.worst_bound
+        numbers = self.numbers
+        if self.status in OPEN:
+            return numbers.allowed
+        return numbers.allowed + numbers.uncertainty if numbers.worst_bound is None else numbers.worst_bound
 
     @property
     def ratio(self) -> float | None:
         """That error as a share of the bound; `None` for an inconclusive pair."""
-        if self.status is Status.INCONCLUSIVE:
+        if self.status in OPEN:
             return None
         if self.error == 0:
             return 0.0
@@ -186,11 +187,12 @@ class PairResult:
 
         It is `None` if nothing is wrong, or if the numeric derivative can't be told from zero.
         """
-        if self.worst is None or not self.wrong_elements:
+        worst = self.numbers.worst
+        if worst is None or not self.numbers.wrong_elements:
             return None
-        off = abs(self.worst.analytic - self.worst.numeric)
-        size = abs(self.worst.numeric)
-        is_known = size > self.worst.uncertainty and math.isfinite(off) and math.isfinite(size)
+        off = abs(worst.analytic - worst.numeric)
+        size = abs(worst.numeric)
+        is_known = size > worst.uncertainty and math.isfinite(off) and math.isfinite(size)
         return off / size if is_known else None
 
 
@@ -200,28 +202,18 @@ CAUGHT, LEFT_OPEN, MISSED, HIDES = "caught", "undecided", "missed", "out of sigh
 
 @dataclass(frozen=True)
 class Mutant:
-    """The outcome of one corruption of one pair's gradient.
+    """The outcome of one corruption of one pair's gradient."""
 
-    Attributes:
-        pair: the pair's label.
-        corruption: one of `words.CORRUPTIONS`.
-        outcome: `caught` (called a mismatch), `undecided` (which fails a run too), `missed`, or
-            `out of sight`: no point of the case could show it, so it wasn't tried.
-        order: 2 where the output is itself a gradient.
-        change: the error of the worst element.
-        allowed: what was allowed of it.
-        kinks: how many elements passed for lying between one-sided slopes.
-        message: more about the outcome.
-    """
-
-    pair: str
-    corruption: str
+    pair: str  # the pair's label
+    corruption: str  # one of `words.CORRUPTIONS`
+    # `caught` (called a mismatch), `undecided` (which fails a run too), `missed`, or `out of sight`: no point
+    # of the case could show it, so it wasn't tried
     outcome: str
-    order: int = 1
-    change: float = 0.0
+    order: int = 1  # 2 where the output is itself a gradient
+    change: float = 0.0  # the error of the worst element
     allowed: float = 0.0
-    kinks: int = 0
-    message: str = ""
+    kinks: int = 0  # how many elements passed for lying between one-sided slopes
+    message: str = ""  # more about the outcome
 
 
 @dataclass(frozen=True)
@@ -244,60 +236,76 @@ class CaseError:
 
 @dataclass
 class Work:
-    """The cost of a case, in counts that are the same on every machine.
+    """The cost of a case, in counts that are the same on every machine."""
 
-    Attributes:
-        traces: how often the user's code, or a gradient of it, was traced.
-        batch_traces: how often a graph was traced into one that takes many points.
-        calls: how often a traced graph was called, for one point or for many.
-        points: how many points these calls evaluated, of the forward or of a gradient.
-    """
-
-    traces: int = 0
-    batch_traces: int = 0
-    calls: int = 0
-    points: int = 0
+    traces: int = 0  # how often the user's code, or a gradient of it, was traced
+    batch_traces: int = 0  # how often a graph was traced into one that takes many points
+    calls: int = 0  # how often a traced graph was called, for one point or for many
+    points: int = 0  # how many points these calls evaluated, of the forward or of a gradient
 
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A point at which a gradient is wrong.
+    """A point at which a gradient is wrong."""
 
-    Attributes:
-        inputs: the name and the values of each drawn input, as in a spec.
-        shapes: the name and the new shape of each of these inputs that needed another shape.
-    """
-
-    inputs: tuple[tuple[str, str], ...]
+    inputs: tuple[tuple[str, str], ...]  # the name and the values of each drawn input, as in a spec
+    # the name and the new shape of each of these inputs that needed another shape
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search for a wrong gradient tried, and what it found.
+    """What a search for a wrong gradient tried, and what it found."""
 
-    Attributes:
-        seconds: how long it took.
-        points: how many points were tried.
-        judged: how many of them were judged.
-        seen: how many sides of branches were seen.
-        sides: how many there are.
-        largest: the largest disagreement of gradient and differences along a random direction, as a share. At
-            a kink, right gradients disagree too.
-        spoilt: points at which a gradient wasn't finite though the function was.
-        found: the point where it is wrong; `None` if nothing was found.
-        refused: why the case couldn't be searched; empty if it was.
-    """
-
-    seconds: float
-    points: int
-    judged: int
-    seen: int = 0
-    sides: int = 0
+    seconds: float  # how long it took
+    points: int  # how many points were tried
+    judged: int  # how many of them were judged
+    seen: int = 0  # how many sides of branches were seen
+    sides: int = 0  # how many there are
+    # the largest disagreement of gradient and differences along a random direction, as a share. At a kink,
+    # right gradients disagree too.
     largest: float = 0.0
-    spoilt: int = 0
-    found: Counterexample | None = None
-    refused: str = ""
+    spoilt: int = 0  # points at which a gradient wasn't finite though the function was
+    found: Counterexample | None = None  # the point where it is wrong; `None` if nothing was found
+    refused: str = ""  # why the case couldn't be searched; empty if it was
+
+
+@dataclass(frozen=True)
+class HowChecked:
+    """How a case was checked."""
+
+    numeric_dtype: str = ""  # that of the numeric derivative, if it isn't the case's: "float64"
+    reason: str = ""  # the spec's own `reason`
+    samples: int = 0  # points at which it was checked; 0 if it wasn't
+    # points checked in addition to the samples, for sides of branches that these don't take
+    chosen_points: int = 0
+    checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
+    held: tuple[str, ...] = ()  # each stop_gradient that was held while the inputs moved, with its place
+    not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs that have no gradient, with their dtypes
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where a case ran, and what that cost and printed."""
+
+    duration_s: float = 0.0
+    reproduce: str = ""
+    host: str = ""  # the machine of a cluster that it ran on
+    worker: str = ""  # the cluster's name for the worker that it ran in
+    work: Work = field(default_factory=Work)
+    output: tuple[str, ...] = ()  # the last lines that the user's code printed, if they were captured
+    output_file: str = ""  # the file with all of them, if there are more
+
+
+@dataclass(frozen=True)
+class CodeSeen:
+    """What of the user's code a case ran."""
+
+    source: str = ""  # "path:line" of the gradient function; empty where its module wasn't imported
+    gradients_seen: dict[str, int] = field(default_factory=dict)  # calls of registered gradients, by op type
+    custom_gradients: tuple[GradientRun, ...] = ()  # hand-written gradients, and the pairs that ran them
+    branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that points took; in graphs
+    sides_unknown: str = ""  # why its branches weren't examined, or not all of them
 
 
 @dataclass(frozen=True)
@@ -310,33 +318,19 @@ class CaseResult:
     mode: str
     dtype: str
     status: Status
-    duration_s: float
-    reproduce: str
-    numeric_dtype: str = ""  # if it isn't `dtype`: "float64"
-    reason: str = ""  # the spec's own `reason`
     error: CaseError | None = None
     checks: tuple[CheckResult, ...] = ()
     pairs: tuple[PairResult, ...] = ()
     warnings: tuple[str, ...] = ()
-    output: tuple[str, ...] = ()  # the last lines that the user's code printed, if they were captured
-    output_file: str = ""  # the file with all of them, if there are more
-    checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
-    samples: int = 0  # points at which it was checked; 0 if it wasn't
-    not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs that have no gradient, with their dtypes
-    source: str = ""  # "path:line" of the gradient function; empty where its module wasn't imported
-    gradients_seen: dict[str, int] = field(default_factory=dict)  # calls of registered gradients, by op type
-    held: tuple[str, ...] = ()  # each stop_gradient that was held while the inputs moved, with its place
     mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
-    host: str = ""  # the machine of a cluster that it ran on
-    worker: str = ""  # the cluster's name for the worker that it ran in
-    work: Work = field(default_factory=Work)
-    custom_gradients: tuple[GradientRun, ...] = ()  # hand-written gradients, and the pairs that ran them
-    branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that points took; in graphs
-    sides_unknown: str = ""  # why its branches weren't examined, or not all of them
-    chosen_points: int = (
-        0  # points checked in addition to the samples, for sides of branches that these don't take
-    )
     search: SearchResult | None = None  # if a search was requested
+    how: HowChecked = HowChecked()
+    ran: Execution = field(default_factory=Execution)
+    seen: CodeSeen = field(default_factory=CodeSeen)
+
+    def printed(self, output: Sequence[str], file: str) -> CaseResult:
+        """Return the result with the last lines that the user's code printed, and the file of all lines."""
+        return replace(self, ran=replace(self.ran, output=tuple(output), output_file=file))
 
     @property
     def skipped(self) -> bool:
@@ -352,19 +346,15 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a run counts as a failure in addition to what is wrong or undecided: the options of these names.
+    """What counts as a failure beside what is wrong or undecided: the options of these names."""
 
-    Attributes:
-        strict: whether everything skipped counts (exit 3).
-        strict_precision: whether every loss of digits counts (exit 1).
-    """
-
-    strict: bool = False
-    strict_precision: bool = False
+    strict: bool = False  # whether everything skipped counts (exit 3)
+    strict_precision: bool = False  # whether every loss of digits counts (exit 1)
+    branch_fail_under: float | None = None  # the share of sides, in percent, below which the run fails
 
     def is_fine(self, case: CaseResult) -> bool:
         """Whether nothing about a case would fail the run."""
-        if not case.is_for_another_version and case.status not in {Status.PASSED, Status.EXPECTED_MISMATCH}:
+        if not case.is_for_another_version and case.status not in GREEN | {Status.IGNORED}:
             return False
         return not (self.strict and case.skipped) and not (self.strict_precision and case.warnings)
 
@@ -397,14 +387,18 @@ def _key(case: CaseResult) -> tuple[str, ...]:
     return (case.spec, case.op, case.case, case.dtype, case.mode)
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What a run depends on beside TensorFlow and Python, as far as it is known."""
+
+    keras_version: str = ""
+    numpy_version: str = ""
+    platform: str = ""
+
+
 @dataclass(frozen=True, repr=False)
 class Report:
-    """A whole run.
-
-    `strict` and `strict_precision` are the options of that name: with them, what was skipped fails the run
-    (exit 3), and so does what loses digits (exit 1). `unchecked` says what should have been run and wasn't;
-    `selection` says what was requested, if that is known.
-    """
+    """A whole run."""
 
     gradcheck_version: str
     tensorflow_version: str
@@ -414,17 +408,13 @@ class Report:
     duration_s: float = 0.0
     interrupted: bool = False
     notices: tuple[str, ...] = field(default=())
-    strict: bool = False
-    strict_precision: bool = False
-    unchecked: tuple[str, ...] = ()
+    policy: Policy = Policy()  # what it counts as a failure
+    unchecked: tuple[str, ...] = ()  # what should have been run and wasn't
     baseline: tuple[BaselineFinding, ...] = ()
     shard: Shard | None = None
-    selection: Selection | None = None
-    keras_version: str = ""
-    numpy_version: str = ""
-    platform: str = ""
+    selection: Selection | None = None  # what was requested, if that is known
+    machine: Machine = Machine()
     coverage: GradientCoverage | None = None  # with `--cov`
-    branch_fail_under: float | None = None  # the share of sides, in percent, below which the run fails
 
     def __bool__(self) -> bool:
         """Whether everything is right: the exit code is 0."""
@@ -448,10 +438,10 @@ class Report:
         all_facts = {
             "gradcheck": self.gradcheck_version,
             "TensorFlow": self.tensorflow_version,
-            "Keras": self.keras_version,
-            "NumPy": self.numpy_version,
+            "Keras": self.machine.keras_version,
+            "NumPy": self.machine.numpy_version,
             "Python": self.python_version,
-            "platform": self.platform,
+            "platform": self.machine.platform,
             "seed": str(self.seed),
         }
         return {name: fact for name, fact in all_facts.items() if fact}
@@ -485,7 +475,7 @@ class Report:
         for case_index, case in enumerate(self.cases):
             for pair in case.pairs:
                 key = (case_index, pair.input)
-                spent[key] = max(spent.get(key, (0, 0)), (pair.evaluations, pair.columns))
+                spent[key] = max(spent.get(key, (0, 0)), (pair.numeric.evaluations, pair.numeric.columns))
         columns = sum(columns for _, columns in spent.values())
         return sum(evaluations for evaluations, _ in spent.values()) / columns if columns else 0.0
 
@@ -501,14 +491,9 @@ class Report:
         return 3 if self.unchecked or (self.shard is None and self.falls_short) else code
 
     @property
-    def policy(self) -> Policy:
-        """What the run counts as a failure."""
-        return Policy(self.strict, self.strict_precision)
-
-    @property
     def sides(self) -> tuple[int, int]:
         """How many sides of branches were seen in all cases, and how many there are."""
-        return side_counts(branch for case in self.cases for branch in case.branches)
+        return side_counts(branch for case in self.cases for branch in case.seen.branches)
 
     @property
     def falls_short(self) -> bool:
@@ -519,11 +504,12 @@ class Report:
     def branches_fall_short(self) -> bool:
         """Whether too few sides of branches were seen, or none was examined at all."""
         seen, every = self.sides
-        if self.branch_fail_under is None:
+        least = self.policy.branch_fail_under
+        if least is None:
             return False
         if not every:
-            return self.branch_fail_under > 0 and any(case.sides_unknown for case in self.cases)
-        return 100 * seen < self.branch_fail_under * every
+            return least > 0 and any(case.seen.sides_unknown for case in self.cases)
+        return 100 * seen < least * every
 
     def is_fine(self, case: CaseResult) -> bool:
         """Whether nothing about a case would fail the run."""

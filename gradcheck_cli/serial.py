@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 
-# No count reaches this. A larger integer may not fit a float, or a line of a message.
+# No count reaches this. Larger integers overflow a float and make messages unreadable.
 _LARGEST_INTEGER = 2**63
 _WORDS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _SHOWN = 40  # characters of a value in a message
@@ -33,27 +33,20 @@ class TypeFault(ValueError):  # noqa: N818 (a fault, as those of specs are calle
 
 @dataclass(frozen=True)
 class Layout:
-    """How a dataclass is written, if not each field under its own name.
+    """How a dataclass is written, if not each field under its own name."""
 
-    Attributes:
-        is_list: whether it is written as the list of its fields.
-        order: the keys that come first; the others follow in the order of the fields.
-        left_out: fields that aren't written.
-        null: text fields that are written as null if they are empty.
-        computed: key -> what is written under it, in addition to the fields or instead of the field of that
-            name.
-        absent: key -> its value, as JSON, if a file of an older version lacks it.
-        unfold: turns a mapping, at a place, into one that has each field.
-        require: raises `TypeFault` if what was read, at a place, contradicts itself.
-    """
-
-    is_list: bool = False
-    order: tuple[str, ...] = ()
-    left_out: frozenset[str] = frozenset()
-    null: frozenset[str] = frozenset()
+    is_list: bool = False  # whether it is written as the list of its fields
+    order: tuple[str, ...] = ()  # the keys that come first; the others follow in the order of the fields
+    inline: frozenset[str] = frozenset()  # groups of fields that are written among the others
+    left_out: frozenset[str] = frozenset()  # fields that aren't written
+    null: frozenset[str] = frozenset()  # text fields that are written as null if they are empty
+    # key -> what is written under it, in addition to the fields or instead of the field of that name
     computed: Mapping[str, Callable[[Any], object]] = field(default_factory=dict)
+    # key -> its value, as JSON, if a file of an older version lacks it
     absent: Mapping[str, object] = field(default_factory=dict)
+    # turns a mapping, at a place, into one that has each field
     unfold: Callable[[dict[str, Any], str], dict[str, Any]] = lambda content, _: content
+    # raises `TypeFault` if what was read, at a place, contradicts itself
     require: Callable[[Any, str], None] = lambda *_: None
 
 
@@ -106,9 +99,13 @@ def _form(value: object, layouts: Layouts, convert: Callable[[object], object]) 
     raise TypeError(f"it holds a {type(value).__name__}, which isn't sent or written: {value!r}")
 
 
-def _parts(value: Any, layout: Layout) -> list[object] | dict[str, object]:  # noqa: ANN401 (a dataclass)
+def _parts(value: Any, layout: Layout) -> Any:  # noqa: ANN401 (a dataclass)
     """Return the parts of a dataclass in the order in which they are written."""
-    own = {own_field.name: getattr(value, own_field.name) for own_field in fields(value)}
+    own: dict[str, Any] = {}
+    for own_field in fields(value):
+        part = getattr(value, own_field.name)
+        is_inline = own_field.name in layout.inline
+        own |= _parts(part, _FIELDS_ALONE) if is_inline else {own_field.name: part}
     if layout.is_list:
         return list(own.values())
     written = {name: item for name, item in own.items() if name not in layout.left_out}
@@ -147,7 +144,6 @@ def read(
     Args:
         kind: the type. In a dataclass each field must be present, even one with a default, since gradcheck
             writes all of them.
-        content: the parsed JSON.
         place: its place, for messages.
         layouts: the dataclasses that aren't written field by field.
 
@@ -182,14 +178,17 @@ def _read_dataclass(kind: type, content: object, place: str, layouts: Layouts) -
     if layout.is_list:
         return kind(*_read_tuple(tuple(hints.values()), content, place, layouts))
     items = layout.unfold({**layout.absent, **_expect(dict, content, place, "a mapping")}, place)
+    items = {key: "" if item is None and key in layout.null else item for key, item in items.items()}
     values = {}
     for name, hint in hints.items():
+        if name in layout.inline:
+            values[name] = _read_dataclass(hint, items, place, layouts)
+            continue
         if name not in items:
             if name in layout.left_out:
                 continue
             raise TypeFault(f"{place or 'it'} lacks {name!r}")
-        item = "" if items[name] is None and name in layout.null else items[name]
-        values[name] = read(hint, item, f"{place}.{name}".lstrip("."), layouts=layouts)
+        values[name] = read(hint, items[name], f"{place}.{name}".lstrip("."), layouts=layouts)
     value = kind(**values)
     layout.require(value, place)
     return value
@@ -245,6 +244,14 @@ def _read_tuple(inner: tuple[Any, ...], content: object, place: str, layouts: La
         read(kind, item, f"{place}[{index}]", layouts=layouts)
         for index, (kind, item) in enumerate(zip(kinds, items, strict=True))
     )
+
+
+def written_fields(kind: type, layout: Layout) -> dict[str, Any]:
+    """Return the types of the fields that a dataclass is written with, those of its groups among them."""
+    types_of: dict[str, Any] = {}
+    for name, hint in _fields_of(kind).items():
+        types_of |= _fields_of(hint) if name in layout.inline else {name: hint}
+    return types_of
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gradcheck_cli.whole_files import write_text
+from gradcheck_cli.plain_files import write_text
 
 
 def test_writes_and_replaces(tmp_path):

@@ -1,21 +1,31 @@
-"""Check one case: its gradient, its second order if the spec asks for it, then the expectations."""
+"""Check one case: every pair at every sample point, its second order if asked for, then the expectations."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gradcheck_cli.checking.examine import Findings, FirstOrder, examine
-from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
+import numpy as np
+
+from gradcheck_cli import hooks
+from gradcheck_cli.checking.checks.all_checks import keep_one_each, run_checks
+from gradcheck_cli.checking.checks.check import CaseView, ModesView, OpenedView
+from gradcheck_cli.checking.checks.gradient_form import report_form
+from gradcheck_cli.checking.examine_point import Examination
+from gradcheck_cli.checking.judging.stop_gradients import StopGradients
+from gradcheck_cli.checking.ops.budget import Budget
+from gradcheck_cli.checking.ops.opener import Op, Opener, Opening, Operations
+from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
+from gradcheck_cli.checking.pairs.pair import is_expected_wrong, label_of, pair_keys
+from gradcheck_cli.checking.pairs.pair_view import Judged
+from gradcheck_cli.checking.verdicts.expectations import rules_of
+from gradcheck_cli.checking.verdicts.pair_results import report_malformed, report_raised, results_of
+from gradcheck_cli.covered import Branch, GradientRun
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.results import CheckResult, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.opener import Op, Opener
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.results import CheckResult, Mutant, PairResult, SearchResult, Status
+from gradcheck_cli.spec.case import MOVED, Case
 
 SECOND = "second_order"
 
@@ -29,7 +39,6 @@ def check_case(
     """Check a case.
 
     Args:
-        case: the case.
         opener: makes ops of it.
         samples: indices of the sample points.
         others: mode -> a function that makes its opener. The first mode in which the case can be opened must
@@ -55,7 +64,7 @@ def _add_second_order(opener: Opener[Op], samples: Sequence[int], findings: Find
     """
     first: Any = findings.first  # an op of this opener's
     labels = [label_of(first, pair) for pair in pair_keys(first)]
-    if not any(first.is_connected(*pair) for pair in pair_keys(first)):
+    if not any(first.facts.is_connected(*pair) for pair in pair_keys(first)):
         result = CheckResult(
             SECOND, Status.SKIPPED, "every gradient is None: there is nothing to differentiate."
         )
@@ -73,7 +82,7 @@ def _add_second_order(opener: Opener[Op], samples: Sequence[int], findings: Find
     except CaseFailedError as failure:
         if failure.kind == "pairs":
             raise
-        result = CheckResult(SECOND, Status.ERROR, f"of the vjp as a function: {failure.message}")
+        result = CheckResult(SECOND, Status.ERROR, f"differentiating the gradient failed: {failure.message}")
         return replace(findings, checks=(*findings.checks, result))
     checks = tuple(replace(check, name=f"{SECOND}.{check.name}") for check in second.checks)
     return replace(
@@ -84,3 +93,164 @@ def _add_second_order(opener: Opener[Op], samples: Sequence[int], findings: Find
         held=tuple(dict.fromkeys((*findings.held, *second.held))),
         judged={**findings.judged, **second.judged},
     )
+
+
+@dataclass
+class Findings:
+    """The findings about one case."""
+
+    pairs: tuple[PairResult, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    warnings: tuple[str, ...] = ()
+    numeric_dtype: str = ""
+    not_differentiated: tuple[tuple[str, str], ...] = ()  # integer outputs and the like, with dtype
+    first: Operation | None = None  # the op at the first sample point; None if nothing could be judged
+    gradients_seen: Mapping[str, int] = field(default_factory=dict)
+    mutants: tuple[Mutant, ...] = ()
+    held: tuple[str, ...] = ()  # each stop_gradient that was held, with its place
+    stops: frozenset[str] = frozenset()  # keys of the `stop_gradient`s that change a derivative
+    judged: Mapping[str, Judged] = field(default_factory=dict)  # each pair's elements, by the pair's label
+    custom_gradients: tuple[GradientRun, ...] = ()  # those that were made, and the pairs for which they ran
+    branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that the points took
+    search: SearchResult | None = None
+    sides_unknown: str = ""  # why no branch was examined, or not all of them
+    chosen_points: int = 0  # extra points that were checked because they take sides that the others don't
+
+
+@dataclass(frozen=True)
+class FirstOrder:
+    """What is known about a case whose vjp is examined.
+
+    Attributes:
+        labels: labels of the case's own pairs: rules may be meant for those.
+        stops: the `stop_gradient`s that change a first derivative, if the spec doesn't say whether they are
+            intended; `None` if that isn't known.
+    """
+
+    labels: Sequence[str] = ()
+    stops: frozenset[str] | None = None
+
+
+def examine(
+    case: Case,
+    opener: Opener[Op],
+    samples: Sequence[int],
+    others: Mapping[str, Callable[[], Opener[Any]]] = MappingProxyType({}),
+    below: FirstOrder = FirstOrder(),
+) -> Findings:
+    """Check every pair of an opened case, and its structure.
+
+    Args:
+        opener: makes ops of it.
+        samples: indices of the sample points.
+        others: mode -> a function that makes its opener.
+        below: for a vjp, what is known about the case that it belongs to.
+
+    Returns:
+        The findings, with the spec's expectations of its pairs applied.
+
+    Raises:
+        CaseFailedError: the case can't be checked.
+    """
+    first = opener.open(Opening(samples[0]))
+    _require_finite(first)
+    rules = rules_of(case, first, below.labels)
+    passed: list[CheckResult] = []
+    for check in run_checks(OpenedView(case, first)):
+        if check.status is not Status.PASSED:
+            return Findings(checks=(check,))
+        passed.append(check)
+    # One trace serves every point. At the second point it is compared with a new trace.
+    second = samples[1] if len(samples) > 1 else MOVED
+    budget = Budget(case.budget)
+    stops = StopGradients(case, below.stops, budget=budget)
+    examination = Examination(case, opener, rules, second, budget, stops, checks=passed)
+    try:
+        for done, sample in enumerate(samples):
+            with budget.pause():
+                op = first if sample == samples[0] else opener.open(Opening(sample))
+            examination.examine_point(sample, op, (done / len(samples), (done + 1) / len(samples)))
+    except GradientFormError as error:
+        pairs = report_malformed(first, rules, error)
+        form = report_form(first, pairs, error)
+        return Findings(pairs, (form,), not_differentiated=_list_not_differentiated(first))
+    except CaseFailedError as error:
+        pairs = report_raised(first, rules, error) if error.kind == "gradient" else ()
+        if not pairs:
+            raise
+        return Findings(pairs, not_differentiated=_list_not_differentiated(first))
+    nondeterministic = [check for check in examination.checks if check.name == "deterministic"]
+    if nondeterministic:
+        return Findings(checks=tuple(nondeterministic))
+    return _conclude(examination, first, samples[0], others)
+
+
+def _conclude(
+    examination: Examination,
+    first: Operation,
+    sample: int,
+    others: Mapping[str, Callable[[], Opener[Any]]],
+) -> Findings:
+    """Turn the results of the sample points into findings."""
+    case, rules, operations = examination.case, examination.rules, examination.first
+    pairs = results_of(
+        case, first, rules, examination.samples, examination.upstream_faults, examination.points
+    )
+    sound = {key: judged for key, judged in examination.samples.items() if not is_expected_wrong(rules[key])}
+    checks = list(examination.checks)
+    if operations is not None:
+        own_rules = {key: rules[key] for key in sound}
+        sparsities = examination.sparsities or {}
+        checks += run_checks(ModesView(case, operations, own_rules, sparsities, sample, others))
+    checks = hooks.order_checks(
+        keep_one_each(
+            [*run_checks(CaseView(case, first, sound, pairs, examination.opener.unrun_gradients())), *checks]
+        )
+    )
+    pairs = hooks.add_causes(case, operations, pairs, checks)
+    for recorder in examination.recorders:
+        pairs = recorder.add_to(first, pairs)
+    numeric = next((pair.numeric.reference_dtype for pair in pairs if pair.numeric.method != "none"), "")
+    return Findings(
+        pairs,
+        tuple(checks),
+        tuple(dict.fromkeys(examination.warnings)),
+        numeric,
+        _list_not_differentiated(first),
+        first,
+        examination.gradients_seen,
+        held=_describe_held_stops(operations),
+        stops=frozenset(examination.stops.changing),
+        judged={
+            label_of(first, key): Judged(first.outputs[key[0]], first.inputs[key[1]], tuple(judged))
+            for key, judged in examination.samples.items()
+        },
+    )
+
+
+def _describe_held_stops(operations: Operations | None) -> tuple[str, ...]:
+    """Say which `stop_gradient`s were held when the forward was differenced."""
+    if operations is None:
+        return ()
+    owner = "" if operations.differenced is operations.formula else " of the reference"
+    return tuple(f"stop_gradient at {place}{owner}" for place in operations.differenced.facts.held_places)
+
+
+def _list_not_differentiated(op: Operation) -> tuple[tuple[str, str], ...]:
+    return tuple((output.name, output.dtype) for output in op.outputs if not output.is_differentiable)
+
+
+def _require_finite(op: Operation) -> None:
+    """Refuse NaN and infinite inputs: no difference can be taken there.
+
+    Raises:
+        CaseFailedError: of kind "values".
+    """
+    for info, value in zip(op.inputs, op.point, strict=True):
+        if info.is_differentiable and not np.isfinite(value).all():
+            where = tuple(int(index) for index in np.argwhere(~np.isfinite(value))[0])
+            raise CaseFailedError(
+                "values",
+                f"input {info.name} is {value[where]} at {list(where)}: there is no difference to take "
+                "there; give a finite value, or say 'differentiate: false'.",
+            )

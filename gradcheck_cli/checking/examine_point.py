@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradcheck_cli import hooks
 from gradcheck_cli.checking.case_progress import report_progress
 from gradcheck_cli.checking.checks.all_checks import run_checks, run_upstream_checks
 from gradcheck_cli.checking.checks.check import JudgedView, PointView
-from gradcheck_cli.checking.checks.repeatability import compare_traces
+from gradcheck_cli.checking.checks.deterministic import compare_traces
 from gradcheck_cli.checking.judging.declared_dtype import judge_declared, judge_large_declared
 from gradcheck_cli.checking.judging.formula import note_lower_precision, warn_of_approximations
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs, refuse
 from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs
+from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.analytic import guess_sparsities, take_jacobians
 from gradcheck_cli.checking.ops.budget import Budget
+from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
 from gradcheck_cli.checking.ops.method_choice import find_costly_pairs, is_probed
-from gradcheck_cli.checking.ops.operations import open_operations
-from gradcheck_cli.checking.pairs.pair import is_skipped, pair_keys, pairs_at
+from gradcheck_cli.checking.ops.opener import OpenedOperation, Opener, Operations, open_operations
+from gradcheck_cli.checking.pairs.pair import Pair, is_skipped, pair_keys, pairs_at
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.pairs.pair_view import PointData
-from gradcheck_cli.results import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradcheck_cli.checking.judging.stop_gradients import StopGradients
-    from gradcheck_cli.checking.ops.jacobian import Jacobian
-    from gradcheck_cli.checking.ops.opener import OpenedOperation, Opener
-    from gradcheck_cli.checking.ops.operations import Operations
-    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.numerics.sparsity import Sparsity
-    from gradcheck_cli.results import CheckResult
-    from gradcheck_cli.spec.case import Case, PairRule
+from gradcheck_cli.numerics.sparsity import Sparsity
+from gradcheck_cli.results import CheckResult, Status
+from gradcheck_cli.spec.case import Case, PairRule
 
 Jacobians = dict["PairKey", "Jacobian | None"]
 # The part of a point's time budget for pairs that are judged element by element.
@@ -47,7 +40,6 @@ class Examination:
     """A case under examination, with the results of its sample points so far.
 
     Attributes:
-        case: the case.
         opener: makes ops of it.
         rules: the spec's rule for each pair.
         compared_at: index of the sample point at which another trace is compared.
@@ -86,7 +78,6 @@ class Examination:
         """Judge every pair at one sample point, and run the structural checks of a point.
 
         Args:
-            sample: index of the sample point.
             op: the declared op at that point.
             share: the shares of all work that are done before this point and after it.
         """

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from click.shell_completion import CompletionItem
 
 from gradcheck_cli.errors import GradcheckError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import click
-
     from gradcheck_cli.spec.case import Case
 
 # TensorFlow's own list of its ops, a text of 1,400 imports.

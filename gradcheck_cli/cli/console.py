@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterable
+from typing import TextIO
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rich.console import Console
-    from rich.text import Text
+from rich.console import Console
+from rich.text import Text
 
 FALLBACK_WIDTH = 80
 MIN_WIDTH = 40  # below this, not even the numbers fit: the terminal's own wrapping is as good

@@ -6,8 +6,9 @@ import difflib
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -16,13 +17,9 @@ from gradcheck_cli.cli.outlet import OutputLostError, guard_output, open_standar
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, SpecError
 from gradcheck_cli.hooks import Command
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 _CORE = {
     "validate": Command("gradcheck_cli.cli.commands.validate", "Read specs and report every fault."),
     "explain": Command("gradcheck_cli.cli.commands.explain", "Explain a finding, and what to do."),
-    "schema": Command("gradcheck_cli.cli.commands.schema", "Print the JSON Schema of the spec format."),
     "completion": Command("gradcheck_cli.cli.commands.completion", "Print a shell's completion script."),
 }
 # In the order in which a newcomer needs them.

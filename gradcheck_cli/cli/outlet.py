@@ -8,12 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from collections.abc import Iterator
+from typing import Any, TextIO, cast
 
 from gradcheck_cli.visible import is_read_by_ci, without_commands
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports for any program whose reader left
 _REMEMBERED = 200  # characters of the last line: enough to see whether a CI command begins or ends there

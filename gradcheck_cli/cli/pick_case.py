@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import click
 
 from gradcheck_cli.errors import GradcheckError, UsageError
 from gradcheck_cli.running.selection.filters import CaseFilter, choose, suggest_name
-from gradcheck_cli.spec.cases.pair_rules import could_match
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case, could_match
 
 LABEL = re.compile(r"d(?P<output>.+)/d(?P<input>.+)")
 SECOND = re.compile(r"d2(?P<output>.+)/d(?P<input>.+)\.d.+")
@@ -33,7 +28,6 @@ def filter_by_pair(cases: Sequence[Case], label: str | None) -> list[Case]:
     """Return the cases that can have a pair.
 
     Args:
-        cases: the cases to choose from.
         label: the pair, such as `dM1/dM0`; `None` for any.
 
     Raises:
@@ -50,7 +44,6 @@ def handle_cases(cases: Sequence[Case], handle: Callable[[Case], int]) -> int:
     """Handle each case. An error in one is printed on standard error, and the others go on.
 
     Args:
-        cases: one or more.
         handle: returns the exit code for a single case.
 
     Returns:

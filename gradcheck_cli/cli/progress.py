@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING
 
 import click
+from rich.progress import Progress, TaskID
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from rich.progress import Progress, TaskID
-    from rich.text import Text
-
-    from gradcheck_cli.results import CaseResult, Report
-    from gradcheck_cli.running.run_loop import Stopper
-    from gradcheck_cli.running.workers import Workers
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.results import CaseResult, Report
+from gradcheck_cli.running.run_loop import Stopper
+from gradcheck_cli.running.workers import Workers
+from gradcheck_cli.spec.case import Case
 
 NEWEST_TENSORFLOW = (2, 21)  # that is tested with
 
@@ -29,17 +25,15 @@ def run_and_print(
     cases: Sequence[Case],
     lines_of: Callable[[CaseResult], Sequence[Text]],
     *,
-    seed: int | None,
     stopper: Stopper | None = None,
+    mark: Callable[[CaseResult], CaseResult] | None = None,
 ) -> Report:
     """Run cases in workers, which are closed afterwards, and print each result when it is ready.
 
     Args:
-        workers: where the cases run.
-        cases: the cases.
         lines_of: lays out a result; a result without lines isn't printed.
-        seed: the seed that the command line gave.
         stopper: ends the run early.
+        mark: marks what doesn't count in a result, before it is printed.
     """
     from gradcheck_cli.cli.console import console_for, print_lines
     from gradcheck_cli.running.run_loop import Listener, run_in_workers
@@ -55,7 +49,7 @@ def run_and_print(
                     print_lines(console, lines)
 
         listener = Listener(bar.start_case, bar.show_share, on_case)
-        report = run_in_workers(workers, cases, seed=seed, listener=listener, stopper=stopper)
+        report = run_in_workers(workers, cases, listener=listener, stopper=stopper, mark=mark)
     if warning := version_warning(report.tensorflow_version):
         click.echo(warning, err=True)
     return report

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.numerics.precision import smallest_subnormals
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.precision import Float
+from gradcheck_cli.numerics.precision import Float, smallest_subnormals
 
 Mask = np.ndarray  # of bool
 

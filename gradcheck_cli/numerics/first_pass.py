@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcheck_cli.numerics.differences import Mask, Sides, differences
-from gradcheck_cli.numerics.steps import FIRST_STEP, power_of_two, step_to_both_sides
+from gradcheck_cli.numerics.precision import Float
+from gradcheck_cli.numerics.steps import power_of_two, step_to_both_sides
 
 if TYPE_CHECKING:
-    from gradcheck_cli.numerics.precision import Float
     from gradcheck_cli.numerics.problem import Problem
 
 
@@ -60,7 +60,7 @@ def first_pass(problem: Problem) -> FirstPass:
     slope, noise, truncation = np.empty(shape), np.empty(shape), np.empty(shape)
     is_flat, is_central = np.empty(shape, dtype=bool), np.empty(shape, dtype=bool)
     step_scale, domain = problem.step_scale[columns], problem.domain.take(columns)
-    step = power_of_two(FIRST_STEP[problem.working.name] * domain.fit(step_scale))
+    step = power_of_two(problem.working.first_step * domain.fit(step_scale))
     neighbours = step_to_both_sides(sampler.point[columns], step[:, None], domain, sampler.precision)
     for batch in sampler.move_columns(columns, np.concatenate([neighbours.up, neighbours.down], axis=1)):
         here, own = batch.slots, problem.position[:, batch.slots]

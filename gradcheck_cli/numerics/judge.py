@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.first_pass import first_pass
+from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.second_stage import refine
 from gradcheck_cli.numerics.refine.series import Elements
@@ -23,7 +24,6 @@ from gradcheck_cli.numerics.sparsity import confirm_sparsity
 from gradcheck_cli.numerics.tolerance import row_scale
 
 if TYPE_CHECKING:
-    from gradcheck_cli.numerics.precision import Float
     from gradcheck_cli.numerics.problem import Problem
 
 

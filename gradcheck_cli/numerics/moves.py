@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.precision import Float
+from gradcheck_cli.numerics.precision import Float
 
 Index = npt.NDArray[np.int32]
 

@@ -1,4 +1,7 @@
-"""The floating-point formats in which ops compute, each as its rounding error and its rounding."""
+"""The floating-point formats in which ops compute, and every number that is different from one to another.
+
+A new format is a row at the end of the table, and its names in `_BY_DTYPE`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,61 @@ import numpy as np
 import numpy.typing as npt
 
 Float = npt.NDArray[np.float64]
+
+
+# A step of fewer ulp than these is rounding: the step itself may be off by half an ulp.
+LEAST = 4.0
+
+
+@dataclass(frozen=True)
+class LadderSteps:
+    """Steps as exponents of two of the scale.
+
+    `sentinels` are tiny steps. Every estimate must agree with them within noise, which avoids most traps of
+    extrapolation and decides kinks. `inner` rungs lie around and below the first pass's step; `outer` and
+    `far` ones are used only where these don't decide. `middle` is the spacing of the second set of noise
+    points. `depths` says how many powers of two closer to the point all of this is tried again.
+    """
+
+    sentinels: tuple[int, ...]
+    inner: tuple[int, ...]
+    outer: tuple[int, ...]
+    far: tuple[int, ...]
+    middle: int
+    depths: tuple[int, ...] = ()
+
+    def sentinels_at(self, depth: int, working: Precision) -> tuple[int, ...]:
+        """Return the sentinels that x can still step by if all points are nearer: at least `LEAST` ulp."""
+        least = np.log2(LEAST * 2 * working.unit_roundoff) + depth
+        return tuple(exponent for exponent in self.sentinels if exponent >= least)
+
+
+@dataclass(frozen=True)
+class PieceSteps:
+    """How far to step, over the inputs' scale.
+
+    Attributes:
+        near: the distance from the tie at which slopes are taken. They change on the way by `near` times the
+            curvature, and are rounded by 2 u |f| / (near * spread): in float64 1e-6 and 1e-7, about a
+            gradient's tolerance; in float32 4e-3 and 2e-4, about twice the tolerance.
+        far: a larger distance, which shows how the slope changes on the way.
+        nearest: at this distance the function must still move as it does at `far`; otherwise there is a kink
+            close to the point, not at it.
+        spread: the distance of the points that a slope is taken from, over the distance from the tie. A piece
+            that is narrower than that, as seen along a direction, isn't seen.
+        bent: the largest difference between the two halves of a slope, over the row's largest slope. In a
+            curve they differ by `spread` times its curvature; where a piece ends in between, by as much as
+            the pieces do.
+        apart: likewise for slopes along d at `far` and `nearest`: in a curve they differ by `far` times its
+            curvature.
+    """
+
+    near: float
+    far: float
+    nearest: float
+    spread: float
+    bent: float
+    apart: float
 
 
 @dataclass(frozen=True)
@@ -21,6 +79,26 @@ class Precision:
         largest: the largest finite value; a value that rounds beyond it is infinite.
         smallest_kept: kernels flush anything smaller to zero. It is the smallest normal number, except for
             float16, whose kernels compute in float32.
+        tolerances: of a gradient in this dtype, by the dtype of what it is compared with: (rtol, ratol,
+            roundings of the output's value); see `ToleranceRule`. Found on 134 functions with 80-digit
+            derivatives.
+        first_step: the first pass's, over the input's scale. Truncation and rounding of a central difference
+            balance near u^(1/3). The step is four to five times that, so that elements on which f hardly
+            depends (where rounding dominates) don't all go to the second stage.
+        ladder: the second stage's steps.
+        probe_steps: over the input's scale, by their reach: short, middle, long and smooth. At the middle
+            one, truncation (h^2) and rounding (u / h) of sums over 10^7 rows balance. A long step suits
+            straight functions; a short one crosses few kinks where there are many, as in a sort. The last one
+            is for smooth functions, whose differences are extrapolated: there truncation (h^4) and rounding
+            balance farther away.
+        pieces: the steps that find smooth pieces; `None` where no difference of slopes shows, and elements
+            are judged one by one.
+        agreement: how far two ways of computing one function may differ, relative to the largest value:
+            twice the square root of the unit roundoff, or a little more, which no sane forward loses by
+            summing in another order; another function differs by far more.
+        nudge: upstreams u and u (1 + k nudge) are rounded differently throughout, for small odd k. It keeps
+            the product exact: the upstream takes 8 bits, k at least 5. A part that isn't linear in the
+            upstream changes only by this share of itself. `None` where there are too few bits.
     """
 
     name: str
@@ -28,6 +106,17 @@ class Precision:
     smallest_subnormal: float
     largest: float
     smallest_kept: float
+    tolerances: tuple[tuple[str, tuple[float, float, float]], ...]
+    first_step: float
+    ladder: LadderSteps
+    probe_steps: tuple[float, float, float, float]
+    pieces: PieceSteps | None
+    agreement: float
+    nudge: float | None
+
+    def __hash__(self) -> int:
+        """Hash the name alone: it is a key of small tables."""
+        return hash(self.name)
 
     def round(self, x: npt.ArrayLike) -> Float:
         """Round to the nearest representable value, ties to even; overflow goes to infinity.
@@ -64,10 +153,79 @@ class Precision:
 
 # IEEE 754-2019, table 3.5 (binary64, binary32, binary16); bfloat16 is binary32 cut to 8 significant bits.
 # Which values are flushed was tried with TensorFlow 2.21 on a CPU (products, sums, matmuls).
-FLOAT64 = Precision("float64", 2.0**-53, 2.0**-1074, float(np.finfo(np.float64).max), 2.0**-1022)
-FLOAT32 = Precision("float32", 2.0**-24, 2.0**-149, float(np.finfo(np.float32).max), 2.0**-126)
-FLOAT16 = Precision("float16", 2.0**-11, 2.0**-24, 65504.0, 2.0**-24)
-BFLOAT16 = Precision("bfloat16", 2.0**-8, 2.0**-133, (2.0 - 2.0**-7) * 2.0**127, 2.0**-126)
+# Sentinels: 2^-24 and 2^-36 in float64, 2^-12 and 2^-17 in float32, moved by an octave or two to clear the
+# ladder below them; the smallest step is 32 ulp in float32 and 4 ulp in half precision. Depths: a ladder
+# spans 18 powers of two in float64 and 10 in float32. Each next one overlaps it by a half, so that some
+# ladder has several rungs below any scale at which a function turns. The deepest ladder ends where x can step
+# no further: 2^-45, with 2^-50 for its sentinel.
+FLOAT64 = Precision(
+    "float64",
+    unit_roundoff=2.0**-53,
+    smallest_subnormal=2.0**-1074,
+    largest=float(np.finfo(np.float64).max),
+    smallest_kept=2.0**-1022,
+    tolerances=(("float64", (1e-6, 1e-10, 1024)),),  # finds errors from 1e-4
+    first_step=2.0**-15,
+    ladder=LadderSteps(
+        (-36, -26), (-21, -19, -17, -15, -13, -11, -9, -7, -5, -3), (-1,), (1, 3), -27, (8, 16, 24)
+    ),
+    probe_steps=(2.0**-26, 2.0**-17, 2.0**-9, 2.0**-13),
+    pieces=PieceSteps(2.0**-20, 2.0**-17, 2.0**-32, 2.0**-9, 2.0**-6, 2.0**-8),
+    agreement=2e-8,
+    nudge=2.0**-44,
+)
+FLOAT32 = Precision(
+    "float32",
+    unit_roundoff=2.0**-24,
+    smallest_subnormal=2.0**-149,
+    largest=float(np.finfo(np.float32).max),
+    smallest_kept=2.0**-126,
+    tolerances=(("float64", (1e-4, 1e-5, 16)), ("float32", (2e-3, 1e-4, 16))),  # from 1e-3; from 1e-2
+    first_step=2.0**-6,
+    ladder=LadderSteps((-18, -16), (-13, -11, -9, -7, -5, -3), (-1,), (1, 3), -18, (4, 8)),
+    probe_steps=(2.0**-12, 2.0**-7, 2.0**-4, 2.0**-6),
+    pieces=PieceSteps(2.0**-8, 2.0**-6, 2.0**-12, 2.0**-3, 2.0**-4, 2.0**-3),
+    agreement=5e-4,
+    nudge=2.0**-14,
+)
+# In the half precisions a doubling or a sign is found; within the dtype itself, gross errors at most.
+FLOAT16 = Precision(
+    "float16",
+    unit_roundoff=2.0**-11,
+    smallest_subnormal=2.0**-24,
+    largest=65504.0,
+    smallest_kept=2.0**-24,
+    tolerances=(
+        ("float64", (1e-2, 5e-3, 16)),
+        ("float32", (1e-2, 5e-3, 16)),
+        ("float16", (5e-2, 2e-2, 4)),
+    ),
+    first_step=2.0**-3,
+    ladder=LadderSteps((-8,), (-7, -5, -3), (-1,), (1, 3), -8),
+    probe_steps=(2.0**-5, 2.0**-3, 2.0**-2, 2.0**-3),
+    pieces=None,
+    agreement=0.05,
+    nudge=None,
+)
+BFLOAT16 = Precision(
+    "bfloat16",
+    unit_roundoff=2.0**-8,
+    smallest_subnormal=2.0**-133,
+    largest=(2.0 - 2.0**-7) * 2.0**127,
+    smallest_kept=2.0**-126,
+    tolerances=(
+        ("float64", (5e-2, 2e-2, 16)),
+        ("float32", (5e-2, 2e-2, 16)),
+        ("bfloat16", (1e-1, 4e-2, 4)),
+    ),
+    first_step=2.0**-2,
+    ladder=LadderSteps((-6,), (-5, -3), (-1,), (1, 3), -5),
+    probe_steps=(2.0**-4, 2.0**-2, 2.0**-1, 2.0**-2),
+    pieces=None,
+    agreement=0.25,
+    nudge=None,
+)
+PRECISIONS = (FLOAT64, FLOAT32, FLOAT16, BFLOAT16)
 
 _BY_DTYPE = {
     "float64": FLOAT64,
@@ -106,6 +264,6 @@ def coarsest(*precisions: Precision) -> Precision:
 def smallest_subnormals(unit: Float) -> Float:
     """Return, for each unit roundoff, its precision's smallest subnormal: what underflow may lose."""
     smallest = np.zeros(unit.shape)
-    for precision in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16):
+    for precision in PRECISIONS:
         smallest = np.where(unit == precision.unit_roundoff, precision.smallest_subnormal, smallest)
     return smallest

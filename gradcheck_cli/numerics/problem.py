@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Float, Precision, coarsest
+from gradcheck_cli.numerics.precision import PRECISIONS, Float, Precision, coarsest
 from gradcheck_cli.numerics.sampling import Evaluate, EvaluateMoves, Sampler
 from gradcheck_cli.numerics.steps import Domain, Scales, scales
 from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, row_scale, rule_for
@@ -128,7 +128,7 @@ class Problem:
     @cached_property
     def working(self) -> Precision:
         """The coarsest precision of the inputs and the values."""
-        by_unit = {p.unit_roundoff: p for p in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16)}
+        by_unit = {precision.unit_roundoff: precision for precision in PRECISIONS}
         worst_row = by_unit[float(self.unit.max())] if self.unit.size else self.input_precision
         return coarsest(self.input_precision, worst_row)
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.precision import Float
+from gradcheck_cli.numerics.precision import Float
 
 _FAIR_COIN = 0.5
 # Seeds of `draw_frozen`.

@@ -66,7 +66,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "move the point to where the function is smoother, or compute the forward in a higher precision",
     ),
     Reason.STAIRCASE: Explanation(
-        "the function is flat at small steps and moves at large ones, as rounding or quantisation does",
+        "the function moves by jumps between level or sloping treads, as rounding or quantisation does",
         "name the differentiable function that is meant (reference), or compute without rounding",
     ),
     Reason.LOW_PRECISION: Explanation(

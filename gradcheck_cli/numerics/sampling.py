@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,7 +72,6 @@ class Sampler:
         Args:
             evaluate: takes (B, n), returns (B, m).
             point: (n,), rounded to `precision` here.
-            precision: the input's.
             rows: m, where it is known beforehand.
             moves: evaluates moves, where that is cheaper than writing the points out.
             sparsity: which rows may depend on which columns; `None` if any row may depend on any column.
@@ -85,6 +84,7 @@ class Sampler:
         self._moves = moves
         self._sparsity = sparsity
         self._base: Float | None = None
+        self._refused = np.full((2, self.point.size), np.inf)  # the least moves down and up that are refused
 
     @property
     def base(self) -> Float:
@@ -167,7 +167,33 @@ class Sampler:
             slot[columns[which]] = value_index
             there = np.repeat(np.arange(-1, size, dtype=np.int32), [1, *[points] * size])
             rows = np.concatenate([[0], np.tile(np.arange(points), size)]).astype(np.int32)
-            values = self.at_moves(Moves(self.point, slot, targets, there, rows))
+            values = self._move_where_accepted(Moves(self.point, slot, targets, there, rows))
             if self._base is None:
                 self._base = values[0]
             yield Batch(which, value_index, chunk, values[0], values[1:].reshape(size, points, -1))
+
+    def _move_where_accepted(self, moves: Moves) -> Float:
+        """Evaluate at points around the base point, without those that lie beyond one that has no value.
+
+        A function that raises there (a lookup outside of its table) takes long to say so, each time.
+        """
+        movers = np.flatnonzero(moves.slot >= 0)
+        if not movers.size:
+            return self.at_moves(moves)
+        slot = moves.slot[movers]
+        is_alone = np.bincount(slot)[slot] == 1
+        mover = np.full(int(slot.max()) + 1, -1)
+        mover[slot[is_alone]] = movers[is_alone]
+        alone = np.where(moves.slots >= 0, mover[np.maximum(moves.slots, 0)], -1)  # -1: none, or several
+        moved = np.where(alone >= 0, moves.targets[moves.rows, alone] - self.point[alone], 0.0)
+        side, size = (moved > 0).astype(int), np.abs(moved)
+        kept = size < self._refused[side, alone]  # where none moves alone, 0 < infinity
+        if kept.all():
+            values = self.at_moves(moves)
+        else:
+            some = self.at_moves(replace(moves, slots=moves.slots[kept], rows=moves.rows[kept]))
+            values = np.full((len(moves), some.shape[1]), np.nan)
+            values[kept] = some
+        is_refused = (size > 0) & np.isnan(values).all(axis=1)
+        np.minimum.at(self._refused, (side[is_refused], alone[is_refused]), size[is_refused])
+        return values

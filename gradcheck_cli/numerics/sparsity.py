@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.steps import power_of_two
 
 if TYPE_CHECKING:
-    from gradcheck_cli.numerics.precision import Float
     from gradcheck_cli.numerics.problem import Problem
 
 Index = npt.NDArray[np.int64]
@@ -78,10 +78,6 @@ def confirm_sparsity(problem: Problem, sparsity: Sparsity) -> bool:
 
     An element outside of its class isn't seen if it moves its row by less than 4u|f| over a 64th of the
     input's scale: in float64 3e-14 of the row's value, in float32 2e-5.
-
-    Args:
-        problem: the function.
-        sparsity: the sparsity to confirm.
 
     Returns:
         Whether it is confirmed; if not, the whole Jacobian must be taken.

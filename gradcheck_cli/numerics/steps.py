@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.precision import Float, Precision
-
-# First-pass step over the input's scale. Truncation and rounding of a central difference balance near
-# u^(1/3). The step is four to five times that, so that elements on which f hardly depends (where rounding
-# dominates) don't all go to the second stage (NUMERICS, first pass).
-FIRST_STEP = {"float64": 2.0**-15, "float32": 2.0**-6, "float16": 2.0**-3, "bfloat16": 2.0**-2}
+from gradcheck_cli.numerics.precision import Float, Precision
 
 # If the narrower side has less room than this, relative to the scale, a central difference would be lost in
 # rounding noise: step to the wider side only. The second stage tries the narrow centre as well.

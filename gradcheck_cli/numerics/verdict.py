@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.numerics.precision import FLOAT16
+from gradcheck_cli.numerics.precision import FLOAT16, Float, Precision
 from gradcheck_cli.numerics.reasons import Reason, Verdict
-from gradcheck_cli.numerics.refine.series import REACHES
 
 if TYPE_CHECKING:
-    from gradcheck_cli.numerics.precision import Float, Precision
     from gradcheck_cli.numerics.refine.slopes import Resolution
 
 # A pass needs an uncertainty near the tolerance; a mismatch needs an error far beyond both, at a sufficient
@@ -43,7 +41,7 @@ def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is all
         Verdicts and reasons, (e,) each. What is wrong at a kink says so by its reason.
     """
     uncertainty = resolution.uncertainty
-    reach = REACHES[working.name]
+    reach = working.ladder
     rungs_needed = min(MISMATCH_RUNGS, len(reach.sentinels) + len(reach.inner))
     with np.errstate(all="ignore"):
         error = np.maximum(np.maximum(resolution.low - analytic, analytic - resolution.high), 0.0)

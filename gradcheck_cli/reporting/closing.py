@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rich.text import Text
 
 from gradcheck_cli import hooks
-from gradcheck_cli.gate import Change
+from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.reporting.codes import code_of, code_of_change
 from gradcheck_cli.reporting.exchange.findings import BAD, Outcome, findings_of, join_name, name_of
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.report_text import summary_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.gate import BaselineFinding
-    from gradcheck_cli.results import Report
+from gradcheck_cli.results import Report
 
 _NEXT = (
     "Fix what isn't intended. Record what is intended with `gradcheck run --update-baseline FILE`, "
@@ -77,16 +72,15 @@ def duration_lines(report: Report, count: int) -> list[Text]:
     """Lay out the slowest cases, the slowest first.
 
     Args:
-        report: the run.
         count: how many; 0 for none.
     """
     if not count or not report.cases:
         return []
-    slowest = sorted(report.cases, key=lambda case: -case.duration_s)[:count]
+    slowest = sorted(report.cases, key=lambda case: -case.ran.duration_s)[:count]
     lines = [Text(f"slowest {layout.count(len(slowest), 'case')}:")]
     for case in slowest:
         path = case.spec.rpartition(":")[0] or case.spec
-        lines.append(Text(f"  {case.duration_s:8.2f} s  {layout.clean(f'{path} · {name_of(case)}')}"))
+        lines.append(Text(f"  {case.ran.duration_s:8.2f} s  {layout.clean(f'{path} · {name_of(case)}')}"))
     return lines
 
 
@@ -105,7 +99,6 @@ def baseline_lines(findings: Sequence[BaselineFinding], width: int, *, title: st
 
     Args:
         findings: what has changed.
-        width: columns there are.
         title: what was compared; default a run with its lock file.
     """
     is_of_run = not title
@@ -158,8 +151,6 @@ def closing_lines(report: Report, width: int, *, verbose: bool = False, duration
     """Lay out the end of a table: what was slow, what wasn't checked or covered, and the summary.
 
     Args:
-        report: the run.
-        width: of a line.
         verbose: tell more in the summary.
         durations: how many of the slowest cases to list.
     """

@@ -10,13 +10,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from gradcheck_cli.results import Status
-
-if TYPE_CHECKING:
-    from gradcheck_cli.gate import BaselineFinding
-    from gradcheck_cli.results import CaseError, CheckResult, PairResult
+from gradcheck_cli.gate import BaselineFinding
+from gradcheck_cli.results import GREEN, OPEN, CaseError, CheckResult, PairResult, Status
 
 
 class Code(NamedTuple):
@@ -144,9 +141,15 @@ def rule_of_pair(pair: PairResult) -> str:
         return "pair/unexpected_pass"
     if pair.status in (Status.MISMATCHED, Status.EXPECTED_MISMATCH):
         return f"pair/{pair.mismatch.partition(' ')[0] or 'value'}"
-    if pair.status is Status.INCONCLUSIVE:
+    if pair.status in OPEN:
         return f"undecided/{pair.undecided}"
     return {Status.ERROR: "error/gradient", Status.SKIPPED: "skipped"}.get(pair.status, "")
+
+
+def numbers_may_not_tell(code: Code) -> bool:
+    """Whether a pair with this code was tested, but the numbers can't tell whether it is right."""
+    rule = next(rule for rule, numbered in _CODES.items() if numbered is code)
+    return rule.startswith("undecided/") and rule != "undecided/all_zero"
 
 
 def code_of_pair(pair: PairResult) -> Code | None:
@@ -160,7 +163,7 @@ def code_of_check(check: CheckResult) -> Code | None:
 
     A check that is skipped because of the op (a mode that it can't have) has its own code.
     """
-    if check.status in (Status.PASSED, Status.EXPECTED_MISMATCH):
+    if check.status in GREEN:
         return None
     return code_of(f"check/{_SECOND.sub('', check.name)}")
 

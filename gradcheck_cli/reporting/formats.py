@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.extensions import REPORTS, extensions
 from gradcheck_cli.hooks import Format, formats
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gradcheck_cli.results import Report
 
 
 FORMATS = {
     "json": Format("gradcheck_cli.reporting.exchange.json_report", "to_json", is_json=True),
-    "junit": Format("gradcheck_cli.reporting.exchange.junit", "to_junit"),
-    "github": Format("gradcheck_cli.reporting.exchange.github", "to_github", is_rooted=True, to_file=False),
-    "markdown": Format("gradcheck_cli.reporting.exchange.markdown", "to_markdown", is_rooted=True),
-    "sarif": Format("gradcheck_cli.reporting.exchange.sarif", "to_sarif", is_rooted=True, is_json=True),
     **formats(),
     "concise": Format("gradcheck_cli.reporting.exchange.concise", "to_concise", to_file=False),
 }
@@ -31,7 +26,6 @@ def render(kind: str, report: Report, root: Path) -> str:
 
     Args:
         kind: one of `FORMATS`, or a format that another package registers.
-        report: the run.
         root: the folder from which files are named.
 
     Raises:

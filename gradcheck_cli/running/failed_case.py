@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from gradcheck_cli.results import CaseResult, Status
+from gradcheck_cli.results import CaseError, CaseResult, Execution, HowChecked, Status
 from gradcheck_cli.spec.case import Case, Power
-
-if TYPE_CHECKING:
-    from gradcheck_cli.results import CaseError
 
 # The messages of C++, NumPy and TensorFlow when memory runs out.
 _NO_MEMORY = re.compile(r"std::bad_alloc|MemoryError|OOM when allocating|Cannot allocate memory")
@@ -26,9 +22,8 @@ def blank_result(case: Case, status: Status, duration_s: float) -> CaseResult:
         mode=case.mode,
         dtype=case.dtype,
         status=status,
-        duration_s=duration_s,
-        reproduce=reproduce(case),
-        reason=case.reason,
+        how=HowChecked(reason=case.reason),
+        ran=Execution(duration_s, reproduce(case)),
     )
 
 

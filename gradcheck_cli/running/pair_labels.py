@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.pairs.pair import PairKey, label_of, pair_keys
+from gradcheck_cli.checking.ops.operation import Operation
+from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.results import PairResult, Status
+from gradcheck_cli.spec.case import Case
 
-if TYPE_CHECKING:
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
+if TYPE_CHECKING:  # TensorFlow is imported by `startup`, which holds its messages back
+    from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
 
 
 class OpenedPair(NamedTuple):
@@ -27,7 +28,6 @@ def open_pair(opener: CaseOpener[Any], label: str, sample: int = 0) -> OpenedPai
     """Open the op that has a pair: the case's own, or its vjp for a label of second order.
 
     Args:
-        opener: of the case.
         label: such as `dy/dx` or `d2y/dx.dx`.
         sample: index of the sample point.
 

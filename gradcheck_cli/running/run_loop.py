@@ -6,21 +6,16 @@ import platform
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from types import FrameType
 
 from gradcheck_cli import __version__
-from gradcheck_cli.results import CaseResult, Report
-from gradcheck_cli.running.workers import Ended, Progressed, Started, WorkersLostError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import FrameType
-
-    from gradcheck_cli.running.workers import Event, Workers
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.results import CaseResult, Machine, Report
+from gradcheck_cli.running.workers import Ended, Event, Noted, Progressed, Started, Workers, WorkersLostError
+from gradcheck_cli.spec.case import Case
 
 
 def _ignore(*_: object) -> None:
@@ -29,17 +24,20 @@ def _ignore(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Listener:
-    """Functions that are called during a run.
+    """Functions that are called during a run."""
 
-    Attributes:
-        on_start: called when a case begins. Cases may begin in any order.
-        on_progress: called now and then with the share of a case's work that is done.
-        on_case: called with each result, in the order of the cases, as soon as all earlier results are there.
-    """
-
-    on_start: Callable[[Case], None] = _ignore
+    on_start: Callable[[Case], None] = _ignore  # called when a case begins. Cases may begin in any order.
+    # called now and then with the share of a case's work that is done
     on_progress: Callable[[Case, float], None] = _ignore
+    # called with each result, in the order of the cases, as soon as all earlier results are there
     on_case: Callable[[CaseResult], None] = _ignore
+
+    def hear(self, event: Event, cases: Sequence[Case]) -> None:
+        """Call the function for an event of a case that goes on."""
+        if isinstance(event, Started):
+            self.on_start(cases[event.index])
+        elif isinstance(event, Progressed):
+            self.on_progress(cases[event.index], event.share)
 
 
 class Stopper:
@@ -97,18 +95,15 @@ def run_in_workers(
     workers: Workers,
     cases: Sequence[Case],
     *,
-    seed: int | None = None,
     listener: Listener | None = None,
     stopper: Stopper | None = None,
+    mark: Callable[[CaseResult], CaseResult] | None = None,
 ) -> Report:
     """Run cases in workers, which are closed afterwards.
 
     Args:
-        workers: where the cases run.
-        cases: what to run.
-        seed: the seed that the command line gave, for the report.
-        listener: is called during the run.
         stopper: is asked after each event whether to end the run; running cases are then abandoned.
+        mark: marks what doesn't count in a result.
 
     Returns:
         The report; `interrupted` if Ctrl-C ended it early, with every case that had ended by then.
@@ -117,6 +112,7 @@ def run_in_workers(
     listener, stopper = listener or Listener(), stopper or Stopper()
     done: dict[int, CaseResult] = {}
     reported: set[int] = set()
+    notices: list[str] = []
     cut: BaseException | None = None
 
     def tell(index: int) -> None:
@@ -128,13 +124,13 @@ def run_in_workers(
         for event in _events(workers, cases):
             with _delay_interrupts():
                 if isinstance(event, Ended):
-                    done[event.index] = event.result
+                    done[event.index] = event.result if mark is None else mark(event.result)
                     while len(reported) in done:
                         tell(len(reported))
-                elif isinstance(event, Started):
-                    listener.on_start(cases[event.index])
-                elif isinstance(event, Progressed):
-                    listener.on_progress(cases[event.index], event.share)
+                elif isinstance(event, Noted):
+                    notices.append(event.text)
+                else:
+                    listener.hear(event, cases)
             if stopper.is_time():
                 break
     except (KeyboardInterrupt, WorkersLostError) as error:
@@ -149,14 +145,17 @@ def run_in_workers(
         gradcheck_version=__version__,
         tensorflow_version=workers.tensorflow_version,
         python_version=platform.python_version(),
-        seed=seed if seed is not None else next((case.seed for case in cases), 0),
+        seed=next((case.seed for case in cases), 0),
         cases=tuple(done[index] for index in sorted(done)),
         duration_s=time.perf_counter() - began,
         interrupted=interrupted,
         unchecked=() if interrupted else stopper.describe_unchecked(len(cases), len(done), str(cut or "")),
-        keras_version=_installed_version("keras"),
-        numpy_version=_installed_version("numpy"),
-        platform=f"{platform.system()}-{platform.release()}-{platform.machine()}",
+        notices=tuple(notices),
+        machine=Machine(
+            _installed_version("keras"),
+            _installed_version("numpy"),
+            f"{platform.system()}-{platform.release()}-{platform.machine()}",
+        ),
     )
 
 

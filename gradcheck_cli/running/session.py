@@ -5,27 +5,21 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gradcheck_cli import clock, hooks
-from gradcheck_cli.checking.check_case import check_case
-from gradcheck_cli.checking.examine import Findings
+from gradcheck_cli.checking.check_case import Findings, check_case
+from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.extensions import CHECKS, extensions
-from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Status, Work, case_status
+from gradcheck_cli.results import CaseError, CaseResult, CheckResult, CodeSeen, Status, Work, case_status
 from gradcheck_cli.running.failed_case import blank_result, is_about_memory
 from gradcheck_cli.running.pair_labels import pairs_of_case
-from gradcheck_cli.running.workers import Ended, Started
+from gradcheck_cli.running.workers import Ended, Event, Started
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.visible import shorten
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.running.workers import Event
-    from gradcheck_cli.spec.case import Case
 
 
 def start_tensorflow(*, threads: int | None = None) -> str:
@@ -88,26 +82,32 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         message = "there is nothing to check: no floating-point output, or no floating-point input."
         error = CaseError("pairs", message)
     status = Status.ERROR if error is not None else case_status(findings.pairs, findings.checks)
+    blank = blank_result(case, status, time.perf_counter() - began)
     return replace(
-        blank_result(case, status, time.perf_counter() - began),
-        numeric_dtype=findings.numeric_dtype,
+        blank,
         error=error,
         checks=findings.checks,
         pairs=findings.pairs,
         warnings=findings.warnings,
-        not_differentiated=findings.not_differentiated,
-        source=_find_source(case),
-        checks_off=tuple(sorted(case.checks_off)),
-        samples=case.samples if case.is_generated else 1,
-        gradients_seen=dict(findings.gradients_seen),
-        held=findings.held,
         mutants=findings.mutants,
-        work=work,
-        custom_gradients=findings.custom_gradients,
-        branches=findings.branches,
-        sides_unknown=findings.sides_unknown,
-        chosen_points=findings.chosen_points,
         search=findings.search,
+        how=replace(
+            blank.how,
+            numeric_dtype=findings.numeric_dtype,
+            samples=case.samples if case.is_generated else 1,
+            chosen_points=findings.chosen_points,
+            checks_off=tuple(sorted(case.checks_off)),
+            held=findings.held,
+            not_differentiated=findings.not_differentiated,
+        ),
+        ran=replace(blank.ran, work=work),
+        seen=CodeSeen(
+            _find_source(case),
+            dict(findings.gradients_seen),
+            findings.custom_gradients,
+            findings.branches,
+            findings.sides_unknown,
+        ),
     )
 
 
@@ -134,7 +134,6 @@ def check(case: Case, *, explains: bool = True) -> Findings:
     """Check an open case. The verdict of every command comes from here.
 
     Args:
-        case: the case.
         explains: whether to look for the op to blame for a mismatch.
 
     Raises:
@@ -172,7 +171,6 @@ def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
     """Run the checks that other packages provide.
 
     Args:
-        case: the case.
         op: the op under test, at its first sample point: `evaluate` and `vjp`.
 
     Returns:

@@ -6,16 +6,13 @@ a cluster; this module doesn't know them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gradcheck_cli.errors import GradcheckError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gradcheck_cli.results import CaseResult
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.results import CaseResult
+from gradcheck_cli.spec.case import Case
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,14 @@ class Waited:
     """Nothing has happened for a while; the run checks the clock."""
 
 
-Event = Started | Progressed | Ended | Waited
+@dataclass(frozen=True)
+class Noted:
+    """Something that users should know of the run, though all cases ended."""
+
+    text: str
+
+
+Event = Started | Progressed | Ended | Waited | Noted
 
 
 class WorkersLostError(GradcheckError):

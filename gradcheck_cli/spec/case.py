@@ -3,17 +3,20 @@
 This module doesn't know YAML, pydantic or TensorFlow: the backend and the checks read these values. Mappings
 are plain dicts that nobody changes: a case is sent to worker processes, and a mapping proxy can't be pickled
 (nor, up to Python 3.11, be the default of a dataclass field).
+
+The rule of a spec that governs a pair is a glob over labels such as `dy/dvalues[0]`. Only `*` (any text) and
+`?` (any character) are special: brackets are part of labels. If several globs match a label, the last one
+wins, so exceptions follow their rule; a case's rules come after its op's.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
 from gradcheck_cli.spec.words import SOURCES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -70,24 +73,16 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class Form:
-    """How an argument is built from tensors: one node of its structure, which the backend builds.
+    """How an argument is built from tensors: one node of its structure, which the backend builds."""
 
-    Attributes:
-        kind: "tensor"; "list", "tuple", "dict" or "object", of `parts`; "sparse" (of the tensors indices,
-            values, dense_shape) or "ragged" (of flat values and then row splits, the outermost first).
-        parts: what a structure holds, in order.
-        keys: the names of the parts of a dict or an object.
-        target: the class of an object, as `module:Class`.
-        shape: the dense shape of a sparse tensor.
-        splits: how many ragged dimensions a ragged tensor has.
-    """
-
+    # "tensor"; "list", "tuple", "dict" or "object", of `parts`; "sparse" (of the tensors indices, values,
+    # dense_shape) or "ragged" (of flat values and then row splits, the outermost first)
     kind: str = "tensor"
-    parts: tuple[Form, ...] = ()
-    keys: tuple[str, ...] = ()
-    target: str = ""
-    shape: tuple[int, ...] = ()
-    splits: int = 0
+    parts: tuple[Form, ...] = ()  # what a structure holds, in order
+    keys: tuple[str, ...] = ()  # the names of the parts of a dict or an object
+    target: str = ""  # the class of an object, as `module:Class`
+    shape: tuple[int, ...] = ()  # the dense shape of a sparse tensor
+    splits: int = 0  # how many ragged dimensions a ragged tensor has
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -153,15 +148,10 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Power:
-    """What random probes must be able to see.
+    """What random probes must be able to see."""
 
-    Attributes:
-        size: relative error in one element.
-        miss: the probability with which it may be missed.
-    """
-
-    size: float = 0.01
-    miss: float = 0.1
+    size: float = 0.01  # relative error in one element
+    miss: float = 0.1  # the probability with which it may be missed
 
     def __str__(self) -> str:
         """Return the form in which the command line takes it."""
@@ -170,83 +160,38 @@ class Power:
 
 @dataclass(frozen=True)
 class Given:
-    """How a function that was given in Python is called; a spec has none of this.
+    """How a function that was given in Python is called; a spec has none of this."""
 
-    Attributes:
-        pack: takes the flat tensors, and returns the positional and the keyword arguments.
-        variables: the only trainable variables that are inputs; `None`: as `Case.variables` says.
-    """
-
+    # takes the flat tensors, and returns the positional and the keyword arguments
     pack: Callable[[Sequence[object]], tuple[list[object], dict[str, object]]]
+    # the only trainable variables that are inputs; `None`: as `Case.variables` says
     variables: tuple[object, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Case:
-    """One op at one set of inputs and dtypes; one group of rows in the report.
-
-    Attributes:
-        op: the spec's name of the op.
-        name: the case's name; "default" for the spec's own inputs.
-        path: the spec's file, as the user named it.
-        folder: the spec's folder, absolute; it is importable, and `file:` paths are relative to it.
-        line: 1-based line of the document (or of the entry in `ops:`).
-        forward: the function under test; `None` where `op_type` alone names a raw op.
-        binding: autodiff, custom_gradient, override, py_func or defun (already resolved from defaults).
-        build: keyword arguments that make `forward` a factory; `None` if it isn't one.
-        dtype: what the report shows as the case's dtype.
-        outputs: named outputs; empty where the spec names none.
-        implicit: whether `reference` makes the distribution of the sample that the forward draws.
-        expect: the expectation for each pair that no rule of `pairs` covers; `expect_kind` is the kind of the
-            mismatch, if it is given.
-        checks_off: names of the structural checks that the spec turns off.
-        nondeterminism: how far a repeated gradient may differ from the first, absolute.
-        unreached: sides of branches that the inputs can't take: globs, each with the reason.
-        modes: the modes that the case is checked in, in order; `spec.modes` makes a case of each.
-        mode: the mode of this case: graph, dynamic, eager or xla.
-        variables: whether each trainable variable that the forward uses is an input of its own; `None` for
-            those of a Keras layer or model, and those that a custom gradient has gradients for. The variables
-            aren't known when the spec is read: the backend adds them to the arguments.
-        second_order: whether the vjp is checked as a function of its own, of the inputs and of the upstream.
-        device: where it runs, such as "GPU:0"; `None` leaves it to TensorFlow.
-        freeze: whether a `stop_gradient` on backpropagation's path is held while inputs move; `None`: the
-            spec doesn't say.
-        timeout: the time limit in seconds; `None` leaves it to the command line.
-        method: how a pair is judged: element by element, by random probes, or depending on its size.
-        power: what probes must be able to see.
-        budget: seconds that `auto` may take to judge the case, beyond the necessary minimum.
-        full_only: whether probes are refused, so that pairs that are too large otherwise are inconclusive.
-        variant: the entry of `dtypes` that made this case, or `None`.
-        corruptions: ways in which its gradients are corrupted, to test whether that is found; empty for a
-            normal check.
-        covers: op types whose registered gradient functions its backward pass calls, by the spec.
-        tensorflow: the TensorFlow versions that it is for; empty for any.
-        needs: modules that must be installed for it.
-        is_alone: whether no case of the op has elements to differentiate by; if this one has none either,
-            nothing about the op is checked.
-        remembered: whether a report or a baseline will record its pairs, which then need fingerprints.
-        search: seconds for which to search for a point at which the gradient is wrong.
-        given: how the forward is called, where a function was given in Python.
-        drawn: which pairs get a picture: "doubtful" for all that aren't a plain pass, or a label.
-    """
+    """One op at one set of inputs and dtypes; one group of rows in the report."""
 
     op: str
-    name: str
-    path: str
-    folder: str
-    line: int
-    forward: FunctionRef | None
+    name: str  # the case's name; "default" for the spec's own inputs
+    path: str  # the spec's file, as the user named it
+    folder: str  # the spec's folder, absolute; it is importable, and `file:` paths are relative to it
+    line: int  # 1-based line of the document (or of the entry in `ops:`)
+    forward: FunctionRef | None  # the function under test; `None` where `op_type` alone names a raw op
     op_type: str | None
-    binding: str
+    binding: str  # autodiff, custom_gradient, override, py_func or defun (already resolved from defaults)
     gradient: FunctionRef | None
     arguments: tuple[Argument, ...]
-    dtype: str
+    dtype: str  # what the report shows as the case's dtype
     attrs: Mapping[str, object] = field(default_factory=dict)
+    # keyword arguments that make `forward` a factory; `None` if it isn't one
     build: Mapping[str, object] | None = None
-    outputs: tuple[OutputSpec, ...] = ()
+    outputs: tuple[OutputSpec, ...] = ()  # named outputs; empty where the spec names none
     reference: FunctionRef | None = None
     reference_forward: bool = False
-    implicit: bool = False
+    implicit: bool = False  # whether `reference` makes the distribution of the sample that the forward draws
+    # the expectation for each pair that no rule of `pairs` covers; `expect_kind` is the kind of the mismatch,
+    # if it is given
     expect: str = "pass"  # pass, mismatch
     expect_kind: str = ""  # of the mismatch
     reason: str = ""
@@ -254,32 +199,47 @@ class Case:
     tolerance: Tolerance = Tolerance()
     samples: int = 2
     seed: int = 0
-    timeout: float | None = None
+    timeout: float | None = None  # the time limit in seconds; `None` leaves it to the command line
     tags: tuple[str, ...] = ()
+    # how a pair is judged: element by element, by random probes, or depending on its size
     method: str = "auto"
-    power: Power = Power()
-    budget: float = 10.0
+    power: Power = Power()  # what probes must be able to see
+    budget: float = 10.0  # seconds that `auto` may take to judge the case, beyond the necessary minimum
+    # whether probes are refused, so that pairs that are too large otherwise are inconclusive
     full_only: bool = False
-    checks_off: frozenset[str] = frozenset()
-    nondeterminism: float = 0.0
+    checks_off: frozenset[str] = frozenset()  # names of the structural checks that the spec turns off
+    nondeterminism: float = 0.0  # how far a repeated gradient may differ from the first, absolute
+    # sides of branches that the inputs can't take: globs, each with the reason
     unreached: tuple[tuple[str, str], ...] = ()
+    # whether a `stop_gradient` on backpropagation's path is held while inputs move; `None`: the spec doesn't
+    # say
     freeze: bool | None = None
+    # the modes that the case is checked in, in order; `spec.modes` makes a case of each
     modes: tuple[str, ...] = ("graph",)
-    mode: str = "graph"
-    device: str | None = None
+    mode: str = "graph"  # the mode of this case: graph, dynamic, eager or xla
+    device: str | None = None  # where it runs, such as "GPU:0"; `None` leaves it to TensorFlow
+    # whether each trainable variable that the forward uses is an input of its own; `None` for those of a
+    # Keras layer or model, and those that a custom gradient has gradients for. The variables aren't known
+    # when the spec is read: the backend adds them to the arguments.
     variables: bool | None = None
+    # whether the vjp is checked as a function of its own, of the inputs and of the upstream
     second_order: bool = False
     description: str = ""
-    variant: str | None = None
+    variant: str | None = None  # the entry of `dtypes` that made this case, or `None`
+    # ways in which its gradients are corrupted, to test whether that is found; empty for a normal check
     corruptions: tuple[str, ...] = ()
+    # op types whose registered gradient functions its backward pass calls, by the spec
     covers: tuple[str, ...] = ()
-    tensorflow: str = ""
-    needs: tuple[str, ...] = ()
+    tensorflow: str = ""  # the TensorFlow versions that it is for; empty for any
+    needs: tuple[str, ...] = ()  # modules that must be installed for it
+    # whether no case of the op has elements to differentiate by; if this one has none either, nothing about
+    # the op is checked
     is_alone: bool = True
+    # whether a report or a baseline will record its pairs, which then need fingerprints
     remembered: bool = True
-    drawn: str = ""
-    search: float = 0.0
-    given: Given | None = None
+    drawn: str = ""  # which pairs get a picture: "doubtful" for all that aren't a plain pass, or a label
+    search: float = 0.0  # seconds for which to search for a point at which the gradient is wrong
+    given: Given | None = None  # how the forward is called, where a function was given in Python
 
     @property
     def tensors(self) -> tuple[InputSpec, ...]:
@@ -310,3 +270,52 @@ class Case:
     def is_generated(self) -> bool:
         """Whether any value is drawn; such a case is checked at `samples` points."""
         return any(not SOURCES[tensor.source.kind].is_fixed for tensor in self.tensors)
+
+
+def rule_for(rules: Sequence[PairRule], label: str) -> PairRule | None:
+    """Return the rule that governs a pair, or `None` where no glob matches its label.
+
+    Args:
+        rules: a case's rules, in the order written.
+        label: the pair's label, `dOUT/dIN`.
+
+    Returns:
+        The last rule that matches.
+    """
+    return next((rule for rule in reversed(rules) if matches(rule.glob, label)), None)
+
+
+def unmatched_rules(rules: Sequence[PairRule], labels: Iterable[str]) -> tuple[PairRule, ...]:
+    """Return the rules that match none of the labels: they are probably misspelt, and have no effect."""
+    labels = list(labels)
+    return tuple(rule for rule in rules if not any(matches(rule.glob, label) for label in labels))
+
+
+def matches(glob: str, label: str) -> bool:
+    """Tell whether a glob matches a whole label."""
+    return _pattern(glob).fullmatch(label) is not None
+
+
+def could_match(glob: str, label: str) -> bool:
+    """Tell whether a glob could match a pair of a part of the output, as `dy.loss/dx` is one of `dy/dx`.
+
+    Args:
+        glob: what a spec says.
+        label: a pair of an output that may turn out to be a structure.
+    """
+    output_glob, slash, input_glob = glob.partition("/")
+    output, _, input_name = label.partition("/")
+    if not slash or not matches(input_glob, input_name):
+        return False
+    return any(
+        char in ".[" and matches(output_glob[:index], output)
+        for index, char in enumerate(output_glob)
+        if index
+    )
+
+
+@lru_cache(maxsize=1024)
+def _pattern(glob: str) -> re.Pattern[str]:
+    # Several stars in a row are one star: a regex with many `.*.*` backtracks for a very long time.
+    glob = re.sub(r"\*+", "*", glob)
+    return re.compile("".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in glob), re.DOTALL)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from gradcheck_cli.errors import Fault
 from gradcheck_cli.spec.models.leaf_types import EXPECTED
 from gradcheck_cli.spec.yaml_tree import Node, join
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from pydantic_core import ErrorDetails
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -34,7 +31,6 @@ class FaultLog:
     """The faults of one file, each once: several cases, and several dtypes of a case, read the same text.
 
     Attributes:
-        path: the file.
         count: how many were added, repeated ones too: while this stays the same, what is read is sound.
     """
 

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
 from gradcheck_cli.errors import Fault, NoSpecsError, SpecError
 from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.spec import yaml_tree
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.cases.merge_trees import merge_op, reorder_inputs
 from gradcheck_cli.spec.cases.read_cases import Origin, read_cases
 from gradcheck_cli.spec.cases.short_forms import collect_cases, expand_short_forms, split_op_types
 from gradcheck_cli.spec.faults import FaultLog, show, suggest, suggest_file
-from gradcheck_cli.spec.models.document_model import Defaults
-from gradcheck_cli.spec.models.exception_list import Excepted, read_exceptions
+from gradcheck_cli.spec.models.document_model import Defaults, Excepted, read_exceptions
 from gradcheck_cli.spec.models.leaf_types import OP_NAME
 from gradcheck_cli.spec.yaml_tree import Node, of_file
 from gradcheck_cli.visible import clean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from gradcheck_cli.spec.case import Case
 
 SUFFIXES = (".yaml", ".yml")
 OP_TYPE = "{op_type}"  # stands for the op type in an op's name
@@ -114,6 +110,9 @@ def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tupl
     return tuple(collected.cases)
 
 
+_FIRST = "Write a first spec with `gradcheck init MODULE:FUNCTION`, or name the folder of yours."
+
+
 def display_path(path: Path) -> str:
     """Return a path as the user named it, or relative to the working directory if it is below it."""
     if path.is_absolute():
@@ -129,7 +128,7 @@ def _list_files(path: Path, faults: list[Fault]) -> list[Path] | None:
             return sorted(_walk_specs(path))
         if path.exists():
             return [path]
-        near = suggest_file(path)
+        near = suggest_file(path) or (_FIRST if str(path) == path.stem else "")
         what = "is a link that leads nowhere" if path.is_symlink() else "no such file or folder"
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         faults.append(Fault(display_path(path), 0, "", f"can't be read: {_describe_error(error)}"))
@@ -207,8 +206,6 @@ def _read_defaults(log: FaultLog, defaults: Node, below: Node | None = None) -> 
     """Return defaults with their short forms expanded; their faults are logged.
 
     Args:
-        log: where faults go.
-        defaults: the defaults.
         below: those of the folder, which may name the module of functions.
     """
     defaults = expand_short_forms(defaults, below)

@@ -7,11 +7,8 @@ needs neither pydantic nor numpy.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # How TensorFlow runs an op; each has its opener in `tensorflow_backend`.
 MODES = ("graph", "dynamic", "eager", "xla")
@@ -41,14 +38,10 @@ EXCEPTIONS = ("gpu", "tpu", "dtensor", "removed", "raises", "nothing", "crash", 
 
 @dataclass(frozen=True)
 class Method:
-    """How a pair is judged.
+    """How a pair is judged."""
 
-    Attributes:
-        differences: which differences are taken: "auto", "central" or "ladder"; or "complex_step".
-        guesses_sparsity: whether independent columns of a Jacobian are searched for and moved together.
-    """
-
-    differences: str = "auto"
+    differences: str = "auto"  # which differences are taken: "auto", "central" or "ladder"; or "complex_step"
+    # whether independent columns of a Jacobian are searched for and moved together
     guesses_sparsity: bool = False
 
 
@@ -64,26 +57,18 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Binding:
-    """How a gradient is attached to a function.
+    """How a gradient is attached to a function."""
 
-    Attributes:
-        has_gradient: whether the spec names a gradient; without one, TensorFlow's own is checked.
-        is_of_op_type: whether it may belong to an op type instead of a forward.
-        is_override: whether it replaces the gradient of an op type, inside a forward if there is one.
-        tells_outputs: whether TensorFlow knows the dtypes of the forward's outputs; otherwise the spec must
-            state them.
-        is_numpy: whether the forward takes and returns NumPy arrays.
-        is_one_op: whether the gradient belongs to the forward as a whole, so that none of its ops can be to
-            blame.
-        unfit: the modes in which it can't be checked, with the reason.
-    """
-
-    has_gradient: bool = True
-    is_of_op_type: bool = False
+    has_gradient: bool = True  # whether the spec names a gradient; without one, TensorFlow's own is checked
+    is_of_op_type: bool = False  # whether it may belong to an op type instead of a forward
+    # whether it replaces the gradient of an op type, inside a forward if there is one
     is_override: bool = False
+    # whether TensorFlow knows the dtypes of the forward's outputs; otherwise the spec must state them
     tells_outputs: bool = True
-    is_numpy: bool = False
+    is_numpy: bool = False  # whether the forward takes and returns NumPy arrays
+    # whether the gradient belongs to the forward as a whole, so that none of its ops can be to blame
     is_one_op: bool = False
+    # the modes in which it can't be checked, with the reason
     unfit: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -112,15 +97,10 @@ BINDINGS = {
 
 @dataclass(frozen=True)
 class Check:
-    """A structural check that a spec can turn off.
+    """A structural check that a spec can turn off."""
 
-    Attributes:
-        about: what it requires.
-        is_of_vjp: whether it also runs on a vjp whose own gradient is checked.
-    """
-
-    about: str
-    is_of_vjp: bool = True
+    about: str  # what it requires
+    is_of_vjp: bool = True  # whether it also runs on a vjp whose own gradient is checked
 
 
 CHECKS = {
@@ -163,56 +143,36 @@ CORRUPTIONS = {
 
 @dataclass(frozen=True)
 class Number:
-    """A number that a generator takes.
+    """A number that a generator takes."""
 
-    Attributes:
-        kind: "real", "integer", or "positive".
-        about: its line of documentation.
-        default: the default, if it may be left out.
-        example: an example, if it may not.
-    """
-
-    kind: str
-    about: str
-    default: float | None = None
-    example: float | None = None
+    kind: str  # "real", "integer", or "positive"
+    about: str  # its line of documentation
+    default: float | None = None  # the default, if it may be left out
+    example: float | None = None  # an example, if it may not
 
 
 @dataclass(frozen=True)
 class Generator:
-    """A source of an input's values; each is a key of an input.
+    """A source of an input's values; each is a key of an input."""
 
-    Attributes:
-        about: its line of documentation.
-        examples: examples of what is written under the key.
-        takes: what is written there: "value", "file", "choices", "probability", "side", "name", a "switch"
-            that is on, or a mapping of "numbers".
-        numbers: these numbers, by key.
-        about_numbers: the documentation of these numbers together.
-        families: the kinds of dtype that it can fill; empty for any kind that its values fit.
-        dtype: the dtype of an input that names none; empty for the case's.
-        least_rank: the least rank of the shape.
-        is_square: whether the last two dimensions must be equal.
-        is_fixed: whether the values are written down, with their own shape, instead of drawn.
-        is_elementwise: whether each element is drawn by itself. Then `distributions` has its distribution;
-            otherwise `generators` draws the whole array.
-        is_continuous: whether elements can be moved apart by any distance (`min_gap`).
-        can_mirror: whether one triangle of a matrix may be mirrored to make it `symmetric`.
-    """
-
-    about: str
-    examples: tuple[object, ...] = (True,)
+    about: str  # its line of documentation
+    examples: tuple[object, ...] = (True,)  # examples of what is written under the key
+    # what is written there: "value", "file", "choices", "probability", "side", "name", a "switch" that is on,
+    # or a mapping of "numbers"
     takes: str = "switch"
-    numbers: Mapping[str, Number] = field(default_factory=dict)
-    about_numbers: str = ""
+    numbers: Mapping[str, Number] = field(default_factory=dict)  # these numbers, by key
+    about_numbers: str = ""  # the documentation of these numbers together
+    # the kinds of dtype that it can fill; empty for any kind that its values fit
     families: tuple[str, ...] = ()
-    dtype: str = ""
-    least_rank: int = 0
-    is_square: bool = False
-    is_fixed: bool = False
+    dtype: str = ""  # the dtype of an input that names none; empty for the case's
+    least_rank: int = 0  # the least rank of the shape
+    is_square: bool = False  # whether the last two dimensions must be equal
+    is_fixed: bool = False  # whether the values are written down, with their own shape, instead of drawn
+    # whether each element is drawn by itself. Then `distributions` has its distribution; otherwise
+    # `generators` draws the whole array.
     is_elementwise: bool = False
-    is_continuous: bool = False
-    can_mirror: bool = True
+    is_continuous: bool = False  # whether elements can be moved apart by any distance (`min_gap`)
+    can_mirror: bool = True  # whether one triangle of a matrix may be mirrored to make it `symmetric`
 
 
 _INEXACT = ("float", "complex")
@@ -320,3 +280,40 @@ SOURCES = {
     "places": Generator("Distinct places of a sparse tensor's nonzeros."),
     "variable": Generator("The value of a variable of the forward.", is_fixed=True),
 }
+
+
+# What `dtypes` may vary: the families that have gradients.
+VARYING_DTYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+DTYPES = (
+    *VARYING_DTYPES,
+    *("int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64"),
+    *("bool", "string"),
+)
+DEFAULT_DTYPE = "float64"
+
+INTEGER_RANGES = {
+    **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
+}
+
+# Largest finite value: (2 - 2**-mantissa_bits) * 2**max_exponent (IEEE 754; bfloat16 has 7 mantissa bits).
+LARGEST_FLOATS = {
+    "float16": (2 - 2.0**-10) * 2.0**15,
+    "bfloat16": (2 - 2.0**-7) * 2.0**127,
+    "float32": (2 - 2.0**-23) * 2.0**127,
+    "float64": (2 - 2.0**-52) * 2.0**1023,
+}
+LARGEST_FLOATS["complex64"] = LARGEST_FLOATS["float32"]
+LARGEST_FLOATS["complex128"] = LARGEST_FLOATS["float64"]
+
+
+def kind_of(dtype: str) -> str:
+    """Return which family a dtype belongs to: float, complex, integer, bool or string."""
+    if dtype in INTEGER_RANGES:
+        return "integer"
+    if dtype.startswith("complex"):
+        return "complex"
+    if dtype in LARGEST_FLOATS:
+        return "float"
+    return "bool" if dtype == "bool" else "string"

@@ -23,6 +23,7 @@ MAX_NODES = 250_000  # after expanding aliases: a second or so of work, where a 
 MAX_DIGITS = 400  # no float64 has more than 309 digits before the point
 MAX_SHOWN = 20  # characters of a number that a fault quotes
 MAX_DEPTH = 64  # numpy's own limit on dimensions; keeps every later recursion shallow
+_TOO_DEEP = f"must be nested at most {MAX_DEPTH} deep, but got more levels"
 _WIDE = 10_000  # columns: a value that is written stays on one line
 _NULL = re.compile(r"(?:~|null|Null|NULL|)")
 _TRUE = re.compile(r"(?:true|True|TRUE)")
@@ -159,6 +160,8 @@ def _syntax_fault(path: str, text: str, error: yaml.YAMLError) -> Fault:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line = mark.line + 1 if mark else 0
     problem = getattr(error, "problem", None) or "it can't be read"
+    if "maximum nesting depth" in problem:  # libyaml's scanner has a limit of its own since 0.2.6
+        return Fault(path, line, "", _TOO_DEEP)
     context = getattr(error, "context", None)
     message = f"must be YAML, but {problem}" + (f" {context}" if context else "")
     lines = text.split("\n")
@@ -303,7 +306,7 @@ class _Composer:
 
     def _check_depth(self, height: int, line: int) -> None:
         if len(self._open) + height > MAX_DEPTH:
-            raise _Stop(line, f"must be nested at most {MAX_DEPTH} deep, but got more levels")
+            raise _Stop(line, _TOO_DEEP)
 
     def _check_tag(self, tag: str | None, line: int, place: str, expected: str) -> None:
         if tag not in (None, "!", f"tag:yaml.org,2002:{expected}"):

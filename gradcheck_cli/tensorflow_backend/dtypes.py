@@ -1,4 +1,7 @@
-"""Dtypes at the border: TensorFlow's own inside, wide NumPy ones (float64, complex128, int64) outside."""
+"""Dtypes at the border: TensorFlow's own inside, wide NumPy ones (float64, complex128, int64) outside.
+
+A stack holds the values of one argument at many points, written out or described as moves.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from gradcheck_cli.numerics.moves import Moves
+
+Array = np.ndarray[Any, Any]
+
 
 _WIDE = {"f": np.float64, "V": np.float64, "c": np.complex128, "i": np.int64, "u": np.uint64, "b": np.bool_}
 REFERENCE = {
@@ -39,6 +47,11 @@ def widen(value: Any) -> np.ndarray[Any, Any]:
     return array.astype(_WIDE.get(kind, array.dtype), copy=False)
 
 
+def magnitude(value: Array) -> Array:
+    """Return what a wide value's rounding is relative to: its size; zero for texts, which aren't rounded."""
+    return np.abs(value) if value.dtype.kind in "fciu" else np.zeros(value.shape)
+
+
 def complex_dtype(dtype: str) -> str:
     """Return the dtype in which a float dtype takes a complex step; return others unchanged."""
     return "complex128" if tf.as_dtype(dtype).is_floating else dtype
@@ -53,4 +66,19 @@ def moved(tensor: Any) -> Any:
     """Return a tensor of other values; one that isn't differentiable as it is."""
     if not is_differentiable(tensor.dtype):
         return tensor
-    return tensor * tf.cast(0.75, tensor.dtype) + tf.cast(0.125, tensor.dtype)
+    factor, offset = tf.constant(0.75, tensor.dtype), tf.constant(0.125, tensor.dtype)
+    return tf.raw_ops.AddV2(x=tf.raw_ops.Mul(x=tensor, y=factor), y=offset)  # `*` costs three times as much
+
+
+# Values of shape (B, *shape), or moves of the flattened elements.
+Stack = np.ndarray[Any, Any] | Moves
+
+
+def take_points(stack: Stack, rows: slice) -> Stack:
+    """Return some of a stack's points."""
+    return stack.take(rows) if isinstance(stack, Moves) else stack[rows]
+
+
+def value_of(stack: Stack, position: int, shape: tuple[int, ...]) -> Array:
+    """Write one of a stack's points out, in its shape."""
+    return stack.point(position).reshape(shape) if isinstance(stack, Moves) else stack[position]

@@ -9,15 +9,13 @@ import linecache
 import re
 import sysconfig
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.visible import shorten
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # The standard library's files that occur between gradcheck's frames, where a property is cached or a context
 # entered.
@@ -67,7 +65,7 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
     seen = set(lines)
     for filename, line, function, code in autograph_frames:
         if is_users(filename):
-            entry = _frame_lines(filename, line, function, code)
+            entry = _frame_lines(filename, line, function or "<lambda>", code)
             if entry[0] not in seen:
                 lines += entry
     return tuple(lines)
@@ -96,7 +94,8 @@ def place_of_branch(op: Any) -> str:
         file, line = private_gradients.source_place(*place) or place
         if is_users(file):
             return f"{short_path(file)}:{line}"
-        if not library and _PACKAGES.intersection(Path(file).parts) and "/tensorflow/" not in file:
+        is_library = _PACKAGES.intersection(Path(file).parts) and not _is_own(file)
+        if not library and is_library and "/tensorflow/" not in file:
             library = f"{_in_library(file)}:{line}"
     return library
 
@@ -243,6 +242,14 @@ def _runtime_line(error: BaseException, lines: list[str]) -> str:
         return named
     message_lines = [re.sub(r"^\(\d+\) [A-Z_ ]+: +", "", line) for line in message_lines]
     return f"{type_name(error)}: {message_lines[0] if message_lines else lines[0]}"
+
+
+def place_in_tensorflow(error: BaseException) -> str:
+    """Return `file.py:line` of the line that raised, if it is TensorFlow's."""
+    raised_in = traceback.extract_tb(error.__traceback__)[-1:]
+    return next(
+        (f"{Path(frame.filename).name}:{frame.lineno}" for frame in raised_in if _OPS in frame.filename), ""
+    )
 
 
 def own_place(error: BaseException) -> str:

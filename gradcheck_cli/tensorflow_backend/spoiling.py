@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.stacks import take_points
+from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.tensorflow_backend.dtypes import Stack, take_points
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from gradcheck_cli.checking.ops.operation import TensorInfo
-    from gradcheck_cli.tensorflow_backend.stacks import Stack
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 # Allocators keep pieces of each size, and the code around a kernel takes some. With 8 pieces, a kernel that
 # leaves 128 bytes unwritten got zeros each time; with 100, one time in two. (empirical)
@@ -36,7 +32,6 @@ def pull_in_spoilt_memory(
 
     Args:
         pull: returns the gradients of a stack of upstreams, with `None` for missing ones.
-        upstream: the stack.
         gradients: one gradient of each, for its shape and dtype.
         eagerly: whether they are pulled back eagerly.
     """
@@ -57,7 +52,6 @@ def spoil_memory(like: TensorInfo, *, eagerly: bool) -> None:
     """Fill some tensors of a tensor's shape and dtype with numbers, and free them.
 
     Args:
-        like: the tensor.
         eagerly: whether the next ops run in this thread, as eager ops do; a graph's ops run in others. A
             thread first reuses the memory that it freed itself.
     """

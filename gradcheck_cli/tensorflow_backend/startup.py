@@ -6,12 +6,9 @@ import logging
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _STDERR = 2
 _ENGINE = (
@@ -65,9 +62,33 @@ def load() -> None:
 
 
 def load_engine() -> None:
-    """Import what checking a case would import later, and run nothing."""
+    """Import and prepare what checking a case would prepare later, and run nothing."""
+    from gradcheck_cli import hooks
+
     for name in _ENGINE:
         import_module(name)
+    hooks.load()
+    _trace_custom_gradient()
+
+
+def _trace_custom_gradient() -> None:
+    """Convert and trace a custom gradient: TensorFlow keeps what it looks up and makes at the first one.
+
+    AutoGraph converts even TensorFlow's own wrapper of a custom gradient.
+    """
+    import tensorflow as tf
+
+    from gradcheck_cli.tensorflow_backend.private.private_graphs import call_with_autograph
+
+    keep = tf.custom_gradient(lambda value: (tf.identity(value), lambda upstream: upstream))
+    before = tempfile.gettempdir()
+    with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default():
+        value = tf.compat.v1.placeholder(tf.float64, [1])
+        tempfile.tempdir = folder  # AutoGraph removes the code that it writes at exit, which a kill prevents
+        try:
+            tf.gradients(call_with_autograph(keep, [value], {}), value)
+        finally:
+            tempfile.tempdir = before
 
 
 def run_first_op(*, threads: int | None = None) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from gradcheck_cli.results import Work
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # For each case that is being checked, the innermost last.
 _COUNTED: list[Work] = []

@@ -39,6 +39,42 @@ def sobel_edges(image):
     return tf.image.sobel_edges(image)[:, 1:-1, 1:-1]
 
 
+def ssim_multiscale(image, difference, **arguments):
+    """Compare an image with a similar one by `tf.image.ssim_multiscale`."""
+    return tf.image.ssim_multiscale(image, image + difference, **arguments)
+
+
 def sparse_concat(a, b):
     """Return two sparse tensors, one under the other, by `tf.sparse.concat`."""
     return tf.sparse.concat(0, [a, b])
+
+
+def pad(tensor, constant_values):
+    """Pad a matrix by `tf.pad`, with a value that is given last."""
+    return tf.pad(tensor, [[0, 1], [1, 0]], constant_values=constant_values)
+
+
+def ctc_greedy_score(logits):
+    """Return the score of `tf.nn.ctc_greedy_decoder`, whose other outputs change their shape."""
+    return tf.nn.ctc_greedy_decoder(logits, [3])[1]
+
+
+def ctc_beam_score(logits):
+    """Return the score of `tf.nn.ctc_beam_search_decoder`, whose other outputs change their shape."""
+    return tf.nn.ctc_beam_search_decoder(logits, [3], top_paths=1)[1]
+
+
+def keras_ctc_score(logits):
+    """Return the score of `keras.ops.ctc_decode`."""
+    return keras.ops.ctc_decode(tf.transpose(logits, [1, 0, 2]), [3])[1]
+
+
+def conjugate_gradient(matrix, rhs):
+    """Solve an equation by `tf.linalg.experimental.conjugate_gradient`."""
+    operator = tf.linalg.LinearOperatorFullMatrix(matrix, is_self_adjoint=True, is_positive_definite=True)
+    return tf.linalg.experimental.conjugate_gradient(operator, rhs, tol=1e-14).x
+
+
+def range_of_four(start, step):
+    """Return four numbers by `tf.range`, of which the ranges of NumPy's and Keras' are made."""
+    return tf.range(start, start + 3.5 * step, step)

@@ -151,6 +151,11 @@ def sleep(x):
     return x
 
 
+def leave_a_note(x):
+    Path("noted").touch()
+    return x * x
+
+
 def choose(x, how):
     return globals()[how](x)
 

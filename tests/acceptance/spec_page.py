@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from gradcheck_cli.spec.models.json_schema import json_schema
+from gradcheck_cli.features.schema.json_schema import json_schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "spec.md"
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from flat_results import make_case, make_pair
 
 from gradcheck_cli.cli.commands import run as run_module
 from gradcheck_cli.cli.main import COMMANDS, cli, run_command
@@ -32,7 +33,7 @@ from gradcheck_cli.figure import Figure, HeatMap, Ladder, PathOp
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
 from gradcheck_cli.hooks import Command
 from gradcheck_cli.reporting.exchange.json_report import to_json
-from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report, Status, WorstElement
+from gradcheck_cli.results import CaseError, CheckResult, Policy, Report, Status, WorstElement
 from gradcheck_cli.running.selection.history import write_history
 from gradcheck_cli.tensorflow_backend import startup
 
@@ -88,7 +89,7 @@ FIGURE = Figure(0, (2, 1), HALF, LADDER, PATH)
 
 def sample(status: Status = Status.MISMATCHED) -> Report:
     """Return a report in which everything occurs that can, one case of which is wrong."""
-    pair = PairResult(
+    pair = make_pair(
         "dy/dx",
         "y",
         "x",
@@ -104,15 +105,15 @@ def sample(status: Status = Status.MISMATCHED) -> Report:
         tolerance=Tolerance(1e-6, 0.0, 1e-8),
         figure=FIGURE,
     )
-    right = PairResult("dz/dx", "z", "x", Status.PASSED, elements=4)
+    right = make_pair("dz/dx", "z", "x", Status.PASSED, elements=4)
     cases = (
-        CaseResult("square", "default", "a.yaml:1", "graph", "float64", status, 0.5, "gradcheck run a.yaml",
+        make_case("square", "default", "a.yaml:1", "graph", "float64", status, 0.5, "gradcheck run a.yaml",
                    checks=(CheckResult("linearity", Status.PASSED),), pairs=(pair, right), samples=2,
                    output=("printed",), output_file="o/1.txt", source="a.py:3", warnings=("precision",),
                    not_differentiated=(("i", "int32"),), gradients_seen={"MatMul": 2}),
-        CaseResult("cube", "wide", "b.yaml:4", "eager", "float32", Status.ERROR, 0.1, "gradcheck run b.yaml",
+        make_case("cube", "wide", "b.yaml:4", "eager", "float32", Status.ERROR, 0.1, "gradcheck run b.yaml",
                    error=CaseError("forward", "it raised", ("b.py:1: in f",))),
-        CaseResult("right", "default", "c.yaml:1", "graph", "float64", Status.PASSED, 0.1,
+        make_case("right", "default", "c.yaml:1", "graph", "float64", Status.PASSED, 0.1,
                    "gradcheck run c.yaml", pairs=(right,), samples=1),
     )  # fmt: skip
     finding = BaselineFinding(
@@ -120,7 +121,7 @@ def sample(status: Status = Status.MISMATCHED) -> Report:
     )
     plan = tuple((case.op, case.case, case.dtype) for case in cases)
     return Report("0.1.0", "2.21.0", "3.11.7", 0, cases, 1.5, notices=("n",), baseline=(finding,),
-                  shard=Shard(1, 1, plan), strict=True)  # fmt: skip
+                  shard=Shard(1, 1, plan), policy=Policy(strict=True))  # fmt: skip
 
 
 def spoil(text: str, chance: random.Random) -> bytes:

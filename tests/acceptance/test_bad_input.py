@@ -220,7 +220,8 @@ def test_a_run_says_what_is_wrong_and_goes_on(command, spec, row):
 
 def test_a_missing_module_names_the_search_path(command, spec, tmp_path):
     done = command("run", spec(RUNS["module missing"][0]))
-    assert str(tmp_path) in done.out.replace("\n", "")
+    assert "looked in: . " in joined(done.out), done.out
+    assert str(tmp_path) not in done.out
 
 
 def test_input_values_that_are_not_finite(command, spec):

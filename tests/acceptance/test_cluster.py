@@ -192,8 +192,7 @@ def test_a_worker_that_hangs_is_given_up_and_its_documents_run_elsewhere(project
 def test_an_interrupt_cancels_what_runs_there(project, cluster):
     with project.start("run", "sleeping", "--on", cluster.address) as process:
         first = process.stdout.readline()  # cube has ended, and sleeps doesn't
-        while not any_task(cluster):
-            time.sleep(0.1)
+        wait_for_task(process, cluster)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
@@ -205,25 +204,36 @@ def test_an_interrupt_cancels_what_runs_there(project, cluster):
     assert not left
 
 
+def wait_for_task(process, cluster):
+    """Wait until a case of a run has begun."""
+    while not any_task(cluster):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+
+
 def any_task(cluster):
     """Return processes that a fork server has forked."""
     servers = cluster.left("fork_server")
     return [pid for pid in servers if parent(pid) in servers]
 
 
-def test_the_end_of_the_scheduler_ends_the_run_with_what_was_done(project, cluster):
-    with project.start("run", "sleeping", "--on", cluster.address, "--report", "json=cut.json") as process:
-        process.stdout.readline()
-        cluster.scheduler.kill()
-        out, err = process.communicate(timeout=60)
-    assert process.returncode == 3, err
-    assert "is gone" in out
-    assert "1 of 2 cases weren't checked" in " ".join(out.split())
-    assert statuses(json.loads((project.folder / "cut.json").read_text())) == {"cube": "passed"}
-    assert not cluster.wait_until_gone("fork_server", 60)  # the workers end too, and what is below them
-    refused = project.run("run", "specs", "--on", cluster.address)
-    assert refused.code == 3
-    assert f"no Dask scheduler answers at {cluster.address.removeprefix('dask://')}" in refused.err
+def test_the_end_of_the_scheduler_ends_the_run_with_what_was_done(project, tmp_path):
+    with Cluster(tmp_path / "cluster", workers=2) as cluster:
+        with project.start(
+            "run", "sleeping", "--on", cluster.address, "--report", "json=cut.json"
+        ) as process:
+            process.stdout.readline()
+            cluster.scheduler.kill()
+            out, err = process.communicate(timeout=60)
+        assert process.returncode == 3, err
+        assert "is gone" in out
+        assert "1 of 2 cases weren't checked" in " ".join(out.split())
+        assert statuses(json.loads((project.folder / "cut.json").read_text())) == {"cube": "passed"}
+        assert not cluster.wait_until_gone("fork_server", 60)  # the workers end too, and what is below them
+        code, refused = project.report("specs", "--on", cluster.address)
+        assert (code, refused["cases"]) == (3, [])
+        where = cluster.address.removeprefix("dask://")
+        assert f"no Dask scheduler answers at {where}" in refused["unchecked"][0]
 
 
 def test_workers_that_lack_something_or_differ_are_refused_before_anything_runs(project, tmp_path):
@@ -234,11 +244,12 @@ def test_workers_that_lack_something_or_differ_are_refused_before_anything_runs(
         strange = environment(tmp_path / "strange", without=("gradcheck_cli",))
         other = cluster.add_worker(**settings, PYTHONPATH=strange)
         cluster.wait_for(2)
-        refused = project.run("run", "importing", "--on", cluster.address, "--allow-version-skew")
-        assert (refused.code, refused.out) == (3, "")
-        assert "Dask workers lack what a case needs:" in refused.err
-        rows = sorted(line.split()[3:] for line in refused.err.splitlines() if "tcp://" in line)
-        assert [row[-2:] for row in rows] == [["none", "!"], ["?", "!"]]
+        code, report = project.report("importing", "--on", cluster.address, "--allow-version-skew")
+        assert (code, report["cases"]) == (3, [])
+        (reason,) = report["unchecked"]
+        assert re.search(r"w1 on \S+: it has no TensorFlow", reason)
+        assert re.search(r"w2 on \S+: it has no gradcheck", reason)
+        assert "1 of 1 cases weren't checked" in reason
         process.kill()
         other.kill()
 
@@ -246,10 +257,10 @@ def test_workers_that_lack_something_or_differ_are_refused_before_anything_runs(
         cluster.wait_for(0)
         cluster.add_worker(**settings, PYTHONPATH=older)
         cluster.wait_for(1)
-        refused = project.run("run", "importing", "--on", cluster.address)
-        assert refused.code == 3
-        assert re.search(r"tcp://\S+ +3\.\d+ +\S+ +1\.0 ! ", refused.err)
-        assert "--allow-version-skew" in refused.err
+        code, report = project.report("importing", "--on", cluster.address)
+        assert code == 3
+        assert re.search(r"w3 on \S+: it has NumPy 1\.0 instead of ", report["unchecked"][0])
+        assert "--allow-version-skew" in report["unchecked"][0]
 
         code, report = project.report("importing", "--on", cluster.address, "--allow-version-skew")
         (case,) = report["cases"]
@@ -268,6 +279,7 @@ def test_a_worker_that_cant_write_is_avoided_and_named(project, tmp_path):
         assert (code, set(statuses(report).values())) == (1, {"passed", "mismatched", "error"})
         assert [case["error"]["kind"] for case in report["cases"] if case["error"]] == ["crash"]
         assert {case["worker"] for case in report["cases"]} == {"w2"}
+        assert re.match(r"Dask worker w1 on \S+ wasn't used any more: FileExists", report["notices"][0])
 
         healthy = next((tmp_path / "cluster" / "w2").glob("**/worker-*/"))
         shutil.rmtree(healthy / "gradcheck")
@@ -289,8 +301,7 @@ def test_a_worker_without_a_package_or_with_another_version_that_joins_late_is_a
         cluster.add_worker(**settings, PYTHONPATH=environment(tmp_path / "lacking", without=("mpmath",)))
         cluster.wait_for(1)
         with project.start("run", "importing", "--on", cluster.address, "--format", "json") as process:
-            while not any_task(cluster):
-                time.sleep(0.05)
+            wait_for_task(process, cluster)
             cluster.add_worker(**settings, PYTHONPATH=environment(tmp_path / "older", numpy="1.0"))
             out, err = process.communicate(timeout=300)
         assert "No module named 'mpmath'" in json.loads(out)["cases"][0]["error"]["message"], err
@@ -311,8 +322,7 @@ def test_what_only_a_lost_worker_could_run_isnt_checked_and_the_rest_is(project,
             SPEC.format(name="sleeps").replace("inputs", "device: CPU:0\ninputs")
         )
         with project.start("run", "sleeping", "--on", cluster.address, "--report", "json=r.json") as process:
-            while not any_task(cluster):
-                time.sleep(0.1)
+            wait_for_task(process, cluster)
             owner.kill()
             _, err = process.communicate(timeout=200)
         assert process.returncode == 3, err
@@ -322,8 +332,7 @@ def test_what_only_a_lost_worker_could_run_isnt_checked_and_the_rest_is(project,
 
 def test_a_client_that_is_killed_leaves_nothing_running(project, cluster):
     with project.start("run", "sleeping", "--on", cluster.address) as process:
-        while not any_task(cluster):
-            time.sleep(0.1)
+        wait_for_task(process, cluster)
         process.kill()
         process.communicate(timeout=60)
     end = time.monotonic() + 60

@@ -37,6 +37,42 @@ def sloppy(x):
     return x * x, lambda dy: dy * x
 """,
     "pkg/gpu.py": "import no_such_module\n",
+    "pkg/tests/__init__.py": "",
+    "pkg/tests/test_ops.py": "import no_such_module  # for tests, custom_gradient\n",
+    "pkg/second.py": """import tensorflow as tf
+
+
+@tf.custom_gradient
+def slope(x, dy):
+    return 3 * dy * x * x, lambda u: (6 * u * dy * x, 3 * u * x * x)
+
+
+@tf.custom_gradient
+def cube(x):
+    return x * x * x, lambda dy: slope(x, dy)
+
+
+def make(k):
+    @tf.custom_gradient
+    def times(x):
+        return k * x, lambda dy: k * dy
+
+    return times
+
+
+double = make(2.0)
+triple = make(3.0)
+NAMES = {"Round": "Identity"}
+
+
+def rounded(x):
+    with tf.compat.v1.get_default_graph().gradient_override_map(NAMES):
+        return tf.round(x)
+
+
+def same(x):
+    return x
+""",
     "pkg/wrapped.py": '''import tensorflow as tf
 
 
@@ -64,6 +100,20 @@ inputs: {x: {shape: [2]}}
 op: made
 forward: pkg.ops:make
 build: {k: 2.0}
+inputs: {x: {shape: [2]}}
+---
+op: cube
+forward: pkg.second:cube
+inputs: {x: {shape: [2]}}
+second_order: true
+---
+op: double
+forward: pkg.second:double
+inputs: {x: {shape: [2]}}
+---
+op: rounded
+forward: pkg.second:rounded
+reference: pkg.second:same
 inputs: {x: {shape: [2]}}
 ---
 op: sloppy
@@ -94,6 +144,13 @@ EXPECTED = {
     "pkg.ops:unchecked": "missing",
     "pkg.ops:make.<locals>.made": "covered",
     "pkg.ops:sloppy": "excused",
+    "pkg.second:cube": "covered",
+    "pkg.second:slope": "covered",  # at second order
+    "pkg.second:make.<locals>.times": "covered",
+    "pkg.second:make.<locals>.times made at line 22": "covered",
+    "pkg.second:make.<locals>.times made at line 23": "missing",
+    "pkg.second:rounded.<locals>.line 28": "covered",
+    "pkg.tests.test_ops": "excused",
     "pkg.wrapped:with_gradient.<locals>.decorator.<locals>.both": "missing",
 }
 
@@ -107,11 +164,12 @@ def test_every_gradient_has_its_word(project, process):
     assert done.returncode == 3, done.stderr
     content = json.loads((project / "c.json").read_text())
     assert statuses(content) == EXPECTED
-    assert (content["covered"], content["missing"], content["excused"], content["percent"]) == (2, 3, 1, 40.0)
+    counts = [content[key] for key in ("covered", "missing", "excused", "percent")]
+    assert counts == [7, 4, 2, 63.636]
     lines = done.stdout.splitlines()
     assert "  missing  pkg.ops:unchecked  pkg/ops.py:10" in lines
     assert (
-        "hand-written gradients of pkg: 2 of 5 covered (40.0 %), 1 excused, 1 module not imported, "
+        "hand-written gradients of pkg: 7 of 11 covered (63.6 %), 2 excused, 2 modules not imported, "
         "--cov-fail-under 100 isn't reached"
     ) in " ".join(line.strip() for line in lines)
     assert "::error file=pkg/ops.py,line=10,title=gradcheck%3A pkg.ops%3Aunchecked%3A not covered" in (
@@ -129,10 +187,11 @@ def test_what_can_not_be_checked_is_excused(project, command):
         "  pkg.ops:unchecked: {kind: gpu, reason: runs on none here}\n"
         "  pkg.gpu: {kind: gpu, reason: needs its library}\n"
         "  pkg.wrapped: {kind: other, reason: goes away}\n"
+        "  pkg.second: {kind: other, reason: goes away}\n"
     )
     done = command("run", "--cov", "pkg", "--cov-fail-under", "100")
     assert done.code == 0, done.out
-    assert "hand-written gradients of pkg: 2 of 2 covered (100.0 %), 4 excused" in done.out
+    assert "hand-written gradients of pkg: 7 of 7 covered (100.0 %), 6 excused" in done.out
 
 
 def test_a_new_gradient_in_a_changed_file_fails(project, command):

@@ -48,8 +48,8 @@ def test_a_case_and_a_seed():
     spec = {**TANH, "cases": [{"name": "wide", "inputs": {"x": {"shape": [5]}}}]}
     assert [case.case for case in gradcheck_cli.check(spec).cases] == ["default", "wide"]
     (only,) = gradcheck_cli.check(spec, case="wide", seed=7).cases
-    assert (only.case, only.pairs[0].elements) == ("wide", 25)
-    assert only.reproduce == "gradcheck_cli.check(spec, case='wide', seed=7)"
+    assert (only.case, only.pairs[0].numbers.elements) == ("wide", 25)
+    assert only.ran.reproduce == "gradcheck_cli.check(spec, case='wide', seed=7)"
     assert gradcheck_cli.check(spec, seed=7).seed == 7
 
 
@@ -216,7 +216,7 @@ def test_several_specs_with_functions_and_arrays_in_them(tmp_path):
     assert report.exit_code == 0, gradcheck_cli.render_report(report)
     assert sorted(case.op for case in report.cases) == ["scaled", "sine", "tanh"]
     (case,) = [case for case in report.cases if case.op == "scaled"]
-    assert [pair.elements for pair in case.pairs] == [4, 4]
+    assert [pair.numbers.elements for pair in case.pairs] == [4, 4]
 
 
 def test_a_gradient_given_as_a_function():

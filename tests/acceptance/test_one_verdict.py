@@ -116,8 +116,8 @@ def _hold_show(done, case, pair):
     assert shown["status"] == str(pair.status), (case.op, pair.label)
     words = set(str(shown["verdict"]).replace("'", " ").replace("[", " ").replace("]", " ").split())
     words |= set(str((shown["imaginary"] or {}).get("verdict", "")).replace("'", " ").split())
-    assert ("mismatch" in words) == bool(pair.wrong_elements and pair.mismatch), (case.op, pair.label)
-    assert ("kink" in words) == bool(pair.kinks), (case.op, pair.label)
+    assert ("mismatch" in words) == bool(pair.numbers.wrong_elements and pair.mismatch), (case.op, pair.label)
+    assert ("kink" in words) == bool(pair.numbers.kinks), (case.op, pair.label)
 
 
 def test_planted_faults(command, spec, monkeypatch):

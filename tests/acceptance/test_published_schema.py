@@ -10,7 +10,7 @@ import sys
 import pytest
 from acceptance_root import ROOT
 
-from gradcheck_cli.spec.models.json_schema import json_schema
+from gradcheck_cli.features.schema.json_schema import json_schema
 
 pytestmark = pytest.mark.once
 

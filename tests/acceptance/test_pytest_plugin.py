@@ -7,9 +7,10 @@ import sys
 import xml.etree.ElementTree as ET
 
 import pytest
+from flat_results import make_case, make_pair
 
 from gradcheck_cli.features.pytest import pytest_plugin
-from gradcheck_cli.results import CaseResult, PairResult, Status
+from gradcheck_cli.results import Status
 
 pytestmark = pytest.mark.once
 
@@ -164,10 +165,29 @@ def test_the_plugin_alone_imports_nothing_heavy():
 
 
 def test_a_pair_that_opening_the_case_had_not_shown_is_judged_with_the_case():
-    pairs = [PairResult(f"dy/d{name}", "y", name, Status.MISMATCHED) for name in "xw"]
-    result = CaseResult(
+    pairs = [make_pair(f"dy/d{name}", "y", name, Status.MISMATCHED) for name in "xw"]
+    result = make_case(
         "op", "default", "a.yaml:1", "graph", "float64", Status.MISMATCHED, 0.1, "", pairs=tuple(pairs)
     )
     pytest_plugin._judge_case(result, frozenset({"dy/dx", "dy/dw"}))
     with pytest.raises(pytest_plugin.GradcheckFailure, match="dy/dw"):
         pytest_plugin._judge_case(result, frozenset({"dy/dx"}))
+
+
+def test_a_library_of_a_repository_has_its_own_specs(project):
+    for name in ("a", "b"):
+        folder = project.mkdir(name)
+        (folder / "pyproject.toml").write_text(f"[tool.gradcheck]\nspecs = 'of_{name}'\n")
+        (folder / "of_a").mkdir()
+        (folder / "of_b").mkdir()
+        (folder / f"of_{name}" / f"there_{name}.py").write_text("def double(x):\n    return 2 * x\n")
+        text = f"op: {name}\nforward: there_{name}:double\ninputs: {{x: {{shape: [2]}}}}\n"
+        (folder / f"of_{name}" / "double.yaml").write_text(text)
+        (folder / "of_a" / "workflow.yaml").touch()  # in b no spec
+    (project.path / "a" / "of_a" / "workflow.yaml").unlink()
+    result = project.runpytest_subprocess("--gradcheck", "-v", "a", "b/of_b")
+    assert names(result, "PASSED") == [f"{op}::default::{what}" for op in "ab" for what in ("case", "dy/dx")]
+    assert names(project.runpytest_subprocess("--gradcheck", "-v", "b"), "PASSED") == [
+        "b::default::case",
+        "b::default::dy/dx",
+    ]

@@ -7,7 +7,7 @@ import re
 import pytest
 from spec_page import PAGE, page
 
-from gradcheck_cli.spec.models.json_schema import json_schema
+from gradcheck_cli.features.schema.json_schema import json_schema
 
 pytestmark = pytest.mark.once
 

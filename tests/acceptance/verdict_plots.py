@@ -12,10 +12,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.numerics.judge import estimate
 from gradcheck_cli.numerics.precision import FLOAT32, FLOAT64
 from gradcheck_cli.numerics.problem import Problem
-from gradcheck_cli.numerics.steps import FIRST_STEP
 
 FOLDER = Path(__file__).parents[2] / "docs" / "plots"
 POINT, KINK = 0.7, 0.0
@@ -54,7 +54,7 @@ def draw_steps() -> Figure:
         )
         limit = bound(taken[can] / 2, precision.unit_roundoff)
         axes.loglog(steps[can], limit, "-", color=colour, linewidth=1, label="its bound")
-        first = FIRST_STEP[name] * POINT
+        first = precision_of(name).first_step * POINT
         axes.axvline(first, color=colour, linestyle=":", linewidth=1)
         side, height = ("left", 3e-17) if name == "float64" else ("right", 5e-16)
         axes.text(first, height, f" first step, {name} ", color=colour, fontsize=8, ha=side)

@@ -1,7 +1,7 @@
 """`python tests/attacks [TABLE ...]`: what is said of each attack, counted by table and by truth.
 
-A table is a module `attacks_NAME.py` beside this one, with a tuple `ATTACKS`. `--allowances` and `--numbers`
-are explained in `earning.py`.
+A table is a module `attacks_NAME.py` beside this one, with a tuple `ATTACKS`. `--allowances`, `--excused` and
+`--numbers` are explained in `earning.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from attacking import ALLOWED
-from earning import with_other_numbers, without_allowances
+from earning import what_is_excused, with_other_numbers, without_allowances
 
 
 def main() -> None:
@@ -26,7 +26,8 @@ def main() -> None:
         names.remove(*options)
         module = names.pop(0) if options == ["--numbers"] else ""
         attacks = [attack for name in names for attack in import_module(f"attacks_{name}").ATTACKS]
-        for line in with_other_numbers(module, attacks) if module else without_allowances(attacks):
+        ask = what_is_excused if options == ["--excused"] else without_allowances
+        for line in with_other_numbers(module, attacks) if module else ask(attacks):
             print(line, flush=True)  # noqa: T201 (what it is for)
         return
     names = names or sorted(path.stem.removeprefix("attacks_") for path in folder.glob("attacks_*.py"))

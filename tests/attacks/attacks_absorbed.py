@@ -250,8 +250,31 @@ def _ties():
             yield Attack(label, "not green" if is_lost else truth, inputs, forward)
 
 
+@tf.custom_gradient
+def _tanh_without_conjugate(z):
+    y = tf.tanh(z)
+    return y, lambda upstream: upstream * (1 - y * y)
+
+
+def _saturated():
+    """Complex tails: the kernels of the gradients absorb the real part in a 1, and not the imaginary one."""
+    for name, function in (
+        ("tanh", tf.tanh),
+        ("sigmoid", tf.sigmoid),
+        ("wrong tanh", _tanh_without_conjugate),
+    ):
+        for real in (3.0, 19.5, 24.0, 40.0):
+
+            def forward(a, b, function=function):
+                return function(tf.complex(a, b))
+
+            inputs = {"a": {"shape": [2], "value": [real, 0.4]}, "b": {"shape": [2], "value": [0.3, -0.2]}}
+            truth = "wrong" if "wrong" in name else "right"
+            yield Attack(f"{name} at {real:.0f}, twice", truth, inputs, forward, keys={"second_order": True})
+
+
 def _named(attack):
     return replace(attack, name=attack.name.replace(",", "").replace(" ", "_"))
 
 
-ATTACKS = tuple(map(_named, (*_elementwise(), *_nearly(), *_losses(), *_ties())))
+ATTACKS = tuple(map(_named, (*_elementwise(), *_nearly(), *_losses(), *_ties(), *_saturated())))

@@ -418,4 +418,4 @@ UNNAMED = {"scores_transposed", "flip_missing_in_convolution"}
 
 def said(report) -> str:
     """Return every diagnosis of a report."""
-    return "\n".join(line for case in report.cases for pair in case.pairs for line in pair.diagnosis)
+    return "\n".join(line for case in report.cases for pair in case.pairs for line in pair.cause.diagnosis)

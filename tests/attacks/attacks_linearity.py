@@ -69,6 +69,7 @@ USES = {
     "more_where_all_is_one": only_if_one,
     "less_where_all_is_negative": only_if_negative,
     "less_where_all_is_positive": only_if_positive,
+    "smaller_ones_dropped": lambda u: tf.where(tf.abs(u) < scalar_like(1e-4, u), tf.zeros_like(u), u),
     "small_beside_the_rest_dropped": lambda u: tf.where(is_beside(u, 1e-3), tf.zeros_like(u), u),
     "the_largest_alone": lambda u: tf.where(is_beside(u, 0.2), tf.zeros_like(u), u),
     "norm_clipped": lambda u: u / tf.maximum(tf.sqrt(tf.reduce_sum(u * u)) / 8, scalar_like(1, u)),
@@ -272,4 +273,27 @@ def faint():
         yield Attack(f"square_share_{share:g}", truth, {"x": {"shape": [3]}}, bent(tf.sin, use))
 
 
-ATTACKS = (*wrong(), *right(), *faint())
+def sums(dtype, terms):
+    """Yield sums of ones in half precision: TensorFlow's bias gradient stops adding at 256."""
+    x = {"x": {"shape": [2], "dtype": dtype}}
+    shape = [terms, 2]
+    forwards = {
+        "broadcast": lambda x: tf.zeros(shape, x.dtype) + x,
+        "matvec": lambda x: tf.linalg.matvec(tf.ones(shape, x.dtype), x),
+        "tiled": lambda x: tf.tile(x, [terms]),
+        "repeated": lambda x: tf.repeat(x, terms),
+    }
+    for name, forward in forwards.items():
+        yield Attack(f"{name}_{terms}_{dtype}", "right", x, forward)
+    if dtype == "bfloat16":
+        yield Attack(f"bias_{terms}", "wrong", x, lambda x: tf.nn.bias_add(tf.zeros(shape, x.dtype), x))
+
+
+ATTACKS = (
+    *wrong(),
+    *right(),
+    *faint(),
+    *sums("bfloat16", 130),
+    *sums("bfloat16", 300),
+    *sums("float16", 300),
+)

@@ -138,6 +138,16 @@ def steep(x: Any) -> Any:
 def _steep() -> Iterator[Attack]:
     for value in (-0.49338451, 0.25, 3.0):
         yield Attack(f"steep_{value}", "unclear", {"x": {"shape": [1, 4], "value": value}}, steep)
+    singular = [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9]]  # but for rounding, so nothing raises
+    for name, inverse in (
+        ("inverse", lambda x: tf.matmul(tf.linalg.inv(x), x)),
+        ("inverse_alone", tf.linalg.inv),
+    ):
+        yield Attack(f"singular_{name}", "unclear", {"x": {"shape": [3, 3], "value": singular}}, inverse)
+    # Closer to zero than a rounding of 1, the output is zero, and the gradient that of the other side.
+    for dtype, value in (("float16", -3e-5), ("bfloat16", -1e-3), ("float32", -3e-9)):
+        x = {"shape": [3], "dtype": dtype, "value": [value, 0.5, -1.0]}
+        yield Attack(f"selu_beside_0_{dtype}", "right", {"x": x}, tf.nn.selu)
 
 
 # A key's bias in attention adds the same number to all scores of a query, and softmax ignores it.

@@ -246,6 +246,11 @@ def upstreams() -> Iterator[Attack]:
                 wrong = sent_through(through, forward)
                 yield Attack(f"{name}_{dtype}_through_{through}", "wrong", inputs, wrong, keys=ONCE)
             yield Attack(f"{name}_{dtype}_all_bits", "right", inputs, forward, keys=ONCE)
+        for seed in range(1, 4):  # other upstreams: float16 mustn't keep one of them by chance
+            inputs = {"x": {"shape": shape, "dtype": "float32"}}
+            keys = {**ONCE, "seed": seed}
+            wrong = sent_through("float16", forward)
+            yield Attack(f"{name}_float32_through_float16_{seed}", "wrong", inputs, wrong, keys=keys)
         for dtype in HALVES:
             inputs = {"x": {"shape": shape, "dtype": dtype}}
             yield Attack(f"{name}_{dtype}_all_bits", "right", inputs, forward, keys=ONCE)

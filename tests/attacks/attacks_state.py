@@ -292,15 +292,16 @@ def step_by_its_gradient():
 
 
 def saved_by_numpy():
-    """Keep in the forward's call what the gradient's takes, as an autograd's context does."""
-    saved = {}
-
-    def value(x):
-        saved["x"] = x.copy()
-        return np.sin(x)
+    """Keep what the gradient takes, as an autograd's context does: each call its own."""
 
     @tf.custom_gradient
     def forward(x):
+        saved = {}
+
+        def value(x):
+            saved["x"] = x.copy()
+            return np.sin(x)
+
         y = tf.ensure_shape(tf.numpy_function(value, [x], tf.float64), x.shape)
 
         def gradient(u):

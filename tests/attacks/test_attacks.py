@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from attacking import require
-from slow_rows import read_slow_rows
+from rows_on_main import read_rows_on_main
 
 from gradcheck_cli.features import blame
 
@@ -33,7 +33,7 @@ def test_what_is_said_is_true(name):
 
 
 def test_the_rows_that_are_left_to_main_exist():
-    assert read_slow_rows() <= ROWS.keys()
+    assert read_rows_on_main() <= ROWS.keys()
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from audit_table import BEGIN, END, PAGE, ROOT, main, put, table, written
+from flat_results import make_case, make_pair
 
 from gradcheck_cli.reporting.exchange.json_report import to_json
-from gradcheck_cli.results import CaseResult, PairResult, Report, Status
+from gradcheck_cli.results import Report, Status
 from gradcheck_cli.spec.load import load
 
 SPEC = """
@@ -33,10 +34,10 @@ def specs(tmp_path, monkeypatch):
 
 def result(specs, op, status, *orders, seen=()):
     pairs = tuple(
-        PairResult(f"{number}", "y", "x", status, order=order) for number, order in enumerate(orders)
+        make_pair(f"{number}", "y", "x", status, order=order) for number, order in enumerate(orders)
     )
     (spec, *_) = [case.spec for case in load([specs]).cases if case.op == op]
-    return CaseResult(
+    return make_case(
         op, "default", spec, "graph", "float64", status, 0.1, "", pairs=pairs, gradients_seen=dict(seen)
     )
 

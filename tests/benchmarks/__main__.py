@@ -22,6 +22,7 @@ GROUPS = {
     "plants": "errors planted into a large matmul: ours, PyTorch's fast mode; cost of a probe verdict",
     "models": "single errors planted into an MLP, an LSTM and a transformer; common mistakes",
     "growth": "time and memory against the number of elements",
+    "memory": "what a run of many cases takes over time, by processes",
     "specs": "all of specs/ at -j 2 against -j 1",
     "cluster": "a Dask cluster: what the scheduler takes, and how runs grow with workers",
     "startup": "short commands against `import tensorflow`",
@@ -54,6 +55,7 @@ def _options():
     )
     parser.add_argument("--size", type=_count, default=512, help="plants: rows of the matrices (default 512)")
     parser.add_argument("--tasks", type=_count, default=10_000, help="cluster: how many (default 10000)")
+    parser.add_argument("--cases", type=_count, default=2_000, help="memory: how many (default 2000)")
     parser.add_argument("--method", help="plants, growth: as in a spec (default: probe, auto)")
     parser.add_argument(
         "--largest", type=_count, default=10**7, help="growth: the most elements (default 1e7)"

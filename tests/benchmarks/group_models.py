@@ -31,7 +31,7 @@ def run(options):
     for name in MODELS:
         right = check(spec_of(name))
         passed = sum(pair.status is Status.PASSED for pair in right)
-        missed = max(pair.miss_probability or 0.0 for pair in right)
+        missed = max(pair.numeric.miss_probability or 0.0 for pair in right)
         found = [_found(name, *error) for error in draw_errors(name, options.plants)]
         for low, high in ((0.01, 0.1), (0.1, 1.0)):
             some = [one for one in found if low <= abs(one[0]) <= high]
@@ -103,7 +103,9 @@ def _found(name, place, size):
     pairs = check(spec_of(name, place=list(place), size=size))
     wrong = [pair for pair in pairs if pair.status is Status.MISMATCHED]
     found = [pair for pair in wrong if pair.input == MODELS[name][0]]
-    located = any(pair.worst is not None and tuple(pair.worst.input_index) == place for pair in found)
+    located = any(
+        pair.numbers.worst is not None and tuple(pair.numbers.worst.input_index) == place for pair in found
+    )
     return size, bool(found), located
 
 

@@ -70,8 +70,12 @@ def _verdict(case):
 
 def _right_gradient(clean, torch):
     pairs = ", ".join(
-        f"{pair.label} by {pair.method}"
-        + ("" if pair.miss_probability is None else f", miss probability {pair.miss_probability:.1e}")
+        f"{pair.label} by {pair.numeric.method}"
+        + (
+            ""
+            if pair.numeric.miss_probability is None
+            else f", miss probability {pair.numeric.miss_probability:.1e}"
+        )
         for pair in clean.pairs
     )
     yield f"The right gradient: gradcheck says {clean.status} ({pairs})"
@@ -116,8 +120,8 @@ def _located(result, plant):
             continue
         right = (
             pair.input == "ab"[plant.input]
-            and pair.worst is not None
-            and plant.located_at(pair.worst.input_index, pair.worst.output_index)
+            and pair.numbers.worst is not None
+            and plant.located_at(pair.numbers.worst.input_index, pair.numbers.worst.output_index)
         )
         hit, stray = hit or right, stray or not right
     return hit, stray
@@ -157,5 +161,5 @@ def _cost(options, method, clean):
         [f"that of {BACKGROUND} x {BACKGROUND}: tracing", shown_seconds(found["background"]), ""],
         ["a verdict, tracing aside", shown_seconds(net), shown_ratio(net / unit)],
     ]
-    evaluations = max(pair.evaluations for pair in clean.pairs)
+    evaluations = max(pair.numeric.evaluations for pair in clean.pairs)
     return table(["cost", "seconds", "forward + backward"], rows) + f"\n\nEvaluations an input: {evaluations}"

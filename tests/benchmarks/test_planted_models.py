@@ -17,14 +17,14 @@ def tensorflow():
 def test_a_single_wrong_element_is_located_and_nothing_else_accused(name):
     place, size = next(draw_errors(name, 1))
     pairs = check(spec_of(name, place=list(place), size=size))
-    wrong = {pair.input: pair.worst.input_index for pair in pairs if pair.status is Status.MISMATCHED}
+    wrong = {pair.input: pair.numbers.worst.input_index for pair in pairs if pair.status is Status.MISMATCHED}
     assert wrong == {MODELS[name][0]: place}
 
 
 def test_a_model_as_it_is_passes_and_says_what_could_have_been_missed():
     pairs = check(spec_of("transformer"))
     assert {pair.status for pair in pairs} == {Status.PASSED}
-    assert all(pair.miss_probability is not None for pair in pairs if pair.method == "probe")
+    assert all(pair.numeric.miss_probability is not None for pair in pairs if pair.numeric.method == "probe")
 
 
 @pytest.mark.parametrize(

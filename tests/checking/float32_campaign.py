@@ -118,7 +118,11 @@ def outcome(example, error=0.0):
         found = check(op_of(example, error), checks_off=frozenset({"all_zero", "retrace"}))
     checks = {str(one.status) for one in found.checks} - {"passed"}
     status = "mismatched" if "mismatched" in checks else str(found.pairs[0].status)
-    if error and status == "passed" and error * np.abs(example.right).max() <= 3 * found.pairs[0].allowed:
+    if (
+        error
+        and status == "passed"
+        and error * np.abs(example.right).max() <= 3 * found.pairs[0].numbers.allowed
+    ):
         status = "passed (within three times the stated tolerance)"
     return status + (" (precision warning)" if found.warnings else "")
 

@@ -8,9 +8,8 @@ import ml_dtypes
 import numpy as np
 
 from gradcheck_cli.checking.check_case import check_case
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.ops.operations import Operations
+from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening, Operations
+from gradcheck_cli.checking.ops.operation import OpFacts, OpForms, TensorInfo
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.spec.case import Argument, Case, InputSpec
 
@@ -30,41 +29,105 @@ def written_out(stack, shape):
     return stack.points().reshape(len(stack), *shape) if isinstance(stack, Moves) else stack
 
 
+class Nothing(dict):
+    """No entries; hashable, so that it can be a dataclass's default."""
+
+    __hash__ = object.__hash__
+
+
 FIRST = Opening()
+NOTHING = Nothing()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumpyFacts(OpFacts):
+    """What a test says of an op."""
+
+    inputs: tuple = ()
+    outputs: tuple = ()
+    point: tuple = ()
+    base_values: tuple = ()
+    low_precision: tuple = ()
+    quantisers: tuple = ()
+    vjp_low_precision: tuple = ()
+    not_float64: str = ""
+    random_types: tuple = ()
+    frozen: dict = NOTHING
+    unreachable: tuple = ()
+    held_places: tuple = ()
+    stops: dict = NOTHING  # (output, input) -> key -> place
+    shut: tuple = ()
+    modified_inputs: tuple = ()
+    gradient_variables: tuple = ()
+    missed_by_override: tuple = ()
+    own_draws: tuple = ()
+    dtype_faults: dict = NOTHING
+    linked: tuple = ()
+    numpy_between: tuple = ()
+
+    def leads_to(self, output, input_index):
+        return (output, input_index) in self.linked
+
+    def stops_between(self, output, input_index):
+        return self.stops.get((output, input_index), {})
+
+    def closed(self, output, input_index):
+        return [name for name, pair in self.shut if pair == (output, input_index)]
+
+    def passes_numpy(self, output, input_index):
+        return (output, input_index) in self.numpy_between
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumpyOperation(OpenedOperation):
+    """An `Operation` at one point that remembers where it was evaluated."""
+
+    evaluated: list
+
+
+def operation_of(forward, gradients, inputs, point, names, **said):
+    """Return a function as an op; `said` is what a test says of it."""
+    runs = NumpyRuns(
+        forward, gradients, inputs, point, names, said.pop("joint", None), said.pop("forward_mode", None)
+    )
+    held, exact, own = said.pop("held", None), said.pop("exact", None), dict(said)
+
+    def hold(stops):
+        return operation_of(held(stops), gradients, inputs, point, names, **own)
+
+    return NumpyOperation(
+        opening=said.pop("opening"),
+        facts=NumpyFacts(
+            is_connected=runs.is_connected,
+            inputs=inputs,
+            outputs=runs.outputs,
+            point=point,
+            base_values=runs.base_values,
+            **said,
+        ),
+        forms=OpForms(*([hold] if held else []), at_unrounded_point=lambda: exact),
+        evaluate=runs.evaluate,
+        vjp=runs.vjp,
+        joint_vjp=runs.joint_vjp,
+        vjp_beside=runs.vjp_beside,
+        jvp=runs.jvp,
+        rounded_sizes=lambda _: [np.abs(value) for value in runs.base_values],
+        evaluated=runs.evaluated,
+    )
 
 
 @dataclass
-class NumpyOperation:
-    """An `Operation` at one point; counts its evaluations and remembers where they were."""
+class NumpyRuns:
+    """Runs a function and its gradients at one point; remembers where it was evaluated."""
 
     forward: object
     gradients: object
     inputs: tuple
     point: tuple
     names: tuple
-    low_precision: tuple = ()
-    quantisers: tuple = ()
-    vjp_low_precision: tuple = ()
-    not_float64: str = ""
-    exact: object = None
-    random_types: tuple = ()
-    frozen: dict = field(default_factory=dict)
-    unreachable: tuple = ()
-    held_places: tuple = ()
-    stops: dict = field(default_factory=dict)  # (output, input) -> key -> place
-    held: object = None  # keys -> the forward that is differenced with those stops held
-    shut: tuple = ()
-    modified_inputs: tuple = ()
-    gradient_variables: tuple = ()
-    missed_by_override: tuple = ()
-    own_draws: tuple = ()
-    dtype_faults: dict = field(default_factory=dict)
     joint: object = None
-    linked: tuple = ()
-    numpy_between: tuple = ()
     forward_mode: object = None
     evaluated: list = field(default_factory=list)
-    opening: Opening = field(default_factory=Opening)
 
     def _own(self, values):
         return [
@@ -79,28 +142,12 @@ class NumpyOperation:
     def base_values(self):
         return [widen(output) for output in self._forward(self.point)]
 
-    def rounded_sizes(self, input_index):
-        return [np.abs(value) for value in self.base_values]
-
-    @property
-    def values_beside_gradient(self):
-        return self.base_values
-
     @property
     def outputs(self):
         return tuple(
             TensorInfo(name, output.dtype.name, output.shape, output.dtype.kind in "fcV")
             for name, output in zip(self.names, self._forward(self.point), strict=True)
         )
-
-    def on_one_piece(self):
-        return None
-
-    def exactly(self):
-        return self.exact
-
-    def rounded_otherwise(self, draw):
-        return None
 
     def evaluate(self, batch):
         batch = {
@@ -129,33 +176,6 @@ class NumpyOperation:
 
     def is_connected(self, output, input_index):
         return self._pull(output, np.zeros(self.outputs[output].shape))[input_index] is not None
-
-    def is_plain_chain(self, output, input_index):
-        return False
-
-    def leads_to(self, output, input_index):
-        return (output, input_index) in self.linked
-
-    def reaches(self, output, input_index):
-        return True
-
-    def low_precision_between(self, output, input_index):
-        return self.low_precision
-
-    def stops_between(self, output, input_index):
-        return self.stops.get((output, input_index), {})
-
-    def closed(self, output, input_index):
-        return [name for name, pair in self.shut if pair == (output, input_index)]
-
-    def sites(self, pairs):
-        return ()
-
-    def holding(self, stops):
-        return replace(self, forward=self.held(stops))
-
-    def passes_numpy(self, output, input_index):
-        return (output, input_index) in self.numpy_between
 
     def jvp(self, input_index, tangents):
         return None if self.forward_mode is None else self.forward_mode(self, input_index, tangents)
@@ -230,7 +250,7 @@ class Numpy:
             for name, value in point.items()
         )
         low = tuple(sorted({dtype for dtype in seen.values() if dtype in IN_FLOAT64}))
-        made = NumpyOperation(
+        made = operation_of(
             self.reference if opening.is_reference else self.forward,
             self.gradients,
             inputs,
@@ -249,7 +269,7 @@ class Numpy:
         return self.operation(opening)
 
     def in_dtype(self, op, dtype):
-        if dtype == "float64" and op.low_precision and not self.refuses_float64:
+        if dtype == "float64" and op.facts.low_precision and not self.refuses_float64:
             return self.operation(replace(op.opening, dtype=dtype))
         return None
 
@@ -329,4 +349,4 @@ def product(gradient=None, **changes):
     return Numpy(lambda a, b: a * b, gradient or right, **fields)
 
 
-__all__ = ["FIRST", "Numpy", "NumpyOperation", "check", "product", "replace", "tanh"]
+__all__ = ["FIRST", "Numpy", "check", "product", "replace", "tanh"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy_op import Numpy, check
@@ -55,9 +57,9 @@ def test_all_inputs_are_probed_in_the_same_passes():
     op = layer(pause=1e-2)
     found = check(op, budget=2.5, samples=1, power=Power(1.0, 0.3))
     assert set(statuses(found).values()) == {Status.PASSED}
-    probed = [pair for pair in found.pairs if pair.method == "probe"]
+    probed = [pair for pair in found.pairs if pair.numeric.method == "probe"]
     assert {pair.input for pair in probed} == {"x", "w", "b"}
-    assert all(pair.miss_probability is not None for pair in probed)
+    assert all(pair.numeric.miss_probability is not None for pair in probed)
     assert {0, 1, 2} in [set(batch) for one in op.opened for batch in one.evaluated]
 
 
@@ -70,7 +72,7 @@ def test_an_error_among_many_inputs_is_followed_to_its_element():
     found = check(layer(spoil, pause=2e-4), budget=2.0)
     wrong = [pair for pair in found.pairs if pair.status is Status.MISMATCHED]
     assert {pair.input for pair in wrong} == {"w"}
-    assert {pair.worst.input_index for pair in wrong} == {(7, 11)}
+    assert {pair.numbers.worst.input_index for pair in wrong} == {(7, 11)}
 
 
 def test_errors_in_two_inputs_are_both_found():
@@ -96,7 +98,7 @@ def test_what_the_budget_leaves_unseen_is_never_green():
 
 def test_full_and_cheap_cases_know_no_budget():
     for changes in ({"method": "full", "budget": 1e-9}, {"full_only": True, "budget": 1e-9}, {}):
-        assert all(pair.method != "probe" for pair in check(layer(pause=1e-6), **changes).pairs)
+        assert all(pair.numeric.method != "probe" for pair in check(layer(pause=1e-6), **changes).pairs)
 
 
 def test_the_smallest_inputs_are_judged_whole_first():
@@ -109,18 +111,17 @@ def test_the_smallest_inputs_are_judged_whole_first():
     assert find_costly_pairs(operations, pairs, {}, 1e-6) == set(pairs)
 
 
-def test_one_slow_call_on_a_busy_machine_makes_no_pair_costly(monkeypatch):
+def test_one_slow_call_on_a_busy_machine_makes_no_pair_costly():
     operations = layer(pause=1e-4).operations()
-    seconds = iter(
-        [0.0, 3.0]
-    )  # the call that traces, and the first that is timed: something else ran meanwhile
+    # The call that traces, and the first that is timed: something else ran meanwhile.
+    seconds = iter([0.0, 3.0])
     evaluate = operations.differenced.evaluate
 
     def evaluate_late(moved):
         Clock.seconds += next(seconds, 0.0)
         return evaluate(moved)
 
-    monkeypatch.setattr(operations.differenced, "evaluate", evaluate_late)
+    operations = replace(operations, differenced=replace(operations.differenced, evaluate=evaluate_late))
     assert find_costly_pairs(operations, [(0, 0), (0, 1), (0, 2)], {}, 30.0) == set()
     assert next(seconds, None) is None  # both were made
 

@@ -264,5 +264,9 @@ def test_a_gradient_that_does_not_raise_though_it_should_fails():
 def test_the_worst_element_of_a_broken_zero_is_one_that_is_not_zero():
     # The stairs make y[0] / b[0] uncertain, which isn't what the spec expects zeros of.
     pair = pair_of(first_alone(lambda u: u * [0.0, 3.0]), "dy/db", "zero")
-    assert (pair.worst.output_index, pair.worst.input_index, pair.worst.analytic) == ((1,), (1,), 3.0)
-    assert (pair.error, pair.wrong_elements) == (3.0, 1)
+    assert (pair.numbers.worst.output_index, pair.numbers.worst.input_index, pair.numbers.worst.analytic) == (
+        (1,),
+        (1,),
+        3.0,
+    )
+    assert (pair.error, pair.numbers.wrong_elements) == (3.0, 1)

@@ -139,7 +139,7 @@ def test_the_largest_element_is_the_one_that_changes():
 def test_the_declared_dtype_and_its_formula_are_corrupted_alike():
     made = tanh(dtypes={"x": "float32"})
     outcomes, findings, _ = tried(made)
-    assert findings.pairs[0].reference_dtype == "float64"
+    assert findings.pairs[0].numeric.reference_dtype == "float64"
     assert set(outcomes.values()) == {"caught"}
 
 
@@ -155,6 +155,6 @@ def test_a_complex_gradient_may_lack_its_conjugate():
 def test_a_kink_hides_what_lies_between_its_slopes():
     made = Numpy(np.abs, lambda u, x: 0.5 * u * np.ones_like(x), {"x": np.zeros(1)})
     outcomes, findings, mutants = tried(made, ("factor",))
-    assert findings.pairs[0].kinks == 1
+    assert findings.pairs[0].numbers.kinks == 1
     assert outcomes == {("dy/dx", "factor"): "missed"}
     assert mutants[0].kinks == 1

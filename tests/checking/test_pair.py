@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.pair_sample import Differencing, PairSample
 from gradcheck_cli.checking.verdicts.summary import summarise
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import Status
@@ -26,9 +26,7 @@ def sample(analytic, numeric=None, verdict=PASS, **changes):
         "verdict": np.broadcast_to(np.asarray(verdict, np.int8), shape),
         "reason": np.zeros(shape, np.int8),
         "is_connected": True,
-        "evaluations": 7,
-        "method": "central",
-        "numeric_dtype": "float64",
+        "differencing": Differencing("central", 7, "float64"),
         **changes,
     }
     return PairSample(analytic, **fields)
@@ -51,9 +49,14 @@ def test_a_pair_in_order():
     pair = row(sample(ONES), sample(2 * ONES, 2 * ONES + 5e-7))
     assert pair.status is Status.PASSED
     assert (pair.label, pair.output, pair.input) == ("dy/dx", "y", "x")
-    assert (pair.elements, pair.wrong_elements, pair.kinks, pair.evaluations) == (6, 0, 0, 14)
-    assert pair.max_abs_error == pytest.approx(5e-7)
-    assert pair.max_rel_error == pytest.approx(2.5e-7)
+    assert (
+        pair.numbers.elements,
+        pair.numbers.wrong_elements,
+        pair.numbers.kinks,
+        pair.numeric.evaluations,
+    ) == (6, 0, 0, 14)
+    assert pair.numbers.max_abs_error == pytest.approx(5e-7)
+    assert pair.numbers.max_rel_error == pytest.approx(2.5e-7)
     assert (pair.note, pair.message) == ("", "")
 
 
@@ -63,11 +66,15 @@ def test_the_worst_element_is_the_one_with_the_largest_ratio_to_its_bound():
     allowed = np.full((2, 3), 1e-6)
     allowed[0, 0] = 1.0
     pair = row(sample(ONES, numeric, with_element(MISMATCH, (1, 1), 0 * ONES), allowed=allowed))
-    assert (pair.worst.output_index, pair.worst.input_index) == ((1,), (1,))
-    assert (pair.worst.analytic, pair.worst.numeric) == (1.0, 1.001)
+    assert (pair.numbers.worst.output_index, pair.numbers.worst.input_index) == ((1,), (1,))
+    assert (pair.numbers.worst.analytic, pair.numbers.worst.numeric) == (1.0, 1.001)
     # `allowed` and `uncertainty` are that element's own; the maximum error is any element's.
-    assert (pair.allowed, pair.uncertainty, pair.worst.uncertainty) == (1e-6, 1e-9, 1e-9)
-    assert pair.max_abs_error == 0.5
+    assert (pair.numbers.allowed, pair.numbers.uncertainty, pair.numbers.worst.uncertainty) == (
+        1e-6,
+        1e-9,
+        1e-9,
+    )
+    assert pair.numbers.max_abs_error == 0.5
 
 
 def test_a_wrong_element_stands_before_an_undecided_one_and_that_before_a_passed_one():
@@ -76,39 +83,47 @@ def test_a_wrong_element_stands_before_an_undecided_one_and_that_before_a_passed
         ONES, with_element(9.0, (0, 1), passed_far), with_element(INCONCLUSIVE, (0, 1), 0 * ONES)
     )
     pair = row(undecided)
-    assert (pair.status, pair.worst.input_index) == (Status.INCONCLUSIVE, (1,))
+    assert (pair.status, pair.numbers.worst.input_index) == (Status.INCONCLUSIVE, (1,))
     both = with_element(MISMATCH, (1, 2), undecided.verdict)
     pair = row(replace(undecided, verdict=both.astype(np.int8)))
-    assert (pair.status, pair.worst.output_index, pair.worst.input_index) == (Status.MISMATCHED, (1,), (2,))
+    assert (pair.status, pair.numbers.worst.output_index, pair.numbers.worst.input_index) == (
+        Status.MISMATCHED,
+        (1,),
+        (2,),
+    )
 
 
 def test_a_wrong_element_of_any_sample_counts():
     wrong = sample(ONES, with_element(2.0), with_element(MISMATCH, base=0 * ONES))
     for samples in ((sample(ONES), wrong), (wrong, sample(ONES))):
         pair = row(*samples)
-        assert (pair.status, pair.wrong_elements, pair.note) == (Status.MISMATCHED, 1, "1 of 6 elements")
-        assert pair.worst.numeric == 2.0
+        assert (pair.status, pair.numbers.wrong_elements, pair.note) == (
+            Status.MISMATCHED,
+            1,
+            "1 of 6 elements",
+        )
+        assert pair.numbers.worst.numeric == 2.0
 
 
 def test_wrong_elements_are_the_most_of_any_one_sample():
     one = sample(ONES, 2 * ONES, with_element(MISMATCH, base=0 * ONES))
-    assert row(one, sample(ONES, 2 * ONES, MISMATCH), one).wrong_elements == 6
+    assert row(one, sample(ONES, 2 * ONES, MISMATCH), one).numbers.wrong_elements == 6
 
 
 def test_nan_is_the_worst_there_is():
     pair = row(sample(with_element(np.nan), with_element(5.0, (0, 0)), with_element(MISMATCH, base=0 * ONES)))
-    assert np.isnan(pair.worst.analytic)
-    assert pair.max_abs_error == np.inf
-    assert pair.max_rel_error == np.inf
+    assert np.isnan(pair.numbers.worst.analytic)
+    assert pair.numbers.max_abs_error == np.inf
+    assert pair.numbers.max_rel_error == np.inf
 
 
 def test_equal_infinities_differ_by_nothing():
     pair = row(sample(with_element(np.inf), with_element(np.inf)))
-    assert (pair.max_abs_error, pair.max_rel_error) == (0.0, 0.0)
+    assert (pair.numbers.max_abs_error, pair.numbers.max_rel_error) == (0.0, 0.0)
 
 
 def test_zero_over_zero_is_no_relative_error():
-    assert row(sample(with_element(0.0))).max_rel_error == 0.0
+    assert row(sample(with_element(0.0))).numbers.max_rel_error == 0.0
 
 
 def test_undecided_elements_are_left_out_of_the_maxima():
@@ -121,7 +136,7 @@ def test_undecided_elements_are_left_out_of_the_maxima():
             reason=with_element(Reason.JUMP, base=0 * ONES).astype(np.int8),
         )
     )
-    assert (pair.max_abs_error, pair.max_rel_error) == (0.0, 0.0)
+    assert (pair.numbers.max_abs_error, pair.numbers.max_rel_error) == (0.0, 0.0)
     assert pair.message == f"1 element(s): {EXPLANATIONS[Reason.JUMP]}."
 
 
@@ -134,7 +149,7 @@ def test_the_most_frequent_reason_explains():
 def test_kinks_of_all_samples_are_counted():
     kink = sample(ONES, None, with_element(KINK, base=0 * ONES))
     pair = row(kink, sample(ONES), kink)
-    assert (pair.status, pair.kinks, pair.note) == (Status.PASSED, 2, "2 at a kink")
+    assert (pair.status, pair.numbers.kinks, pair.note) == (Status.PASSED, 2, "2 at a kink")
 
 
 @pytest.mark.parametrize(
@@ -166,8 +181,8 @@ def test_disconnected_where_there_is_a_slope_says_so():
 
 def test_nothing_to_compare():
     empty = np.zeros((2, 0))
-    pair = row(sample(empty, evaluations=0, method="none"))
-    assert (pair.status, pair.elements, pair.worst, pair.note) == (
+    pair = row(sample(empty, differencing=Differencing()))
+    assert (pair.status, pair.numbers.elements, pair.numbers.worst, pair.note) == (
         Status.PASSED,
         0,
         None,
@@ -176,8 +191,8 @@ def test_nothing_to_compare():
 
 
 def test_the_ladder_is_named_where_any_sample_climbed_it():
-    assert row(sample(ONES), sample(ONES, method="ladder")).method == "ladder"
-    assert row(sample(ONES), sample(ONES)).method == "central"
+    assert row(sample(ONES), sample(ONES, differencing=Differencing("ladder"))).numeric.method == "ladder"
+    assert row(sample(ONES), sample(ONES)).numeric.method == "central"
 
 
 def test_indices_are_those_of_the_tensors_own_shapes():
@@ -188,7 +203,7 @@ def test_indices_are_those_of_the_tensors_own_shapes():
         output=output,
         taken=taken,
     )
-    assert (pair.worst.output_index, pair.worst.input_index) == ((1, 0), (2, 0, 1))
+    assert (pair.numbers.worst.output_index, pair.numbers.worst.input_index) == ((1, 0), (2, 0, 1))
 
 
 def test_parts_of_complex_elements_are_named():
@@ -199,5 +214,5 @@ def test_parts_of_complex_elements_are_named():
         output=output,
         taken=taken,
     )
-    assert (pair.worst.output_index, pair.worst.output_part) == ((0,), "im")
-    assert (pair.worst.input_index, pair.worst.input_part) == ((0,), "im")
+    assert (pair.numbers.worst.output_index, pair.numbers.worst.output_part) == ((0,), "im")
+    assert (pair.numbers.worst.input_index, pair.numbers.worst.input_part) == ((0,), "im")

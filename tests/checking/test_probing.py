@@ -31,11 +31,11 @@ def pair_of(op, **changes):
 def test_a_right_pair_passes_with_its_miss_probability():
     pair = pair_of(tanh())
     assert pair.status is Status.PASSED
-    assert pair.method == "probe"
-    assert pair.elements == N * N
-    assert 0 < pair.miss_probability <= Power().miss
-    assert pair.miss_size == Power().size
-    assert pair.max_rel_error <= pair.allowed
+    assert pair.numeric.method == "probe"
+    assert pair.numbers.elements == N * N
+    assert 0 < pair.numeric.miss_probability <= Power().miss
+    assert pair.numeric.miss_size == Power().size
+    assert pair.numbers.max_rel_error <= pair.numbers.allowed
 
 
 @pytest.mark.parametrize("element", [0, 123, N - 1])
@@ -48,12 +48,12 @@ def test_one_wrong_element_is_named(element, error):
 
     pair = pair_of(tanh(gradient))
     assert pair.status is Status.MISMATCHED
-    assert (pair.worst.output_index, pair.worst.input_index) == ((element,), (element,))
-    assert pair.worst.analytic == pytest.approx((1 + error) * slope(POINT[element]))
-    assert pair.worst.numeric == pytest.approx(slope(POINT[element]), rel=1e-6)
-    assert pair.wrong_elements == 1
+    assert (pair.numbers.worst.output_index, pair.numbers.worst.input_index) == ((element,), (element,))
+    assert pair.numbers.worst.analytic == pytest.approx((1 + error) * slope(POINT[element]))
+    assert pair.numbers.worst.numeric == pytest.approx(slope(POINT[element]), rel=1e-6)
+    assert pair.numbers.wrong_elements == 1
     assert pair.note == f"at least 1 of {N * N} elements"
-    assert pair.miss_probability is None
+    assert pair.numeric.miss_probability is None
 
 
 def test_a_missing_term_is_found_off_the_diagonal():
@@ -81,7 +81,7 @@ def test_nan_in_one_element_is_found():
 
     pair = pair_of(tanh(gradient))
     assert pair.status is Status.MISMATCHED
-    assert pair.worst.input_index == (5,)
+    assert pair.numbers.worst.input_index == (5,)
 
 
 # A loss whose slopes span nine orders of magnitude: one probe of all says nothing of the small ones.
@@ -104,7 +104,7 @@ def test_small_elements_of_a_loss_are_probed_by_themselves(monkeypatch):
     monkeypatch.setattr(method_choice, "FEWEST_ELEMENTS", N)
     pair = pair_of(loss())
     assert pair.status is Status.PASSED
-    assert pair.miss_probability <= Power().miss
+    assert pair.numeric.miss_probability <= Power().miss
     monkeypatch.setattr(probe_search.Search, "_probe_unseen", lambda *_: None)
     pair = pair_of(loss())
     assert pair.status is Status.INCONCLUSIVE
@@ -115,7 +115,7 @@ def test_an_error_in_a_small_element_of_a_loss_is_found(monkeypatch, element):
     monkeypatch.setattr(method_choice, "FEWEST_ELEMENTS", N)
     pair = pair_of(loss(element))
     assert pair.status is Status.MISMATCHED
-    assert pair.worst.input_index == (element,)
+    assert pair.numbers.worst.input_index == (element,)
 
 
 def test_kinks_everywhere_are_too_weak_and_say_so():
@@ -138,22 +138,22 @@ def test_full_only_refuses():
     pair = pair_of(tanh(), full_only=True)
     assert pair.status is Status.INCONCLUSIVE
     assert "400 x 400" in pair.message
-    assert pair.evaluations == 0
+    assert pair.numeric.evaluations == 0
 
 
 def test_auto_probes_above_the_limit_and_full_never_does(monkeypatch):
     monkeypatch.setattr(method_choice, "MOST_ELEMENTS", N)  # a diagonal of 400 elements fits, 400 x 400 don't
-    assert pair_of(tanh(), method="auto").method == "central"
+    assert pair_of(tanh(), method="auto").numeric.method == "central"
     coupled = Numpy(np.cumsum, lambda u, _: np.cumsum(u[::-1])[::-1], {"x": POINT})
-    assert pair_of(coupled, method="auto").method == "probe"
-    assert pair_of(coupled, method="full").method != "probe"
+    assert pair_of(coupled, method="auto").numeric.method == "probe"
+    assert pair_of(coupled, method="full").numeric.method != "probe"
 
 
 def test_a_sparse_gradient_of_a_dense_function_is_probed_where_the_whole_is_too_large(monkeypatch):
     monkeypatch.setattr(method_choice, "MOST_ELEMENTS", 100 * N)
     forgets = Numpy(lambda x: x - x.mean(), lambda u, _: u, {"x": POINT})
     pair = pair_of(forgets, method="auto")
-    assert pair.method == "probe"
+    assert pair.numeric.method == "probe"
     assert pair.status is Status.MISMATCHED
 
 
@@ -204,7 +204,7 @@ def test_a_lead_that_turns_out_right_is_left_and_the_next_one_followed(monkeypat
     monkeypatch.setattr(probe_search, "bisect_output", misled)
     pair = pair_of(tanh(gradient))
     assert pair.status is Status.MISMATCHED
-    assert pair.worst.input_index == (77,)
+    assert pair.numbers.worst.input_index == (77,)
     assert len(leads) >= 3
 
 
@@ -262,7 +262,7 @@ def test_float32_alone_spoils_one_element(factor):
     op = Numpy(np.tanh, gradient, {"x": POINT}, {"x": "float32"})
     pair = pair_of(op)
     assert pair.status is Status.MISMATCHED
-    assert pair.worst.input_index == (33,)
+    assert pair.numbers.worst.input_index == (33,)
 
 
 def test_where_there_is_no_time_to_judge_what_float32_spoils_the_pair_is_undecided():
@@ -312,13 +312,13 @@ def test_what_the_specs_tolerance_allows_is_no_alarm():
     assert pair_of(tanh(off)).status is Status.MISMATCHED
     lenient = pair_of(tanh(off), tolerance=Tolerance(rtol=1e-3))
     assert lenient.status is not Status.MISMATCHED
-    assert lenient.kinks == 0
+    assert lenient.numbers.kinks == 0
 
 
 def test_a_scalar_is_judged_whole_whatever_the_method():
     op = Numpy(np.tanh, lambda u, x: u * slope(x), {"x": np.array(0.5)})
     pair = pair_of(op)
-    assert (pair.status, pair.method) == (Status.PASSED, "central")
+    assert (pair.status, pair.numeric.method) == (Status.PASSED, "central")
 
 
 def test_a_sort_of_near_ties_passes_and_counts_their_rows_as_missed():
@@ -327,4 +327,4 @@ def test_a_sort_of_near_ties_passes_and_counts_their_rows_as_missed():
     point[101] = point[100] * (1 + 1e-12)
     pair = pair_of(Numpy(np.sort, lambda u, x: u[np.argsort(np.argsort(x))], {"x": point}))
     assert pair.status is Status.PASSED
-    assert pair.miss_probability >= 2 / N
+    assert pair.numeric.miss_probability >= 2 / N

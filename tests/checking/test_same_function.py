@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numpy_op import product
@@ -12,7 +14,7 @@ class Other:
     """Another trace of a forward, with values of its own."""
 
     def __init__(self, values):
-        self.values_beside_gradient = values
+        self.facts = SimpleNamespace(values_beside_gradient=values)
 
 
 def compared(change):

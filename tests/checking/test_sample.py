@@ -42,7 +42,7 @@ def test_a_right_pair_has_its_jacobians_and_a_sharp_bound():
     assert (sample.verdict == Verdict.PASS).all()
     assert (np.abs(sample.numeric - expected) <= sample.uncertainty + 1e-16).all()
     assert (sample.uncertainty <= 2 * sample.allowed).all()
-    assert (sample.numeric_dtype, sample.is_connected) == ("float64", True)
+    assert (sample.differencing.dtype, sample.is_connected) == ("float64", True)
 
 
 def test_none_counts_as_zero():
@@ -122,7 +122,11 @@ def test_without_float64_the_declared_dtype_rules(dtype, rtol):
 def test_zero_size_is_never_evaluated():
     op = Numpy(lambda x: 2 * x, lambda u, _: 2 * u, {"x": np.zeros((0, 3))})
     sample = judged(op)[0, 0]
-    assert (sample.verdict.shape, sample.evaluations, sample.method) == ((0, 0), 0, "none")
+    assert (sample.verdict.shape, sample.differencing.evaluations, sample.differencing.method) == (
+        (0, 0),
+        0,
+        "none",
+    )
     assert all(not made.evaluated for made in op.opened)
 
 
@@ -134,7 +138,7 @@ def test_a_zero_size_input_of_a_full_output():
 def test_float32_points_stay_in_float32():
     op = tanh(points={"x": [0.5, -1.0]}, dtypes={"x": "float32"}, refuses_float64=True)
     sample = judged(op)[0, 0]
-    assert sample.numeric_dtype == "float32"
+    assert sample.differencing.dtype == "float32"
     for made in op.opened:
         for point in made.evaluated:
             np.testing.assert_array_equal(point[0], point[0].astype(np.float32))

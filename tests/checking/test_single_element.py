@@ -7,7 +7,7 @@ import pytest
 from numpy_op import Numpy
 
 from gradcheck_cli.checking.judging.probe_group import Group
-from gradcheck_cli.checking.judging.single_element import judge_element
+from gradcheck_cli.checking.judging.probe_search import judge_element
 from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.numerics import Verdict

@@ -31,7 +31,7 @@ WRONG = {
     "none": (lambda u, x: None, "is None, but its output moves with it"),
     "nan": (lambda u, x: np.nan * x * u, "it is nan, differences give"),
     "ignoring": (lambda u, x: np.cos(x), "differences give"),
-    "squaring": (lambda u, x: np.cos(x) * u**2, "differences give"),
+    "squaring": (lambda u, x: np.cos(x) * u**2, "isn't linear in its upstream"),
 }
 
 

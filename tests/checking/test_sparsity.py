@@ -65,7 +65,7 @@ def test_a_right_op_passes_in_few_evaluations(name):
     op, _, (_, slots) = OPS[name]
     found = check(op)
     assert all(pair.status is Status.PASSED for pair in found.pairs)
-    assert min(pair.evaluations for pair in found.pairs) <= 2 * (2 * slots + 1 + 6 + 60)
+    assert min(pair.numeric.evaluations for pair in found.pairs) <= 2 * (2 * slots + 1 + 6 + 60)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_a_wrong_element_of_a_sparse_gradient_is_named(place):
 
     pair = check(Numpy(np.tanh, gradient, {"x": X})).pairs[0]
     assert pair.status is Status.MISMATCHED
-    assert (pair.worst.output_index, pair.worst.input_index) == (place, place)
-    assert (pair.wrong_elements, pair.elements) == (1, 42 * 42)
+    assert (pair.numbers.worst.output_index, pair.numbers.worst.input_index) == (place, place)
+    assert (pair.numbers.wrong_elements, pair.numbers.elements) == (1, 42 * 42)
 
 
 def test_an_element_outside_that_the_sampled_rows_do_not_show_is_still_seen():
@@ -122,7 +122,7 @@ def test_an_element_outside_that_the_sampled_rows_do_not_show_is_still_seen():
 
     pair = check(Numpy(np.tanh, gradient, {"x": X})).pairs[0]
     assert pair.status is Status.MISMATCHED
-    assert (pair.worst.output_index, pair.worst.input_index) == ((5, 6), (0, 0))
+    assert (pair.numbers.worst.output_index, pair.numbers.worst.input_index) == ((5, 6), (0, 0))
 
 
 def test_float32_keeps_its_precision_warning():

@@ -64,6 +64,29 @@ def test_what_linearity_says():
     assert found.message.endswith("is the upstream clipped, squared, replaced or ignored?")
 
 
+def test_what_linearity_says_of_a_cast_that_drops_small_upstreams():
+    def cast(u, x):
+        with np.errstate(over="ignore"):  # of upstreams of 1e12
+            return slope(x) * u.astype(np.float16).astype(u.dtype)
+
+    found = checks(tanh(cast, dtypes={"x": "float32"}))["linearity"]
+    assert found.status is Status.MISMATCHED
+    assert found.message.startswith("dy/dx rounds its upstream to float16: element ")
+
+
+def test_what_drops_small_upstreams_is_in_doubt_only_below_what_a_solver_leaves():
+    below = {
+        limit: checks(
+            tanh(
+                lambda u, x, limit=limit: slope(x) * np.where(np.abs(u) < limit, 0, u),
+                dtypes={"x": "float32"},
+            )
+        )["linearity"].status
+        for limit in (1e-6, 1e-4)
+    }
+    assert below == {1e-6: Status.INCONCLUSIVE, 1e-4: Status.MISMATCHED}
+
+
 RIGHT = {
     "float64": tanh(),
     "float32": tanh(dtypes={"x": "float32"}),
@@ -154,10 +177,9 @@ class RetracedOtherwise(Numpy):
     """Its gradient is right in each trace, and another one in each: a draw at trace time."""
 
     def operation(self, opening=FIRST):
-        made = super().operation(opening)
         factor = 1 + 1e-3 * len(self.opened)
-        made.gradients = [lambda u, x: factor * slope(x) * u]
-        return made
+        self.gradients = (lambda u, x: factor * slope(x) * u,)
+        return super().operation(opening)
 
 
 def test_a_gradient_that_differs_from_trace_to_trace_is_found():
@@ -172,10 +194,9 @@ class NoneAtTimes(Numpy):
     """Its gradient is None in every trace but the first, which is opened at two points."""
 
     def operation(self, opening=FIRST):
-        made = super().operation(opening)
-        if len(self.opened) > 2:
-            made.gradients = [lambda *_: None]
-        return made
+        if len(self.opened) >= 2:
+            self.gradients = (lambda *_: None,)
+        return super().operation(opening)
 
 
 def test_a_gradient_that_is_none_at_times_is_found():

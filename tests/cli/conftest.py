@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import make_dataclass, replace
+from dataclasses import make_dataclass
 from types import ModuleType, SimpleNamespace
 
+import flat_results
 import numpy as np
 import pytest
+from flat_results import altered, make_pair
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.pair_sample import Differencing, PairSample
 from gradcheck_cli.checking.pairs.pair_view import PairView
 from gradcheck_cli.cli.main import run_command
-from gradcheck_cli.results import CaseError, CaseResult, PairResult, Report, Status, WorstElement
+from gradcheck_cli.results import CaseError, Report, Status, WorstElement
 
 
 def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes):
@@ -45,12 +47,12 @@ def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes)
 
 
 def make_result(op="op", status=Status.PASSED, case="default", **changes):
-    pair = PairResult("dy/dx", "y", "x", status, elements=4, max_abs_error=1e-12, allowed=1e-8)
+    pair = make_pair("dy/dx", "y", "x", status, elements=4, max_abs_error=1e-12, allowed=1e-8)
     if status is Status.MISMATCHED:
         worst = WorstElement((0,), (0,), 1.0, 2.0, 1e-9)
-        pair = replace(pair, wrong_elements=1, max_abs_error=1.0, worst=worst)
+        pair = altered(pair, wrong_elements=1, max_abs_error=1.0, worst=worst)
     error = CaseError("forward", "ValueError: no") if status is Status.ERROR else None
-    result = CaseResult(
+    result = flat_results.make_case(
         op,
         case,
         f"specs/{op}.yaml:1",
@@ -62,7 +64,7 @@ def make_result(op="op", status=Status.PASSED, case="default", **changes):
         error=error,
         pairs=() if error else (pair,),
     )
-    return replace(result, **changes)
+    return altered(result, **changes)
 
 
 class Engine:
@@ -90,13 +92,14 @@ class Engine:
         self.asked.update(processes=options)
         return SimpleNamespace(status=lambda: "")
 
-    def run_in_workers(self, workers, cases, *, seed=None, listener=None, **rest):
-        self.asked.update(cases=list(cases), seed=seed)
+    def run_in_workers(self, workers, cases, *, listener=None, mark=None, **rest):
+        self.asked.update(cases=list(cases))
+        results = [result if mark is None else mark(result) for result in self.results]
         self.during()
-        for case, result in zip(cases, self.results, strict=False):
+        for case, result in zip(cases, results, strict=False):
             listener.on_start(case)
             listener.on_case(result)
-        fields = {"seed": seed or 0, "cases": tuple(self.results), "duration_s": 0.9, **self.report}
+        fields = {"seed": 0, "cases": tuple(results), "duration_s": 0.9, **self.report}
         return Report("0.1.0", "2.21.0", "3.11.7", **fields)
 
     def pair_view(self, case, label):
@@ -157,7 +160,7 @@ def a_view():
     matrix = np.kron(np.eye(2), np.array([[5.0, 7.0], [6.0, 8.0]]))
     codes = np.zeros(matrix.shape, np.int8)
     error = np.full(matrix.shape, 1e-9)
-    own = {"is_connected": True, "evaluations": 1, "method": "central", "numeric_dtype": "float64"}
-    sample = PairSample(matrix, matrix, error, error, codes, codes, **own)
+    how = Differencing("central", 1, "float64")
+    sample = PairSample(matrix, matrix, error, error, codes, codes, is_connected=True, differencing=how)
     output, taken = TensorInfo("c", "float64", (2, 2)), TensorInfo("a", "float64", (2, 2))
-    return PairView("dc/da", output, taken, 0, sample, PairResult("dc/da", "c", "a", Status.PASSED))
+    return PairView("dc/da", output, taken, 0, sample, make_pair("dc/da", "c", "a", Status.PASSED))

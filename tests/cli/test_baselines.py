@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from flat_results import altered
 
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import CheckResult, Status
@@ -21,8 +21,8 @@ MEMORY = {
 
 
 def with_memory(result, **changes):
-    pairs = tuple(replace(pair, **{**MEMORY, **changes}) for pair in result.pairs)
-    return replace(result, pairs=pairs)
+    pairs = tuple(altered(pair, **{**MEMORY, **changes}) for pair in result.pairs)
+    return altered(result, pairs=pairs)
 
 
 @pytest.fixture
@@ -100,8 +100,8 @@ def test_a_case_that_fails_is_not_said_to_have_vanished(recorded, invoke, a_resu
 
 
 def test_a_pair_that_is_gone_from_its_case_fails(recorded, invoke):
-    pair = replace(recorded.results[0].pairs[0], label="dz/dx")
-    recorded.results[0] = replace(recorded.results[0], pairs=(pair,))
+    pair = altered(recorded.results[0].pairs[0], label="dz/dx")
+    recorded.results[0] = altered(recorded.results[0], pairs=(pair,))
     result = invoke("run", "--baseline", "g.lock", "specs")
     assert result.code == 1
     assert "VANISHED GC501  huber · dy/dx" in result.out
@@ -224,7 +224,7 @@ def test_what_was_mended_is_listed(project, invoke, a_result):
 def test_a_check_that_has_come_to_fail_is_broken(project, invoke):
     invoke("run", "--report", "json=old.json")
     failing = CheckResult("linearity", Status.MISMATCHED, "not linear")
-    project.results[0] = replace(project.results[0], checks=(failing,), status=Status.MISMATCHED)
+    project.results[0] = altered(project.results[0], checks=(failing,), status=Status.MISMATCHED)
     invoke("run", "--report", "json=new.json")
     result = invoke("diff", "old.json", "new.json")
     assert result.code == 1

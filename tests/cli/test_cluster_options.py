@@ -46,6 +46,7 @@ def test_jobs_are_the_clusters_own(invoke, spec, more, told):
 
 def test_without_dask_the_extra_is_named(invoke, spec, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.delitem(sys.modules, "gradcheck_cli.features.cluster.dask_workers", raising=False)
     result = invoke("mutate", spec, "--on", "dask://127.0.0.1:1")
     assert (result.code, result.out) == (2, "")
     assert 'pip install "distributed>=2026.1"' in result.err

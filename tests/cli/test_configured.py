@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gradcheck_cli.cli.commands.run import command as run_command
+from gradcheck_cli.features.mutation import mutate_command as mutate_command_module
 from gradcheck_cli.features.watch.merge_command import command as merge_command
 
 VALUES = {
@@ -24,6 +25,8 @@ VALUES = {
     "max-time": ("3.5", "4.5"),
     "cache-dir": ("c1", "c2"),
     "format": ("json", "junit"),
+    "select": ("GC212", "GC2"),
+    "ignore": ("GC212", "GC2"),
     "report": ("json=a.json", "junit=b.xml"),
     "cov": ("pkg", "other"),
     "cov-report": ("term-missing", "json:a.json"),
@@ -269,3 +272,21 @@ def test_a_configured_baseline_can_be_left_away(project, invoke, arguments):
     project("baseline = 'missing.lock'")
     assert "missing.lock: can't be read" in invoke("run").err
     assert "missing.lock" not in invoke("run", *arguments).err
+
+
+def test_mutate_takes_how_cases_run_from_the_settings_nearest_to_its_specs(monorepo, invoke, monkeypatch):
+    (monorepo / "libs/a/pyproject.toml").write_text("[tool.gradcheck]\njobs = 7\nseed = 3\nformat = 'json'\n")
+    (monorepo / "libs/b/pyproject.toml").write_text("[tool.gradcheck]\njobs = 8\n")
+    seen = []
+
+    def start(ctx, options, **_):
+        seen.append((options.jobs, ctx.params["seed"], ctx.params["form"]))
+        ctx.exit(0)
+
+    monkeypatch.setattr(mutate_command_module, "start_workers", start)
+    monkeypatch.setattr(mutate_command_module, "_add_corruptions", lambda cases, _: cases)
+    invoke("mutate", "libs/a/specs")
+    invoke("mutate", "libs/b/specs", "--seed", "4")
+    invoke("mutate", "libs/a/specs", "-j", "2")
+    assert seen == [(7, 3, "table"), (8, 4, "table"), (2, 3, "table")]
+    assert "run gradcheck once for each" in invoke("mutate", "libs/a", "libs/b").err

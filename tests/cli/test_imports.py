@@ -53,7 +53,9 @@ def test_help_loads_nothing_heavy(loaded, arguments):
     assert not loaded(*arguments) & {"tensorflow", "keras", "numpy", "pydantic", "rich", "yaml"}
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["validate"], ["schema"]])
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["validate"], pytest.param(["schema"], marks=pytest.mark.feature)]
+)
 def test_reading_specs_never_loads_tensorflow(loaded, arguments):
     assert not loaded(*arguments) & {"tensorflow", "keras"}
 

@@ -3,6 +3,9 @@ from __future__ import annotations
 import json
 
 import jsonschema
+import pytest
+
+pytestmark = pytest.mark.feature
 
 
 def test_the_schema_is_json_and_a_schema(invoke):

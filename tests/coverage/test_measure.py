@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from flat_results import make_case, make_pair
 
 from gradcheck_cli.covered import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient, join
 from gradcheck_cli.features.coverage.gradients_in_text import Find, Package
 from gradcheck_cli.features.coverage.importing import Imported
 from gradcheck_cli.features.coverage.measure import measure
-from gradcheck_cli.results import CaseResult, PairResult, Status
+from gradcheck_cli.results import Status
 
 F = Find("m", "f", "custom_gradient", "m.py", 4, frozenset({3, 4}))
 G = Find("m", "g", "RegisterGradient", "m.py", 9, frozenset({8, 9}), "Mine")
@@ -19,8 +20,8 @@ def package(*finds, unreadable=()):
 
 
 def case(run, *pairs, name="default", reason=""):
-    found = tuple(PairResult(label, "y", "x", status, connected=on) for label, status, on in pairs)
-    return CaseResult(
+    found = tuple(make_pair(label, "y", "x", status, connected=on) for label, status, on in pairs)
+    return make_case(
         "op",
         name,
         "a:1",
@@ -126,6 +127,47 @@ def test_each_pair_of_functions_that_a_factory_is_given_counts():
     assert status(case(good, PASSED)) == {"m:f": ("covered", "op")}
     plain = Imported(made=[ran(places=("m.py:3", "lib.py:9"))])
     assert status(case(good, PASSED), imported=plain)["m:f"] == ("missing", "no case reaches it")
+
+
+def test_each_closure_of_a_factory_counts_that_a_module_makes():
+    good = ran("dy/dx", makers=("m.py:4", "m.py:20", "m.py:25"))
+    bad = ran(makers=("m.py:4", "m.py:21", "m.py:25"))
+    made = Imported(made=[good, bad])
+    assert status(case(good, PASSED), imported=made) == {
+        "m:f": ("covered", "op"),
+        "m:f made at line 20": ("covered", "op"),
+        "m:f made at line 21": ("missing", "no case reaches it"),
+    }
+    # What a call makes anew isn't several: neither calls of cases, nor a method that is bound twice.
+    assert status(case(good, PASSED), case(bad, MISMATCHED)) == {"m:f": ("covered", "op")}
+    other = ran("dy/dx", makers=("m.py:4", "m.py:30"))
+    assert status(case(other, PASSED), imported=Imported(made=[good])) == {
+        "m:f": ("covered", "op"),
+        "m:f made at line 20": ("missing", "no case reaches it"),
+    }
+
+
+def test_an_override_is_covered_by_what_it_names():
+    override = Find("m", "h", "gradient_override_map", "m.py", 14, frozenset({14}))
+    run = ran("dy/dx", places=("m.py:8",), makers=("m.py:8", "m.py:14"), function="m:g")
+    found = status(case(run, PASSED), finds=(G, override))
+    assert found == {"m:g": ("covered", "op"), "m:h": ("covered", "op")}
+    assert status(case(ran("dy/dx", places=("m.py:8",)), PASSED), finds=(G, override))["m:h"][0] == "missing"
+
+
+@pytest.mark.parametrize(
+    "name", ["m.tests.test_a", "m.conftest", "m.deep.test_it.x", "m.it_test", "m.test.x"]
+)
+def test_a_module_of_tests_that_can_not_be_imported_does_not_count(name):
+    planted = Find(name, "f", "custom_gradient", "t.py", 4, frozenset({4}))
+    found = status(finds=(planted,), imported=Imported(failures={name: "no pytest"}))
+    assert {word for word, _ in found.values()} == {"excused"}
+    assert status(finds=(planted,))[f"{name}:f"][0] == "missing"  # imported, it counts
+
+
+@pytest.mark.parametrize("name", ["m.testing", "m.latest", "m.attest.x", "m.testable", "m.contest"])
+def test_other_modules_that_can_not_be_imported_count(name):
+    assert status(imported=Imported(failures={name: "no pytest"}))[name][0] == "missing"
 
 
 def test_a_module_that_can_not_be_imported_counts():

@@ -113,6 +113,21 @@ CASES = {
         """,
         [("RegisterGradient", "grad", "Mine"), ("gradient_override_map", "h.<locals>.line 7", "Identity")],
     ),
+    "an override that is named elsewhere is one, at its line": (
+        """
+        MAPPING = {"Round": "Identity"}
+        def f(x):
+            with g.gradient_override_map(MAPPING): return tf.round(x)
+        def h(x, mapping):
+            with g.gradient_override_map(mapping): return tf.round(x)
+        def n(x):
+            with g.gradient_override_map({}): return tf.round(x)
+        """,
+        [
+            ("gradient_override_map", "f.<locals>.line 4", ""),
+            ("gradient_override_map", "h.<locals>.line 6", ""),
+        ],
+    ),
     "a py_func helper is registered once, and used where it is given a gradient": (
         """
         def py_func(f, inputs, types, grad=None):

@@ -44,7 +44,7 @@ def main() -> None:
         kind = TABLE[name].kind
         began = time.process_time()
         result = checked(name, how, wrong=True)
-        unseen = [branch.label(side) for branch in result.branches for side in branch.unseen]
+        unseen = [branch.label(side) for branch in result.seen.branches for side in branch.unseen]
         is_found = result.status is Status.MISMATCHED
         kinds[kind] += is_found
         (found if is_found else named if unseen else silent).append(name)

@@ -42,7 +42,9 @@ def main() -> None:
         whole = time.process_time() - start
         name = f"{cases[number].op} {cases[number].name}"
         costs.append((whole / max(whole - spent[0], 1e-9), spent[0], name))
-        if any("right at the sample points" in text for pair in result.pairs for text in pair.diagnosis):
+        if any(
+            "right at the sample points" in text for pair in result.pairs for text in pair.cause.diagnosis
+        ):
             wrong.append(name)
     factors = np.array([factor for factor, _, _ in costs])
     print(f"{len(factors)} of {len(cases)} cases; factor: median {np.median(factor := factors):.3f}, ")  # noqa: T201

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.numerics.joint.hull import nearest_to_zero
-from gradcheck_cli.numerics.joint.joint_slopes import Claims, Place, judge_rows
-from gradcheck_cli.numerics.joint.pieces import REACHES, Neighbourhood, is_bent
+from gradcheck_cli.numerics import FLOAT64
+from gradcheck_cli.numerics.joint.joint_slopes import Claims, Place, judge_rows, nearest_to_zero
+from gradcheck_cli.numerics.joint.pieces import Neighbourhood, is_bent
 
 
 def neighbourhood(function, point, **room):
@@ -22,7 +22,7 @@ def neighbourhood(function, point, **room):
         unit=np.full(rows, 2.0**-53),
         input_unit=2.0**-53,
         round=np.asarray,
-        reach=REACHES["float64"],
+        reach=FLOAT64.pieces,
         generator=np.random.default_rng(0),
     )
 

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from flat_results import altered, make_case, make_pair
 
-from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report, Status, WorstElement
+from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, WorstElement
 
 sys.path.insert(0, str(Path(__file__).parent))  # what these tests share is imported from here
 
-SQUARE = CaseResult(
+SQUARE = make_case(
     op="sparse_conv_2layer",
     case="default",
     spec="specs/seeds/sparse_conv.yaml:1",
@@ -22,7 +22,7 @@ SQUARE = CaseResult(
     checks=(CheckResult("linearity", Status.PASSED),),
     gradients_seen={"Conv2D": 2, "Relu": 1},
     pairs=(
-        PairResult(
+        make_pair(
             "dM1/dM0",
             "M1",
             "M0",
@@ -34,10 +34,10 @@ SQUARE = CaseResult(
             uncertainty=3e-12,
             elements=128,
         ),
-        PairResult("dt1/dM0", "t1", "M0", Status.PASSED, connected=False, note="as expected"),
+        make_pair("dt1/dM0", "t1", "M0", Status.PASSED, connected=False, note="as expected"),
     ),
 )
-HUBER = CaseResult(
+HUBER = make_case(
     op="huber",
     case="wide",
     spec="specs/huber.yaml:12",
@@ -48,7 +48,7 @@ HUBER = CaseResult(
     reproduce="gradcheck run specs/huber.yaml --case wide --seed 0",
     numeric_dtype="float64",
     pairs=(
-        PairResult(
+        make_pair(
             "dy/dx",
             "y",
             "x",
@@ -66,7 +66,7 @@ HUBER = CaseResult(
     checks=(CheckResult("linearity", Status.MISMATCHED, "vjp(2 u) isn't 2 vjp(u)"),),
     warnings=("precision: tanh saturates",),
 )
-BROKEN = CaseResult(
+BROKEN = make_case(
     op="broken",
     case="default",
     spec="specs/broken.yaml:1",
@@ -108,7 +108,7 @@ def with_pair():
     """Return a function that makes a case of one pair, changed as asked."""
 
     def make(status: Status = Status.PASSED, **changes: object) -> CaseResult:
-        pair = replace(SQUARE.pairs[0], status=status, **changes)
-        return replace(SQUARE, status=status, pairs=(pair,), checks=())
+        pair = altered(SQUARE.pairs[0], status=status, **changes)
+        return altered(SQUARE, status=status, pairs=(pair,), checks=())
 
     return make

@@ -8,11 +8,12 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
+from flat_results import make_pair
 
 from gradcheck_cli.gate import Change
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.reporting import codes
-from gradcheck_cli.results import CheckResult, PairResult, Status
+from gradcheck_cli.results import CheckResult, Status
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "gradcheck_cli"
@@ -67,7 +68,7 @@ def test_every_reason_and_change_has_its_code():
 
 
 def pair(status, **found):
-    return PairResult("dy/dx", "y", "x", status, **found)
+    return make_pair("dy/dx", "y", "x", status, **found)
 
 
 def test_pairs_and_checks_are_told_apart():

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from figures import tanh_figure
+from flat_results import altered
 
 from gradcheck_cli.features.page.jacobian_text import heat_lines
 from gradcheck_cli.reporting.exchange.concise import to_concise
@@ -28,8 +27,8 @@ def test_each_finding_is_one_line(report):
 
 
 def test_a_name_with_line_breaks_stays_on_its_line(report):
-    case = replace(report.cases[1], op="two\nlines\x1b[31m")
-    assert len(to_concise(replace(report, cases=(case,))).splitlines()) == 4
+    case = altered(report.cases[1], op="two\nlines\x1b[31m")
+    assert len(to_concise(altered(report, cases=(case,))).splitlines()) == 4
 
 
 def test_a_heat_map_in_letters_where_there_is_no_colour():

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from flat_results import altered
 
 from gradcheck_cli.covered import Branch, CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
 from gradcheck_cli.features.coverage.coverage_report import branch_lines, coverage_lines, missing_lines
-from gradcheck_cli.reporting.exchange.github import to_github
+from gradcheck_cli.features.exchange.github import to_github
+from gradcheck_cli.features.exchange.markdown import to_markdown
 from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
-from gradcheck_cli.reporting.exchange.markdown import to_markdown
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.report_text import case_lines
 
@@ -37,49 +37,49 @@ def line(case, **options):
 
 
 def test_sides_that_were_never_seen_stand_under_the_table(passed):
-    case = replace(passed, branches=(WHERE, LOOP, ALL))
+    case = altered(passed, branches=(WHERE, LOOP, ALL))
     never = "x > 3.5 true (ops.py:14), loop no round (ops.py:20), loop one round (ops.py:20)"
     assert line(case) == [f"branches 4 of 7 · never: {never}"]
-    chosen = replace(passed, branches=(WHERE,), chosen_points=2)
+    chosen = altered(passed, branches=(WHERE,), chosen_points=2)
     told = "branches 1 of 2, with 2 points chosen to see them · never: x > 3.5 true (ops.py:14)"
     assert line(chosen) == [told]
 
 
 def test_where_all_were_seen_nothing_is_said_without_being_asked(passed):
-    case = replace(passed, branches=(ALL,))
+    case = altered(passed, branches=(ALL,))
     assert (line(case), line(case, verbose=True)) == ([], ["branches 2 of 2"])
-    excused = replace(passed, branches=(replace(WHERE, excused=(("true", "a sine"),)),))
+    excused = altered(passed, branches=(altered(WHERE, excused=(("true", "a sine"),)),))
     said = ["branches 1 of 1 · 1 excused: x > 3.5 true (ops.py:14): a sine"]
     assert (line(excused), line(excused, verbose=True)) == ([], said)
 
 
 def test_a_share_of_sides_over_all_cases(report, passed):
-    other = replace(WHERE, seen=("true",))
-    cases = (replace(passed, branches=(WHERE, LOOP)), replace(passed, case="wide", branches=(other,)))
-    both = replace(report, cases=cases)
+    other = altered(WHERE, seen=("true",))
+    cases = (altered(passed, branches=(WHERE, LOOP)), altered(passed, case="wide", branches=(other,)))
+    both = altered(report, cases=cases)
     assert both.sides == (3, 5)
-    assert [replace(both, branch_fail_under=least).exit_code for least in (None, 60, 60.1)] == [0, 0, 3]
-    text = branch_lines(replace(both, branch_fail_under=90))[0].plain
+    assert [altered(both, branch_fail_under=least).exit_code for least in (None, 60, 60.1)] == [0, 0, 3]
+    text = branch_lines(altered(both, branch_fail_under=90))[0].plain
     assert text == "sides of branches: 3 of 5 seen (60.0 %), --branch-fail-under 90 isn't reached"
 
 
 def test_sides_that_nobody_looked_at(report, passed):
-    eager = replace(passed, sides_unknown="not looked at in mode eager: add mode graph")
+    eager = altered(passed, sides_unknown="not looked at in mode eager: add mode graph")
     assert line(eager) == ["branches not looked at in mode eager: add mode graph"]
-    partly = replace(passed, branches=(ALL,), sides_unknown="not looked at inside while: why")
+    partly = altered(passed, branches=(ALL,), sides_unknown="not looked at inside while: why")
     assert line(partly) == ["branches 2 of 2, not looked at inside while: why"]
-    alone, both = replace(report, cases=(eager,)), replace(report, cases=(eager, partly))
-    assert [replace(alone, branch_fail_under=least).exit_code for least in (None, 0, 1)] == [0, 0, 3]
-    assert replace(both, branch_fail_under=100).exit_code == 0
+    alone, both = altered(report, cases=(eager,)), altered(report, cases=(eager, partly))
+    assert [altered(alone, branch_fail_under=least).exit_code for least in (None, 0, 1)] == [0, 0, 3]
+    assert altered(both, branch_fail_under=100).exit_code == 0
     text = "sides of branches: 2 of 2 seen (100.0 %), not all looked at in 2 cases"
-    assert branch_lines(replace(both, branch_fail_under=100))[0].plain == text
+    assert branch_lines(altered(both, branch_fail_under=100))[0].plain == text
     text = "sides of branches: 0 of 0 seen, not all looked at in 1 case, --branch-fail-under 1 isn't reached"
-    assert branch_lines(replace(alone, branch_fail_under=1))[0].plain == text
+    assert branch_lines(altered(alone, branch_fail_under=1))[0].plain == text
 
 
 @pytest.mark.parametrize(("least", "code"), [(None, 0), (50, 0), (51, 3)])
 def test_a_share_of_gradients(report, passed, least, code):
-    assert replace(report, cases=(passed,), coverage=replace(COVERAGE, fail_under=least)).exit_code == code
+    assert altered(report, cases=(passed,), coverage=altered(COVERAGE, fail_under=least)).exit_code == code
 
 
 def test_lines_name_what_is_asked_for():
@@ -89,37 +89,40 @@ def test_lines_name_what_is_asked_for():
     )
     assert layout.plain(coverage_lines(COVERAGE, 110)) == f"{head}\n"
     assert layout.plain(missing_lines(COVERAGE, 110)) == missing
-    too_few = layout.plain(coverage_lines(replace(COVERAGE, fail_under=51), 110))
+    too_few = layout.plain(coverage_lines(altered(COVERAGE, fail_under=51), 110))
     assert too_few == f"{missing}{head}, --cov-fail-under 51 isn't reached\n"
 
 
 def test_json_reads_back(report, passed, tmp_path):
     run = GradientRun("pkg:f", ("pkg.py:4",), ("pkg.py:3",), ("dM1/dM0",))
-    case = replace(
+    case = altered(
         passed, branches=(WHERE, ALL), custom_gradients=(run,), chosen_points=1, sides_unknown="why"
     )
-    whole = replace(
-        report, cases=(case,), coverage=replace(COVERAGE, fail_under=80.0), branch_fail_under=70.0
+    whole = altered(
+        report, cases=(case,), coverage=altered(COVERAGE, fail_under=80.0), branch_fail_under=70.0
     )
     file = tmp_path / "report.json"
     file.write_text(to_json(whole))
     found = read_report(file)
     assert found.coverage == whole.coverage
-    assert (found.cases[0].branches, found.cases[0].custom_gradients) == (case.branches, (run,))
-    assert found.cases[0].sides_unknown == "why"
-    assert (found.branch_fail_under, found.exit_code) == (70.0, 3)
-    before = json.loads(to_json(replace(report, cases=(passed,))))
+    assert (found.cases[0].seen.branches, found.cases[0].seen.custom_gradients) == (
+        case.seen.branches,
+        (run,),
+    )
+    assert found.cases[0].seen.sides_unknown == "why"
+    assert (found.policy.branch_fail_under, found.exit_code) == (70.0, 3)
+    before = json.loads(to_json(altered(report, cases=(passed,))))
     for key in ("coverage", "branch_fail_under"):
         del before[key]
     for key in ("branches", "custom_gradients", "chosen_points", "sides_unknown"):
         del before["cases"][0][key]
     file.write_text(json.dumps(before))
-    assert read_report(file).cases[0].branches == ()  # of an older report
+    assert read_report(file).cases[0].seen.branches == ()  # of an older report
 
 
 def test_markdown_and_annotations(report, passed):
-    case = replace(passed, branches=(WHERE,))
-    whole = replace(report, cases=(case,), coverage=COVERAGE, branch_fail_under=90)
+    case = altered(passed, branches=(WHERE,))
+    whole = altered(report, cases=(case,), coverage=COVERAGE, branch_fail_under=90)
     text = to_markdown(whole, Path.cwd())
     assert "<details><summary>1 side of branches never seen</summary>" in text
     assert "pkg:g: not covered" in text.replace("\\", "")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from figures import tanh_figure
+from flat_results import altered
 
 from gradcheck_cli.covered import Branch
 from gradcheck_cli.features.page.html import page
@@ -66,8 +66,8 @@ class Tree(HTMLParser):
 def drawn(report):
     """Return the report with pictures of the pair that mismatches."""
     huber = report.cases[1]
-    pair = replace(huber.pairs[0], figure=tanh_figure(), mismatch="value")
-    return replace(report, cases=(report.cases[0], replace(huber, pairs=(pair,)), report.cases[2]))
+    pair = altered(huber.pairs[0], figure=tanh_figure(), mismatch="value")
+    return altered(report, cases=(report.cases[0], altered(huber, pairs=(pair,)), report.cases[2]))
 
 
 def read(report, root=Path()):
@@ -76,7 +76,7 @@ def read(report, root=Path()):
 
 def test_it_says_the_verdict_first_and_what_failed_first(drawn):
     text = read(drawn).text
-    assert text.index("1 of 3 pairs is wrong") < text.index("What failed first") < text.index("Pairs Filter")
+    assert text.index("1 of 3 pairs is wrong") < text.index("What failed first") < text.index("Pairs 3 specs")
     assert "dy/dx mismatched, of huber · wide · float32" in text
     assert "GC101 value" in text
     assert "TensorFlow 2.21.0" in text
@@ -93,30 +93,44 @@ def test_each_pair_is_a_row_and_what_is_no_plain_pass_has_its_details(drawn):
 
 
 def test_cases_that_ended_in_an_error_are_rows_and_their_text_stands_once(report):
-    broken = replace(
+    broken = altered(
         report.cases[0], pairs=(), status=Status.ERROR, checks=(), error=CaseError("import", "no module")
     )
-    several = [replace(broken, op=f"op_{number}") for number in range(20)]
-    page = to_html(replace(report, cases=(report.cases[0], *several)), Path())
+    several = [
+        altered(broken, op=f"op_{number}", reproduce=f"gradcheck run --op op_{number}")
+        for number in range(20)
+    ]
+    page = to_html(altered(report, cases=(report.cases[0], *several)), Path())
     tree = Tree(page)
     rows = [attrs["data-status"] for attrs in tree.all("tr") if "data-status" in attrs]
     assert rows.count("error") == 20
     assert page.count("no module") == 3  # what failed first, and a heading and a text for all 20
     assert "20 cases: " in tree.text
-    assert tree.text.index("Pairs Filter") < tree.text.index("Beside the pairs")
+    badges = [attrs["class"] for attrs in tree.all("span") if "badge" in attrs.get("class", "")]
+    assert badges.count("badge error") == 22
+    assert tree.text.index("Pairs Filter") < tree.text.index("Errors and checks")
+
+
+def test_each_spec_has_its_counts_and_its_seconds(report):
+    tree = Tree(to_html(report, Path()))
+    words = " ".join(tree.text.split())
+    assert "3 specs spec cases failed undecided passed seconds specs/huber.yaml 1 2 - - 0.05" in words
+    assert "#?spec=specs/huber.yaml" in [attrs.get("href") for attrs in tree.all("a")]
+    alone = altered(report, cases=report.cases[:1])
+    assert "specs spec cases" not in " ".join(Tree(to_html(alone, Path())).text.split())
 
 
 def test_an_undecided_element_has_no_share():
     figure = tanh_figure()
     cells = figure.map.verdicts
-    undecided = replace(figure.map, verdicts=("?" * len(cells[0]), *cells[1:]))
+    undecided = altered(figure.map, verdicts=("?" * len(cells[0]), *cells[1:]))
     assert {cell["share"] for cell in _worst_cells(undecided) if cell["row"] == undecided.rows[0]} == {"-"}
 
 
 def test_the_sides_of_branches_that_were_never_taken_are_shown(drawn):
     branch = Branch("x > 5", "ops.py:7", "forward", ("true", "false"), ("false",))
-    cases = [replace(case, branches=(branch,)) for case in drawn.cases]
-    text = read(replace(drawn, cases=tuple(cases))).text
+    cases = [altered(case, branches=(branch,)) for case in drawn.cases]
+    text = read(altered(drawn, cases=tuple(cases))).text
     assert "branches 1 of 2 · never: x > 5 true (ops.py:7)" in text
     assert "branches" not in read(drawn).text
 
@@ -135,9 +149,9 @@ def test_pictures_are_said_in_words_too(drawn):
 
 
 def test_slopes_from_either_side_are_drawn_at_a_kink(drawn):
-    pair = replace(drawn.cases[1].pairs[0], kinks=1)
-    case = replace(drawn.cases[1], pairs=(pair,))
-    assert "slopes from either side" in read(replace(drawn, cases=(case,))).text
+    pair = altered(drawn.cases[1].pairs[0], kinks=1)
+    case = altered(drawn.cases[1], pairs=(pair,))
+    assert "slopes from either side" in read(altered(drawn, cases=(case,))).text
 
 
 def test_it_fetches_nothing(drawn):
@@ -152,8 +166,8 @@ def test_it_fetches_nothing(drawn):
 def named(report, name):
     """Return a report in which all that somebody else wrote is this."""
     figure = tanh_figure(name=name)
-    figure = replace(figure, path=tuple(replace(op, evidence=name, name=name) for op in figure.path))
-    pair = replace(
+    figure = altered(figure, path=tuple(altered(op, evidence=name, name=name) for op in figure.path))
+    pair = altered(
         report.cases[1].pairs[0],
         label=f"d{name}/dx",
         message=name,
@@ -161,8 +175,8 @@ def named(report, name):
         note=name,
         figure=figure,
     )
-    case = replace(report.cases[1], op=name, case=name, spec=f"{name}:3", reproduce=name, pairs=(pair,))
-    return replace(report, cases=(report.cases[0], case, report.cases[2]))
+    case = altered(report.cases[1], op=name, case=name, spec=f"{name}:3", reproduce=name, pairs=(pair,))
+    return altered(report, cases=(report.cases[0], case, report.cases[2]))
 
 
 @pytest.mark.parametrize("name", NASTY)
@@ -179,8 +193,8 @@ def test_nobodys_name_is_markup(drawn, name):
 def test_the_gradients_own_lines_are_shown_and_the_first_is_marked(drawn, tmp_path):
     file = tmp_path / "ops.py"
     file.write_text("import tensorflow\n\n\ndef grad(op, u):\n    return 2 * u\n\n\ndef other():\n    pass\n")
-    case = replace(drawn.cases[1], source=f"{file}:4")
-    tree = read(replace(drawn, cases=(case,)), tmp_path)
+    case = altered(drawn.cases[1], source=f"{file}:4")
+    tree = read(altered(drawn, cases=(case,)), tmp_path)
     assert "The gradient, ops.py:4" in tree.text
     assert "def grad(op, u):" in tree.text
     assert "def other" not in tree.text
@@ -191,18 +205,18 @@ def test_of_a_blamed_op_its_own_gradient_is_shown(drawn, tmp_path):
     file = tmp_path / "ops.py"
     file.write_text("def bad_tanh_grad(op, u):\n    return u\n\n\ndef forward(x):\n    return x\n")
     figure = tanh_figure()
-    blamed = replace(figure.path[1], place=f"bad_tanh_grad at {file}:1")
-    pair = replace(drawn.cases[1].pairs[0], figure=replace(figure, path=(figure.path[0], blamed)))
-    case = replace(drawn.cases[1], source=f"{file}:5", pairs=(pair,))
-    tree = read(replace(drawn, cases=(case,)), tmp_path)
+    blamed = altered(figure.path[1], place=f"bad_tanh_grad at {file}:1")
+    pair = altered(drawn.cases[1].pairs[0], figure=altered(figure, path=(figure.path[0], blamed)))
+    case = altered(drawn.cases[1], source=f"{file}:5", pairs=(pair,))
+    tree = read(altered(drawn, cases=(case,)), tmp_path)
     assert "The gradient, ops.py:1" in tree.text
     assert "def bad_tanh_grad" in tree.text
     assert "def forward" not in tree.text
 
 
 def test_a_source_that_is_gone_is_left_out(drawn):
-    case = replace(drawn.cases[1], source="gone.py:4")
-    assert "The gradient, gone.py" not in read(replace(drawn, cases=(case,))).text
+    case = altered(drawn.cases[1], source="gone.py:4")
+    assert "The gradient, gone.py" not in read(altered(drawn, cases=(case,))).text
 
 
 @pytest.mark.parametrize(
@@ -225,12 +239,12 @@ def test_a_report_from_elsewhere_opens_nothing_but_sources_of_the_repository(
     )
     case = drawn.cases[1]
     figure = tanh_figure()
-    blamed = replace(figure.path[1], place=f"grad at {place}:1")
-    pair = replace(case.pairs[0], figure=replace(figure, path=(figure.path[0], blamed)))
-    tree = read(replace(drawn, cases=(replace(case, source=f"{place}:1", pairs=(pair,)),)), root)
+    blamed = altered(figure.path[1], place=f"grad at {place}:1")
+    pair = altered(case.pairs[0], figure=altered(figure, path=(figure.path[0], blamed)))
+    tree = read(altered(drawn, cases=(altered(case, source=f"{place}:1", pairs=(pair,)),)), root)
     assert "secret" not in tree.text
     assert opened == []
-    tree = read(replace(drawn, cases=(replace(case, source=f"{root / 'own.py'}:1", pairs=(pair,)),)), root)
+    tree = read(altered(drawn, cases=(altered(case, source=f"{root / 'own.py'}:1", pairs=(pair,)),)), root)
     assert "own = 1" in tree.text
 
 
@@ -241,8 +255,8 @@ def test_a_name_that_the_font_lacks_is_drawn_without_a_warning(drawn):
 @pytest.mark.parametrize("name", ["analytic", "numeric", "allowed", "first_step"])
 def test_a_ladder_of_the_largest_numbers_is_drawn(drawn, name):
     case, figure = drawn.cases[1], tanh_figure()
-    figure = replace(figure, ladder=replace(figure.ladder, **{name: 1e308}))
-    text = read(replace(drawn, cases=(replace(case, pairs=(replace(case.pairs[0], figure=figure),)),))).text
+    figure = altered(figure, ladder=altered(figure.ladder, **{name: 1e308}))
+    text = read(altered(drawn, cases=(altered(case, pairs=(altered(case.pairs[0], figure=figure),)),))).text
     assert "can't be drawn" not in text
 
 
@@ -270,22 +284,22 @@ def test_pairs_beyond_those_drawn_say_how(drawn, monkeypatch):
 
 
 def test_a_run_that_is_all_right_is_green_and_short(report):
-    tree = read(replace(report, cases=report.cases[:1]))
+    tree = read(altered(report, cases=report.cases[:1]))
     assert tree.text.startswith("gradcheck: all right")
     assert tree.all("header") == [{"class": "good"}]
     assert tree.all("details") == []
 
 
 def test_an_empty_run(report):
-    assert "No pair was checked." in read(replace(report, cases=())).text
+    assert "No pair was checked." in read(altered(report, cases=())).text
 
 
 def test_two_reports_side_by_side(drawn):
     square = drawn.cases[0]
-    broke = replace(
-        square, status=Status.MISMATCHED, pairs=(replace(square.pairs[0], status=Status.MISMATCHED),)
+    broke = altered(
+        square, status=Status.MISMATCHED, pairs=(altered(square.pairs[0], status=Status.MISMATCHED),)
     )
-    new = replace(drawn, tensorflow_version="2.22.0", cases=(broke,))
+    new = altered(drawn, tensorflow_version="2.22.0", cases=(broke,))
     found = (
         BaselineFinding(
             "sparse_conv_2layer", "default", "float64", "graph", "dM1/dM0", Change.BROKE, "was right"

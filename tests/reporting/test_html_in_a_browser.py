@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from figures import tanh_figure
+from flat_results import altered
 
 from gradcheck_cli.features.page.html.page import to_html
 
@@ -35,11 +35,11 @@ def browser():
 def page(browser, report, tmp_path):
     """Return a function that opens the page of a report of several ops, and its faults."""
     huber = report.cases[1]
-    pair = replace(huber.pairs[0], figure=tanh_figure(), kinks=1)
-    cases = [report.cases[0], replace(huber, pairs=(pair,)), report.cases[2]]
-    cases += [replace(report.cases[0], op=f"an_operation_with_a_long_name_{number}") for number in range(30)]
+    pair = altered(huber.pairs[0], figure=tanh_figure(), kinks=1)
+    cases = [report.cases[0], altered(huber, pairs=(pair,)), report.cases[2]]
+    cases += [altered(report.cases[0], op=f"an_operation_with_a_long_name_{number}") for number in range(30)]
     file = tmp_path / "report.html"
-    file.write_text(to_html(replace(report, cases=tuple(cases)), Path()), encoding="utf-8")
+    file.write_text(to_html(altered(report, cases=tuple(cases)), Path()), encoding="utf-8")
     contexts = []
 
     def open_it(size=DESKTOP, fragment="", **options):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.pair_sample import Differencing, PairSample
 from gradcheck_cli.checking.pairs.pair_view import PairView
 from gradcheck_cli.checking.verdicts.summary import summarise
 from gradcheck_cli.features.page.jacobian_text import jacobian_json, jacobian_text
@@ -34,9 +34,7 @@ def view(output_shape, input_shape, matrix, error=None, **known):
         verdict=np.asarray(verdict, np.int8),
         reason=np.zeros(analytic.shape, np.int8),
         is_connected=True,
-        evaluations=1,
-        method="central",
-        numeric_dtype="float64",
+        differencing=Differencing("central", 1, "float64"),
     )
     return PairView("dc/da", output, taken, 0, sample, summarise("dc/da", output, taken, [sample]))
 

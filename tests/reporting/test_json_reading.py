@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from figures import tanh_figure
+from flat_results import altered
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
@@ -14,7 +14,7 @@ from gradcheck_cli.results import WorstElement
 
 @pytest.fixture
 def full(report, mismatched):
-    pair = replace(
+    pair = altered(
         mismatched.pairs[0],
         worst=WorstElement((0,), (1,), 1 + 2j, float("-inf"), float("inf"), "re", "im"),
         max_abs_error=float("inf"),
@@ -22,7 +22,7 @@ def full(report, mismatched):
         tolerance=Tolerance(1e-4, 0.0, 1e-6),
         fingerprint=Fingerprint((Projection(1.0, 1e-9),), (Projection(float("inf"), 0.0),)),
     )
-    case = replace(
+    case = altered(
         mismatched,
         pairs=(pair,),
         output=("printed",),
@@ -36,7 +36,7 @@ def full(report, mismatched):
     finding = BaselineFinding(
         "a", "default", "float64", "graph", "dy/dx", Change.DRIFTED, "message", "a.yaml:1"
     )
-    return replace(
+    return altered(
         report,
         cases=(case, *report.cases),
         shard=Shard(1, 2, (("a", "b", "float64"),)),
@@ -102,8 +102,8 @@ def test_any_part_that_is_missing_or_another_is_said(full, tmp_path):
 
 def test_what_pictures_are_drawn_from_comes_back(report, tmp_path):
     """So that a page can be made of a JSON report, too."""
-    pair = replace(report.cases[1].pairs[0], figure=tanh_figure())
-    drawn = replace(report, cases=(replace(report.cases[1], pairs=(pair,)),))
+    pair = altered(report.cases[1].pairs[0], figure=tanh_figure())
+    drawn = altered(report, cases=(altered(report.cases[1], pairs=(pair,)),))
     file = tmp_path / "report.json"
     file.write_text(to_json(drawn))
     assert read_report(file).cases[0].pairs[0].figure == pair.figure
@@ -123,8 +123,8 @@ def test_what_pictures_are_drawn_from_comes_back(report, tmp_path):
 )
 def test_a_figure_that_contradicts_itself_is_refused_with_its_place(full, tmp_path, change, message):
     file = tmp_path / "report.json"
-    pair = replace(full.cases[0].pairs[0], figure=tanh_figure())
-    file.write_text(to_json(replace(full, cases=(replace(full.cases[0], pairs=(pair,)), *full.cases[1:]))))
+    pair = altered(full.cases[0].pairs[0], figure=tanh_figure())
+    file.write_text(to_json(altered(full, cases=(altered(full.cases[0], pairs=(pair,)), *full.cases[1:]))))
     assert read_report(file).cases[0].pairs[0].figure == tanh_figure()
     content = json.loads(file.read_text())
     change(content["cases"][0]["pairs"][0]["figure"])

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from flat_results import altered
 
 from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import Report, Status, WorstElement
@@ -141,6 +141,6 @@ def test_an_options_exit_code_is_the_one_reported(report):
 
 
 def test_text_is_readable_and_ends_in_a_newline(report, mismatched):
-    text = to_json(replace(report, cases=(replace(mismatched, op="größe"),)))
+    text = to_json(altered(report, cases=(altered(mismatched, op="größe"),)))
     assert '"op": "größe"' in text
     assert text.endswith("}\n")

@@ -7,10 +7,11 @@ import io
 import json
 
 import pytest
+from flat_results import make_case
 
 from gradcheck_cli.features.mutation.mutants import Tally, case_lines, mutants_csv, mutants_json, tally_lines
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Mutant, Report, Status
+from gradcheck_cli.results import CaseError, CheckResult, Mutant, Report, Status
 
 CAUGHT = Mutant("dy/dx", "sign", "caught", 1, 2.0, 1e-6)
 MISSED = Mutant("dy/dx", "factor", "missed", 1, 1e-2, 0.1, 2)
@@ -19,7 +20,7 @@ OPEN = Mutant("d2y/dx.dx", "none", "undecided", 2, message="the numbers can't de
 
 def case(*mutants, name="default", **changes):
     fields = {"status": Status.PASSED, "mutants": mutants, **changes}
-    return CaseResult(
+    return make_case(
         op="huber",
         case=name,
         spec="specs/huber.yaml:1",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import jsonschema
 import pytest
 from figures import tanh_figure
+from flat_results import altered
 
+from gradcheck_cli.features.schema.report_schema import report_schema
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
-from gradcheck_cli.reporting.exchange.json_report import report_schema, to_json
+from gradcheck_cli.reporting.exchange.json_report import to_json
 
 pytestmark = pytest.mark.once
 
@@ -18,16 +19,16 @@ pytestmark = pytest.mark.once
 @pytest.fixture
 def written(report):
     """Return a report with all that one can hold, as JSON."""
-    pair = replace(
+    pair = altered(
         report.cases[1].pairs[0],
         figure=tanh_figure(),
         fingerprint=Fingerprint((Projection(1.0, 1e-8),), (Projection(float("nan"), 0.0),)),
         tolerance=Tolerance(1e-6, 1e-10),
-        worst=replace(report.cases[1].pairs[0].worst, analytic=1 + 2j, numeric=float("inf")),
+        worst=altered(report.cases[1].pairs[0].numbers.worst, analytic=1 + 2j, numeric=float("inf")),
     )
-    case = replace(report.cases[1], pairs=(pair,), output=("printed",), not_differentiated=(("n", "int32"),))
+    case = altered(report.cases[1], pairs=(pair,), output=("printed",), not_differentiated=(("n", "int32"),))
     found = BaselineFinding("huber", "wide", "float32", "graph", "dy/dx", Change.DRIFTED, "x", "h.yaml:1")
-    full = replace(
+    full = altered(
         report,
         cases=(report.cases[0], case, report.cases[2]),
         baseline=(found,),

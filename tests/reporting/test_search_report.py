@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from flat_results import altered
 
+from gradcheck_cli.features.exchange.junit import to_junit
+from gradcheck_cli.features.exchange.markdown import to_markdown
+from gradcheck_cli.features.exchange.sarif import to_sarif
 from gradcheck_cli.features.page.html.page import to_html
 from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
-from gradcheck_cli.reporting.exchange.junit import to_junit
-from gradcheck_cli.reporting.exchange.markdown import to_markdown
-from gradcheck_cli.reporting.exchange.sarif import to_sarif
 from gradcheck_cli.results import Counterexample, SearchResult
 
 POINT = Counterexample((("x", "[4.0, 0.0]"), ("w", "[[1.0]]")), (("w", (1, 1)),))
@@ -42,8 +42,8 @@ def page(report, root):
 
 @pytest.mark.parametrize("form", [junit, sarif, markdown, page])
 def test_a_counterexample_stands_with_what_is_wrong(report, mismatched, form):
-    case = replace(mismatched, search=replace(NOTHING, found=POINT))
-    text = form(replace(report, cases=(case,)), Path.cwd())
+    case = altered(mismatched, search=altered(NOTHING, found=POINT))
+    text = form(altered(report, cases=(case,)), Path.cwd())
     for told in (f"{TRIED}: found", "x = [4.0, 0.0]", "w = [[1.0]], shape [1, 1]"):
         assert told in text
 
@@ -57,17 +57,17 @@ def test_a_counterexample_stands_with_what_is_wrong(report, mismatched, form):
     ],
 )
 def test_a_search_that_found_nothing_says_what_it_tried(report, passed, form, search, told):
-    text = form(replace(report, cases=(replace(passed, search=search),)), Path.cwd())
+    text = form(altered(report, cases=(altered(passed, search=search),)), Path.cwd())
     assert told in text.replace("&#39;", "'")
 
 
 def test_a_case_that_is_not_searched_fails_nothing(report, passed):
-    case = replace(passed, search=REFUSED)
-    assert replace(report, cases=(case,), strict_precision=True).exit_code == 0
+    case = altered(passed, search=REFUSED)
+    assert altered(report, cases=(case,), strict_precision=True).exit_code == 0
 
 
 def test_json_reads_back(report, mismatched, tmp_path):
-    case = replace(mismatched, search=replace(NOTHING, found=POINT))
+    case = altered(mismatched, search=altered(NOTHING, found=POINT))
     file = tmp_path / "report.json"
-    file.write_text(to_json(replace(report, cases=(case,))))
+    file.write_text(to_json(altered(report, cases=(case,))))
     assert read_report(file).cases[0].search == case.search

@@ -43,3 +43,31 @@ def _coded(factor):
 
 def coded(x, code, factor):
     return _coded(factor)(x, code)
+
+
+def two_halves(x):
+    return tf.maximum(x, 0.0) + tf.math.expm1(tf.minimum(x, 0.0))
+
+
+def singular_vectors(x):
+    _, u, v = tf.linalg.svd(x)
+    return u @ tf.linalg.matrix_transpose(v)
+
+
+def singular_values(x):
+    return tf.linalg.svd(x, compute_uv=False)
+
+
+@tf.custom_gradient
+def guarded_reciprocal(x):
+    """A guard for tiny numbers that its gradient alone has."""
+    return 1.0 / x, lambda upstream: -upstream / (x * x + 1e-20)
+
+
+@tf.custom_gradient
+def nan_near_zero(x):
+    """Its gradient isn't finite between -0.003 and 0.003."""
+    return (
+        x * x,
+        lambda upstream: upstream * tf.where(tf.abs(x) < 0.003, tf.math.log(-tf.ones_like(x)), 2 * x),
+    )

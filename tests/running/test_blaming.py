@@ -5,14 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from flat_results import make_pair
 
-from gradcheck_cli.checking.examine import Findings
+from gradcheck_cli.checking.check_case import Findings
 from gradcheck_cli.checking.ops.operation import OpPlace, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame import blaming
 from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict
 from gradcheck_cli.features.blame.blaming import LONG, MOST_PAIRS, add_blame
-from gradcheck_cli.results import PairResult, Status
+from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import start_tensorflow
 
 start_tensorflow()
@@ -37,7 +38,7 @@ WRONG = OpVerdict(OpPlace("a", "Op"), Status.MISMATCHED, evidence="it is off")
 
 def pairs(count, status=Status.MISMATCHED):
     return Findings(
-        tuple(PairResult(f"dy/dx{number}", "y", f"x{number}", status, elements=4) for number in range(count))
+        tuple(make_pair(f"dy/dx{number}", "y", f"x{number}", status, elements=4) for number in range(count))
     )
 
 
@@ -57,7 +58,7 @@ def found(monkeypatch):
 
 
 def lines(findings, case=CASE, spent=0.0):
-    return [pair.diagnosis for pair in add_blame(case, findings, OPENER, spent).pairs]
+    return [pair.cause.diagnosis for pair in add_blame(case, findings, OPENER, spent).pairs]
 
 
 def test_a_mismatch_is_told_which_op(found):
@@ -102,8 +103,8 @@ def test_what_fails_leaves_the_verdict_as_it_is(found, error):
     found.error = error
     findings = add_blame(CASE, pairs(1), OPENER, 0.0)
     assert findings.pairs[0].status is Status.MISMATCHED
-    assert findings.pairs[0].diagnosis[0].startswith("blame: no op can be named: ")
-    assert findings.pairs[0].diagnosis[0].endswith("no")
+    assert findings.pairs[0].cause.diagnosis[0].startswith("blame: no op can be named: ")
+    assert findings.pairs[0].cause.diagnosis[0].endswith("no")
 
 
 def test_of_many_pairs_the_first_are_looked_at(found):

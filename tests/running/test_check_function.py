@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import unittest
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +13,7 @@ import tensorflow as tf
 
 import gradcheck_cli
 from gradcheck_cli import assert_gradients, check_function
+from gradcheck_cli.features.library import given_call
 
 X = np.array([-1.0, 0.5, 2.0])
 
@@ -106,6 +109,7 @@ def test_variables_that_the_function_uses_are_checked_if_asked():
     assert "the function doesn't use Variable, or it isn't trainable" in message
 
 
+@pytest.mark.feature  # the diagnosis
 def test_a_wrong_gradient_fails_a_test_with_its_table():
     with pytest.raises(AssertionError) as caught:
         assert_gradients(wrong, X)
@@ -115,6 +119,22 @@ def test_a_wrong_gradient_fails_a_test_with_its_table():
     assert "the gradient is 1.01 times the derivative" in text
     assert text.endswith("`gradcheck explain GC101` says what that means, and what to do")
     assert "reproduce" not in text
+
+
+def test_it_works_in_a_test_case_of_tensorflow_and_in_graphs():
+    class Gradients(tf.test.TestCase):
+        def test_right(self):
+            with tf.Graph().as_default(), self.subTest("in a graph"):
+                assert_gradients(softplus, X)
+
+        def test_wrong(self):
+            assert_gradients(wrong, X)
+
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(Gradients)(result)
+    ((test, text),) = result.failures
+    assert (test.id().rpartition(".")[2], result.errors) == ("test_wrong", [])
+    assert "assert_gradients(wrong, X)\nAssertionError: <gradcheck report: 1 mismatched" in text
 
 
 def test_what_cannot_be_decided_fails_too_and_names_the_way_to_say_more():
@@ -132,6 +152,21 @@ def test_what_cannot_be_decided_fails_too_and_names_the_way_to_say_more():
         (lambda: assert_gradients(softplus), TypeError, "pass the function's arguments after it"),
         (lambda: assert_gradients(softplus, [1, 2]), TypeError, r"x is of type list of int\. Pass floating"),
         (lambda: assert_gradients(softplus, X, eps=1e-6), TypeError, "unexpected keyword argument 'eps'"),
+        (
+            lambda: assert_gradients(softplus, X, mode="eager"),
+            TypeError,
+            "Options of gradcheck's are .*modes",
+        ),
+        (lambda: assert_gradients(wrong, [0.1, 0.2]), AssertionError, r"Pass\s+np\.array"),
+        (lambda: assert_gradients(Scale, X), TypeError, r"Scale is a class: pass an object of it"),
+        (lambda: assert_gradients(Scale.call, X), TypeError, "Pass the method of an object"),
+        (lambda: assert_gradients(softplus, X, rtol="1e-3"), ValueError, "zero or more, but got '1e-3'"),
+        (lambda: assert_gradients(softplus, X, seed="a"), ValueError, "seed: must be a whole number"),
+        (
+            lambda: assert_gradients(lambda x: x.numpy(), X),
+            AssertionError,
+            r"compute\s+with TensorFlow",
+        ),
         (lambda: assert_gradients(tf.multiply, (X, X)), TypeError, "Arguments are passed one by one"),
         (lambda: assert_gradients(softplus, X, modes="grph"), ValueError, "Did you mean 'graph'"),
         (lambda: assert_gradients(softplus, X, rtol=-1), ValueError, "zero or more, but got -1"),
@@ -156,6 +191,14 @@ def test_what_cannot_be_decided_fails_too_and_names_the_way_to_say_more():
 def test_a_mistaken_call_says_what_to_type(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.feature  # the page
+def test_a_mistaken_call_is_told_all_options():
+    options = inspect.signature(check_function).parameters.values()
+    assert (
+        tuple(option.name for option in options if option.kind is option.KEYWORD_ONLY) == given_call.OPTIONS
+    )
 
 
 def test_a_report_has_a_truth_value_a_short_text_and_a_page():

@@ -31,23 +31,24 @@ def test_a_fault_behind_a_condition_is_found():
     result = run("hidden", attrs={"factor": 3.0})
     assert result.status is Status.MISMATCHED
     (pair,) = result.pairs
-    assert pair.worst.analytic == pytest.approx(1.5 * pair.worst.numeric)
+    assert pair.numbers.worst.analytic == pytest.approx(1.5 * pair.numbers.worst.numeric)
     assert re.match(
-        r"at a point that was chosen to see x > \S+ true \(.*chosen_functions.py:\d+\)", pair.diagnosis[-1]
+        r"at a point that was chosen to see x > \S+ true \(.*chosen_functions.py:\d+\)",
+        pair.cause.diagnosis[-1],
     )
     # What the mismatch shows has been seen.
-    assert [branch.unseen for branch in result.branches] == [(), ()]
+    assert [branch.unseen for branch in result.seen.branches] == [(), ()]
 
 
 def test_its_right_twin_passes_and_has_seen_all():
     result = run("hidden")
     assert result.status is Status.PASSED
-    assert [branch.unseen for branch in result.branches] == [(), ()]
+    assert [branch.unseen for branch in result.seen.branches] == [(), ()]
 
 
 def test_all_of_many_elements_on_one_side():
     result = run("all_positive", {"shape": [12]})
-    assert (result.status, result.pairs[0].wrong_elements) == (Status.MISMATCHED, 12)
+    assert (result.status, result.pairs[0].numbers.wrong_elements) == (Status.MISMATCHED, 12)
 
 
 def test_the_same_again():
@@ -67,7 +68,7 @@ def test_the_same_again():
 def test_what_shows_nothing_changes_nothing(target, x):
     result = run(target, x, **({"attrs": {"factor": 3.0}} if target == "hidden" else {}))
     assert result.status is Status.PASSED
-    assert "true" in {side for branch in result.branches for side in branch.unseen}
+    assert "true" in {side for branch in result.seen.branches for side in branch.unseen}
 
 
 def test_what_a_forward_rounds_to_zero_is_no_fault():
@@ -98,7 +99,30 @@ def test_what_is_wrong_at_one_value_only_says_so(excused):
         assert result.status is Status.PASSED
         return
     assert result.status is Status.MISMATCHED
-    assert re.search(r"only where x(\[\d\])? == 0", result.pairs[0].diagnosis[-1])
+    assert re.search(r"only where x(\[\d\])? == 0", result.pairs[0].cause.diagnosis[-1])
+
+
+def test_what_tensorflow_adds_up_at_one_value_is_no_fault():
+    """The gradients of a maximum and a minimum, each 1 at a tie, are 2 together; a search says so."""
+    assert run("two_halves").status is Status.PASSED
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("target", "keys"), [("singular_vectors", {}), ("singular_values", {"second_order": True})]
+)
+def test_what_tensorflow_guards_far_from_the_samples_is_no_fault(target, keys, seed):
+    """The gradient of an SVD takes 1 / x as x / (x^2 + 1e-20): wrong for tiny and for singular matrices."""
+    assert run(target, {"shape": [3, 3]}, seed=seed, **keys).status is Status.PASSED
+
+
+def test_a_guard_in_the_users_gradient_is_found_at_tiny_numbers():
+    result = run("guarded_reciprocal")
+    assert result.status is Status.MISMATCHED
+
+
+def test_a_users_gradient_that_isnt_finite_near_zero_is_found():
+    assert run("nan_near_zero", {"shape": [1]}).status is Status.MISMATCHED
 
 
 @pytest.mark.parametrize(("factor", "status"), [(2.0, Status.MISMATCHED), (1.0, Status.PASSED)])

@@ -14,7 +14,7 @@ from gradcheck_cli.features.cluster.dask_task import Answer
 from gradcheck_cli.results import CaseError, Status
 from gradcheck_cli.running.failed_case import blank_result, failed_case
 from gradcheck_cli.running.processes.limits import Limits
-from gradcheck_cli.running.workers import Ended, Waited, WorkersLostError
+from gradcheck_cli.running.workers import Ended, Noted, Waited, WorkersLostError
 from gradcheck_cli.spec.load import load_cases
 
 SPEC = "op: o{}\nforward: numpy:square\n{}inputs: {{x: {{shape: [2]}}}}\n"
@@ -46,6 +46,7 @@ class Cluster:
         self.behaviours = workers
         self.resources = {}
         self.asked = Counter()
+        self.notices = []
 
     def info(self):
         return {
@@ -83,8 +84,8 @@ class Cluster:
         )
         return Done(Answer(address, "", "2.21", tuple(results)))
 
-    def run(self, function, *, workers, on_error):
-        return dict.fromkeys(workers, function())
+    def run(self, function, *arguments, workers, on_error):
+        return dict.fromkeys(workers, function(*arguments))
 
     def cancel(self, futures, **_):
         pass
@@ -116,6 +117,8 @@ def run(tmp_path, monkeypatch):
                     change()
                 elif isinstance(event, Waited):
                     look()
+                elif isinstance(event, Noted):
+                    cluster.notices.append(event.text)
         except WorkersLostError as error:
             reason = str(error)
         return [ended[index] for index in sorted(ended)], reason
@@ -132,6 +135,9 @@ def test_what_a_worker_cant_do_another_does_and_it_isnt_asked_again(run, failure
     assert ([result.status for result in results], reason) == ([Status.PASSED] * 8, "")
     assert cluster.asked["a"] <= 2  # documents were there before the first failure
     assert cluster.asked["b"] >= 8
+    (notice,) = cluster.notices
+    assert notice.startswith("Dask worker a on h wasn't used any more: ")
+    assert notice.endswith(str(failure))
 
 
 def test_a_module_that_one_worker_lacks_is_found_on_another(run):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -23,11 +24,25 @@ assert threading.active_count() == 1
 print(version)
 """
 
+# What a case needs is loaded before the fork, once for all documents.
+CASE = """
+from gradcheck_cli.running.processes.fork_server import _load
+_load()
+import sys
+from gradcheck_cli.running.session import run_case
+from gradcheck_cli.spec.load import load_mapping
+spec = {"op": "by_hand", "forward": "work_functions:tanh_by_hand", "inputs": {"x": {"shape": [4]}}}
+(case,) = load_mapping(spec)
+before = set(sys.modules)
+print(run_case(case).status.value, *sorted(name for name in set(sys.modules) - before if "gradcheck" in name))
+"""
+
 
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):
     """Make a folder for temporary files, which a test can look into."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # the server's
     return tmp_path
 
 
@@ -44,8 +59,16 @@ def test_nothing_has_run_when_it_forks():
     assert done.stdout.startswith("2.")
 
 
+def test_a_case_imports_nothing_that_could_be_loaded_before_the_fork():
+    done = subprocess.run(
+        [sys.executable, "-c", CASE], capture_output=True, text=True, check=False, cwd=Path(__file__).parent
+    )
+    assert (done.returncode, done.stdout) == (0, "passed\n"), done.stderr
+
+
 def test_a_server_forks_kills_and_ends(server, temporary):
     assert server.wait_until_ready().startswith("2.")
+    assert list(temporary.iterdir()) == []  # a server that is killed from now on leaves nothing either
     import os
 
     reader, writer = os.pipe()

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from gradcheck_cli.running.library import MODULE, plain_spec
+from gradcheck_cli.features.library.library import MODULE, plain_spec
 
 
 def named(x):

@@ -3,18 +3,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from flat_results import altered, make_case, make_pair
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.features.watch.merging import merge
 from gradcheck_cli.gate import BaselineFinding, Change, Shard
-from gradcheck_cli.results import CaseResult, PairResult, Report, Status
+from gradcheck_cli.results import Report, Status
 
 PLAN = (("a", "default", "float64"), ("b", "default", "float64"), ("b", "wide", "float64"))
 
 
 def a_result(op, case="default", status=Status.PASSED):
-    pair = PairResult("dy/dx", "y", "x", status)
-    return CaseResult(op, case, f"{op}.yaml:1", "graph", "float64", status, 1.0, "", pairs=(pair,))
+    pair = make_pair("dy/dx", "y", "x", status)
+    return make_case(op, case, f"{op}.yaml:1", "graph", "float64", status, 1.0, "", pairs=(pair,))
 
 
 def a_report(*cases, index=None, count=2, plan=PLAN, **changes):
@@ -41,6 +42,15 @@ def test_a_missing_shard_is_not_green():
     found = merge({"1": FIRST})
     assert found.unchecked == ("shard 2/2 is missing: its cases weren't checked",)
     assert found.exit_code == 3
+
+
+def test_missing_shards_are_named_together_however_many_a_damaged_report_says_there_are():
+    plan = (("a", "default", "float64"),)
+    shard = replace(a_report(a_result("a")), shard=Shard(2, 2**40, plan))
+    assert merge({"2": shard}).unchecked == (
+        "shard 1/1099511627776 is missing: its cases weren't checked",
+        "shards 3 to 1099511627776 of 1099511627776 are missing: their cases weren't checked",
+    )
 
 
 def test_a_case_that_is_in_no_shard_is_not_green():
@@ -79,9 +89,9 @@ def test_runs_of_different_specs():
 def test_what_both_say_is_said_once():
     finding = BaselineFinding("gone", "default", "float64", "graph", "dy/dx", Change.VANISHED, "x", "y")
     more = {"baseline": (finding,), "notices": ("same",), "unchecked": ("this",)}
-    found = merge({"1": replace(FIRST, **more), "2": replace(SECOND, **more, strict=True)})
+    found = merge({"1": replace(FIRST, **more), "2": altered(SECOND, **more, strict=True)})
     assert (found.baseline, found.notices, found.unchecked) == ((finding,), ("same",), ("this",))
-    assert found.strict
+    assert found.policy.strict
 
 
 def test_versions_that_differ_are_all_named():

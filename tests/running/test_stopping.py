@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import pytest
+from flat_results import make_case
 
-from gradcheck_cli.results import CaseResult, Status
+from gradcheck_cli.results import Status
 from gradcheck_cli.running import run_loop
 from gradcheck_cli.running.run_loop import Stopper
 
 
 def a_result(status):
-    return CaseResult("a", "default", "a.yaml:1", "graph", "float64", status, 1.0, "")
+    return make_case("a", "default", "a.yaml:1", "graph", "float64", status, 1.0, "")
 
 
 def is_failure(result):

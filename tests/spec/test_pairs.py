@@ -1,7 +1,6 @@
 import pytest
 
-from gradcheck_cli.spec.case import PairRule
-from gradcheck_cli.spec.cases.pair_rules import matches, rule_for, unmatched_rules
+from gradcheck_cli.spec.case import PairRule, matches, rule_for, unmatched_rules
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import jsonschema
 import pytest
 import yaml
 
-from gradcheck_cli.spec.models.json_schema import json_schema
+from gradcheck_cli.features.schema.json_schema import json_schema
 
 
 @pytest.fixture(scope="module")

@@ -146,26 +146,6 @@ def in_compiled(x):
     return compiled(x)
 
 
-@tf.custom_gradient
-def squashed(x):
-    y = tf.tanh(x)
-    return y, lambda dy: dy * (1.0 - y * y)
-
-
-@tf.custom_gradient
-def squashed_again(x):
-    def grad(dy):
-        return dy * tf.exp(-x * x) * 1.1283791670955126 + 0.0 * tf.math.erf(x)
-
-    return tf.math.erf(x), grad
-
-
-@tf.custom_gradient
-def one_tail(x):
-    y = tf.nn.elu(x)
-    return y, lambda dy: dy * tf.where(x > 0.0, tf.ones_like(y), y + 1.0)
-
-
 def where_in_where(x):
     return tf.where(x > 1.0, tf.where(x > 3.5, x * x, 2.0 * x), x)
 
@@ -191,21 +171,6 @@ def numpy_values(x):
 
 def numpy_values_gradient(dy, x):
     return dy
-
-
-def squashed_by_tensorflow(x):
-    return tf.tanh(x) * tf.sigmoid(x) + tf.nn.softplus(x)
-
-
-@tf.custom_gradient
-def run_again(x):
-    def grad(dy):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.tanh(2.0 * x)
-        return tape.gradient(y, x, dy)
-
-    return tf.tanh(2.0 * x), grad
 
 
 def log_sum(x):

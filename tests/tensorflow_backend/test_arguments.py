@@ -225,7 +225,7 @@ def test_the_same_in_float32(run):
         inputs={"a": SPARSE, "b": {"shape": [4, 2]}},
         dtypes=["float32"],
     )
-    assert (result.status, result.numeric_dtype) == (Status.PASSED, "float64")
+    assert (result.status, result.how.numeric_dtype) == (Status.PASSED, "float64")
 
 
 def test_variables_beside_a_structure(run):

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.features.blame.walk.backward_walk import walk
-from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
-from gradcheck_cli.tensorflow_backend.opening.graph_modes import GraphMode
+from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
 
 X = {"x": {"value": [0.5, -1.0], "shape": [2]}}
 U = np.array([1.0, 2.0])

@@ -434,7 +434,7 @@ def test_slices_are_values_and_where_they_stand(run):
     result = run(forward=lambda x: tf.IndexedSlices(x, tf.range(3), tf.constant([3])), **INPUT)
     assert result.status is Status.PASSED
     assert [pair.label for pair in result.pairs] == ["dy.values/dx"]
-    assert result.not_differentiated == (("y.indices", "int32"), ("y.dense_shape", "int32"))
+    assert result.how.not_differentiated == (("y.indices", "int32"), ("y.dense_shape", "int32"))
 
 
 def test_a_reference_may_be_a_numpy_function(run):

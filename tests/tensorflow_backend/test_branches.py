@@ -27,7 +27,7 @@ def branches(target, x=NORMAL, **changes):
     (case,) = in_each_mode(load_mapping(spec), (), None)
     result = run_case(case)
     assert result.error is None, result.error
-    return result.branches
+    return result.seen.branches
 
 
 def seen(target, x=NORMAL, **changes):
@@ -267,7 +267,7 @@ def test_modes(mode, count):
 )
 def test_a_case_without_a_graph_says_that_nobody_looked(modes, told):
     spec = {"op": "op", "forward": f"{MODULE}:hidden", "inputs": {"x": NORMAL}, "modes": modes}
-    assert [run_case(case).sides_unknown for case in in_each_mode(load_mapping(spec), (), None)] == told
+    assert [run_case(case).seen.sides_unknown for case in in_each_mode(load_mapping(spec), (), None)] == told
 
 
 def test_bodies_that_can_not_be_copied_are_named(monkeypatch):
@@ -277,49 +277,16 @@ def test_bodies_that_can_not_be_copied_are_named(monkeypatch):
     monkeypatch.setattr(SideGraph, "of", refuse)
     (case,) = load_mapping({"op": "op", "forward": f"{MODULE}:in_data_loop", "inputs": {"x": NORMAL}})
     result = run_case(case)
-    assert [one.text for one in result.branches] == ["loop"]
+    assert [one.text for one in result.seen.branches] == ["loop"]
     assert (
-        result.sides_unknown == "not looked at inside while: a copy of the graph with sides can't be called"
+        result.seen.sides_unknown
+        == "not looked at inside while: a copy of the graph with sides can't be called"
     )
 
 
 def test_a_table_has_its_entries():
     (found,) = [one for one in branches("table", BOTH) if one.text.startswith("gather")]
     assert (found.seen, found.unseen) == (("entry 0", "entry 2"), ("entry 1",))
-
-
-SATURATED = ("saturated low", "unsaturated", "saturated high")
-
-
-@pytest.mark.parametrize(
-    ("target", "value", "expected"),
-    [
-        ("squashed", [0.5, -1.0, 30.0], [("tanh(x)", "forward", SATURATED[1:])]),
-        ("squashed", [0.5, -30.0], [("tanh(x)", "forward", SATURATED[:2])]),
-        (
-            "squashed_again",
-            [0.5, -7.0],
-            [("erf(x)", "forward", SATURATED[:2]), ("erf(x)", "gradient", SATURATED[:2])],
-        ),
-        (
-            "one_tail",
-            [1.0, -1.0, -40.0],
-            [("elu(x)", "forward", ("> 0", "< 0", "saturated")), ("x > 0", "gradient", ("true", "false"))],
-        ),
-        # What isn't reached isn't counted, nor what no hand-written gradient reads.
-        ("squashed", [0.5, -1.0], []),
-        ("squashed_by_tensorflow", [0.5, -40.0], []),
-        ("run_again", [0.5, -40.0], []),
-    ],
-)
-def test_saturation(target, value, expected):
-    x = {"shape": [len(value)], "value": value}
-    assert [(one.text, one.part, one.sides) for one in branches(target, x)] == expected
-
-
-def test_points_are_chosen_where_a_function_saturates():
-    (found,) = branches("squashed")
-    assert (found.sides, found.unseen) == (SATURATED, ())
 
 
 def test_low_precision():

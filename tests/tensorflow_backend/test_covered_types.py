@@ -41,7 +41,7 @@ def under_another_gradient(x):
 def test_a_raw_op_covers_itself_in_each_mode(run, mode):
     found = run(op_type="MatMul", inputs={"a": {"shape": [2, 2]}, "b": {"shape": [2, 2]}}, modes=[mode])
     assert str(found.status) == "passed", found
-    assert found.gradients_seen["MatMul"] >= 1
+    assert found.seen.gradients_seen["MatMul"] >= 1
 
 
 @pytest.mark.parametrize("mode", ["graph", "dynamic", "eager"])
@@ -50,7 +50,7 @@ def test_an_op_is_seen_wherever_it_is(run, forward, mode):
     for _ in range(2):  # a function's gradient is built once in a process
         found = run(forward=forward, inputs=X, covers=["MatMul"], modes=[mode])
         assert str(found.status) == "passed", found
-        assert found.gradients_seen["MatMul"] >= 1
+        assert found.seen.gradients_seen["MatMul"] >= 1
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_what_can_not_be_seen_says_why(run, name, message):
 
 def test_a_raw_op_without_a_gradient_function_has_none_to_be_seen(run):
     found = run(op_type="ZerosLike", inputs=X, pairs={"*": {"expect": "disconnected"}})
-    assert (str(found.status), found.gradients_seen) == ("passed", {})
+    assert (str(found.status), found.seen.gradients_seen) == ("passed", {})
 
 
 def test_an_expected_mismatch_must_be_seen_too(run):
@@ -101,7 +101,7 @@ def test_an_override_covers_nothing_by_itself(run):
 
     found = run(op_type="Tanh", gradient=gradient, inputs=X)
     assert str(found.status) == "passed", found
-    assert "Tanh" not in found.gradients_seen
+    assert "Tanh" not in found.seen.gradients_seen
 
 
 def test_a_case_for_other_versions_is_skipped_with_both(run):
@@ -119,5 +119,5 @@ def test_whose_gradient_runs_is_a_matter_of_the_first_order(run, mode):
     inputs = {"a": {"shape": [2, 2]}, "b": {"shape": [2, 2]}}
     found = run(op_type="MatMul", inputs=inputs, second_order=True, modes=[mode])
     assert {pair.order for pair in found.pairs} == {1, 2}
-    assert "MatMul" in found.gradients_seen
+    assert "MatMul" in found.seen.gradients_seen
     assert found.error is None

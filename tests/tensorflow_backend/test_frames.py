@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -189,3 +190,17 @@ def test_keras_own_message_is_found_behind_where_it_came_up():
     assert frames.first_line(error) == (
         "AttributeError: 'NoneType' object has no attribute 'shape' (LSTM.call())"
     )
+
+
+def test_gradchecks_own_lines_are_no_branch_where_it_is_installed(monkeypatch):
+    op = SimpleNamespace(
+        traceback=[
+            SimpleNamespace(filename=f"{frames._BACKEND}/traces/trace_faults.py", lineno=1),
+            SimpleNamespace(filename=f"{frames._BACKEND}/dtypes.py", lineno=2),
+            SimpleNamespace(filename="/lib/site-packages/tensorflow/python/ops/math_ops.py", lineno=3),
+        ]
+    )
+    monkeypatch.setattr(frames, "_PACKAGES", frozenset({"site-packages", "gradcheck_cli"}))
+    assert frames.place_of_branch(op) == ""
+    op.traceback[1] = SimpleNamespace(filename="/lib/site-packages/keras/src/layer.py", lineno=2)
+    assert frames.place_of_branch(op) == "keras/src/layer.py:2"

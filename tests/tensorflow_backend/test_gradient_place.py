@@ -17,8 +17,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame.walk.backward_walk import walk
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.tensorflow_backend.binding.loading import importable, load
-from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
-from gradcheck_cli.tensorflow_backend.opening.graph_modes import GraphMode
+from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
 from gradcheck_cli.tensorflow_backend.registry.gradient_place import source_of
 
 X = {"x": {"value": [0.5, -1.0], "shape": [2]}}

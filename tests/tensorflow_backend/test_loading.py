@@ -104,11 +104,23 @@ def test_a_missing_module_says_where_it_was_looked_for(tmp_path):
     assert error.kind == "import"
     lines = error.message.splitlines()
     assert lines[0] == "gradient: no module named 'loading_missing'; looked in:"
-    assert lines[1:3] == [f"  {tmp_path / 'specs'}", f"  {tmp_path}"]
+    assert lines[1:3] == ["  specs", "  ."]
+    assert lines[-2] == "  the installed packages"
     assert lines[-1] == "Put the module beside the spec, run from its folder, or install it."
-    assert all(Path(line.strip()).is_dir() for line in lines[1:-1])
+    assert all(Path(line.strip()).is_dir() for line in lines[1:-2])
     assert len(set(lines)) == len(lines)
     assert error.traceback == ()
+
+
+def test_a_module_above_the_spec_is_noticed(write, tmp_path):
+    write("libs/a/loading_above.py", "f = abs")
+    (tmp_path / "libs" / "a" / "specs").mkdir()
+    with importable(str(tmp_path / "libs" / "a" / "specs")):
+        message = failure("loading_above:f").message
+    assert (
+        "libs/a/ has loading_above: install the project (pip install -e .), or set PYTHONPATH=libs/a."
+        in message
+    )
 
 
 def test_a_missing_submodule_is_missing_too(write, tmp_path):

@@ -13,7 +13,7 @@ from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
+from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin, WideVariables
 
 KINKED = {
@@ -99,14 +99,14 @@ def crowded_pair(**build):
 def test_where_any_step_crosses_kinks_an_error_of_one_percent_is_seen_all_the_same():
     pair = crowded_pair()
     assert pair.status is Status.PASSED
-    assert pair.miss_probability < 0.02
+    assert pair.numeric.miss_probability < 0.02
 
 
 @pytest.mark.parametrize("error", [0.02, -0.02, 1.0])
 def test_a_wrong_element_is_found_among_them(error):
     pair = crowded_pair(error=error)
     assert pair.status is Status.MISMATCHED
-    assert pair.worst.input_index == (12, 34)
+    assert pair.numbers.worst.input_index == (12, 34)
 
 
 OFFSETS = {f"b{index}": {"shape": [70]} for index in range(6)}
@@ -148,7 +148,7 @@ def beside_a_kink(x):
 @pytest.mark.parametrize(("function", "is_on"), [("on_a_kink", True), ("beside_a_kink", False)])
 def test_a_point_on_a_kink_is_told_from_one_beside(function, is_on):
     _, opener = opened(function, inputs={"x": {"shape": [70, 70], "value": 0.0}})
-    piece = opener.open(Opening(0)).on_one_piece()
+    piece = opener.open(Opening(0)).forms.on_one_piece()
     changed = [piece.evaluate({0: np.full((1, 70, 70), move)})[-1][0] for move in (0.0, 1e-12, -1e-12)]
     assert changed[0] == 0
     assert bool(changed[1] or changed[2]) is is_on
@@ -156,7 +156,7 @@ def test_a_point_on_a_kink_is_told_from_one_beside(function, is_on):
 
 def test_what_has_no_kinks_has_no_piece():
     _, opener = opened("smooth")
-    assert opener.open(Opening(0)).on_one_piece() is None
+    assert opener.open(Opening(0)).forms.on_one_piece() is None
 
 
 def smooth(x):

@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
-from gradcheck_cli.tensorflow_backend.opening.graph_modes import GraphMode
+from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
 
 
 def in_float64(case_of, forward, dtype="float32", **spec):
@@ -68,7 +67,7 @@ TRACED = {
 @pytest.mark.parametrize("forward", TRACED.values(), ids=TRACED)
 def test_a_traced_graph_has_a_twin_whatever_its_code_makes_of_float64(case_of, forward):
     found = in_float64(case_of, forward)
-    assert (found.outputs[0].dtype, found.low_precision, found.not_float64) == ("float64", (), "")
+    assert (found.outputs[0].dtype, found.facts.low_precision, found.facts.not_float64) == ("float64", (), "")
 
 
 def test_what_overflows_in_its_own_dtype_has_none(case_of):
@@ -76,18 +75,18 @@ def test_what_overflows_in_its_own_dtype_has_none(case_of):
     opener = CaseOpener(case, GraphMode())
     own = opener.open(Opening())
     assert opener.in_dtype(own, "float64") is None
-    assert own.not_float64 == "its outputs differ in float64: it overflows, or takes another branch"
+    assert own.facts.not_float64 == "its outputs differ in float64: it overflows, or takes another branch"
 
 
 def test_the_formula_is_judged_there(run):
     result = run(forward=tf.tanh, inputs={"x": {"shape": [3], "dtype": "float32"}})
-    assert (result.status, result.dtype, result.numeric_dtype) == (Status.PASSED, "float32", "float64")
+    assert (result.status, result.dtype, result.how.numeric_dtype) == (Status.PASSED, "float32", "float64")
 
 
 def test_an_op_without_a_float64_kernel_is_judged_in_its_own_dtype_and_named(run):
     result = run(forward=tf.nn.lrn, inputs={"x": {"shape": [1, 1, 2, 3], "dtype": "float32"}})
-    assert (result.status, result.numeric_dtype, result.warnings) == (Status.PASSED, "float32", ())
-    assert result.pairs[0].not_float64 == "there is no float64 form of LRN, LRNGrad"
+    assert (result.status, result.how.numeric_dtype, result.warnings) == (Status.PASSED, "float32", ())
+    assert result.pairs[0].numeric.not_float64 == "there is no float64 form of LRN, LRNGrad"
 
 
 def test_a_float64_case_that_is_not_judged_in_float64_is_no_plain_pass(run):
@@ -120,7 +119,7 @@ def test_a_pass_by_a_gradient_that_is_wrong_in_the_declared_dtype_alone_is_none(
 
     result = run(forward=wrong, inputs={"x": {"shape": [3], "dtype": "float32"}})
     assert result.status is Status.MISMATCHED
-    assert result.pairs[0].reference_dtype == "float64"
+    assert result.pairs[0].numeric.reference_dtype == "float64"
 
 
 def test_saturation_in_float32_is_a_warning(run):
@@ -145,7 +144,7 @@ def test_numpy_functions_have_a_reference_too(run):
         inputs={"x": {"shape": [3], "dtype": "float32"}},
         outputs={"y": {"shape": [3], "dtype": "float32"}},
     )
-    assert (result.status, result.numeric_dtype) == (Status.PASSED, "float64")
+    assert (result.status, result.how.numeric_dtype) == (Status.PASSED, "float64")
 
 
 def test_one_trace_serves_every_point(case_of):

@@ -8,9 +8,8 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
-from gradcheck_cli.tensorflow_backend.opening.graph_modes import GraphMode
-from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
+from gradcheck_cli.tensorflow_backend.paths import graph_path, terms
 
 SQUARE = {"inputs": {"a": {"shape": [3, 3]}, "b": {"shape": [3, 3]}}}
 OVERRIDE = {"op_type": "MatMul", "binding": "override"}
@@ -107,7 +106,7 @@ def test_one_of_two_is_not_green_unless_it_is_meant(run):
 
 def low_precision_of(case_of, forward, dtype="float64", shape=(2, 4)):
     case = case_of(forward=forward, inputs={"x": {"shape": list(shape), "dtype": dtype}})
-    return CaseOpener(case, GraphMode()).open(Opening()).low_precision
+    return CaseOpener(case, GraphMode()).open(Opening()).facts.low_precision
 
 
 @tf.function
@@ -250,3 +249,11 @@ def test_ops_between_inputs_and_outputs():
         z = y + tf.constant(1.0, tf.float64, name="needed_but_not_after")
         names = [op.name for op in graph_path.ops_between([x], [z])]
     assert names == ["add", "on"]
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_terms_that_a_function_cant_return_are_left_out(use_resource):
+    with tf.Graph().as_default():
+        variable = tf.compat.v1.Variable(1.0, use_resource=use_resource)
+        handed_on = variable.read_value() if use_resource else tf.raw_ops.RefIdentity(input=variable._ref())
+        assert (len(terms.terms_of(handed_on + tf.ones([]))) > 1) == use_resource

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
+from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 
 X = np.array([0.5, 2.0])
 

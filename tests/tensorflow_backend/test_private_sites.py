@@ -30,7 +30,7 @@ def run(target, **changes):
     (case,) = in_each_mode(load_mapping(spec), (), None)
     result = run_case(case)
     assert result.error is None, result.error
-    return {one.function.partition(":")[2]: one for one in result.custom_gradients}
+    return {one.function.partition(":")[2]: one for one in result.seen.custom_gradients}
 
 
 @pytest.fixture(autouse=True)

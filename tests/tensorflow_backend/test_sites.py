@@ -27,7 +27,7 @@ def sites(spec, sample=0):
     (case,) = load_mapping(spec)
     with user_code(case):
         op = opener_of(case, "graph").open(Opening(sample))
-        found = op.sites(pair_keys(op))
+        found = op.facts.sites(pair_keys(op))
     labels = {pair: label_of(op, pair) for pair in pair_keys(op)}
     return [(one.corruption, {labels[pair] for pair in one.pairs}, one.unseen) for one in found]
 

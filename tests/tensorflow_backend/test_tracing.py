@@ -9,8 +9,7 @@ import tensorflow as tf
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
-from gradcheck_cli.tensorflow_backend.opening.graph_modes import GraphMode
+from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
 
 
 def traced(function, *specs):
@@ -161,7 +160,7 @@ def test_both_branches_are_taken_where_the_inputs_say_so(run):
     for sign in (1, -1):
         result = run(forward=autograph_if, inputs={"x": {"value": [sign * 0.5, sign * 1.0], "shape": [2]}})
         assert result.status is Status.PASSED
-        assert result.pairs[0].elements == 4
+        assert result.pairs[0].numbers.elements == 4
 
 
 def gather(table, rows):

@@ -174,7 +174,7 @@ def test_a_forward_without_variables_is_told(run_in, mode):
     result = run_in([mode], forward=tf.tanh)[mode]
     assert (result.error.kind, result.error.message) == (
         "variables",
-        "variables: true, but the forward uses no trainable variable of a floating dtype; drop the key.",
+        "variables: true, but the forward uses no trainable variable of a floating dtype; leave it out.",
     )
 
 
@@ -368,7 +368,7 @@ def test_a_float32_variable_is_judged_in_float64(run_in):
     for result in run_in(
         GRAPH_AND_EAGER, forward=lambda x: x * weight, inputs={"x": {"shape": [4, 3], "dtype": "float32"}}
     ).values():
-        assert (result.status, result.numeric_dtype) == (Status.PASSED, "float64")
+        assert (result.status, result.how.numeric_dtype) == (Status.PASSED, "float64")
 
 
 def test_a_float32_input_of_a_float64_layer_is_judged_in_float64(run_in):
@@ -378,7 +378,7 @@ def test_a_float32_input_of_a_float64_layer_is_judged_in_float64(run_in):
         forward=lambda x: tf.cast(x, tf.float64) * weight,
         inputs={"x": {"shape": [4, 3], "dtype": "float32"}},
     ).values():
-        assert (result.status, result.numeric_dtype) == (Status.PASSED, "float64")
+        assert (result.status, result.how.numeric_dtype) == (Status.PASSED, "float64")
 
 
 @pytest.mark.parametrize("mode", GRAPH_AND_EAGER)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from gradcheck_cli.checking.checks.case_structure import (
     check_override,
     check_precision,
     check_second_point,
+    check_variables,
+    check_variables_order,
 )
 from gradcheck_cli.checking.checks.check import (
     AnyView,
@@ -29,22 +32,19 @@ from gradcheck_cli.checking.checks.deterministic import (
     check_beside_gradient,
     check_frozen,
     check_random,
+    check_repeat,
     check_rerun,
+    check_retrace,
 )
 from gradcheck_cli.checking.checks.forward_values import check_inputs_unmodified, check_reference_forward
 from gradcheck_cli.checking.checks.gradient_form import check_form
 from gradcheck_cli.checking.checks.linearity import check_linearity, check_zero_upstream
 from gradcheck_cli.checking.checks.mode_agreement import check_modes
 from gradcheck_cli.checking.checks.pulled import group_at_hand, pull_outputs
-from gradcheck_cli.checking.checks.repeatability import check_repeat, check_retrace
-from gradcheck_cli.checking.checks.variable_gradients import check_variables, check_variables_order
-from gradcheck_cli.numerics.agreement import largest_finite
+from gradcheck_cli.checking.ops.jacobian import Jacobian
+from gradcheck_cli.numerics.precision import coarsest, precision_of
+from gradcheck_cli.numerics.tolerance import largest_finite
 from gradcheck_cli.results import CheckResult, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gradcheck_cli.checking.ops.jacobian import Jacobian
 
 # The checks of a stage run in this order. To add a check, write its function in a file of this folder and add
 # a line here. A check that a spec may turn off is also a key of the spec.
@@ -110,6 +110,9 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
     if not is_last and "linearity" not in case.checks_off:
         # The declared dtype shows little of it: float32 four digits, float16 and bfloat16 hardly one.
         for group in group_at_hand(pull_outputs(case, formula, view.sound, of_formula, ["linearity"])):
+            for pulled in group:
+                infos = [op.outputs[pulled.output], *[op.inputs[index] for index in pulled.input_indices]]
+                pulled.declared = coarsest(*[precision_of(info.dtype) for info in infos])
             yield UpstreamView(case, formula, group, is_formula=True)
 
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from gradcheck_cli.results import CheckResult, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.checks.check import CaseView
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.results import PairResult
+from gradcheck_cli.checking.checks.check import CaseView
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.results import CheckResult, PairResult, Status
 
 UNTESTED = (
     "analytic and numeric derivative are zero everywhere, at every sample: nothing was tested; choose inputs "
@@ -42,8 +37,8 @@ def explain_untested(samples: Sequence[PairSample]) -> str:
     """Say why a passing pair tested nothing: its output never moved, and not by symmetry. Else empty."""
     if not all(sample.numeric_is_zero for sample in samples):
         return ""
-    if any(sample.is_remainder for sample in samples) and all(
-        sample.is_remainder or sample.analytic_is_zero for sample in samples
+    if any(sample.smallness.is_remainder for sample in samples) and all(
+        sample.smallness.is_remainder or sample.analytic_is_zero for sample in samples
     ):
         return ""
     return UNTESTED if all(sample.analytic_is_zero for sample in samples) else UNMOVED
@@ -56,7 +51,8 @@ def check_all_zero(view: CaseView) -> list[CheckResult]:
 
 
 def _describe_untested(pairs: Sequence[PairResult], *, is_alone: bool) -> str:
-    if is_alone and pairs and all(pair.status is Status.PASSED and not pair.elements for pair in pairs):
+    is_empty = all(pair.status is Status.PASSED and not pair.numbers.elements for pair in pairs)
+    if is_alone and pairs and is_empty:
         return NO_ELEMENTS
     labels = [
         pair.label

@@ -1,16 +1,18 @@
-"""Checks on judged pairs, at one sample point and over all sample points of a case."""
+"""Checks on judged pairs, at one sample point and over all sample points, and on gradients for variables."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from gradcheck_cli.checking.checks.check import CaseView, JudgedView, PointView
+from gradcheck_cli.checking.checks.deterministic import check_same
+from gradcheck_cli.checking.checks.pulled import pull_outputs
+from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import label_of, place_in
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CheckResult, Status
-
-if TYPE_CHECKING:
-    from gradcheck_cli.checking.checks.check import CaseView, JudgedView
+from gradcheck_cli.spec.case import Case
 
 
 def check_precision(view: JudgedView) -> list[CheckResult]:
@@ -64,10 +66,11 @@ def check_custom_gradient(view: CaseView) -> list[CheckResult]:
 
 def check_override(view: CaseView) -> list[CheckResult]:
     """Report the ops that an override didn't reach: there, TensorFlow's own gradient was checked."""
-    if not view.op.missed_by_override:
+    missed = view.op.facts.missed_by_override
+    if not missed:
         return []
     message = (
-        f"the override of {view.case.op_type} didn't take effect on {', '.join(view.op.missed_by_override)}: "
+        f"the override of {view.case.op_type} didn't take effect on {', '.join(missed)}: "
         "there TensorFlow's own gradient is taken. Call the Python function without tf.function, or say "
         "'checks: {override: false}' where this is meant."
     )
@@ -89,3 +92,42 @@ def check_second_point(view: CaseView) -> list[CheckResult]:
         "what it saw first, or hold on one side of a branch only?"
     )
     return [CheckResult("second_point", Status.MISMATCHED, message)]
+
+
+_REORDERED = "with the variables in another order"
+_BY_NAME = (
+    "pair gradients with variables by name, not by position: TensorFlow promises no order of variables=."
+)
+
+
+def check_variables(view: PointView) -> list[CheckResult]:
+    """Say that gradients for variables weren't checked, where variables are no inputs."""
+    names, case = list(view.op.facts.gradient_variables), view.case
+    if not view.is_first or not names or _are_inputs(case, names):
+        return []
+    # With `variables: false` the spec leaves them out. Otherwise nothing could check them here.
+    status = Status.SKIPPED if case.variables is False else Status.INCONCLUSIVE
+    message = (
+        f"the gradients that a custom gradient has for variables ({', '.join(names)}) weren't "
+        "checked; say 'variables: true' to check them"
+        f"{'' if case.variables is False else ', or false to leave them'}."
+    )
+    return [CheckResult("variables", status, message)]
+
+
+def check_variables_order(view: PointView) -> list[CheckResult]:
+    """Require the same gradients with a custom gradient's variables in reverse order."""
+    names = list(view.op.facts.gradient_variables)
+    if not view.is_first or len(names) <= 1 or not _are_inputs(view.case, names):
+        return []
+    try:
+        reordered = view.opener.open(Opening(view.sample, reversed=True))
+        pulled = pull_outputs(view.case, view.op, view.sound, {})
+        return [check_same("variables_order", _REORDERED, pulled, reordered, _BY_NAME)]
+    except (CaseFailedError, GradientFormError) as error:
+        message = f"{_REORDERED}, the gradient fails: {error.message} Do {_BY_NAME}"
+        return [CheckResult("variables_order", Status.MISMATCHED, message)]
+
+
+def _are_inputs(case: Case, names: list[str]) -> bool:
+    return bool(case.variables) or sum(tensor.is_variable for tensor in case.tensors) >= len(names)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gradcheck_cli.checking.checks.pulled import Pulled
-    from gradcheck_cli.checking.ops.jacobian import Jacobian
-    from gradcheck_cli.checking.ops.opener import Opener
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.checking.ops.operations import Operations
-    from gradcheck_cli.checking.pairs.pair import PairKey
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.numerics.sparsity import Sparsity
-    from gradcheck_cli.results import CheckResult, PairResult
-    from gradcheck_cli.spec.case import Case, PairRule
+from gradcheck_cli.checking.checks.pulled import Pulled
+from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
+from gradcheck_cli.checking.ops.opener import Opener, Operations
+from gradcheck_cli.checking.ops.operation import Operation
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.numerics.sparsity import Sparsity
+from gradcheck_cli.results import CheckResult, PairResult
+from gradcheck_cli.spec.case import Case, PairRule
 
 View = TypeVar("View")
 
@@ -53,7 +49,6 @@ class JudgedView:
     """The pairs of one sample point, judged.
 
     Attributes:
-        case: the case.
         operations: the ops at the point.
         warnings: on the declared dtype's loss of precision.
         is_coarse: whether a pair was judged in less precision than declared.
@@ -70,8 +65,6 @@ class UpstreamView:
     """Some outputs' vjps at one sample point, as functions of their upstreams.
 
     Attributes:
-        case: the case.
-        op: the op that has them.
         pulled: each output's vjp.
         empty: pairs whose output has no elements.
         is_formula: whether `op` is the formula in float64, checked in addition to the declared op.
@@ -91,12 +84,9 @@ class PointView:
     """A case at one sample point.
 
     Attributes:
-        case: the case.
         opener: opens the case.
-        operations: the ops at the point.
         sound: the pairs that are to be right.
         jacobians: those at hand of the declared op, and those of its formula.
-        sample: index of the sample point.
         compared_at: index of the sample point at which another trace is compared.
         is_first: whether this is the first point.
     """
@@ -125,7 +115,6 @@ class CaseView:
     """A case after all sample points.
 
     Attributes:
-        case: the case.
         op: the declared op at the first point.
         samples: the verdicts of the pairs that are to be right, at each sample point.
         pairs: every pair's result.

@@ -1,30 +1,33 @@
-"""Check that the forward is a deterministic function, and report which ops are held constant."""
+"""Check that the forward is a deterministic function, and that its gradient is repeatable.
+
+The same upstream must give the same gradient when it is run again or traced again. Ops that are held constant
+are reported.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.checking.ops.jacobian import working_dtype, working_precision
-from gradcheck_cli.numerics.agreement import FORWARD_ROUNDINGS, agree, largest_finite
+from gradcheck_cli.checking.checks.check import OpenedView, PointView, UpstreamView
+from gradcheck_cli.checking.checks.expected_gradients import find_change
+from gradcheck_cli.checking.checks.pulled import Pulled, group_at_hand, pull_outputs
+from gradcheck_cli.checking.ops.jacobian import pull_back, working_dtype, working_precision
+from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening
+from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
+from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.checking.pairs.pair import label_of
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics.precision import precision_of
+from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN, agree, largest_finite
 from gradcheck_cli.results import CheckResult, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from gradcheck_cli.checking.checks.check import OpenedView, PointView
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import MOVED, Case
 
 # Prefixes of op types that consume what they read. Variables and tables, by contrast, are restored.
 _TAKES_AWAY = ("Barrier", "Iterator", "Map", "OrderedMap", "Queue", "Reader", "Stage", "Unstage")
-# Two traces of one function may differ by rounding. About ten times the square root of the unit roundoff,
-# relative to the largest value, is more than a sane forward loses by summing in another order. Where a value
-# cancels to zero, the loss is relative to the terms that cancel: the inputs, or ones.
-_AGREEMENT = {"float32": 1e-2, "complex64": 1e-2, "float16": 0.2, "bfloat16": 0.5}
 
 
 def check_random(view: OpenedView) -> list[CheckResult]:
@@ -40,35 +43,36 @@ def find_draws(op: Operation, case: Case) -> CheckResult | None:
     sampler must draw the same each time, or the spec must state how far its gradient may vary
     (nondeterminism).
     """
-    if not op.random_types:
+    types = op.facts.random_types
+    if not types:
         return None
-    implicit = [name for name in op.random_types if name.startswith("Stateless") or "Gamma" in name]
+    implicit = [name for name in types if name.startswith("Stateless") or "Gamma" in name]
     if implicit:
-        is_same = all(name.startswith("Stateless") for name in op.random_types)
+        is_same = all(name.startswith("Stateless") for name in types)
         if case.reference is not None and (
-            is_same or (case.nondeterminism > 0 and len(implicit) == len(op.random_types))
+            is_same or (case.nondeterminism > 0 and len(implicit) == len(types))
         ):
             return None
         return CheckResult(
             "deterministic",
             Status.INCONCLUSIVE,
-            f"the forward samples by its own parameters ({', '.join(op.random_types)}): the "
+            f"the forward samples by its own parameters ({', '.join(types)}): the "
             "sampler's gradient is an implicit reparameterisation, no derivative of the draw, so "
             "that differences can't check it. Check what is computed from the draw, the draw being an input; "
             "or hold it against a 'reference' that has the sample by its quantile"
             f"{'' if is_same else ', with a stateless sampler'}.",
         )
-    if any(name.startswith(_TAKES_AWAY) for name in op.random_types):
+    if any(name.startswith(_TAKES_AWAY) for name in types):
         return CheckResult(
             "deterministic",
             Status.INCONCLUSIVE,
-            f"the forward reads other data each time it runs ({', '.join(op.random_types)}), and nothing "
+            f"the forward reads other data each time it runs ({', '.join(types)}), and nothing "
             "can restore them: pass the data as an input.",
         )
     return CheckResult(
         "deterministic",
         Status.INCONCLUSIVE,
-        f"the forward draws random numbers ({', '.join(op.random_types)}), anew at each evaluation; use "
+        f"the forward draws random numbers ({', '.join(types)}), anew at each evaluation; use "
         "tf.random.stateless_* with a fixed seed, or pass the draw as an input with 'differentiate: false'.",
     )
 
@@ -88,11 +92,13 @@ def find_other_function(op: Operation, traces: Sequence[Operation]) -> CheckResu
         op: the declared op.
         traces: the same op; each has a forward that was traced with the gradient.
     """
-    if op.random_types:
+    if op.facts.random_types:
         return None
     largest = max([1.0, *[_largest(value) for value in op.point]])
     for trace in traces:
-        for info, first, second in zip(op.outputs, op.base_values, trace.values_beside_gradient, strict=True):
+        for info, first, second in zip(
+            op.outputs, op.base_values, trace.facts.values_beside_gradient, strict=True
+        ):
             if not info.is_differentiable:
                 is_same = np.array_equal(first, second)
             else:  # a model that returns float32 may compute in bfloat16
@@ -110,8 +116,10 @@ def find_other_function(op: Operation, traces: Sequence[Operation]) -> CheckResu
 
 def _are_close(dtype: str, first: Any, second: Any, largest: float) -> bool:  # noqa: ANN401 (any dtype)
     finite = np.isfinite(first)
-    floor = FORWARD_ROUNDINGS * precision_of(dtype).unit_roundoff * largest
-    allowed = _AGREEMENT.get(dtype, 1e-6) * _largest(first) + floor
+    precision = precision_of(dtype)
+    # Where a value cancels to zero, the loss is relative to the terms that cancel: the inputs, or ones.
+    floor = ROUNDINGS_OF_A_RUN * precision.unit_roundoff * largest
+    allowed = precision.agreement * _largest(first) + floor
     with np.errstate(invalid="ignore"):
         close = np.abs(first[finite] - second[finite]) <= allowed
     return bool(np.array_equal(finite, np.isfinite(second)) and close.all())
@@ -123,7 +131,7 @@ def _largest(value: Any) -> float:  # noqa: ANN401 (any dtype)
 
 def check_rerun(view: OpenedView) -> list[CheckResult]:
     """Find a forward that returns other values at the same point, for any reason."""
-    result = None if view.op.random_types else _find_changed_values(view.op)
+    result = None if view.op.facts.random_types else _find_changed_values(view.op)
     return [] if result is None else [result]
 
 
@@ -139,7 +147,7 @@ def _find_changed_values(op: Operation) -> CheckResult | None:
         else:
             with np.errstate(invalid="ignore", over="ignore"):
                 unit = working_precision(op, info.dtype).unit_roundoff
-                changed = ~agree(first, second, FORWARD_ROUNDINGS * unit * largest_finite(first))
+                changed = ~agree(first, second, ROUNDINGS_OF_A_RUN * unit * largest_finite(first))
         if changed.any():
             where = tuple(int(index) for index in np.argwhere(changed)[0])
             return CheckResult(
@@ -154,16 +162,127 @@ def _find_changed_values(op: Operation) -> CheckResult | None:
 
 def check_frozen(view: OpenedView) -> list[CheckResult]:
     """Report which ops are held while the inputs move, and a `stop_gradient` that can't be held."""
-    op = view.op
-    if op.unreachable:
+    facts = view.op.facts
+    if facts.unreachable:
         message = (
-            f"backpropagation takes a stop_gradient inside {', '.join(op.unreachable)} as a constant, and "
+            f"backpropagation takes a stop_gradient inside {', '.join(facts.unreachable)} as a constant, and "
             "nothing can hold it there: a ready-made function (a ConcreteFunction, a SavedModel) is closed. "
             "Check the Python function that it was made of; or leave 'freeze' out where holding makes no "
             "difference, as it doesn't for a softmax's maximum."
         )
         return [CheckResult("frozen", Status.INCONCLUSIVE, message)]
-    if not op.frozen:
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(facts.frozen.items()))
+    message = f"held at the base point's values: {counts}." if counts else ""
+    if facts.passed_over and not any(info.of for info in view.op.outputs):
+        message = (
+            f"{message or 'nothing is held:'} 'freeze: true' doesn't hold the stop_gradient at "
+            f"{' and '.join(facts.passed_over)}: it is inside a custom gradient's own forward, where "
+            "backpropagation never meets it, and which the gradient must be the derivative of."
+        )
+    return [CheckResult("frozen", Status.PASSED, message)] if message else []
+
+
+def check_repeat(view: UpstreamView) -> list[CheckResult]:
+    """Require that the same upstream gives the same gradient when it is run again."""
+    if view.is_formula or not view.pulled:
         return []
-    counts = ", ".join(f"{count} {name}" for name, count in sorted(op.frozen.items()))
-    return [CheckResult("frozen", Status.PASSED, f"held at the base point's values: {counts}.")]
+    types = view.op.facts.own_draws
+    if types and not view.case.nondeterminism:
+        message = (
+            f"the gradient draws random numbers of its own ({', '.join(types)}): they aren't the "
+            "forward's. Keep what the forward drew, or draw by a stateless op with the same seed."
+        )
+        return [CheckResult("repeat", Status.MISMATCHED, message)]
+    return [check_same("repeat", "when it is run again", view.pulled, view.op)]
+
+
+def check_retrace(view: PointView) -> list[CheckResult]:
+    """Compare the graphs that serve every point with a new trace, at the second sample point.
+
+    A spec with a single sample point gets an additional point for this.
+    """
+    samples = (view.sample, view.compared_at)
+    if MOVED not in samples and len(set(samples)) > 1:
+        return []
+    if MOVED in samples:
+        # The spec doesn't ask for this point, so a failure there is no finding.
+        with contextlib.suppress(CaseFailedError, CaseSkippedError, GradientFormError):
+            moved = view.opener.open(Opening(MOVED))
+            if [info.shape for info in moved.outputs] == [info.shape for info in view.op.outputs]:
+                return compare_traces(view, moved)
+    return compare_traces(view, view.op)
+
+
+def compare_traces(view: PointView, op: OpenedOperation) -> list[CheckResult]:
+    """Compare an op with a fresh trace of it: its gradient and its forward.
+
+    Args:
+        view: the pairs that are to be right, and the available Jacobians at the point or near it, which
+            say how large a gradient is.
+        op: the declared op, at a point other than the one where its graphs first ran.
+    """
+    if not any(op.outputs[output].size for output, _ in view.sound):
+        return []
+    retraced = view.opener.retrace(op)
+    jacobians = {key: matrix for key, matrix in view.jacobians[0].items() if matrix is not None}
+    what = "when it is traced again"
+    for key in jacobians:
+        if key in view.sound and not (op.facts.is_connected(*key) and retraced.facts.is_connected(*key)):
+            message = f"{label_of(op, key)} is None at times: it differs {what}."
+            return [CheckResult("retrace", Status.MISMATCHED, message)]
+    groups = group_at_hand(pull_outputs(view.case, op, view.sound, jacobians))
+    checks = [check_same("retrace", what, group, retraced) for group in groups]
+    difference = find_other_function(op, [op, retraced])
+    return checks if difference is None else [*checks, difference]
+
+
+def check_same(
+    name: str,
+    what: str,
+    all_pulled: list[Pulled],
+    other_op: Operation,
+    question: str = "does the gradient draw random numbers, or keep state?",
+) -> CheckResult:
+    """Check that the same upstream at the same point gives the same gradient, up to the order of its sums.
+
+    Args:
+        what: what is done again, such as "when it is run again".
+        all_pulled: the vjp of each output.
+        other_op: the op that pulls the upstream back again: the same op or another form of it.
+        question: what to look at where they differ.
+    """
+    for pulled in all_pulled:
+        repeated = _pull_again(pulled, other_op)
+        for input_index in pulled.input_indices:
+            label, second = pulled.label(input_index), repeated.get(input_index)
+            if second is None:
+                return CheckResult(name, Status.MISMATCHED, f"{label} is None at times: it differs {what}.")
+            largest, atol = pulled.largest(input_index), pulled.case.nondeterminism
+            if atol and atol >= largest > 0:
+                return CheckResult(name, Status.INCONCLUSIVE, _explain_wide_atol(label, what, atol, largest))
+            fault = find_change(pulled, input_index, second)
+            if fault is not None:
+                return CheckResult(
+                    name,
+                    Status.MISMATCHED,
+                    f"{label} differs {what}: element {fault.element} was {fault.expected:.6e}, then "
+                    f"{fault.actual:.6e}; {question}",
+                )
+    return CheckResult(name, Status.PASSED)
+
+
+def _pull_again(pulled: Pulled, other_op: Operation) -> dict[int, Float]:
+    """Pull the first upstream back once more; for the op itself, the common batch may have it already."""
+    if other_op is pulled.op:
+        _ = pulled.first  # the first pull comes before the repeated one
+        return next(pulled.gradients_for("repeat"))
+    gradients = pull_back(other_op, pulled.output, pulled.base[None])
+    return {input_index: gradient[0] for input_index, gradient in gradients.items() if gradient is not None}
+
+
+def _explain_wide_atol(label: str, what: str, atol: float, largest: float) -> str:
+    """Say that a spec's `nondeterminism` allows a difference as large as the gradient itself."""
+    return (
+        f"nondeterminism.atol {atol:.1e} lets {label} differ {what} by all of its {largest:.1e}: that tests "
+        "nothing; state how far its elements really differ."
+    )

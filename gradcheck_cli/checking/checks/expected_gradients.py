@@ -7,28 +7,24 @@ gradient of their sum. In both cases a multiple of an upstream must give that mu
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from gradcheck_cli.checking.checks.pulled import NUDGE, TELLING, Pulled
-from gradcheck_cli.checking.ops.jacobian import packed_point, rounding_slack
-from gradcheck_cli.checking.ops.packing import packed_magnitude
-from gradcheck_cli.numerics import FLOAT64, rule_for
-from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS, agree, largest_finite
+from gradcheck_cli.checking.checks.pulled import TELLING, Pulled
+from gradcheck_cli.checking.checks.upstreams import Flow
+from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_point
+from gradcheck_cli.checking.ops.operation import Operation
+from gradcheck_cli.checking.ops.packing import Float, packed_magnitude
+from gradcheck_cli.checking.ops.rounding_of_vjp import rounding_slack
+from gradcheck_cli.numerics import FLOAT16, FLOAT64, rule_for
 from gradcheck_cli.numerics.probes.probe_direction import chunks
 from gradcheck_cli.numerics.steps import scales
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gradcheck_cli.checking.checks.upstreams import Flow
-    from gradcheck_cli.checking.ops.jacobian import Jacobian
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN, agree, largest_finite
+from gradcheck_cli.spec.case import Case
 
 # The largest of eight differences, times this, bounds any difference. A difference of two terms is at most 4
 # sigma of each, and the largest of eight reaches half a sigma 999 times in 1,000. The bound is twice that,
@@ -41,6 +37,10 @@ _CANCELLED = 0.5
 _LARGE = 0.01
 # A thousandth of an element shows if it is at least four roundings of the terms that it is a remainder of.
 _REMAINDER = 2.0**12
+# The first upstream has eight bits, of which float16 keeps all. Of this many times it, float16 loses at least
+# 2^-13 of each element: it lies 3/8 to 3/4 of a spacing above one of float16's numbers.
+_BESIDE_FLOAT16 = 1 + 3 * 2.0**-13
+_REMAINDER_OF_CAST = 4 * 2.0**13  # four roundings of the terms, as above
 # An element in which the rows add up to this share of their magnitudes doesn't cancel. In a sum of a thousand
 # ones, bfloat16 stops at 256.
 _ADDED_UP = 0.9
@@ -117,22 +117,59 @@ def find_fault(pulled: Pulled, input_index: int, flow: Flow, gradient: Float) ->
 def _find_unchanged(pulled: Pulled, input_index: int, gradient: Float) -> Fault | None:
     """Find an element of the nudged upstream's gradient that is the first one's: the upstream was rounded.
 
-    Measured rounding would explain it: such a gradient rounds everything that much. Elements far below the
-    largest may be remainders of terms that cancel, which stay by chance. So may all of them, if they are no
-    larger than the rounding of the output's value over the input.
+    Measured rounding would explain it: such a gradient rounds everything that much.
+    """
+    first = pulled.first[input_index]
+    tells = _telling_elements(pulled, input_index, _REMAINDER)
+    same = (first == gradient) & tells
+    if not same.any():
+        return None
+    where = int(np.argmax(np.where(same, np.abs(first), -1.0)))
+    factor = float(np.max(np.abs(pulled.upstreams.nudged))) / pulled.upstreams.size
+    return Fault(where, float(gradient[where]), factor * float(first[where]))
+
+
+def find_narrowed(pulled: Pulled) -> tuple[int, int, float] | None:
+    """Find an element that shows that the gradient casts its upstream to float16.
+
+    Upstreams below 3e-8 are zero there, as they are for a solver that ends at an absolute error. But a
+    solver's result depends on each bit of its upstream. If an upstream and what float16 keeps of it give the
+    same gradient, bit by bit, it is a cast.
+
+    Returns:
+        The index of the input, its largest element, and that one's value; `None` where nothing shows a cast.
+    """
+    if pulled.precision.nudge is None or pulled.shift != 1.0:
+        return None
+    whole = _BESIDE_FLOAT16 * pulled.base
+    of_whole, of_kept = (pulled.pull(upstream) for upstream in (whole, FLOAT16.round(whole)))
+    for input_index in pulled.input_indices:
+        tells = _telling_elements(pulled, input_index, _REMAINDER_OF_CAST)
+        same = of_whole[input_index] == of_kept[input_index]
+        if input_index not in pulled.lossy and tells.any() and same[tells].all():
+            where = int(np.argmax(np.where(tells, np.abs(of_whole[input_index]), -1.0)))
+            return input_index, where, float(of_whole[input_index][where])
+    return None
+
+
+def _telling_elements(pulled: Pulled, input_index: int, remainder: float) -> npt.NDArray[np.bool_]:
+    """Return where a small change of the first upstream must show in its gradient, (n,).
+
+    Elements far below the largest may be remainders of terms that cancel, which stay by chance. So may all of
+    them, if they are no larger than the rounding of the output's value over the input.
+
+    Args:
+        remainder: elements count if they are larger than this many roundings.
     """
     first, op = pulled.first[input_index], pulled.op
     size = np.where(np.isfinite(first), np.abs(first), 0.0)
     largest = float(np.max(size, initial=0.0))
+    if largest <= pulled.flushed_size(input_index) / TELLING:
+        return np.zeros(first.shape, bool)
     value = largest_finite(packed_magnitude(op.base_values[pulled.output], op.outputs[pulled.output]))
     step = float(np.min(scales(packed_point(op, input_index)).step, initial=np.inf))
-    rounded = _REMAINDER * pulled.precision.unit_roundoff * pulled.upstreams.size * value / step
-    same = (first == gradient) & (size >= max(_LARGE * largest, rounded))
-    if not same.any() or largest <= pulled.flushed_size(input_index) / TELLING:
-        return None
-    where = int(np.argmax(np.where(same, size, -1.0)))
-    factor = float(np.max(np.abs(pulled.upstreams.nudged))) / pulled.upstreams.size
-    return Fault(where, float(gradient[where]), factor * float(first[where]))
+    rounded = remainder * pulled.precision.unit_roundoff * pulled.upstreams.size * value / step
+    return np.asarray(size >= max(_LARGE * largest, rounded))
 
 
 def _bounds(
@@ -142,11 +179,12 @@ def _bounds(
     with np.errstate(invalid="ignore", over="ignore"):
         size = matrix.magnitudes.pull(np.abs(upstream))[0]
         rounding = rounding_slack(pulled.op, (pulled.output, input_index), upstream, matrix)[0]
-        if pulled.precision.name not in NUDGE:
+        if pulled.precision.nudge is None:
             cancelled = rounding + _CANCELLED * largest_finite(total)
             adds_up = np.abs(total) >= _ADDED_UP * size
             # One term, or a few, may themselves be remainders.
-            adds_up &= size >= _MANY * np.max(np.abs(upstream), initial=0.0) * largest_finite(matrix.values)
+            terms = matrix.magnitudes.pull(np.ones(upstream.shape))[0]
+            adds_up &= terms >= _MANY * largest_finite(matrix.values)
             rounding = np.where(adds_up, np.minimum(rounding, _MOST_ROUNDED * size), cancelled)
         return size, rounding
 
@@ -178,7 +216,7 @@ def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, fl
         slack += abs(math.log(abs(terms[0][0]))) * precision.unit_roundoff * largest
     if flushed < TELLING * largest:
         pulled.resolved.add(input_index)
-    is_measurable = precision.name in NUDGE
+    is_measurable = precision.nudge is not None
     if not is_measurable and not is_multiple and expected.bounds is None:
         slack += _CANCELLED * largest
     may_overflow = flow.size > 1 or largest > precision.largest / 2**10
@@ -220,7 +258,7 @@ def _absorbed_rounding(pulled: Pulled, input_index: int) -> Float:
     op = pulled.op
     value = packed_magnitude(op.base_values[pulled.output], op.outputs[pulled.output])
     step = scales(packed_point(op, input_index)).step
-    return np.asarray(VJP_ROUNDINGS * pulled.precision.unit_roundoff * largest_finite(value) / step)
+    return np.asarray(ROUNDINGS_OF_A_RUN * pulled.precision.unit_roundoff * largest_finite(value) / step)
 
 
 def _allowed_share(pulled: Pulled, *, is_multiple: bool) -> float:
@@ -233,7 +271,7 @@ def _allowed_share(pulled: Pulled, *, is_multiple: bool) -> float:
     """
     share = rule_for(pulled.precision, FLOAT64).rtol
     if is_multiple:
-        share = min(share, VJP_ROUNDINGS * pulled.precision.unit_roundoff)
+        share = min(share, ROUNDINGS_OF_A_RUN * pulled.precision.unit_roundoff)
     return max(share, pulled.case.tolerance.rtol or 0.0)
 
 
@@ -250,7 +288,7 @@ def find_change(pulled: Pulled, input_index: int, repeated: Float) -> Fault | No
     else:
         largest = largest_finite(first)
         slack = np.broadcast_to(
-            min(VJP_ROUNDINGS * unit, 0.25) * largest + pulled.flushed_size(input_index), first.shape
+            min(ROUNDINGS_OF_A_RUN * unit, 0.25) * largest + pulled.flushed_size(input_index), first.shape
         )
     for chunk in chunks(first.size):
         allowed = slack[chunk] + pulled.case.nondeterminism
@@ -279,7 +317,7 @@ def find_difference(
     output, input_index = pair
     vjp, other_vjp = (Pulled(case, form, output, (input_index,), {}) for form in (op, other_op))
     first, second = vjp.first[input_index], other_vjp.first[input_index]
-    is_half = vjp.precision.name not in NUDGE
+    is_half = vjp.precision.nudge is None
     largest = max(largest_finite(first), largest_finite(second))
     allowed = (
         case.nondeterminism

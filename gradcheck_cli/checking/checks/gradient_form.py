@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from gradcheck_cli.results import CheckResult, PairResult, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.checks.check import CaseView
-    from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
-
+from gradcheck_cli.checking.checks.check import CaseView
+from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
+from gradcheck_cli.results import NOT_JUDGED, CheckResult, PairNumbers, PairResult, Status
 
 FORM = "form"
 
@@ -35,15 +30,15 @@ def report_form(
     status = Status.EXPECTED_MISMATCH if statuses == {Status.EXPECTED_MISMATCH} else Status.MISMATCHED
     if error is not None:
         return CheckResult("form", status, error.message)
-    if op.dtype_faults:
-        input_index, message = next(iter(sorted(op.dtype_faults.items())))
+    if op.facts.dtype_faults:
+        input_index, message = next(iter(sorted(op.facts.dtype_faults.items())))
         return CheckResult("form", status, f"{op.inputs[input_index].name}: {message}")
     return CheckResult("form", Status.PASSED)
 
 
 def with_dtype_fault(op: Operation, input_index: int, pair: PairResult) -> PairResult:
     """Turn a pair whose gradient has a wrong form into a mismatch without numbers: it was judged as zeros."""
-    fault = op.dtype_faults.get(input_index)
+    fault = op.facts.dtype_faults.get(input_index)
     if fault is None:
         return pair
     return PairResult(
@@ -51,9 +46,9 @@ def with_dtype_fault(op: Operation, input_index: int, pair: PairResult) -> PairR
         pair.output,
         pair.input,
         Status.MISMATCHED,
-        method="none",
-        elements=pair.elements,
         message=fault,
         mismatch=FORM,
         order=pair.order,
+        numbers=PairNumbers(elements=pair.numbers.elements),
+        numeric=NOT_JUDGED,
     )

@@ -5,33 +5,38 @@ A zero upstream, or one without elements, must give exact zeros.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.expected_gradients import Fault, Sum, compare, find_fault
+from gradcheck_cli.checking.checks.check import UpstreamView
+from gradcheck_cli.checking.checks.expected_gradients import Fault, Sum, compare, find_fault, find_narrowed
+from gradcheck_cli.checking.checks.pulled import Pulled
 from gradcheck_cli.checking.checks.upstreams import Flow, pull_empty
-from gradcheck_cli.checking.ops.packing import pack, unpack
+from gradcheck_cli.checking.ops.jacobian import PairKey
+from gradcheck_cli.checking.ops.operation import Operation
+from gradcheck_cli.checking.ops.packing import Float, pack, unpack
+from gradcheck_cli.numerics.tolerance import largest_finite
 from gradcheck_cli.results import CheckResult, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.checks.check import UpstreamView
-    from gradcheck_cli.checking.checks.pulled import Pulled
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.pair import PairKey
 
 _QUESTION = "is the upstream clipped, squared, replaced or ignored?"
 _LOSS = (
     "either the upstream isn't used linearly, or the gradient loses digits for upstreams as large (as an "
     "adjoint by scaling and squaring does); divide the upstream by its size, and multiply the gradient by it."
 )
+_STOP = (
+    "either so small an upstream is dropped, or the gradient is solved for by steps that end at an absolute "
+    "error, whatever the upstream's size; make that error relative to the upstream."
+)
+_CAST = "it drops all that is below 3e-8; use the upstream in the output's own dtype."
 # No loss sends a larger upstream, even with a loss scale.
 _LOSS_SCALE = 2.0**20
 # A gradient that clips or replaces its upstream is off by far more than this share.
 _SMALL = 1e-3
+# An upstream this many times the error that is excused, over the first one, shows whether upstreams are
+# dropped that are larger than a solver's error may be.
+_ABOVE_STOP = 2.0
 # The factors of the first random upstreams when all outputs are pulled back at once.
 _JOINT_SIZES = (1.0, 2.0**10, 2.0**-10)
 
@@ -42,23 +47,13 @@ def check_linearity(view: UpstreamView) -> list[CheckResult]:
 
 
 def _check_linearity(view: UpstreamView) -> CheckResult:
-    precision = " (in float64)" if view.is_formula else ""
     lossy = ""
     for pulled in view.pulled:
-        for flow, gradients in zip(pulled.upstreams.flows(), pulled.gradients_for("linearity"), strict=True):
-            for input_index in pulled.input_indices:
-                match = find_fault(pulled, input_index, flow, gradients[input_index])
-                if match is not None:
-                    fault, source = match
-                    label = pulled.label(input_index)
-                    detail = (
-                        f"{precision}: for {flow.words} element {fault.element} is {fault.actual:.6e}, but "
-                        f"{source} {fault.expected:.6e}"
-                    )
-                    if not _may_be_loss(flow, fault):
-                        return _mismatch(f"{label} isn't linear in the upstream{detail}; {_QUESTION}")
-                    lossy = lossy or f"{label}{detail}; {_LOSS}"
-    joint = _check_joint(view.op, [pulled for pulled in view.pulled if pulled.shift == 1.0])
+        wrong, excused = _find_wrong(pulled, " (in float64)" if view.is_formula else "")
+        if wrong:
+            return _mismatch(wrong)
+        lossy = lossy or excused
+    joint = _check_joint(view.op, [pulled for pulled in view.pulled if pulled.shift == 1.0], lossy)
     if joint.status is not Status.PASSED:
         return joint
     if lossy:
@@ -82,20 +77,80 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
     )
 
 
-def _may_be_loss(flow: Flow, fault: Fault) -> bool:
-    """Whether a fault may be a loss of digits: small, and for an upstream far above any loss scale."""
+def _find_wrong(pulled: Pulled, precision: str) -> tuple[str, str]:
+    """Return what is wrong with one output's vjp, and what was excused until then; empty where nothing is."""
+    excused = ""
+    for flow, gradients in _pull_flows(pulled):
+        for input_index in pulled.input_indices:
+            match = find_fault(pulled, input_index, flow, gradients[input_index])
+            if match is not None:
+                fault, source = match
+                label = pulled.label(input_index)
+                detail = (
+                    f"{precision}: for {flow.words} element {fault.element} is {fault.actual:.6e}, but "
+                    f"{source} {fault.expected:.6e}"
+                )
+                remedy = _excuse(pulled, input_index, flow, fault, gradients[input_index])
+                if not remedy:
+                    return f"{label} isn't linear in the upstream{detail}; {_QUESTION}", excused
+                excused = excused or f"{label}{detail}; {remedy}"
+    return (_find_cast(pulled) if pulled.stopped else ""), excused
+
+
+def _pull_flows(pulled: Pulled) -> Iterator[tuple[Flow, dict[int, Float]]]:
+    """Yield the upstreams and their gradients, the last one just above what a solver's error may be."""
+    yield from zip(pulled.upstreams.flows(), pulled.gradients_for("linearity"), strict=True)
+    if pulled.stopped:
+        factor = 2.0 ** math.floor(math.log2(_ABOVE_STOP * pulled.own_share))
+        flow = Flow(
+            f"a random upstream of size {factor * pulled.upstreams.size:.1e}", factor * pulled.base, factor
+        )
+        yield flow, pulled.pull(flow.upstream)
+
+
+def _find_cast(pulled: Pulled) -> str:
+    """Return what shows that a cast drops small upstreams, rather than a solver; empty if nothing does."""
+    largest_cast = find_narrowed(pulled)
+    if largest_cast is None:
+        return ""
+    input_index, element, value = largest_cast
+    return (
+        f"{pulled.label(input_index)} rounds its upstream to float16: element {element} is {value:.6e} for a "
+        f"random upstream and for what float16 keeps of it, the same bit by bit; {_CAST}"
+    )
+
+
+def _excuse(pulled: Pulled, input_index: int, flow: Flow, fault: Fault, gradient: Float) -> str:
+    """Return what else may explain a fault, and the remedy; empty if nothing does.
+
+    It may be a loss of digits: small, and for an upstream far above any loss scale. Or the gradient has an
+    absolute error, within the tolerance for an ordinary upstream, which is much for a small one, and which a
+    multiple doesn't repeat: an iterative solver's.
+    """
     error = abs(fault.actual - fault.expected)
-    return (flow.factor or 0.0) > _LOSS_SCALE and error <= _SMALL * abs(fault.expected)
+    if (flow.factor or 0.0) > _LOSS_SCALE and error <= _SMALL * abs(fault.expected):
+        return _LOSS
+    is_small = flow.size <= pulled.upstreams.size / 2
+    if is_small and flow.factor is not None:  # the largest error, not the first
+        error = max(error, largest_finite(gradient - flow.factor * pulled.first[input_index]))
+    size = pulled.largest(input_index) if is_small else abs(fault.expected)
+    if (is_small or flow.factor is not None) and error <= pulled.own_share * size:
+        pulled.stopped = True
+        return _STOP
+    return ""
 
 
 def _mismatch(message: str) -> CheckResult:
     return CheckResult("linearity", Status.MISMATCHED, message)
 
 
-def _check_joint(op: Operation, all_pulled: list[Pulled]) -> CheckResult:
+def _check_joint(op: Operation, all_pulled: list[Pulled], lossy: str) -> CheckResult:
     """Check that upstreams of several outputs together give the sum of their separate gradients.
 
     A gradient that mixes them (u1 * u2) is right for each alone, and wrong as soon as a loss uses both.
+
+    Args:
+        lossy: what was excused of single outputs; then small upstreams show nothing more.
     """
     if len(all_pulled) > 1:
         sizes = np.array(_JOINT_SIZES)[:, None]
@@ -108,6 +163,8 @@ def _check_joint(op: Operation, all_pulled: list[Pulled]) -> CheckResult:
             if joint is None or not any(input_index in pulled.input_indices for pulled in all_pulled):
                 continue
             for size, gradient in zip(_JOINT_SIZES, pack(joint, op.inputs[input_index]), strict=True):
+                if lossy and size < 1:
+                    continue
                 message = _find_joint_fault(op, all_pulled, input_index, gradient, size)
                 if message:
                     return _mismatch(message)

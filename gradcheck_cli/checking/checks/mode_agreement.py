@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
+from gradcheck_cli.checking.checks.check import ModesView
 from gradcheck_cli.checking.checks.expected_gradients import find_difference
 from gradcheck_cli.checking.ops.analytic import analytic_jacobians
+from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
 from gradcheck_cli.checking.ops.method_choice import is_probed
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import GradientFormError
-from gradcheck_cli.checking.ops.operations import Operations
+from gradcheck_cli.checking.ops.opener import Opener, Opening, Operations
+from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
 from gradcheck_cli.checking.ops.packing import index_of
 from gradcheck_cli.checking.pairs.pair import Pair, pairs_at
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.numerics.agreement import agree
+from gradcheck_cli.numerics.tolerance import agree
 from gradcheck_cli.results import CheckResult, Status
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gradcheck_cli.checking.checks.check import ModesView
-    from gradcheck_cli.checking.ops.jacobian import Jacobian
-    from gradcheck_cli.checking.ops.opener import Opener
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.checking.pairs.pair import PairKey
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case
 
 _DRAWS = (
     "the forward draws other random numbers in mode {} than in mode {}, so that the gradients of the two "
@@ -130,9 +122,9 @@ def _describe_missing_gradient(label: str, mine: tuple[str, bool], theirs: tuple
 def _compare_pulls(pair: Pair, mine: tuple[str, Operation], theirs: tuple[str, Operation]) -> str:
     """Compare both modes' gradients for one random upstream, where a Jacobian is too large."""
     (mode, op), (other_mode, other_op) = mine, theirs
-    connected = op.is_connected(*pair.key)
+    connected = op.facts.is_connected(*pair.key)
     message = _describe_missing_gradient(
-        pair.label, (mode, connected), (other_mode, other_op.is_connected(*pair.key))
+        pair.label, (mode, connected), (other_mode, other_op.facts.is_connected(*pair.key))
     )
     if message and _is_zero(pair.case, op if connected else other_op, pair.key):
         return ""
@@ -158,7 +150,7 @@ def _is_zero(case: Case, op: Operation, pair: PairKey) -> bool:
 
 def _have_other_draws(op: Operation, other_op: Operation) -> bool:
     """Whether both ops hold random draws and these differ: each mode has its own generator."""
-    draws = (set(op.frozen) | set(other_op.frozen)) - {"StopGradient"}
+    draws = (set(op.facts.frozen) | set(other_op.facts.frozen)) - {"StopGradient"}
     return bool(draws) and not all(_agree(op, other_op, output) for output in range(len(op.outputs)))
 
 

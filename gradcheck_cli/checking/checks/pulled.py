@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.upstreams import Upstreams, random_upstream
-from gradcheck_cli.checking.ops.jacobian import packed_point, pull_back, working_precision
+from gradcheck_cli.checking.checks.upstreams import Flow, Upstreams, random_upstream
+from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_point, pull_back, working_precision
+from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, packed_size
-from gradcheck_cli.numerics.agreement import largest_finite
+from gradcheck_cli.checking.ops.rounding_of_vjp import largest_change
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, Precision, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.steps import typical_size
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from gradcheck_cli.checking.checks.upstreams import Flow
-    from gradcheck_cli.checking.ops.jacobian import Jacobian
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.numerics import Precision
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.numerics.tolerance import largest_finite
+from gradcheck_cli.spec.case import Case
 
 # The most gradient elements of all outputs that are held at once. Beyond that, outputs are taken one by one,
 # and no joint upstream is tried.
@@ -30,13 +25,10 @@ _MOST_AT_HAND = 2**24
 # Floats of upstreams and their gradients that are held at once.
 _MOST_TOGETHER = 2**22
 # A product that is flushed to zero may later be multiplied by this much: an upstream times a residual is
-# flushed, and then divided by an input of 1e-7. float16 has no such range.
+# flushed, and then divided by an input of 1e-7. float16 has no such range: there a 64th of its largest is.
 _MAGNIFIED = 2.0**24
-_MAGNIFIED_FLOAT16 = 2.0**10
-# An upstream u and u (1 + k 2^-s) are rounded differently throughout. What the gradients differ by, beyond
-# that factor, measures the vjp's own rounding. s keeps the product exact: the upstream takes 8 bits, k at
-# least 5. A part that isn't linear in the upstream changes only by 2^-s of itself.
-NUDGE = {"float64": 2.0**-44, "float32": 2.0**-14}
+# Multiples of the dtype's nudge, up and down: what the gradients differ by, beyond that factor, measures the
+# vjp's own rounding.
 _NUDGES = (1.0, 3.0, 5.0, 7.0)
 # Where underflow may reach this share of the gradient's largest element, an upstream decides nothing.
 TELLING = 0.25
@@ -48,14 +40,14 @@ class Pulled:
 
     Attributes:
         case: has the author's tolerances, and how far a repeated gradient may differ.
-        op: the op.
-        output: the output's index.
         input_indices: indices of the inputs whose gradients are to be right, all connected.
         matrices: Jacobians by input index, where they are at hand.
         shift: a power of two that every upstream is multiplied by.
         ahead: names of the checks whose upstreams are pulled back together with the first one.
         lossy: indices of the inputs whose Jacobian in the declared dtype is known to few digits.
+        declared: the precision that the gradient was written for; default: the op's own.
         resolved: indices of the inputs for which some upstream's gradient was well above underflow.
+        stopped: whether small upstreams show an absolute error, as an iterative solver leaves it.
     """
 
     case: Case
@@ -66,7 +58,9 @@ class Pulled:
     shift: float = 1.0
     ahead: frozenset[str] = frozenset()
     lossy: frozenset[int] = frozenset()
+    declared: Precision | None = None
     resolved: set[int] = field(default_factory=set)
+    stopped: bool = False
     _typical: dict[int, float] = field(default_factory=dict)
     _with_base: tuple[Flow, dict[int, Float]] | None = None
 
@@ -76,11 +70,29 @@ class Pulled:
         infos = [self.op.outputs[self.output], *[self.op.inputs[index] for index in self.input_indices]]
         return coarsest(*[working_precision(self.op, info.dtype) for info in infos])
 
+    @property
+    def own_share(self) -> float:
+        """A quarter of the relative tolerance of the dtype that the gradient was written for.
+
+        In the half precisions it is float32's: TensorFlow's matrix solvers have no kernels for them, so that
+        what is solved for is solved for in float32 (decision 72).
+        """
+        written_for = rule_for(self.declared or self.precision, FLOAT64)
+        return min(written_for.rtol, rule_for(FLOAT32, FLOAT64).rtol) / 4
+
     @cached_property
     def upstreams(self) -> Upstreams:
         """The upstreams to pull back."""
+        is_half = self.precision.nudge is None
+        first = [matrix.first_rows() for matrix in self.matrices.values() if is_half]
         return Upstreams(
-            self.op, self.output, self.case.seed, self.precision, self.shift, bool(self.matrices)
+            self.op,
+            self.output,
+            self.case.seed,
+            self.precision,
+            self.shift,
+            has_rows=bool(self.matrices),
+            first_rows=np.unique(np.concatenate(first)) if first else None,
         )
 
     @property
@@ -159,7 +171,7 @@ class Pulled:
     @cached_property
     def rounding(self) -> dict[int, Float]:
         """The measured rounding of the vjp in each element, for upstreams of size 1 times the shift."""
-        nudge = NUDGE[self.precision.name]
+        nudge = self.precision.nudge or 0.0
         roundings: dict[int, Float] = {}
         for draw, multiple in enumerate(_NUDGES, start=2):
             upstream = self.shift * random_upstream(self.op, self.output, self.case.seed, draw)
@@ -169,12 +181,13 @@ class Pulled:
                 if len(factors) * self._width <= _MOST_TOGETHER
                 else [self.pull(factor * upstream) for factor in factors]
             )
-            for factor, gradients in zip(factors[1:], scaled, strict=True):
-                for input_index, gradient in gradients.items():
-                    with np.errstate(invalid="ignore", over="ignore"):
-                        moved = np.abs(gradient - factor * unscaled[input_index])
-                    moved = np.where(np.isfinite(moved), moved, 0.0)
-                    roundings[input_index] = np.maximum(roundings.get(input_index, 0.0), moved)
+            for input_index, base in unscaled.items():
+                runs = (
+                    (gradients[input_index], factor)
+                    for factor, gradients in zip(factors[1:], scaled, strict=True)
+                )
+                moved = largest_change(base, runs)
+                roundings[input_index] = np.maximum(roundings.get(input_index, 0.0), moved)
         return roundings
 
     def choose_shift(self, input_index: int) -> float:
@@ -195,7 +208,7 @@ class Pulled:
         The gradient of a product is often computed by dividing by the input (cumprod, pow), so that the
         input's typical size matters.
         """
-        magnified = _MAGNIFIED_FLOAT16 if self.precision.name == "float16" else _MAGNIFIED
+        magnified = min(_MAGNIFIED, self.precision.largest / 64)
         if input_index not in self._typical:
             self._typical[input_index] = typical_size(packed_point(self.op, input_index), None)
         return magnified * self.precision.smallest_kept / min(self._typical[input_index], 1.0)
@@ -211,8 +224,6 @@ def pull_outputs(
     """Return the vjp of each output; twice where gradients are too small for upstreams of ordinary sizes.
 
     Args:
-        case: the case.
-        op: the op.
         pairs: the pairs that are to be right.
         matrices: Jacobians of some of them.
         ahead: names of the checks to come; those that the spec turns off are left out here.
@@ -223,7 +234,7 @@ def pull_outputs(
         input_indices = [
             input_index
             for of_output, input_index in pairs
-            if of_output == output and op.is_connected(output, input_index)
+            if of_output == output and op.facts.is_connected(output, input_index)
         ]
         if not input_indices or not op.outputs[output].size:
             continue

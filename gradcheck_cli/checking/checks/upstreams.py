@@ -7,26 +7,22 @@ upstream.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import pull_back
+from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, packed_size
+from gradcheck_cli.numerics import Precision
 from gradcheck_cli.numerics.random_vectors import draw_eight_bits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.numerics import Precision
 
 # Sizes of the random upstreams: far below that of a mean (1/n), that of a mean, that of a loss, above any
 # usual clipping norm, and above any loss scale. float16 can't hold the outer two.
 _SIZES = (2.0**-40, 2.0**-10, 1.0, 2.0**10, 2.0**40)
-_SIZES_FLOAT16 = (2.0**-10, 1.0, 2.0**10)
 # For a gradient that is too small for the sizes above; the shifted upstreams must still fit the dtype.
 _SIZES_SHIFTED = (2.0**-10, 1.0, 2.0**5)
 # The halvings of neighbouring elements in an upstream of mixed sizes. A few random elements are often all
@@ -36,7 +32,6 @@ _HALVINGS_FLOAT16 = (0, 8, 4)
 # The first upstream times this has all bits of its dtype. Rounded to bfloat16, whose numbers are 1/256 to
 # 1/128 apart, it is that upstream again.
 _NUDGED = 1 + math.pi / 3000
-ALL_BITS = ("float64", "float32")
 # How many rows' negatives are pulled back, one at a time.
 _NEGATIVE_ROWS = 4
 # A kernel that never writes its result returns zeros every other time. (empirical)
@@ -49,7 +44,6 @@ class Flow:
     """An upstream in words and numbers.
 
     Attributes:
-        words: what it is.
         upstream: (m,) packed.
         factor: set if it is exactly this multiple of the first one.
         is_nudged: whether it is the first one but for a thousandth, so that each gradient must be another.
@@ -71,12 +65,11 @@ class Upstreams:
     """The upstreams of one output.
 
     Attributes:
-        op: the op.
-        output: the output's index.
         seed: for the random ones.
         precision: all upstreams must be exact in it.
         shift: a power of two that every upstream is multiplied by.
         has_rows: whether single rows can be judged, since the Jacobian is at hand.
+        first_rows: in half precision, the first row of each column of a Jacobian that isn't zero.
     """
 
     op: Operation
@@ -85,6 +78,7 @@ class Upstreams:
     precision: Precision
     shift: float = 1.0
     has_rows: bool = False
+    first_rows: npt.NDArray[np.int64] | None = None
 
     @cached_property
     def base(self) -> Float:
@@ -110,7 +104,8 @@ class Upstreams:
 
         All but one have at most eight bits, so that most of their sums are exact.
         """
-        sizes = _SIZES_FLOAT16 if self.precision.name == "float16" else _SIZES
+        largest = self.precision.largest
+        sizes = [size for size in _SIZES if 1 / largest < size < largest]
         for size in sizes if self.shift == 1.0 else _SIZES_SHIFTED:
             yield Flow(f"a random upstream of size {size * self.size:.1e}", size * self.base, size)
         yield Flow("the negative of a random upstream", -self.base, -1.0)
@@ -118,10 +113,16 @@ class Upstreams:
         if self.op.outputs[self.output].is_complex:
             ones[self.op.outputs[self.output].size :] = 0.0
         yield Flow("an upstream of all ones", ones)
-        if self.precision.name in ALL_BITS:
+        if self.precision.nudge is not None:
             yield Flow("a random upstream with all bits of its dtype", self.nudged, is_nudged=True)
         if self._rows == 1:
             return
+        if self.first_rows is not None:
+            # Half precision loses each one that is added to this. What adds in a wider dtype, or in pairs,
+            # doesn't.
+            saturating = ones.copy()
+            saturating[self.first_rows] /= self.precision.unit_roundoff
+            yield Flow("an upstream of ones, but for a first one that a sum absorbs them in", saturating)
         yield Flow("an upstream of all 1/n", self.precision.round(ones / self._rows))
         yield Flow("an upstream that is positive throughout", np.maximum(np.abs(self.base), self.shift / 128))
         yield Flow(

@@ -7,16 +7,18 @@ the error.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.analytic import analytic_jacobians
-from gradcheck_cli.checking.ops.jacobian import working_precision
-from gradcheck_cli.checking.ops.operations import Operations
-from gradcheck_cli.checking.pairs.pair_sample import Rule
+from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, working_precision
+from gradcheck_cli.checking.ops.opener import Operations
+from gradcheck_cli.checking.pairs.pair import Pair
+from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
+from gradcheck_cli.checking.pairs.rounding import DECLARED_ROUNDINGS
 from gradcheck_cli.numerics import (
     FLOAT64,
     Precision,
@@ -25,24 +27,14 @@ from gradcheck_cli.numerics import (
     rule_for,
 )
 from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.sparsity import Sparsity
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from gradcheck_cli.checking.ops.jacobian import Jacobian
-    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.numerics.sparsity import Sparsity
-
-    JudgePairs = Callable[
-        [Mapping[PairKey, Pair], Mapping[PairKey, Jacobian | None]], dict[PairKey, PairSample]
-    ]
+JudgePairs = Callable[[Mapping[PairKey, Pair], Mapping[PairKey, Jacobian | None]], dict[PairKey, PairSample]]
 
 # What holds exactly for exact inputs (probabilities that add up to 1) holds for rounded ones to within some
 # units of their dtype: ten in float32 add up to 1 within 5. A gradient that relies on it is off by the same
 # part of its row's largest element. In the half precisions that would be a tenth; there, no more than 2e-3 is
 # judged again.
-POINT_ROUNDINGS = 16.0
 POINT_ERROR = 2e-3
 # How far off an approximation for a dtype may be, relative to the element: half of float32's digits,
 # sqrt(2^-23) = 3.5e-4 (e^x for a sigmoid below -9 is off by 1.2e-4, and its slope by 2.5e-4). In the half
@@ -73,14 +65,14 @@ def note_lower_precision(
     for key, sample in judged.items():
         pair = pairs[key]
         formula, differenced = pair.operations.formula, pair.operations.differenced
-        reason = formula.not_float64 or differenced.not_float64
+        reason = formula.facts.not_float64 or differenced.facts.not_float64
         precision = coarsest(
             *[working_precision(op, op.inputs[key[1]].dtype) for op in (formula, differenced)],
-            *[precision_of(name) for name in formula.vjp_low_precision],
+            *[precision_of(name) for name in formula.facts.vjp_low_precision],
         )
         if not reason or precision == FLOAT64 or not sample.is_connected:
             continue
-        samples[key] = replace(sample, not_float64=reason)
+        samples[key] = sample.with_differencing(not_float64=reason)
         if pair.declared_precision == FLOAT64:
             rtol = rule_for(precision, precision).rtol
             warnings.append(
@@ -112,13 +104,14 @@ def judge_exact_point(
         again.reason,
         **{name: getattr(again, name) for name in ("analytic", "numeric", "uncertainty", "allowed")},
     )
-    return replace(settled, evaluations=sample.evaluations + again.evaluations)
+    evaluations = sample.differencing.evaluations + again.differencing.evaluations
+    return settled.with_differencing(evaluations=evaluations)
 
 
 def _is_near(pair: Pair, sample: PairSample) -> npt.NDArray[np.bool_]:
     """Say which mismatches are within some roundings, in the declared dtype, of their row's largest."""
     table, declared = pair.tolerance, pair.formula_precision.unit_roundoff
-    wider = replace(table, ratol=max(table.ratol, min(POINT_ROUNDINGS * declared, POINT_ERROR)))
+    wider = replace(table, ratol=max(table.ratol, min(DECLARED_ROUNDINGS * declared, POINT_ERROR)))
     problem = pair.problem(pair.operations.formula, tolerance=wider)
     allowed = problem.allowed_between(sample.numeric, sample.analytic, sample.columns)
     with np.errstate(invalid="ignore"):
@@ -131,12 +124,12 @@ def _judge_at_exact_point(
 ) -> PairSample | None:
     """Judge a pair at the inputs as they were drawn, before rounding; `None` where that isn't possible."""
     operations = pair.operations
-    formula = operations.formula.exactly()
+    formula = operations.formula.forms.at_unrounded_point()
     if formula is None or operations.in_complex is not None:
         return None
     differenced = formula
     if operations.differenced is not operations.formula:
-        differenced = operations.differenced.exactly() or operations.differenced
+        differenced = operations.differenced.forms.at_unrounded_point() or operations.differenced
     operations.budget.require()
     exact = Operations(operations.declared, formula, differenced, budget=operations.budget)
     matrices = analytic_jacobians(pair.case, formula, [pair.key], sparsities)

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs
 from gradcheck_cli.checking.ops.budget import OverBudgetError
-from gradcheck_cli.checking.ops.jacobian import packed_point, working_dtype
+from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, working_dtype
 from gradcheck_cli.checking.ops.method_choice import is_probed
-from gradcheck_cli.checking.ops.packing import packed_magnitude, packed_size
-from gradcheck_cli.checking.pairs.pair import joint_problem
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.ops.packing import Float, packed_magnitude, packed_size
+from gradcheck_cli.checking.pairs.pair import Pair, joint_problem
+from gradcheck_cli.checking.pairs.pair_sample import PairSample, Places, Smallness
 from gradcheck_cli.checking.pairs.rounding import mark_remainders
 from gradcheck_cli.numerics import Judgement, ToleranceRule, judge, judge_complex_step
-from gradcheck_cli.numerics.steps import FIRST_STEP, typical_size
+from gradcheck_cli.numerics.steps import typical_size
 from gradcheck_cli.spec.words import METHODS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.jacobian import Jacobian
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
 
 # Roundings of the output's last operations, which a sum that cancels leaves.
 _LEFT_BY_ROUNDING = 4.0
@@ -68,7 +61,7 @@ def judge_pairs(
             judged |= _judge_together(together, analytic)
     settled = settle_pairs(Stage.DIFFERENCES, Evidence(pairs), judged)
     samples = {
-        key: replace(sample, rtol=pairs[key].tolerance.rtol, rounding=_rounding(pairs[key]))
+        key: replace(sample, smallness=Smallness(pairs[key].tolerance.rtol, _rounding(pairs[key])))
         for key, sample in settled.items()
     }
     mark_remainders(pairs, samples)
@@ -76,7 +69,7 @@ def judge_pairs(
 
 
 def _rounding(pair: Pair) -> tuple[Float, Float]:
-    """Return what rounding of an output leaves of a zero slope, in a gradient and in differences, (m,) each.
+    """Return how large a zero slope may seem, as outputs are rounded: in the gradient, in differences; (m,).
 
     A value counts as the output's largest unless it is far smaller: its terms may be as large, as in a
     softmax or a normalisation. Inputs count as of size 1 at least. Where they are tiny, values' last bits
@@ -90,7 +83,7 @@ def _rounding(pair: Pair) -> tuple[Float, Float]:
     largest = float(np.max(size, initial=0.0))
     size = np.where(_TERMS * size >= largest, largest, size)
     left = size * (_LEFT_BY_ROUNDING * working.unit_roundoff / max(typical, 1.0))
-    return left, left / FIRST_STEP[working.name]
+    return left, left / working.first_step
 
 
 def _judge_sparse(pair: Pair, matrix: Jacobian) -> PairSample | None:
@@ -100,7 +93,8 @@ def _judge_sparse(pair: Pair, matrix: Jacobian) -> PairSample | None:
     if not judgement.is_sparse:
         return None
     sample = _sample_of(pair, matrix.values, judgement, slice(None), is_connected=True)
-    return replace(sample, shape=(matrix.values.shape[0], matrix.width), columns=matrix.columns)
+    places = Places((matrix.values.shape[0], matrix.width), columns=matrix.columns)
+    return replace(sample, places=places)
 
 
 def _judge_together(

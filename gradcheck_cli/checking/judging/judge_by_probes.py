@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gradcheck_cli.checking.judging.probe_group import Group
-from gradcheck_cli.checking.judging.probe_search import PROBES, Search
-from gradcheck_cli.checking.judging.single_element import judge_element
-from gradcheck_cli.checking.ops.jacobian import working_dtype
+from gradcheck_cli.checking.judging.probe_search import PROBES, Search, judge_element
+from gradcheck_cli.checking.ops.budget import Budget
+from gradcheck_cli.checking.ops.jacobian import PairKey, working_dtype
 from gradcheck_cli.checking.ops.packing import packed_size
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gradcheck_cli.checking.ops.budget import Budget
-    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
-    from gradcheck_cli.numerics import ToleranceRule
+from gradcheck_cli.checking.pairs.pair import Pair
+from gradcheck_cli.checking.pairs.pair_sample import Differencing, PairSample, Places, ProbeNumbers
+from gradcheck_cli.numerics import ToleranceRule
 
 
 def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> dict[PairKey, PairSample]:
@@ -145,19 +141,22 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
         elements,
         PairSample(
             **_NONE,
-            is_connected=group.operations.formula.is_connected(output, input_index),
-            evaluations=search.target.evaluations,
-            method="probe",
-            numeric_dtype=working_dtype(op, op.inputs[input_index].dtype),
-            shape=(packed_size(op.outputs[output]), packed_size(op.inputs[input_index])),
-            miss_probability=None if is_wrong else search.missed_share(pair),
-            miss_size=None if is_wrong else group.case.power.size,
-            is_zero=(search.gradient_is_zero, search.change_is_zero),
-            is_faint=search.is_faint,
-            probe_error=search.error,
-            probe_bound=search.bound,
+            is_connected=group.operations.formula.facts.is_connected(output, input_index),
+            differencing=Differencing(
+                "probe", search.target.evaluations, working_dtype(op, op.inputs[input_index].dtype)
+            ),
+            places=Places((packed_size(op.outputs[output]), packed_size(op.inputs[input_index]))),
+            probes=ProbeNumbers(
+                None if is_wrong else search.missed_share(pair),
+                None if is_wrong else group.case.power.size,
+                search.gradient_is_zero,
+                search.change_is_zero,
+                search.is_faint,
+                search.error,
+                search.bound,
+                is_weak,
+            ),
             doubt=doubt,
-            is_weak=is_weak,
         ),
     )
 
@@ -179,9 +178,8 @@ def judge_one_element(
     op = group.operations.differenced
     return replace(
         _put_elements([judge_element(group, position, budget)], sample),
-        numeric_dtype=working_dtype(op, op.inputs[group.inputs[0]].dtype),
-        miss_probability=None,
-        miss_size=None,
+        differencing=replace(sample.differencing, dtype=working_dtype(op, op.inputs[group.inputs[0]].dtype)),
+        probes=replace(sample.probes or ProbeNumbers(), miss_probability=None, miss_size=None),
     )
 
 
@@ -195,12 +193,14 @@ _NONE: dict[str, Any] = {
 def _put_elements(elements: list[PairSample], sample: PairSample) -> PairSample:
     """Return what is known of a probed pair with the verdicts on these single elements."""
     if not elements:
-        return replace(sample, **_NONE, rows=np.zeros((0, 1), np.int64), columns=np.zeros((0, 1), np.int64))
-    names = (*_NONE, "rows", "columns", "rules")
+        nowhere = np.zeros((0, 1), np.int64)
+        return replace(sample, **_NONE, places=Places(sample.size, nowhere, nowhere))
+    names = (*_NONE, "rules", "rows", "columns")
     arrays: dict[str, Any] = {
         name: np.concatenate([getattr(element, name) for element in elements]) for name in names
     }
-    return replace(sample, **arrays)
+    places = Places(sample.size, arrays.pop("rows"), arrays.pop("columns"))
+    return replace(sample, **arrays, places=places)
 
 
 def refuse(pair: Pair) -> PairSample:
@@ -209,12 +209,10 @@ def refuse(pair: Pair) -> PairSample:
     shape = (packed_size(op.outputs[output]), packed_size(op.inputs[input_index]))
     return PairSample(
         **_NONE,
-        is_connected=pair.operations.formula.is_connected(output, input_index),
-        evaluations=0,
-        method="none",
-        numeric_dtype=working_dtype(op, op.inputs[input_index].dtype),
-        shape=shape,
-        is_zero=(False, False),
+        is_connected=pair.operations.formula.facts.is_connected(output, input_index),
+        differencing=Differencing(dtype=working_dtype(op, op.inputs[input_index].dtype)),
+        places=Places(shape),
+        probes=ProbeNumbers(),
         doubt=(
             f"a Jacobian of {shape[0]} x {shape[1]} elements is left to random probes, which '--require "
             "full' refuses; use 'method: full', or a smaller input."

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.ops.jacobian import packed_point, pull_back, working_precision
-from gradcheck_cli.checking.ops.packing import pack, packed_size, unpack
+from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back, working_precision
+from gradcheck_cli.checking.ops.opener import Operations
+from gradcheck_cli.checking.ops.operation import Array, Operation
+from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
+from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.probes.probe_direction import Span, Target
 from gradcheck_cli.numerics.steps import typical_size
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.operation import Array, Operation
-    from gradcheck_cli.checking.ops.operations import Operations
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case
 
 
 @dataclass(frozen=True)
@@ -30,8 +25,6 @@ class Group:
 
     Attributes:
         members: the pairs, and perhaps others that this group was split from.
-        outputs: the indices of its outputs.
-        inputs: the indices of its inputs.
     """
 
     members: Mapping[PairKey, Pair]

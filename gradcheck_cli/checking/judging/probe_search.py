@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.checking.judging.ledger import settle_element
 from gradcheck_cli.checking.judging.probe_group import Group
-from gradcheck_cli.checking.judging.single_element import judge_element
-from gradcheck_cli.checking.ops.budget import OverBudgetError
-from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
+from gradcheck_cli.checking.ops.jacobian import PairKey, working_dtype, working_precision
+from gradcheck_cli.checking.ops.operation import Operation
+from gradcheck_cli.checking.ops.packing import Float, packed_size
+from gradcheck_cli.checking.pairs.pair_sample import PairSample, Places
+from gradcheck_cli.numerics import Problem, Verdict, judge
 from gradcheck_cli.numerics.probes.probe import (
     Differenced,
     Probe,
@@ -36,14 +40,6 @@ from gradcheck_cli.numerics.probes.probe_direction import (
     Target,
     draw_direction,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.ops.budget import Budget
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.checking.pairs.pair import PairKey
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
 # Two directions: errors that cancel in one of them don't in the other.
 PROBES = 2
@@ -429,7 +425,7 @@ class Search:
         pair, position = self.group.locate(row, column)
         element = judge_element(Group.of_pair(self.group.members[pair]), position, self.budget, least)
         self.elements.append((pair, element))
-        self.target.evaluations += element.evaluations
+        self.target.evaluations += element.differencing.evaluations
         return element
 
     def _judge_spoilt_rows(self) -> None:
@@ -482,3 +478,62 @@ class Search:
             f"{self.missed_share(pair):.2g}, where {power.miss:.2g} is asked for{why}; {more}use 'method: "
             "full', a smaller input, or ask for less (--power)."
         )
+
+
+# How many elements of the element's row set the scale of its tolerance.
+_NEIGHBOURS = 7
+
+
+def judge_element(group: Group, position: tuple[int, int], budget: Budget, least: int = 0) -> PairSample:
+    """Judge one element of a pair, and return the verdict on it alone.
+
+    Args:
+        group: the group, of one pair.
+        position: the element's row and column.
+        budget: limits the time.
+        least: how many evaluations it may take in any case.
+
+    Raises:
+        OverBudgetError: it takes longer.
+    """
+    (row, column), pair = position, group.first
+    target = group.target()
+    gradient = target.row(row)
+    with np.errstate(invalid="ignore"):
+        effect = np.nan_to_num(np.abs(gradient) * np.abs(target.point))
+    effect[column] = -1.0
+    largest = np.argpartition(effect, -min(_NEIGHBOURS, effect.size))[-_NEIGHBOURS:]
+    columns = np.array([column, *largest[largest != column]])
+
+    def evaluate(points: Float) -> Float:
+        values = np.empty((len(points), 1))
+        for index, point in enumerate(points):
+            if target.evaluations >= least:
+                budget.require()
+            there = target.point.copy()
+            there[columns] = point
+            values[index] = target.at(there)[row]
+        return values
+
+    op = group.operations.differenced
+    low, high = pair.domain
+    problem = Problem(
+        evaluate,
+        target.point[columns],
+        target.spans[0].precision,
+        working_precision(op, op.outputs[pair.output_index].dtype),
+        tolerance=pair.tolerance,
+        low=low,
+        high=high,
+        scale=target.spans[0].typical,
+    )
+    judgement = judge(problem, gradient[columns][None])
+    sample = replace(
+        PairSample.of_judgement(
+            judgement, gradient[columns][None], working_dtype(op, op.inputs[pair.input_index].dtype)
+        ),
+        places=Places(
+            (packed_size(pair.output), packed_size(pair.input)), np.full((1, 1), row), columns[None]
+        ),
+    )
+    return settle_element(pair, sample).take(0, 0).with_differencing(evaluations=target.evaluations)

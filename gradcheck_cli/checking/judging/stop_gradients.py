@@ -3,35 +3,36 @@
 Backpropagation treats a stopped value as a constant; differences don't. If the gradient is that of the whole
 function, the stop has only saved work, and nothing is reported. If it isn't, the function is differenced once
 more with the stops held. A gradient that is right then is right only if the stop is meant, and only the
-author knows that (decision 23).
+author knows that (decision 9).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
-from gradcheck_cli.checking.pairs.pair_sample import Rule, Stopped
+from gradcheck_cli.checking.ops.jacobian import (
+    Jacobian,
+    PairKey,
+    packed_function,
+    packed_point,
+    working_precision,
+)
+from gradcheck_cli.checking.ops.opener import Operations
+from gradcheck_cli.checking.ops.operation import Operation
+from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.checking.pairs.pair import Pair
+from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule, Stopped
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.numerics.steps import FIRST_STEP, Domain, scales
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gradcheck_cli.checking.ops.jacobian import Jacobian
-    from gradcheck_cli.checking.ops.operations import Operations
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.numerics.steps import Domain, scales
+from gradcheck_cli.spec.case import Case
 
 CLOSED = (
     "a stop_gradient inside {}, which is closed (a ready-made function: a ConcreteFunction, a SavedModel), "
@@ -64,7 +65,6 @@ class StopGradients:
     """The `stop_gradient`s of a case for which the spec doesn't say whether they are meant.
 
     Attributes:
-        case: the case.
         among: keys of those that may be held, to see whether a gradient is right then; `None` for all. For a
             vjp, only those that change a first derivative: any other stop only saves work, and the second
             derivative is then that of the function with nothing held.
@@ -101,13 +101,15 @@ class StopGradients:
                 self._note_reference(pairs, judged)
             return dict(judged)
 
-        # A stop that changes a derivative makes probes disagree. Probes that only lack power stay undecided
-        # for that reason.
+        # A stop that changes a derivative makes probes disagree. Skip pairs whose only
+        # problem is weak probes.
         open_pairs = {
-            key: pairs[key] for key, verdicts in judged.items() if not (verdicts.is_right or verdicts.is_weak)
+            key: pairs[key]
+            for key, verdicts in judged.items()
+            if not (verdicts.is_right or (verdicts.probes is not None and verdicts.probes.is_weak))
         }
         op = next(iter(pairs.values())).operations.differenced
-        stops = {key: self._filter_stops(op.stops_between(*key)) for key in open_pairs}
+        stops = {key: self._filter_stops(op.facts.stops_between(*key)) for key in open_pairs}
         held = _HeldVerdicts(open_pairs, stops, analytic, sample, self.budget)
         return dict(judged) | {
             key: self._weigh(pair, judged[key], stops[key], held) for key, pair in open_pairs.items()
@@ -116,7 +118,7 @@ class StopGradients:
     def _note_reference(self, pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]) -> None:
         """Record which stops of a reference change its derivative: they are meant, at second order too."""
         for key, sample in judged.items():
-            stops = pairs[key].operations.differenced.stops_between(*key)
+            stops = pairs[key].operations.differenced.facts.stops_between(*key)
             if stops:
                 self.changing.update(_compare(pairs[key], sample, stops).keys)
 
@@ -124,7 +126,7 @@ class StopGradients:
         self, pair: Pair, sample: PairSample, stops: Mapping[str, str], verdicts: _HeldVerdicts
     ) -> PairSample:
         op = pair.operations.differenced
-        closed = op.closed(*pair.key) if self.among is None or _CLOSED_KEY in self.among else []
+        closed = op.facts.closed(*pair.key) if self.among is None or _CLOSED_KEY in self.among else []
         if closed and sample.is_wrong:
             self.changing.add(_CLOSED_KEY)
             return _doubt(sample, CLOSED.format(", ".join(closed)))
@@ -133,7 +135,7 @@ class StopGradients:
         try:
             held = verdicts.of(pair.key)
             if self.case.reference is not None:  # the reference decides this by its own stops
-                return replace(held, is_held=True) if held.is_right else sample
+                return held.with_differencing(is_held=True) if held.is_right else sample
             stopped = self._find_stops(pair, sample, stops, held)
         except CaseFailedError as failure:
             where = " and ".join(dict.fromkeys(stops.values()))
@@ -209,12 +211,16 @@ class _HeldVerdicts:
 
 
 def _hold(operations: Operations, stops: Mapping[str, str]) -> Operations:
-    in_complex = operations.in_complex
+    held, in_complex = frozenset(stops), operations.in_complex
     return replace(
         operations,
-        differenced=operations.differenced.holding(frozenset(stops)),
-        in_complex=None if in_complex is None else in_complex.holding(frozenset(stops)),
+        differenced=_holding(operations.differenced, held),
+        in_complex=None if in_complex is None else _holding(in_complex, held),
     )
+
+
+def _holding(op: Operation, stops: frozenset[str]) -> Operation:
+    return op.forms.holding(stops) or op
 
 
 def _doubt(sample: PairSample, message: str) -> PairSample:
@@ -250,7 +256,7 @@ def _compare(pair: Pair, sample: PairSample, stops: Mapping[str, str]) -> _Chang
 
     def slopes(held: frozenset[str]) -> tuple[Float, float]:
         both = np.concatenate([points, 2 * point - points])
-        values = packed_function(op.holding(held), input_index, [output])(both)
+        values = packed_function(_holding(op, held), input_index, [output])(both)
         far, near = np.split(values[: len(points)] - values[len(points) :], 2)
         return (16 * near / _STEPS[1] - far) / 15, float(np.max(np.abs(values), initial=0.0))
 
@@ -291,7 +297,7 @@ def _draw_points(pair: Pair, sample: PairSample) -> Float:
     else:
         columns = np.arange(point.size)
     precision = working_precision(op, op.inputs[input_index].dtype)
-    step = FIRST_STEP[precision.name] * scales(point, pair.scale).step
+    step = precision.first_step * scales(point, pair.scale).step
     room = Domain.around(point, *pair.domain)
     step = np.minimum(step, np.minimum(room.below, room.above))
     signs = np.random.default_rng(pair.case.seed).choice([-1.0, 1.0], size=(_DIRECTIONS, columns.size))

@@ -11,30 +11,20 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from gradcheck_cli.checking.ops.jacobian import (
-    Jacobian,
-    analytic_rows,
-    one_upstreams,
-    pull_back,
-    rounding_slack,
-)
+from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, analytic_rows, one_upstreams, pull_back
 from gradcheck_cli.checking.ops.method_choice import MOST_ELEMENTS, is_probed
+from gradcheck_cli.checking.ops.opener import Operations
+from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import packed_size
+from gradcheck_cli.checking.ops.rounding_of_vjp import rounding_slack
 from gradcheck_cli.numerics.random_vectors import draw_eight_bits
 from gradcheck_cli.numerics.sparsity import Index, Sparsity, rank_in_class
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import METHODS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.checking.ops.operations import Operations
-    from gradcheck_cli.checking.pairs.pair import PairKey
-    from gradcheck_cli.spec.case import Case
 
 # Below this many elements a whole Jacobian costs less than the search.
 WORTH = 2**14
@@ -72,7 +62,6 @@ def take_jacobians(
 
     Args:
         case: for its method and seed.
-        operations: the ops.
         pairs: which pairs.
         sparsities: guessed.
 
@@ -104,7 +93,6 @@ def analytic_jacobians(
 
     Args:
         case: for its method and seed.
-        op: the op.
         pairs: which pairs.
         sparsities: guessed. A Jacobian that doesn't have its guessed sparsity is taken whole, or left out
             where it would be too large.
@@ -131,7 +119,6 @@ def find_sparsity(op: Operation, output: int, input_indices: Sequence[int], seed
 
     Args:
         op: the op at its base point.
-        output: the output's index.
         input_indices: indices of the inputs to examine.
         seed: chooses the rows.
 
@@ -142,7 +129,7 @@ def find_sparsity(op: Operation, output: int, input_indices: Sequence[int], seed
     candidates = [
         input_index
         for input_index in input_indices
-        if op.is_connected(output, input_index)
+        if op.facts.is_connected(output, input_index)
         and not op.inputs[input_index].is_complex
         and op.inputs[input_index].size * info.size >= WORTH
     ]

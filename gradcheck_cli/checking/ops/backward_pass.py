@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.ops.operation import Array, OpPlace
+from gradcheck_cli.checking.ops.operation import Array, OpPlace
 
 # A tensor with at most this many elements is shown whole; a larger one by shape, norm and range.
 SMALL = 4
@@ -21,7 +18,6 @@ class OpPass:
     """One op of a backward pass and its values, in wide dtypes; `None` where there is no gradient.
 
     Attributes:
-        place: the op.
         upstreams: (output index, what flowed in) of each output that the pass came through.
         gradients: (input index, what came out) of each input that leads to an input of the case.
     """
@@ -59,7 +55,6 @@ class TracedOp:
     """One op of a trace.
 
     Attributes:
-        place: the op.
         upstreams: (output index, what flowed in); `None` where there is no gradient.
         gradients: (input index, what came out).
         local: per entry of `gradients`, gradient out over upstream in, where the op has one upstream of one
@@ -79,8 +74,6 @@ class PassTrace:
     """A backward pass from one output to one or more inputs.
 
     Attributes:
-        output: the output's name.
-        inputs: the inputs' names.
         ops: the ops on the way, in backward order.
         gradients: what arrived at each input; `None` where nothing did.
         left_out: how many `Identity` ops, which pass a gradient on as it is, aren't among `ops`.

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from gradcheck_cli import clock
+from gradcheck_cli.checking.ops.packing import Float
 from gradcheck_cli.numerics.moves import Moves
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from gradcheck_cli.checking.ops.packing import Float
 
 Points = TypeVar("Points", "np.ndarray[Any, Any]", Moves)
 

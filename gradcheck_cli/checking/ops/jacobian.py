@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.ops.operation import GradientFormError
-from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
-from gradcheck_cli.numerics import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Precision, precision_of
-from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS
+from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
+from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
+from gradcheck_cli.numerics import Precision, precision_of
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.steps import scales
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.numerics.sparsity import Index, Sparsity
+from gradcheck_cli.numerics.sparsity import Index, Sparsity
 
 # Elements of upstreams or gradients that are held at once while a Jacobian's rows are pulled back.
 _BLOCK = 2**22
-_COARSEST_FIRST = (BFLOAT16, FLOAT16, FLOAT32, FLOAT64)
+
+
+PairKey = tuple[int, int]  # which output, which input
 
 
 @dataclass(frozen=True)
@@ -69,6 +64,12 @@ class Jacobian:
             [np.bincount(where, (row[:, None] * self.values).ravel(), self.width) for row in upstream]
         )
 
+    def first_rows(self) -> npt.NDArray[np.int64]:
+        """Return the first row of each column that isn't zero; columns of zeros are left out."""
+        rows, slots = np.nonzero(self.values)
+        columns = np.broadcast_to(self.columns, self.values.shape)[rows, slots]
+        return np.asarray(rows[np.unique(columns, return_index=True)[1]])
+
     def finite_columns(self) -> npt.NDArray[np.bool_]:
         """Say which columns are finite throughout, (n,)."""
         if self.sparsity is None:
@@ -86,7 +87,6 @@ def analytic_rows(
 
     Args:
         op: the op at its base point.
-        output: the output's index.
         input_indices: indices of the inputs; default: all differentiable ones.
 
     Returns:
@@ -101,7 +101,7 @@ def analytic_rows(
     chosen = chosen if input_indices is None else list(input_indices)
     jacobians: dict[int, Float | None] = {
         input_index: np.zeros((rows, packed_size(op.inputs[input_index])))
-        if op.is_connected(output, input_index)
+        if op.facts.is_connected(output, input_index)
         else None
         for input_index in chosen
     }
@@ -198,40 +198,12 @@ def packed_point(op: Operation, input_index: int) -> Float:
     return np.asarray(pack(op.point[input_index][np.newaxis], op.inputs[input_index])[0])
 
 
-def rounding_slack(op: Operation, pair: tuple[int, int], upstream: Float, matrix: Jacobian) -> Float:
-    """Return the rounding, (B, n), that a gradient may show in the coarser of a pair's two dtypes.
-
-    It grows with the rows' magnitudes and with the outputs' values over the input's scale: a vjp that
-    cancels, such as softmax's u s - s sum(u s) or y(1 - y) near saturation, is only as accurate as its terms.
-
-    Args:
-        op: the op.
-        pair: output and input index.
-        upstream: (B, m).
-        matrix: the pair's Jacobian.
-    """
-    output, input_info = op.outputs[pair[0]], op.inputs[pair[1]]
-    precision = coarsest(*[working_precision(op, info.dtype) for info in (output, input_info)])
-    point = np.abs(packed_point(op, pair[1]))
-    value = packed_magnitude(op.base_values[pair[0]], output)
-    value = np.where(np.isfinite(value), value, 0.0)
-    size, step = np.abs(upstream), scales(point).step
-    if matrix.sparsity is None:
-        magnitudes = matrix.magnitudes.pull(size) + (size @ value)[:, np.newaxis] / step[np.newaxis, :]
-    else:  # other classes' outputs don't matter
-        terms = matrix.magnitudes.values + value[:, np.newaxis] / step[matrix.columns]
-        magnitudes = replace(matrix, values=terms).pull(size)
-    roundings = min(VJP_ROUNDINGS * precision.unit_roundoff, 0.25)
-    return np.asarray(roundings * magnitudes + VJP_ROUNDINGS * precision.smallest_kept)
-
-
 def working_precision(op: Operation, dtype: str) -> Precision:
     """Return the precision in which a tensor of this dtype moves: the coarsest one on the path.
 
     A forward that casts float64 down to float32 inside is a staircase at the step sizes of float64.
     """
-    precisions = {precision_of(name) for name in (dtype, *op.low_precision)}
-    return next(precision for precision in _COARSEST_FIRST if precision in precisions)
+    return coarsest(*map(precision_of, (dtype, *op.facts.low_precision)))
 
 
 def working_dtype(op: Operation, dtype: str) -> str:

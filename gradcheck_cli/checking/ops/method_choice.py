@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from gradcheck_cli import clock
-from gradcheck_cli.checking.ops.jacobian import one_upstreams, pull_back
+from gradcheck_cli.checking.ops.jacobian import PairKey, one_upstreams, pull_back
+from gradcheck_cli.checking.ops.opener import Operations
+from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import packed_size
 from gradcheck_cli.numerics.moves import Moves
-from gradcheck_cli.numerics.sparsity import rank_in_class
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.checking.ops.operations import Operations
-    from gradcheck_cli.checking.pairs.pair import PairKey
-    from gradcheck_cli.numerics.sparsity import Sparsity
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.numerics.sparsity import Sparsity, rank_in_class
+from gradcheck_cli.spec.case import Case
 
 # Up to this many elements of a Jacobian, structural zeros aside, are judged one by one: about a second's
 # work.
@@ -42,8 +36,6 @@ def is_probed(case: Case, op: Operation, pair: tuple[int, int], sparsity: Sparsi
 
     Args:
         case: its method may decide.
-        op: the op.
-        pair: output and input index.
         sparsity: of the pair, if it seems to have one.
     """
     rows, columns = packed_size(op.outputs[pair[0]]), packed_size(op.inputs[pair[1]])

@@ -7,15 +7,11 @@ pack(vjp(u)) = R' pack(u), with R the Jacobian of the packed function.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.checking.ops.operation import Array, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
-
-if TYPE_CHECKING:
-    from gradcheck_cli.checking.ops.operation import Array, TensorInfo
 
 Float = npt.NDArray[np.float64]
 
@@ -64,8 +60,13 @@ def packed_magnitude(values: Array, info: TensorInfo) -> Float:
 
 
 def index_of(position: int, info: TensorInfo) -> tuple[int, ...]:
-    """Return the tensor's own index of a packed position."""
-    return tuple(int(index) for index in np.unravel_index(position % max(info.size, 1), info.shape))
+    """Return the tensor's own index of a packed position.
+
+    At a sample point at which the tensor has another shape, it is the position.
+    """
+    if position >= packed_size(info):
+        return (position,)
+    return tuple(int(index) for index in np.unravel_index(position % info.size, info.shape))
 
 
 def part_of(position: int, info: TensorInfo) -> str:

@@ -13,19 +13,15 @@ narrow as rounding.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.numerics import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
 # Rows and columns whose largest slope is at least this part of the pair's largest are of its own order.
 OWN_ORDER = 0.1
@@ -68,7 +64,7 @@ def explain_wide_bound(samples: Sequence[PairSample]) -> str:
         ("output", [view.rows for view in views], [view.large_rows for view in views]),
         ("input", [view.columns for view in views], [view.large_columns for view in views]),
     ):
-        untested = np.logical_or.reduce(large) & ~np.logical_or.reduce(tested)
+        untested = _any_of(large) & ~_any_of(tested)
         if untested.any():
             index = int(np.flatnonzero(untested)[0])
             count = f"{np.count_nonzero(untested)} of {untested.size}"
@@ -78,10 +74,16 @@ def explain_wide_bound(samples: Sequence[PairSample]) -> str:
     return ""
 
 
+def _any_of(rows: Sequence[npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
+    """Return what holds at any sample point; an output's size may differ from one to the next."""
+    longest = max(map(len, rows))
+    return np.asarray(np.any([np.pad(row, (0, longest - len(row))) for row in rows], axis=0))
+
+
 def is_zero_but_for_rounding(sample: PairSample) -> bool:
     """Whether there is no slope, or only rounding of each row's own value, on either side."""
-    if sample.is_zero is not None:  # probed
-        return sample.numeric_is_zero or sample.is_faint
+    if sample.probes is not None:
+        return sample.numeric_is_zero or sample.probes.is_faint
     return sample.numeric_is_zero or all(bool((size <= left).all()) for size, left in _measure_sizes(sample))
 
 
@@ -105,8 +107,8 @@ def _find_lost(samples: Sequence[PairSample]) -> list[npt.NDArray[np.bool_]]:
 
 def _measure_sizes(sample: PairSample) -> list[tuple[Float, Float | float]]:
     """Return each row's largest slope, (m,), and what rounding leaves, of the gradient and of differences."""
-    sides = (sample.analytic, sample.numeric)
-    return [(np.max(np.abs(side), axis=1), left) for side, left in zip(sides, sample.rounding, strict=True)]
+    sides = zip((sample.analytic, sample.numeric), sample.smallness.rounding, strict=True)
+    return [(np.max(np.abs(side), axis=1), left) for side, left in sides]
 
 
 def _measure_coverage(sample: PairSample, lost: npt.NDArray[np.bool_]) -> _Coverage:
@@ -116,7 +118,8 @@ def _measure_coverage(sample: PairSample, lost: npt.NDArray[np.bool_]) -> _Cover
         slope = np.where(sample.uncertainty <= KNOWN * numeric, numeric, np.fmax(numeric, analytic))
         slope = np.where(lost[:, np.newaxis], 0.0, np.nan_to_num(slope, posinf=0.0))
         # The relative tolerance grows with a gradient of twice the slope; the uncertainty is allowed as well.
-        bound = sample.allowed + np.minimum(sample.uncertainty, sample.allowed) + sample.rtol * slope
+        bound = sample.allowed + np.minimum(sample.uncertainty, sample.allowed)
+        bound += sample.smallness.rtol * slope
         # The slopes on both sides of a kink differ by more than what is allowed, or it isn't called a kink.
         tested = (slope > bound) | (sample.verdict == Verdict.KINK)
     columns = sample.size[1]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.checking.ops.jacobian import (
+    PairKey,
     packed_complex_function,
     packed_function,
     packed_moves,
@@ -16,21 +17,14 @@ from gradcheck_cli.checking.ops.jacobian import (
     pull_back,
     working_precision,
 )
-from gradcheck_cli.checking.ops.packing import index_of, packed_magnitude, packed_size
+from gradcheck_cli.checking.ops.opener import Operations
+from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
+from gradcheck_cli.checking.ops.packing import Float, index_of, packed_magnitude, packed_size
 from gradcheck_cli.numerics import FLOAT64, Precision, Problem, ToleranceRule, precision_of, rule_for
-from gradcheck_cli.numerics.agreement import largest_finite
 from gradcheck_cli.numerics.precision import coarsest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
-    from gradcheck_cli.checking.ops.operations import Operations
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.numerics.sparsity import Sparsity
-    from gradcheck_cli.spec.case import Case, PairRule
-
-PairKey = tuple[int, int]  # which output, which input
+from gradcheck_cli.numerics.sparsity import Sparsity
+from gradcheck_cli.numerics.tolerance import largest_finite
+from gradcheck_cli.spec.case import Case, PairRule
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +34,6 @@ class Pair:
     Attributes:
         case: says the tolerances, domains and scales.
         operations: the op in its forms.
-        key: output and input index.
         rule: what the spec says of this pair; `None` where it says nothing.
     """
 
@@ -89,7 +82,7 @@ class Pair:
         """The tolerance rule: the table's, changed by the case's own, changed by the pair's own."""
         formula = self.operations.formula
         gradient = coarsest(
-            self.precision_in(formula), *[precision_of(name) for name in formula.vjp_low_precision]
+            self.precision_in(formula), *[precision_of(name) for name in formula.facts.vjp_low_precision]
         )
         table = rule_for(gradient, self.precision_in(self.operations.differenced))
         table = table.with_user(self.case.tolerance.atol, self.case.tolerance.rtol)
@@ -108,9 +101,9 @@ class Pair:
         its constants are rounded to that. A pair that is declared in float64 is judged as float64.
         """
         declared, op = self.declared_precision, self.operations.declared
-        if declared == FLOAT64 or coarsest(declared, *map(precision_of, op.low_precision)) == declared:
+        if declared == FLOAT64 or coarsest(declared, *map(precision_of, op.facts.low_precision)) == declared:
             return declared
-        return coarsest(declared, *map(precision_of, op.low_precision_between(*self.key)))
+        return coarsest(declared, *map(precision_of, op.facts.low_precision_between(*self.key)))
 
     @property
     def is_expected_wrong(self) -> bool:
@@ -200,7 +193,7 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
         evaluate_complex=None
         if in_complex is None
         else packed_complex_function(in_complex, input_index, outputs),
-        may_round=bool(op.quantisers),
+        may_round=bool(op.facts.quantisers),
     )
 
 
@@ -231,7 +224,11 @@ def pair_keys(op: Operation) -> list[PairKey]:
 
 def label_of(op: Operation, key: PairKey) -> str:
     """Return a pair's label, such as `dM1/dM0`; `d2M1/dM0.dt0` where the output is the gradient dM1/dM0."""
-    output, input_info = op.outputs[key[0]], op.inputs[key[1]]
+    return label_between(op.outputs[key[0]], op.inputs[key[1]])
+
+
+def label_between(output: TensorInfo, input_info: TensorInfo) -> str:
+    """Return the label of the pair of an output and an input."""
     return f"d2{output.name[1:]}.d{input_info.name}" if output.of else f"d{output.name}/d{input_info.name}"
 
 

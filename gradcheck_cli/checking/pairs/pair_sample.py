@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics import Reason, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.numerics import Judgement
+from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.numerics import Judgement, Reason, Verdict
 
 Index = npt.NDArray[np.int64]
 
@@ -29,7 +25,6 @@ class Rule(IntEnum):
     KINK = 1
     TIE = 2
     OWN_ROUNDING = 3
-    REMAINDER = 4
     FORWARD_MODE = 5
     EXACT_POINT = 6
     CONSTANTS = 7
@@ -37,7 +32,7 @@ class Rule(IntEnum):
     STOP = 9
     JOINED_KINKS = 10
     NOT_FINITE = 11
-    STEEP = 12
+    ILL_CONDITIONED = 12
 
     @property
     def words(self) -> str:
@@ -50,7 +45,6 @@ _WORDS = {
     Rule.KINK: "at a kink",
     Rule.TIE: "at a tie",
     Rule.OWN_ROUNDING: "within the gradient's rounding",
-    Rule.REMAINDER: "open as a remainder of cancelling terms",
     Rule.FORWARD_MODE: "by forward mode",
     Rule.EXACT_POINT: "at the values before rounding",
     Rule.CONSTANTS: "within the rounding of its constants",
@@ -58,7 +52,7 @@ _WORDS = {
     Rule.STOP: "open for a stop_gradient",
     Rule.JOINED_KINKS: "open at joined kinks",
     Rule.NOT_FINITE: "open where the forward isn't finite",
-    Rule.STEEP: "open where the function may turn within roundings",
+    Rule.ILL_CONDITIONED: "open where a few roundings of the inputs change everything",
 }
 
 
@@ -95,6 +89,60 @@ class Stopped:
 
 
 @dataclass(frozen=True)
+class ProbeNumbers:
+    """What random probes say of a pair as a whole.
+
+    Attributes:
+        miss_probability: the probability of missing an error of `miss_size`, relative, in one element.
+        gradient_is_zero: whether it was zero in every probe.
+        output_is_still: whether the output didn't move in any.
+        is_faint: whether the gradient was too small to be told from zero.
+        error: the largest of their errors, relative to the terms of that probe.
+        bound: the error that was allowed there.
+        is_weak: whether the only doubt is that they could have missed an error; they found none.
+    """
+
+    miss_probability: float | None = None
+    miss_size: float | None = None
+    gradient_is_zero: bool = False
+    output_is_still: bool = False
+    is_faint: bool = False
+    error: float = 0.0
+    bound: float = 0.0
+    is_weak: bool = False
+
+
+@dataclass(frozen=True)
+class Differencing:
+    """How a pair was differenced."""
+
+    method: str = "none"  # "central", "ladder", "complex_step", "forward_mode", "probe" or "none"
+    evaluations: int = 0  # of the forward
+    dtype: str = ""  # in which it was differenced
+    not_float64: str = ""  # why it wasn't judged in float64; empty where it was
+    is_held: bool = False  # whether the stops of a reference were held
+
+
+@dataclass(frozen=True)
+class Places:
+    """Which elements of a Jacobian were judged one by one."""
+
+    shape: tuple[int, int]  # (m, n) of the Jacobian
+    rows: Index | None = None  # row of each element, broadcast to (r, c); `None` for 0 to m - 1
+    columns: Index | None = None  # column of each element; `None` for 0 to n - 1
+
+
+@dataclass(frozen=True)
+class Smallness:
+    """How small a slope may be for a reason."""
+
+    rtol: float = 0.0  # the part of the tolerance that is relative to the element
+    # how large a zero slope may appear, in the gradient and in differences, by rounding of the output, (m,)
+    rounding: tuple[Float | float, Float | float] = (0.0, 0.0)
+    is_remainder: bool = False  # the output doesn't move at all, and the gradient is rounding of what cancels
+
+
+@dataclass(frozen=True)
 class PairSample:
     """The verdicts on a packed Jacobian of shape `size`, for the elements that were judged one by one.
 
@@ -109,28 +157,12 @@ class PairSample:
         verdict: `numerics.Verdict` codes.
         reason: `numerics.Reason` codes.
         is_connected: whether the gradient is a tensor, not `None`.
-        evaluations: of the forward.
-        method: "central", "ladder", "complex_step", "forward_mode", "probe" or "none".
-        numeric_dtype: the dtype in which it was differenced.
-        not_float64: why it wasn't judged in float64; empty where it was.
-        noisy: how many elements got a wider tolerance because the forward is noisy.
-        shape: (m, n) of the Jacobian; `None` where every element of it was judged.
-        rows: row of each element, broadcast to (r, c); `None` for 0 to m - 1.
-        columns: column of each element; `None` for 0 to n - 1.
-        miss_probability: for probes, the probability of missing an error of `miss_size` in one element.
-        miss_size: that size, relative.
-        is_zero: for probes, whether the gradient, and the output's movement, were zero in every probe.
-        is_faint: for probes, whether the gradient was too small to be told from zero.
-        probe_error: the largest of the probes' errors, relative to the terms of that probe.
-        probe_bound: the error that was allowed there.
+        differencing: how it was differenced.
+        places: which elements were judged; `None` where every one of the Jacobian was.
+        probes: what random probes say; `None` for a pair that isn't probed.
         doubt: why probes couldn't decide, or why a stop leaves the pair open; empty otherwise.
-        is_weak: whether the only doubt is that probes could have missed an error; they found none.
         stopped: the `stop_gradient` that leaves the pair open, if one does.
-        is_held: whether it was judged with the stops of a reference held.
-        rtol: the part of the tolerance that is relative to the element.
-        rounding: how large a zero slope may appear, in the gradient and in differences, by rounding of the
-            output alone, (m,) each.
-        is_remainder: whether the output doesn't move at all, and the gradient is what cancelling terms leave.
+        smallness: how small a slope may be for a reason.
         remark: the message for a mismatch; empty where the elements explain it.
         rules: `Rule` codes: what decided each element; `None` where no entry of the ledger did.
     """
@@ -142,27 +174,12 @@ class PairSample:
     verdict: npt.NDArray[np.int8]
     reason: npt.NDArray[np.int8]
     is_connected: bool
-    evaluations: int
-    method: str
-    numeric_dtype: str
-    noisy: int = 0
-    not_float64: str = ""
-    shape: tuple[int, int] | None = None
-    rows: Index | None = None
-    columns: Index | None = None
-    miss_probability: float | None = None
-    miss_size: float | None = None
-    is_zero: tuple[bool, bool] | None = None
-    is_faint: bool = False
-    probe_error: float = 0.0
-    probe_bound: float = 0.0
+    differencing: Differencing
+    places: Places | None = None
+    probes: ProbeNumbers | None = None
     doubt: str = ""
-    is_weak: bool = False
     stopped: Stopped | None = None
-    is_held: bool = False
-    rtol: float = 0.0
-    rounding: tuple[Float | float, Float | float] = (0.0, 0.0)
-    is_remainder: bool = False
+    smallness: Smallness = Smallness()
     remark: str = ""
     rules: npt.NDArray[np.int8] | None = None
 
@@ -192,10 +209,7 @@ class PairSample:
             verdict=judgement.verdict[rows],
             reason=judgement.reason[rows],
             is_connected=is_connected,
-            evaluations=judgement.evaluations,
-            method=judgement.method,
-            numeric_dtype=numeric_dtype,
-            noisy=judgement.noisy,
+            differencing=Differencing(judgement.method, judgement.evaluations, numeric_dtype),
         )
 
     def settle(
@@ -210,7 +224,6 @@ class PairSample:
 
         Args:
             where: which elements.
-            verdict: for them.
             rule: what decided them.
             reason: why they are undecided, or are mismatches at a kink.
             numbers: new values of `numeric`, `uncertainty`, `allowed` or `analytic` there.
@@ -221,6 +234,10 @@ class PairSample:
         codes = (("verdict", verdict), ("reason", reason))
         merged |= {name: np.where(where, code, getattr(self, name)).astype(np.int8) for name, code in codes}
         return replace(self, **merged, rules=np.where(where, rule, self.decided_by).astype(np.int8))
+
+    def with_differencing(self, **changes: Any) -> PairSample:  # noqa: ANN401 (as `replace` has it)
+        """Return the same verdicts, with other facts about how they were differenced."""
+        return replace(self, differencing=replace(self.differencing, **changes))
 
     @property
     def decided_by(self) -> npt.NDArray[np.int8]:
@@ -237,7 +254,17 @@ class PairSample:
     @property
     def size(self) -> tuple[int, int]:
         """Rows and columns of the whole Jacobian."""
-        return self.shape if self.shape is not None else (self.verdict.shape[0], self.verdict.shape[1])
+        return (self.verdict.shape[0], self.verdict.shape[1]) if self.places is None else self.places.shape
+
+    @property
+    def rows(self) -> Index | None:
+        """The row of each element; see `Places`."""
+        return None if self.places is None else self.places.rows
+
+    @property
+    def columns(self) -> Index | None:
+        """The column of each element; see `Places`."""
+        return None if self.places is None else self.places.columns
 
     @property
     def elements(self) -> int:
@@ -257,7 +284,7 @@ class PairSample:
     @property
     def is_whole(self) -> bool:
         """Whether the arrays are the Jacobian's own."""
-        return self.shape is None
+        return self.places is None
 
     def place(self, row: int, column: int) -> tuple[int, int]:
         """Return the Jacobian's row and column of an element of the arrays."""
@@ -266,7 +293,7 @@ class PairSample:
         at_column = column if self.columns is None else int(np.broadcast_to(self.columns, shape)[row, column])
         return at_row, at_column
 
-    def places(self) -> tuple[Index, Index]:
+    def each_place(self) -> tuple[Index, Index]:
         """Return the Jacobian's row and column of each element of the arrays, in two arrays of their shape.
 
         All elements of a row of the arrays are of one row of the Jacobian.
@@ -282,9 +309,9 @@ class PairSample:
         arrays: dict[str, Any] = {
             name: getattr(self, name)[row : row + 1, column : column + 1] for name in names
         }
-        at_row, at_column = (places[row : row + 1, column : column + 1] for places in self.places())
+        at_row, at_column = (places[row : row + 1, column : column + 1] for places in self.each_place())
         rules = self.decided_by[row : row + 1, column : column + 1]
-        return replace(self, **arrays, shape=self.size, rows=at_row, columns=at_column, rules=rules)
+        return replace(self, **arrays, places=Places(self.size, at_row, at_column), rules=rules)
 
     def whole(self) -> PairSample:
         """Return a sparse Jacobian with its zeros written out; any other as it is."""
@@ -300,16 +327,16 @@ class PairSample:
         names = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
         arrays: dict[str, Any] = {name: write_out(getattr(self, name)) for name in names}
         rules = None if self.rules is None else write_out(self.rules)
-        return replace(self, **arrays, rules=rules, shape=None, columns=None)
+        return replace(self, **arrays, rules=rules, places=None)
 
     @cached_property
     def analytic_is_zero(self) -> bool:
         """Whether the gradient was zero everywhere."""
-        return self.is_zero[0] if self.is_zero is not None else not self.analytic.any()
+        return self.probes.gradient_is_zero if self.probes is not None else not self.analytic.any()
 
     @cached_property
     def numeric_is_zero(self) -> bool:
         """Whether the output moved nowhere; at a kink it does, whatever slope is nearest the gradient."""
-        if self.is_zero is not None:
-            return self.is_zero[1]
+        if self.probes is not None:
+            return self.probes.output_is_still
         return not self.numeric.any() and not (self.verdict == Verdict.KINK).any()

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.ops.packing import Float, pack
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.numerics import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.operation import TensorInfo
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.results import CheckResult, PairResult
+from gradcheck_cli.results import CheckResult, PairResult
 
 
 @dataclass(frozen=True)

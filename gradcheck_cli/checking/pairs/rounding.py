@@ -8,32 +8,25 @@ rounding each, show what they were rounded to.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, pull_back
-from gradcheck_cli.checking.ops.packing import pack, packed_magnitude, packed_size, unpack
-from gradcheck_cli.checking.pairs.pair_sample import Rule
+from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back
+from gradcheck_cli.checking.ops.operation import Array, Operation
+from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
+from gradcheck_cli.checking.ops.rounding_of_vjp import largest_change
+from gradcheck_cli.checking.pairs.pair import Pair
+from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Reason, Verdict
-from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS, largest_finite
-from gradcheck_cli.numerics.refine.noise import BOUND_PER_SIGMA, OFFSETS, standard_deviation
+from gradcheck_cli.numerics.refine.series import BOUND_PER_SIGMA, OFFSETS, standard_deviation
 from gradcheck_cli.numerics.steps import scales
+from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN, largest_finite
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-
-# A sum that cancels leaves this many roundings of the largest right element. Up to 3 were seen (the gradient
-# of a QR decomposition's Q for columns that Q doesn't depend on).
-REMAINDERS = 32.0
 # An upstream times these is rounded differently throughout. None is a power of two: that changes no rounding.
 _FACTORS = (1 / 3, 0.7, 1.1, 1.3, 1.7, 0.9, 5 / 7, 11 / 13)
 # The largest of eight differences is at least half a sigma 999 times in 1,000, so 8 times it bounds 4 sigma.
@@ -44,12 +37,14 @@ _MEASURED = 16.0
 MOST_MEASURED = 2.0**23
 # In narrower dtypes, no more than this, relative to the same.
 MOST_SHARE = 1e-3
-# What is known to this share of itself has digits. A remainder of terms that cancel has none: it changes by
-# its own size.
+# What is known to this share of itself has digits.
 _DIGITS = 1e-3
-# Slopes that last for fewer roundings than this are seen by no difference: the nearest sentinel is at 2**-36.
+# An output that moves by this many of its roundings where inputs move by a few is ill-conditioned: slopes
+# that last for so few roundings are seen by no difference, as the nearest sentinel is at 2**-36.
 _UNSEEN = 2.0**17
-_FEW = 4.0  # roundings
+_FEW = 8.0  # roundings
+_TURNS = 4.0  # times what eight points show, which move inputs by more than a rounding
+_MOST_GROUPS = 32
 # Seven points this far apart, relative to the inputs: sums round otherwise at each, and what a smooth
 # gradient adds to differences of order 4 to 6 is below 2**-48 of it. A power of two would round nothing.
 _SPACING = 1.1 * 2.0**-12
@@ -66,18 +61,17 @@ _DRAWS = 8
 MARGIN = 1.5
 # However far constants move an element (the phase of sin(1000.3 x)), no more is attributed to them than this
 # many roundings of its row's largest element, or of the output's value over the input.
-MOST_ROUNDINGS = 16.0
+DECLARED_ROUNDINGS = 16.0
 
 
 def allow_own_rounding(pair: Pair, sample: PairSample) -> PairSample:
     """Return the verdicts with the gradient's own rounding added to the tolerance, where that decides.
 
-    If a whole row is zero but for remainders of terms that cancel, nothing there says how small is small. So
-    the rounding is measured.
+    If a whole row is zero but for remainders of terms that cancel, the row gives no scale. So the rounding is
+    measured.
 
     Args:
         pair: the pair, whose formula has the judged gradient.
-        sample: its verdicts.
     """
     is_open = (sample.verdict == Verdict.MISMATCH) | (
         (sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _COARSE)
@@ -104,75 +98,78 @@ def allow_own_rounding(pair: Pair, sample: PairSample) -> PairSample:
     return passed.settle(doubted, Verdict.INCONCLUSIVE, Rule.OWN_ROUNDING, reason)
 
 
-def leave_remainders(pair: Pair, sample: PairSample) -> PairSample:
-    """Return the verdicts with mismatches undecided that may be remainders of terms that cancel."""
-    upstreams = _scaled_upstreams(pair)
-    return doubt_rounding(sample, _unit_roundoff(pair), partial(_measure, pair, sample, upstreams=upstreams))
+def leave_ill_conditioned(pair: Pair, sample: PairSample) -> PairSample:
+    """Return the verdicts, with mismatches undecided where a few roundings of the inputs change everything.
 
-
-def leave_steep(pair: Pair, sample: PairSample) -> PairSample:
-    """Return the verdicts, with mismatches undecided where the function turns within roundings of the input.
-
-    No step is small enough to see such a slope: every difference spans a turn. But a few
-    roundings of the input move the output by a thousandth or more of what the gradient says.
+    At a singular matrix, or where twice normalised elements are equal, output and gradient have no digits,
+    and every difference spans a turn. A gradient that is wrong at one value only is no such case, nor is a
+    kink or a tie: there the output hardly moves.
     """
-    output, input_index = pair.key
-    op, unit = pair.operations.formula, _unit_roundoff(pair)
-    with np.errstate(invalid="ignore", over="ignore"):
-        size = np.abs(sample.analytic)
-        steep = unit * _UNSEEN * size >= np.abs(sample.numeric) + sample.uncertainty
-        steep &= (sample.verdict == Verdict.MISMATCH) & np.isfinite(size)
-    if not steep.any():
+    wrong = (sample.verdict == Verdict.MISMATCH) & np.isfinite(sample.analytic)
+    if not wrong.any() or not sample.is_connected:
         return sample
-    point = packed_point(op, input_index)
-    rows, columns = (np.broadcast_to(places, sample.verdict.shape) for places in sample.places())
-    moving = np.unique(columns[steep])[:_MOST_ROWS]
-    step = _FEW * unit * np.abs(point[moving])
-    points = np.tile(point, (moving.size + 1, 1))  # the last one stays
-    points[np.arange(moving.size), moving] += step
-    values = packed_function(op, input_index, [output])(points)
-    with np.errstate(invalid="ignore", over="ignore"):
-        moved = np.abs(values[:-1] - values[-1])  # (moving, m)
-        index = np.searchsorted(moving, columns[steep]).clip(max=moving.size - 1)
-        claimed = _DIGITS * size[steep] * step[index]
-        is_seen = (moving[index] == columns[steep]) & (moved[index, rows[steep]] >= claimed) & (claimed > 0)
-    steep[steep] = is_seen
-    return sample.settle(steep, Verdict.INCONCLUSIVE, Rule.STEEP, Reason.UNRESOLVED)
-
-
-def doubt_rounding(
-    sample: PairSample,
-    unit_roundoff: float,
-    measure: Callable[[npt.NDArray[np.bool_]], Float] | None = None,
-) -> PairSample:
-    """Return the verdicts, with mismatches as small as the other elements' rounding made inconclusive.
-
-    Such an element may be a zero that the gradient computes by cancellation, in a row of nothing but such
-    zeros, where no scale says how small is small. It may also be wrong, so it doesn't pass. An element with
-    digits on both sides is no such zero, however large the others are (1/x at 1 beside 1e-20): the
-    differences stand out from their uncertainty, and the gradient hardly changes if it is rounded otherwise.
-
-    Args:
-        sample: the verdicts of one pair.
-        unit_roundoff: of the gradient's precision.
-        measure: returns how much some elements change if they are rounded differently; without it, no digits
-            of the gradient count.
-    """
-    wrong = sample.verdict == Verdict.MISMATCH
-    right = sample.verdict == Verdict.PASS
-    if not wrong.any() or not right.any():
+    op, (output, input_index), unit = pair.operations.formula, pair.key, _unit_roundoff(pair)
+    at_rows, _ = sample.each_place()
+    points = _points_beside(op, _FEW * unit)
+    values = _where_it_runs(
+        points,
+        lambda point: pack(op.evaluate({i: v[np.newaxis] for i, v in point.items()})[output], pair.output),
+    )
+    moved = np.ptp(values, axis=0)[0] if values else np.zeros(1)
+    size = packed_magnitude(op.base_values[output], pair.output)
+    # Not row by row: what has lost its digits may be a multiple of something, and stay the same by chance.
+    if not np.max(moved, initial=0.0) > _UNSEEN * unit * float(np.max(size, initial=0.0)):
         return sample
-    with np.errstate(invalid="ignore"):
-        size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
-        largest = float(np.max(size[right], initial=0.0))
-        tiny = wrong & (size <= REMAINDERS * unit_roundoff * largest)
-        # A zero shows nothing of its rounding, on either side.
-        has_digits = tiny & (sample.uncertainty < _DIGITS * np.abs(sample.numeric)) & (sample.analytic != 0)
-    if measure is not None and has_digits.any() and sample.is_connected:
-        is_measured = np.cumsum(has_digits.any(axis=1))[:, None] <= _MOST_ROWS
-        is_known = _MEASURED * measure(has_digits) <= _DIGITS * np.abs(sample.analytic)
-        tiny &= ~(has_digits & is_measured & is_known)
-    return sample.settle(tiny, Verdict.INCONCLUSIVE, Rule.REMAINDER, Reason.LOW_PRECISION)
+    groups = np.array_split(np.flatnonzero(wrong.any(axis=1)), _MOST_GROUPS)  # each has one upstream
+    groups = [group for group in groups if group.size]
+    upstream = np.zeros((len(groups), packed_size(pair.output)))
+    for own, group in zip(upstream, groups, strict=True):
+        own[at_rows[group, 0]] = 1.0
+
+    def pull(point: Mapping[int, Array]) -> Float | None:
+        stacks = {index: np.stack([value] * len(groups)) for index, value in point.items()}
+        pulled = op.vjp_beside(output, unpack(upstream, pair.output), stacks)
+        gradient = None if pulled is None else pulled[input_index]
+        return None if gradient is None else pack(gradient, pair.input)
+
+    gradients = _where_it_runs(points, pull)
+    if not gradients:
+        return sample
+    step = np.min(scales(packed_point(op, input_index)).step, initial=np.inf)
+    turn = np.max(np.ptp(gradients, axis=0), axis=1, initial=0.0)
+    turns = turn > _DIGITS * np.max(np.abs(gradients), axis=(0, 2), initial=0.0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(sample.analytic - sample.numeric)
+        for group, own_turn, is_turn in zip(groups, turn, turns, strict=True):
+            is_within = error[group] <= np.fmax(_TURNS * own_turn, moved[at_rows[group]] / step)
+            wrong[group] &= is_within | is_turn
+    return sample.settle(wrong, Verdict.INCONCLUSIVE, Rule.ILL_CONDITIONED, Reason.UNRESOLVED)
+
+
+def _points_beside(op: Operation, size: float) -> list[dict[int, Array]]:
+    """Return points at which every input has moved by up to this part of itself."""
+    generator = np.random.default_rng(0)
+    return [
+        {
+            index: np.multiply(value, 1.0 + size * generator.uniform(-1.0, 1.0, value.shape))
+            for index, (value, info) in enumerate(zip(op.point, op.inputs, strict=True))
+            if info.is_differentiable
+        }
+        for _ in range(_DRAWS)
+    ]
+
+
+def _where_it_runs(
+    points: Sequence[dict[int, Array]], run: Callable[[dict[int, Array]], Float | None]
+) -> list[Float]:
+    """Return finite results: a kernel may refuse a singular matrix."""
+    results = []
+    for point in points:
+        with contextlib.suppress(CaseFailedError):
+            result = run(point)
+            if result is not None and np.isfinite(result).all():
+                results.append(result)
+    return results
 
 
 def mark_remainders(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSample]) -> None:
@@ -196,11 +193,11 @@ def mark_remainders(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSa
             if other_key[0] == key[0] and other_key != key and other.is_right
         ]
         largest = float(np.max(np.abs(sample.analytic)))
-        if not largest <= VJP_ROUNDINGS * _unit_roundoff(pair) * max(beside, default=0.0):
+        if not largest <= ROUNDINGS_OF_A_RUN * _unit_roundoff(pair) * max(beside, default=0.0):
             continue
         moved = _measure(pair, sample, sample.analytic != 0, _scaled_upstreams(pair))
         if largest <= _MEASURED * float(np.max(moved)):
-            samples[key] = replace(sample, is_remainder=True)
+            samples[key] = replace(sample, smallness=replace(sample.smallness, is_remainder=True))
 
 
 def allow_rounded_constants(pair: Pair, sample: PairSample) -> PairSample:
@@ -208,10 +205,6 @@ def allow_rounded_constants(pair: Pair, sample: PairSample) -> PairSample:
 
     An exact GELU has 1 / sqrt(2 pi) in its gradient, which bfloat16 rounds by 0.3 %. Where the terms of the
     gradient cancel, that is most of what remains.
-
-    Args:
-        pair: the pair.
-        sample: its verdicts.
     """
     most = _most_of_constants(pair, sample)
     with np.errstate(invalid="ignore"):
@@ -219,8 +212,8 @@ def allow_rounded_constants(pair: Pair, sample: PairSample) -> PairSample:
         is_open = (sample.verdict == Verdict.MISMATCH) & (error <= most)
     if not is_open.any() or not sample.is_connected:
         return sample
-    formula = pair.operations.formula
-    rounded = ((op, 1.0) for draw in range(_DRAWS) if (op := formula.rounded_otherwise(draw)) is not None)
+    forms = pair.operations.formula.forms
+    rounded = ((op, 1.0) for draw in range(_DRAWS) if (op := forms.rounded_otherwise(draw)) is not None)
     moved = np.minimum(MARGIN * _measure(pair, sample, is_open, rounded), most)
     passes = is_open & (error <= moved)
     return sample.settle(passes, Verdict.PASS, Rule.CONSTANTS, allowed=np.maximum(sample.allowed, moved))
@@ -244,12 +237,12 @@ def _most_of_constants(pair: Pair, sample: PairSample) -> Float:
     op, (output, input_index) = pair.operations.formula, pair.key
     value = packed_magnitude(op.base_values[output], op.outputs[output])
     step = scales(packed_point(op, input_index), pair.scale).step
-    rows, columns = sample.places()
+    rows, columns = sample.each_place()
     with np.errstate(invalid="ignore", over="ignore"):
         slopes = np.nan_to_num(np.abs(sample.numeric), posinf=0.0)
         largest = np.max(slopes, axis=1, keepdims=True, initial=0.0)
         terms = np.nan_to_num(value, posinf=0.0)[rows] / step[columns]
-    return np.asarray(MOST_ROUNDINGS * pair.formula_precision.unit_roundoff * np.maximum(largest, terms))
+    return np.asarray(DECLARED_ROUNDINGS * pair.formula_precision.unit_roundoff * np.maximum(largest, terms))
 
 
 def _measure_beside(pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_]) -> Float:
@@ -260,7 +253,7 @@ def _measure_beside(pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_]
     """
     op, (output, input_index) = pair.operations.formula, pair.key
     noise = np.zeros(sample.analytic.shape)
-    at_rows, at_columns = sample.places()
+    at_rows, at_columns = sample.each_place()
     for row in np.flatnonzero(where.any(axis=1))[:_MOST_BESIDE]:
         upstream = np.zeros((1, packed_size(pair.output)))
         upstream[0, at_rows[row, 0]] = 1.0
@@ -294,23 +287,20 @@ def _measure(
     """Measure how far rounding moves some elements; the others are given as 0, or as their rows' own.
 
     Args:
-        pair: the pair.
-        sample: its verdicts.
         where: which elements; no more than a number of rows are measured.
         upstreams: forms of the formula, and factors of the upstream.
     """
     output, input_index = pair.key
     chosen = np.flatnonzero(where.any(axis=1))[:_MOST_ROWS]
-    at_rows, at_columns = (places[chosen] for places in sample.places())
+    at_rows, at_columns = (places[chosen] for places in sample.each_place())
     upstream = np.zeros((chosen.size, packed_size(pair.output)))
     upstream[np.arange(chosen.size), at_rows[:, 0]] = 1.0
     moved = np.zeros(sample.analytic.shape)
-    for op, factor in upstreams:
-        gradient = pull_back(op, output, factor * upstream)[input_index]
-        if gradient is None:
-            break
-        # The factor is itself rounded to the op's dtype. That error has the gradient's own size: no matter.
-        with np.errstate(invalid="ignore"):
-            change = np.take_along_axis(gradient, at_columns, axis=1) / factor - sample.analytic[chosen]
-        moved[chosen] = np.fmax(moved[chosen], np.where(np.isfinite(change), np.abs(change), 0.0))
+    pulled = ((pull_back(op, output, factor * upstream)[input_index], factor) for op, factor in upstreams)
+    runs = (
+        (np.take_along_axis(gradient, at_columns, axis=1), factor)
+        for gradient, factor in pulled
+        if gradient is not None
+    )
+    moved[chosen] = largest_change(sample.analytic[chosen], runs)
     return moved

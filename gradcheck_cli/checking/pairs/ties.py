@@ -8,28 +8,22 @@ verdicts: a row inside the set of slopes is at a kink, and right; a row outside 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.ops.jacobian import packed_point, working_precision
-from gradcheck_cli.checking.ops.packing import pack, packed_size, unpack
-from gradcheck_cli.checking.pairs.pair_sample import Rule
-from gradcheck_cli.numerics import Reason, Verdict
+from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, working_precision
+from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
+from gradcheck_cli.checking.pairs.pair import Pair
+from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
 from gradcheck_cli.numerics.joint.joint_slopes import Claims, Place, Placement, judge_rows
-from gradcheck_cli.numerics.joint.pieces import REACHES, Neighbourhood, is_bent
+from gradcheck_cli.numerics.joint.pieces import Neighbourhood, is_bent
 from gradcheck_cli.numerics.precision import FLOAT64, coarsest
 from gradcheck_cli.numerics.random_vectors import draw_signed
+from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.steps import Domain, own_scale, scales
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
 
 # With at most EACH inputs in ties, each input is a direction of its own. With more, random directions stand
 # for them: two more than the widest tie has inputs, since such a random projection is one to one and loses
@@ -41,8 +35,8 @@ MOST, OF_MORE = 32, 12
 GRAIN = 2.0**-4
 SEED = 20261122
 LOOSE = (
-    "tied inputs move together, and the gradient doesn't move with them: each element lies between its own "
-    "slopes, but no choice among the tied ones has all of these at once"
+    "tied inputs move together, and the gradient doesn't move with them: each element is possible by itself, "
+    "but no subgradient has all of them together"
 )
 
 
@@ -73,8 +67,8 @@ def _can_be_judged_jointly(pair: Pair, sample: PairSample) -> bool:
     return (
         bool(sample.verdict.size)
         and sample.rows is None
-        and sample.method in {"central", "ladder"}
-        and pair.precision_in(pair.operations.differenced).name in REACHES
+        and sample.differencing.method in {"central", "ladder"}
+        and pair.precision_in(pair.operations.differenced).pieces is not None
     )
 
 
@@ -165,6 +159,8 @@ class _Tied:
         moves = np.zeros(self.point.size, dtype=bool)
         moves[columns] = True
         working = coarsest(*self.precisions, self.value_precision)
+        if working.pieces is None:
+            raise ValueError(f"{working.name} shows no difference of slopes")
         return Neighbourhood(
             evaluate=self._evaluate,
             point=self.point,
@@ -174,7 +170,7 @@ class _Tied:
             unit=np.full(self.bent.size, self.value_precision.unit_roundoff),
             input_unit=coarsest(*self.precisions).unit_roundoff,
             round=self._round,
-            reach=REACHES[working.name],
+            reach=working.pieces,
             generator=self.generator,
         )
 
@@ -283,7 +279,7 @@ class _Tied:
         updated = []
         for index, sample in enumerate(self.samples):
             own_inputs = slice(self.starts[index], self.starts[index + 1])
-            columns = sample.places()[1]
+            columns = sample.each_place()[1]
             inside, unknown, blur = (np.zeros((len(columns), 1)) for _ in range(3))
             inside[rows[finding.place == Place.INSIDE]] = 1
             unknown[rows[(finding.place == Place.UNKNOWN) & finding.is_tie]] = 1
@@ -316,3 +312,27 @@ class _Tied:
         off = np.zeros(self.point.size)
         off[among] = np.linalg.pinv(self.directions[:, among]) @ lack / self.scale[among]
         return off
+
+
+def leave_joined_kinks(pair: Pair, sample: PairSample, are_right_alone: Callable[[], bool]) -> PairSample:
+    """Return a pair's verdicts, undecided where several ops of TensorFlow's are at a kink.
+
+    Args:
+        pair: the pair; one that is expected to be wrong stays so.
+        sample: the verdicts at a sample point.
+        are_right_alone: whether the user's own gradients on the path are right, each by itself.
+    """
+    wrong = sample.verdict == Verdict.MISMATCH
+    at_kink = (sample.verdict == Verdict.KINK) | (wrong & (sample.reason == Reason.JOINED_KINKS))
+    # A row is one output: where one of its elements is at a kink, the others' slopes may be mixed ones.
+    joined = wrong & at_kink.any(axis=1, keepdims=True) & np.isfinite(sample.analytic)
+    # A mismatch elsewhere must be reported.
+    if not joined.any() or (wrong & ~joined).any() or pair.is_expected_wrong:
+        return sample
+    # With a reference, the gradient is meant to be that of another function, and has no part in its kinks.
+    if pair.case.reference is not None:
+        return sample
+    if not pair.operations.formula.facts.is_plain_chain(*pair.key) and not are_right_alone():
+        return sample
+    settled = sample.settle(joined, Verdict.INCONCLUSIVE, Rule.JOINED_KINKS, Reason.JOINED_KINKS)
+    return replace(settled, remark="")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from gradcheck_cli.checking.ops.operation import TensorInfo
-    from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.ops.packing import Float
 
 # Two Jacobians count as equal if they differ by less than this part of the largest magnitude.
 _ALIKE = 1e-3

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.checking.checks.all_zero import UNMOVED, UNTESTED_NONE
-from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.jacobian import PairKey
+from gradcheck_cli.checking.ops.operation import GradientFormError, Operation, TensorInfo
 from gradcheck_cli.checking.pairs.bound_width import is_zero_but_for_rounding
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.verdicts.summary import largest_gradient
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Reason
-from gradcheck_cli.results import PairResult, Status
-from gradcheck_cli.spec.case import PairRule
-from gradcheck_cli.spec.cases.pair_rules import rule_for, unmatched_rules
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
-    from gradcheck_cli.checking.pairs.pair import PairKey
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.results import NOT_JUDGED, PairResult, Status
+from gradcheck_cli.spec.case import Case, PairRule, rule_for, unmatched_rules
 
 _NUMPY = "every path goes through a NumPy function, which TensorFlow can't differentiate"
 
@@ -69,7 +62,7 @@ def rule_of(case: Case, label: str) -> PairRule | None:
 def make_skipped_result(label: str, output: str, input_name: str, rule: PairRule) -> PairResult:
     """Return the result of a pair that the spec asks not to check."""
     note = rule.reason or "expect: skip"
-    return PairResult(label, output, input_name, Status.SKIPPED, method="none", note=note)
+    return PairResult(label, output, input_name, Status.SKIPPED, note=note, numeric=NOT_JUDGED)
 
 
 def _expect_mismatch(result: PairResult, rule: PairRule) -> PairResult:
@@ -128,7 +121,7 @@ def _expect_zero(
             status=Status.MISMATCHED,
             message="the spec expects zeros, but the gradient isn't zero.",
             mismatch="value",
-            **largest_gradient(samples, output, input_info),
+            numbers=replace(result.numbers, **largest_gradient(samples, output, input_info)),
         )
     # The numbers can't tell whether a staircase is meant (an element picked by a maximum) or is what rounding
     # leaves of a slope. The expectation says that it is meant: the gradient is zero between the steps.
@@ -145,7 +138,6 @@ def rules_of(case: Case, op: Operation, known_labels: Sequence[str]) -> dict[Pai
     """Return the spec's rule for each pair of an op; `None` for a pair without one.
 
     Args:
-        case: the case.
         op: the op that has the pairs.
         known_labels: labels of pairs that are checked elsewhere; rules may be meant for those.
 
@@ -175,6 +167,6 @@ def rules_of(case: Case, op: Operation, known_labels: Sequence[str]) -> dict[Pai
 def _is_closed_by_numpy(op: Operation, pair: PairKey) -> bool:
     """Whether a gradient is `None` because TensorFlow can't go through NumPy; the slope may be non-zero."""
     try:
-        return op.passes_numpy(*pair) and not op.is_connected(*pair)
+        return op.facts.passes_numpy(*pair) and not op.facts.is_connected(*pair)
     except GradientFormError:  # a finding, which is raised again where the form is checked
         return False

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli import hooks
 from gradcheck_cli.checking.checks.all_zero import NO_PATH
 from gradcheck_cli.checking.checks.gradient_form import FORM, with_dtype_fault
-from gradcheck_cli.checking.pairs.pair import PairKey, is_skipped, label_of, pair_keys
+from gradcheck_cli.checking.ops.jacobian import PairKey
+from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
+from gradcheck_cli.checking.pairs.pair import is_skipped, label_of, pair_keys
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.pair_view import PointData
 from gradcheck_cli.checking.verdicts.expectations import apply_expectation, make_skipped_result
 from gradcheck_cli.checking.verdicts.summary import summarise
-from gradcheck_cli.results import PairResult, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.checking.pairs.pair_view import PointData
-    from gradcheck_cli.errors import CaseFailedError
-    from gradcheck_cli.spec.case import Case, PairRule
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.results import NOT_JUDGED, PairNumbers, PairResult, Status
+from gradcheck_cli.spec.case import Case, PairRule
 
 RAISES = "raises"
+REFUSED = "Beside the point, {raised} If it accepts a range only, state it as the input's 'domain'."
 
 
 def results_of(  # noqa: PLR0913, PLR0917 (the findings, and where they were made)
@@ -38,7 +36,6 @@ def results_of(  # noqa: PLR0913, PLR0917 (the findings, and where they were mad
     """Return the result of every pair, diagnosed, with its own expectation applied.
 
     Args:
-        case: the case.
         op: the declared op.
         rules: the spec's rule for each pair.
         samples: the verdicts on each pair, at each sample point.
@@ -65,17 +62,21 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
         return make_skipped_result(label, op.outputs[output].name, op.inputs[input_index].name, rule)
     samples = samples_of.get(pair, [])
     is_zero = all(sample.numeric_is_zero and sample.analytic_is_zero for sample in samples)
-    has_no_path = is_zero and not op.reaches(output, input_index)
+    has_no_path = is_zero and not op.facts.reaches(output, input_index)
     result = summarise(
         label,
         op.outputs[output],
         op.inputs[input_index],
         samples,
         may_be_zero="all_zero" in case.checks_off or has_no_path or _is_straight(op, pair, samples_of),
-        leads=op.leads_to(output, input_index),
+        leads=op.facts.leads_to(output, input_index),
     )
     if has_no_path and result.status is Status.PASSED and not result.note:
         result = replace(result, note=NO_PATH)
+    if result.status is Status.INCONCLUSIVE and op.facts.refusal:
+        result = replace(
+            result, message=f"{result.message} {REFUSED.format(raised=op.facts.refusal)}".lstrip()
+        )
     if upstream_fault and result.status is Status.PASSED:
         result = replace(result, status=Status.MISMATCHED, message=upstream_fault, mismatch="value")
     return apply_expectation(
@@ -118,16 +119,18 @@ def _diagnose_mismatches(
             }
             for sample_index in range(len(pair_samples))
         ]
-        is_form = result.mismatch == FORM  # the message is complete; zeros stood in for the gradient
+        # With a wrong form, the message is complete: zeros stood in for the gradient. With a shape of its own
+        # at each point, no hypothesis fits the output.
+        is_unexplained = result.mismatch == FORM or len({sample.size for sample in pair_samples}) > 1
         with np.errstate(all="ignore"):  # a hypothesis that overflows explains nothing
             lines = (
                 ()
-                if is_form
+                if is_unexplained
                 else hooks.diagnose(
                     pair_samples, op.outputs[output], op.inputs[input_index], other_pairs, points
                 )
             )
-        diagnosed.append(replace(result, diagnosis=lines) if lines else result)
+        diagnosed.append(result.explained(*lines) if lines else result)
     return tuple(diagnosed)
 
 
@@ -189,10 +192,10 @@ def _report_unjudged(
             output.name,
             input_info.name,
             status,
-            method="none",
-            elements=output.size * input_info.size,
             message=message,
             mismatch=mismatch,
+            numbers=PairNumbers(elements=output.size * input_info.size),
+            numeric=NOT_JUDGED,
         )
         results.append(apply_expectation(result, rule, [], output, input_info))
     return tuple(results)

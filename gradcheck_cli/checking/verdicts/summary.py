@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gradcheck_cli.checking.checks.all_zero import NO_PATH, UNTESTED_NONE, explain_untested
-from gradcheck_cli.checking.ops.packing import index_of, part_of
+from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.ops.packing import Float, index_of, part_of
 from gradcheck_cli.checking.pairs.bound_width import explain_wide_bound
-from gradcheck_cli.checking.pairs.pair_sample import Stopped
+from gradcheck_cli.checking.pairs.pair_sample import PairSample, ProbeNumbers, Stopped
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
-from gradcheck_cli.results import PairResult, Status, WorstElement
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.ops.operation import TensorInfo
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-
+from gradcheck_cli.results import Cause, NumericSide, PairNumbers, PairResult, Status, WorstElement
 
 _TELLING = ("forward_mode", "ladder")  # a pair reports these methods even if only one sample needed them
 
@@ -79,20 +73,25 @@ def _explain_undecided(samples: Sequence[PairSample]) -> tuple[str, str]:
     if stopped is not None:
         return str(stopped), "stop_gradient"
     if doubt:
-        return doubt, "probe" if samples[0].shape is not None else ""
+        return doubt, "probe" if samples[0].places is not None else ""
     return _explain_elements(samples)
 
 
 def _explain_untested(samples: Sequence[PairSample], *, may_be_zero: bool, leads: bool) -> tuple[str, str]:
     """Say why a passing pair tested nothing, in a sentence and in a word; both are empty otherwise."""
     is_connected = any(sample.is_connected for sample in samples)
-    can_be_untested = bool(samples[0].elements) and not may_be_zero
+    can_be_untested = any(sample.elements for sample in samples) and not may_be_zero
     if can_be_untested and is_connected and (message := explain_untested(samples)):
         return message, "all_zero"
     if message := explain_wide_bound(samples):
         return message, "bound"
     # A sample that was judged with stops held has a forward that moves without them.
-    if can_be_untested and not is_connected and leads and not any(sample.is_held for sample in samples):
+    if (
+        can_be_untested
+        and not is_connected
+        and leads
+        and not any(sample.differencing.is_held for sample in samples)
+    ):
         return UNTESTED_NONE, "all_zero"
     return "", ""
 
@@ -118,25 +117,25 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
         input_info: the input that it is differentiated by.
         samples: the pair at one or more sample points.
         leads: whether the forward leads from the input to the output, as far as that is known.
-        may_be_zero: whether a connected pair that is zero everywhere passes; else nothing was tested.
+        may_be_zero: whether an all-zero gradient may pass.
     """
     first = samples[0]
     verdicts = [sample.verdict for sample in samples]
     wrong = max(int(np.count_nonzero(verdict == Verdict.MISMATCH)) for verdict in verdicts)
     stopped = _join_stops(samples)
     kinks = sum(int(np.count_nonzero(verdict == Verdict.KINK)) for verdict in verdicts)
-    elements = first.elements
     errors = [_measure_errors(sample) for sample in samples]
     worst, where = _find_worst(samples, errors, output, input_info)
-    is_connected = any(sample.is_connected for sample in samples)
     status, message, undecided_word = _decide(samples, may_be_zero=may_be_zero, leads=leads)
     bound = 0.0 if where is None else float(samples[where[0]].allowed[where[1]])
-    probes = max(samples, key=lambda sample: sample.probe_error)  # the worst of them
-    chances = [sample.miss_probability for sample in samples if sample.miss_probability is not None]
+    probed = [sample.probes for sample in samples if sample.probes is not None]
+    worst_probes = max(probed, key=lambda probes: probes.error, default=ProbeNumbers())
+    chances = [probes.miss_probability for probes in probed if probes.miss_probability is not None]
     if where is None:
-        bound = probes.probe_bound
-    error, allowed = _find_shown_error(samples, errors, probes)
+        bound = worst_probes.bound
+    error, allowed = _find_shown_error(samples, errors, worst_probes)
     uncertainty = 0.0 if where is None else float(samples[where[0]].uncertainty[where[1]])
+    methods = {sample.differencing.method for sample in samples}
     return PairResult(
         label=label,
         mismatch=_describe_kind(samples) if wrong else "",
@@ -144,31 +143,32 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
         output=output.name,
         input=input_info.name,
         status=status,
-        connected=is_connected,
-        method=next(
-            (name for name in _TELLING if any(sample.method == name for sample in samples)), first.method
-        ),
-        reference_dtype=first.numeric_dtype,
-        evaluations=sum(sample.evaluations for sample in samples),
-        columns=sum(sample.size[1] for sample in samples if sample.evaluations),
-        miss_probability=max(chances) if chances else None,
-        miss_size=first.miss_size if chances else None,
-        max_abs_error=max(_find_maximum([error.absolute for error in errors], verdicts), probes.probe_error),
-        max_rel_error=max(_find_maximum([error.relative for error in errors], verdicts), probes.probe_error),
-        allowed=bound,
-        uncertainty=uncertainty,
-        kinks=kinks,
-        elements=elements,
-        decided_by=_count_rules(samples),
-        wrong_elements=wrong,
-        worst_error=error,
-        worst_bound=allowed,
-        worst=worst,
+        connected=any(sample.is_connected for sample in samples),
         note=_note(samples, wrong, kinks, status),
         message=message,
-        stops=() if stopped is None else stopped.places,
-        stop_change=None if stopped is None else stopped.change,
-        not_float64=first.not_float64,
+        numbers=PairNumbers(
+            max(_find_maximum([error.absolute for error in errors], verdicts), worst_probes.error),
+            max(_find_maximum([error.relative for error in errors], verdicts), worst_probes.error),
+            allowed=bound,
+            uncertainty=uncertainty,
+            elements=max(sample.elements for sample in samples),
+            kinks=kinks,
+            wrong_elements=wrong,
+            decided_by=_count_rules(samples),
+            worst=worst,
+            worst_error=error,
+            worst_bound=allowed,
+        ),
+        numeric=NumericSide(
+            next((name for name in _TELLING if name in methods), first.differencing.method),
+            first.differencing.dtype,
+            first.differencing.not_float64,
+            evaluations=sum(sample.differencing.evaluations for sample in samples),
+            columns=sum(sample.size[1] for sample in samples if sample.differencing.evaluations),
+            miss_probability=max(chances) if chances else None,
+            miss_size=probed[0].miss_size if chances else None,
+        ),
+        cause=Cause() if stopped is None else Cause(stops=stopped.places, stop_change=stopped.change),
     )
 
 
@@ -241,7 +241,7 @@ def _element(
 
 
 def _find_shown_error(
-    samples: Sequence[PairSample], errors: Sequence[_Errors], probes: PairSample
+    samples: Sequence[PairSample], errors: Sequence[_Errors], probes: ProbeNumbers
 ) -> tuple[float, float]:
     """Return the error and the bound of the worst element, which the table shows.
 
@@ -249,8 +249,8 @@ def _find_shown_error(
     random probes found.
     """
     best = ((0, 0.0), 0.0, 0.0)
-    if probes.probe_bound:
-        best = ((0, probes.probe_error / probes.probe_bound), probes.probe_error, probes.probe_bound)
+    if probes.bound:
+        best = ((0, probes.error / probes.bound), probes.error, probes.bound)
     first = True
     for sample, error in zip(samples, errors, strict=True):
         if not sample.verdict.size:
@@ -260,7 +260,7 @@ def _find_shown_error(
         ratio = np.where(rank == gravest, error.ratio, -1.0)
         element = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
         key = (gravest, float(ratio[element]))
-        if key > best[0] or (first and not probes.probe_bound):
+        if key > best[0] or (first and not probes.bound):
             best = (
                 key,
                 float(error.absolute[element]),
@@ -303,16 +303,16 @@ def _explain_elements(samples: Sequence[PairSample]) -> tuple[str, str]:
 
 
 def _note(samples: Sequence[PairSample], wrong: int, kinks: int, status: Status) -> str:
-    first = samples[0]
-    elements, note = first.elements, ""
+    elements, note = max(sample.elements for sample in samples), ""
     if not elements:
         note = "zero-size: shape only"
     elif wrong:
-        note = f"{'at least ' if first.method == 'probe' else ''}{wrong} of {elements} elements"
+        least = "at least " if samples[0].differencing.method == "probe" else ""
+        note = f"{least}{wrong} of {elements} elements"
     elif status is Status.PASSED and kinks:
         note = f"{kinks} at a kink"
     elif status is Status.PASSED and not any(sample.is_connected for sample in samples):
         note = NO_PATH
-    elif status is Status.PASSED and any(sample.is_remainder for sample in samples):
+    elif status is Status.PASSED and any(sample.smallness.is_remainder for sample in samples):
         note = f"{elements} zero to rounding"
     return note

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -27,10 +28,9 @@ from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_worker
 from gradcheck_cli.cli.outlet import go_on_without_output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from rich.text import Text
 
+    from gradcheck_cli.reporting.ignoring import Ignored
     from gradcheck_cli.results import CaseResult, Policy, Report
     from gradcheck_cli.spec.case import Case
 
@@ -67,6 +67,8 @@ class RunOptions:
     form: str
     reports: tuple[ReportTarget, ...]
     features: Mapping[str, Any]
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
     strict: bool
     strict_precision: bool
     workers: WorkerOptions
@@ -95,6 +97,16 @@ def feature_options(function: Callable[..., None]) -> Callable[..., None]:
 @case_options
 @report_options
 @feature_options
+@click.option(
+    "--select", multiple=True, metavar="CODE", help="Of undecided pairs, count only those with this code."
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="CODE",
+    help="Don't count pairs that are undecided with this code: GC212, or GC2 for all; repeatable. They are "
+    "listed as ignored. What is wrong or wasn't tested always counts.",
+)
 @click.option("--strict", is_flag=True, help="Count everything that was skipped as a failure (exit 3).")
 @click.option(
     "--strict-precision",
@@ -136,7 +148,9 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
         raise click.UsageError("-q and -v exclude each other.", ctx)
     # Late imports: `run --help` and a mistyped option shouldn't wait for them.
     from gradcheck_cli.project import default_paths
+    from gradcheck_cli.reporting.ignoring import read_ignored
 
+    ignored = read_ignored(options.select, options.ignore)
     folders = options.paths or default_paths(settings=ctx.obj)
     changes, selection = options.changes, options.selection
 
@@ -144,17 +158,19 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
         return changes.apply_to(selection.select(changes.load(folders)).cases)
 
     if options.is_watching:
-        code = hooks.watch_cases(ctx, folders, read, options.workers)
+        code = hooks.watch_cases(ctx, folders, read, options.workers, ignored.mark)
         if code is None:
             raise click.UsageError("--watch: this installation can't.", ctx)
         ctx.exit(code)
     if selection.collect_only:
         list_cases(selection.select(changes.load(folders)).cases, options.form)
         return
-    ctx.exit(_run(ctx, options, folders, began))
+    ctx.exit(_run(ctx, options, folders, ignored, began))
 
 
-def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began: float) -> int:
+def _run(
+    ctx: click.Context, options: RunOptions, folders: Sequence[str], ignored: Ignored, began: float
+) -> int:
     """Check the cases, print and write the findings, and return the exit code."""
     parts = [part.begin(ctx, folders, options.features[part.name]) for part in hooks.run_options()]
     if options.reports or any(part.writes for part in parts):
@@ -180,13 +196,16 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
 
         lines_of = _lines_of(options.verbosity, policy) if options.form == "table" else lambda _: []
         stopper = selection.stopper(policy, began)
-        report = run_and_print(workers, cases, lines_of, seed=changes.seed, stopper=stopper)
+        report = run_and_print(workers, cases, lines_of, stopper=stopper, mark=ignored.mark)
     else:
         report = _empty_report(changes.seed)
     report = replace(
         report,
-        strict=policy.strict,
-        strict_precision=policy.strict_precision,
+        policy=policy,
+        unchecked=(
+            *report.unchecked,
+            *(ignored.describe_unchecked(report) if selected.shard is None else ()),
+        ),
         shard=selected.shard,
         selection=selection_of(report.cases, loaded, folders, selection.narrowing_words(), changes.modes),
     )
@@ -202,7 +221,6 @@ def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, is_remembered: boo
     """Return the cases with what the reports need, and no more: fingerprints, pictures.
 
     Args:
-        cases: the cases to run.
         kinds: the kinds of reports that are written or printed.
         is_remembered: whether a baseline is compared or written.
     """

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
+from gradcheck_cli import hooks
 from gradcheck_cli.cli import completing
-from gradcheck_cli.errors import SpecError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.errors import Fault
+from gradcheck_cli.errors import Fault, SpecError
 
 
 @click.command("validate", short_help="Read specs and report every fault.")
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", "github", "sarif"]),
+    type=click.Choice(["table", "json", *hooks.fault_formats()]),
     default="table",
     help="What to print: github for annotations on a change's lines, sarif for code scanning.",
 )
@@ -41,7 +38,7 @@ def command(*, paths: tuple[str, ...], form: str) -> None:
         raise
     cases, exceptions = loaded.cases, len(loaded.exceptions)
     specs = len({case.spec for case in cases})
-    if form in {"github", "sarif"}:
+    if form in hooks.fault_formats():
         _print(form, ())
     elif form == "json":
         click.echo(json.dumps({"specs": specs, "cases": len(cases), "faults": []}, indent=2))
@@ -55,14 +52,17 @@ def _print(form: str, faults: Sequence[Fault]) -> None:
     """Print faults for another program; for people they are printed when the command ends."""
     from gradcheck_cli.cli.options.report_options import root_folder
     from gradcheck_cli.cli.outlet import print_commands
-    from gradcheck_cli.reporting.exchange.fault_reports import faults_github, faults_json, faults_sarif
+    from gradcheck_cli.reporting.exchange.fault_reports import faults_json
 
     if form == "json":
         click.echo(faults_json(faults), nl=False)
-    elif form == "github":
-        print_commands(faults_github(faults, root_folder()), err=False)
-    elif form == "sarif":
-        click.echo(faults_sarif(faults, root_folder()), nl=False)
+    elif form in hooks.fault_formats():
+        written = hooks.fault_formats()[form]
+        text = str(getattr(import_module(written.module), written.function)(faults, root_folder()))
+        if written.is_json:
+            click.echo(text, nl=False)
+        else:
+            print_commands(text, err=False)
 
 
 def _count(amount: int, noun: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,6 @@ from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.spec.words import MODES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gradcheck_cli.spec.case import Case, Power
 
 
@@ -100,7 +99,7 @@ case_options = option_group(
         "--device",
         metavar="DEVICE",
         callback=_device,
-        help="Run on this device, such as GPU:0; skipped where there is none.",
+        help="Run on this device, such as GPU:0; cases are skipped if it doesn't exist.",
     ),
     click.option(
         "--power",
@@ -113,8 +112,8 @@ case_options = option_group(
         "--budget",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Judge a case within about this much processor time, apart from the necessary minimum; random "
-        "probes replace single elements where these take longer. What they leave unseen is inconclusive. "
+        help="About how much processor time one case may take beyond the necessary minimum. Where single "
+        "elements take longer, random probes replace them; what these can't see is inconclusive. "
         "[default: 10]",
     ),
     click.option(
@@ -126,7 +125,7 @@ case_options = option_group(
         "--search",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Then search each case for this long for an input at which its gradient is wrong; see "
-        "`gradcheck search`.",
+        help="After the check, search each case for this long for an input at which its gradient is wrong; "
+        "see `gradcheck search`.",
     ),
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -13,9 +14,6 @@ from click.core import ParameterSource
 from gradcheck_cli import hooks
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.project import SPECS_VARIABLE, Settings, default_paths, read_settings, settings_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 # Options that make no sense in a file.
 _NEVER = ("help", "config", "show-config", "collect-only", "no-baseline")
@@ -25,13 +23,9 @@ _BEFORE_FILE = {"reports": "=", "cov_report": ":"}  # the separator between a re
 
 
 class ConfiguredCommand(click.Command):
-    """A command whose options have defaults in the environment and in `[tool.gradcheck]`.
+    """A command whose options have defaults in the environment and in `[tool.gradcheck]`."""
 
-    Attributes:
-        only: the only keys that it takes from there; empty for all of its options.
-    """
-
-    only: Sequence[str] = ()
+    only: Sequence[str] = ()  # the only keys that it takes from there; empty for all of its options
 
     def make_context(
         self,
@@ -171,7 +165,7 @@ class RunCommand(ConfiguredCommand):
             ("seed", "modes", "device", "power", "budget", "require", "search", "strict", "strict_precision"),
         ),
         ("When to end", ("stop_first", "max_failures", "max_time", "is_watching")),
-        ("What is reported", ("form", "reports", "durations", "quiet", "verbose")),
+        ("What is reported", ("select", "ignore", "form", "reports", "durations", "quiet", "verbose")),
         ("Processes", ("jobs", "isolate", "timeout", "memory", "cluster", "allow_version_skew")),
     )
 
@@ -186,14 +180,14 @@ class RunCommand(ConfiguredCommand):
         for title, names in (*self.groups, *features):
             with formatter.section(title):
                 formatter.write_dl([records.pop(name) for name in names if name in records])
-        with formatter.section("Others"):
+        with formatter.section("Other options"):
             formatter.write_dl(list(records.values()))
 
 
-class MergeCommand(ConfiguredCommand):
-    """A command that takes only `cache-dir` from `[tool.gradcheck]`."""
+class SharingCommand(ConfiguredCommand):
+    """A command that takes from `[tool.gradcheck]` how cases run, as far as it has these options."""
 
-    only = ("cache-dir",)
+    only = ("cache-dir", "seed", "jobs", "timeout", "memory", "isolate", "on", "allow-version-skew")
 
 
 def _value(settings: Settings, key: str, option: click.Option, value: object) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,13 +18,11 @@ from gradcheck_cli.extensions import REPORTS, extensions
 from gradcheck_cli.reporting.formats import FORMATS, TO_FILES, render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from gradcheck_cli.results import Report
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
-FORMS = ", ".join(f"{kind}=FILE" for kind in TO_FILES) + " or github"
+FORMS = ", ".join(f"{kind}=FILE" for kind in TO_FILES) + (" or github" if "github" in FORMATS else "")
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ def _read_reports(
     targets: list[ReportTarget] = []
     for value in values:
         kind, separator, name = value.partition("=")
-        if value == "github":
+        if value == "github" and value in FORMATS:
             targets.append(ReportTarget("github"))
             continue
         if not separator or not name or (kind not in TO_FILES and kind not in extensions(REPORTS)):
@@ -138,10 +137,8 @@ def write_reports(reports: Sequence[ReportTarget], form: str, report: Report) ->
     """Write the requested reports, and report those that can't be written.
 
     Args:
-        reports: the reports to write.
         form: the form of standard output: GitHub's annotations are printed there beside a table, but
             otherwise on standard error, since another program then reads standard output.
-        report: the run.
 
     Returns:
         The report's own exit code; 2 instead of 0 if a file can't be written.
@@ -161,7 +158,7 @@ def write_reports(reports: Sequence[ReportTarget], form: str, report: Report) ->
 
 def write_file(file: Path, text: str) -> list[str]:
     """Write a report, and return why it can't be written; empty if it was."""
-    from gradcheck_cli.whole_files import write_text
+    from gradcheck_cli.plain_files import write_text
 
     try:
         write_text(file, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,6 @@ from gradcheck_cli.cli.options.option_group import Function, option_group
 from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from gradcheck_cli.gate import Shard
     from gradcheck_cli.results import Policy
     from gradcheck_cli.running.run_loop import Stopper
@@ -73,7 +72,7 @@ _NAMING = (
         "-k",
         "expression",
         metavar="EXPR",
-        help="Check cases whose path, op and case hold these words, joined by and, or, not and brackets: "
+        help="Check cases whose path, op or case contains these words, joined by and, or, not and brackets: "
         "-k 'huber and not wide'.",
     ),
     click.option(
@@ -271,15 +270,15 @@ selection_options = option_group(
         "--failed-first",
         "failed_first",
         is_flag=True,
-        help="Check the cases first that failed when they last ran.",
+        help="Check first the cases that failed when they last ran.",
     ),
     click.option(
         "--changed",
         is_flag=False,
         flag_value="HEAD",
         metavar="[REV]",
-        help="Check specs that changed since git's REV, or whose modules did, also those that they import. "
-        "[without REV: HEAD, so what isn't committed]",
+        help="Check specs that changed since the git revision REV, and specs whose Python code changed, "
+        "imported modules included. [without REV: HEAD, so what isn't committed]",
     ),
     click.option(
         "--shard",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -23,9 +25,6 @@ from gradcheck_cli.running.processes.limits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from gradcheck_cli.running.workers import Workers
 
 _SCHEDULER = re.compile(r"dask://(?P<address>[^/\s]+:\d+)/?")
@@ -34,23 +33,14 @@ _LOCAL_CLUSTER = "dask"  # on this machine
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """Where cases run, and what they may use there.
+    """Where cases run, and what they may use there."""
 
-    Attributes:
-        jobs: how many processes at a time; 0 is in this process.
-        isolate: whether each case has its own process, instead of each document.
-        timeout: seconds for a case.
-        memory: bytes for a process.
-        cluster: the Dask cluster; `None` for processes of this machine.
-        allow_version_skew: whether versions there may differ.
-    """
-
-    jobs: int | None
-    isolate: bool
-    timeout: float | None
-    memory: int | None
-    cluster: str | None
-    allow_version_skew: bool
+    jobs: int | None  # how many processes at a time; 0 is in this process
+    isolate: bool  # whether each case has its own process, instead of each document
+    timeout: float | None  # seconds for a case
+    memory: int | None  # bytes for a process
+    cluster: str | None  # the Dask cluster; `None` for processes of this machine
+    allow_version_skew: bool  # whether versions there may differ
 
 
 def _size(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
@@ -83,7 +73,7 @@ worker_options = option_group(
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Give a case up after this long, unless its spec sets a timeout. "
+        help="Give up a case after this long, unless its spec sets a timeout. "
         f"[default: {DEFAULT_TIMEOUT:g}]",
     ),
     click.option(
@@ -98,13 +88,13 @@ worker_options = option_group(
         "cluster",
         metavar="CLUSTER",
         callback=_cluster,
-        help="Run on a Dask cluster, with the scheduler at dask://HOST:PORT; dask: one made on this machine.",
+        help="Run on a Dask cluster, with the scheduler at dask://HOST:PORT; dask: start one here.",
     ),
     click.option(
         "--allow-version-skew",
         is_flag=True,
-        help="With --on: go on though the workers' versions of TensorFlow, NumPy, Python or gradcheck "
-        "differ.",
+        help="With --on: accept workers with other versions of TensorFlow, NumPy or Python, but not of "
+        "gradcheck.",
     ),
 )
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.features.baseline.fingerprint import BaselineFacts
 
 COMMANDS = {"diff": Command("gradcheck_cli.features.baseline.diff_command", "Compare two JSON reports.")}
+FOR_CASES = ("gradcheck_cli.features.baseline.fingerprint",)
 
 
 def run_options() -> RunOptions:

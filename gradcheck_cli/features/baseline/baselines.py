@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import RunOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.text import Text
 
     from gradcheck_cli.features.baseline.locked_pair import Key, LockedPair
@@ -137,7 +136,7 @@ class Baseline:
         from gradcheck_cli.features.baseline.expected import Expected
         from gradcheck_cli.features.baseline.lock import lock_text, read_lock, update_pairs
         from gradcheck_cli.features.baseline.locked_pair import locked_pairs_of
-        from gradcheck_cli.whole_files import hold_lock, write_text
+        from gradcheck_cli.plain_files import hold_lock, write_text
 
         file = self._update
         try:

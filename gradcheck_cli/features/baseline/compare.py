@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from gradcheck_cli.features.baseline.locked_pair import GREEN
-from gradcheck_cli.gate import BaselineFinding, Change
-from gradcheck_cli.results import FAILING, UNDECIDED, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from gradcheck_cli.features.baseline.locked_pair import Key, LockedPair
-    from gradcheck_cli.gate import Projection
+from gradcheck_cli.features.baseline.locked_pair import Key, LockedPair
+from gradcheck_cli.gate import BaselineFinding, Change, Projection
+from gradcheck_cli.results import FAILING, GREEN, UNDECIDED, Status
 
 # An error has drifted if it is this many times larger than it was, and than its own random movements: the
 # numeric value's uncertainty, and rounding in another order. Rounding is taken as 10^-4 of the tolerance: a
@@ -39,8 +33,6 @@ def compare(
     """Compare a run with a baseline.
 
     Args:
-        old: the baseline.
-        new: the run.
         is_expected: whether a pair of the baseline that isn't in the run should be in it.
         breaks: also report pairs that were right and are wrong now, and the reverse. A run reports the former
             by itself.
@@ -131,8 +123,9 @@ def _finding(pair: LockedPair, change: Change, message: str) -> BaselineFinding:
 
 def _find_changes(old: LockedPair, new: LockedPair, *, breaks: bool) -> Iterator[tuple[Change, str]]:
     if new.status not in GREEN:
-        if new.status is Status.SKIPPED and old.status is not Status.SKIPPED:
-            yield Change.WEAKENED, f"was {_describe_status(old)}, and is skipped now"
+        was_more = {Status.SKIPPED: old.status is not Status.SKIPPED, Status.IGNORED: old.status in GREEN}
+        if was_more.get(new.status):
+            yield Change.WEAKENED, f"was {_describe_status(old)}, and is {new.status} now"
         elif breaks and (old.status in GREEN or (old.status in UNDECIDED and new.status in FAILING)):
             yield Change.BROKE, f"was {_describe_status(old)}, and is {_describe_status(new)} now"
         elif breaks and new.status in FAILING and new.error > _drift_limit(old, new):

@@ -24,7 +24,7 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
     Exit code 1 if NEW is worse: a pair is gone or no longer right, a check or a case fails, an error grew
     tenfold above the noise, a tolerance is looser, a gradient changed though its forward didn't. New and
     corrected pairs, and gradients that changed together with their forward, are listed. Pairs that weren't
-    requested in NEW (-k, --op, --shard, other paths) count as neither; their number is printed.
+    requested in NEW (-k, --op, --shard, other paths) aren't compared; their number is printed.
     """
     # Late imports: `diff --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gradcheck_cli.features.baseline.compare import compare
-from gradcheck_cli.features.baseline.locked_pair import GREEN, locked_pairs_of
+from gradcheck_cli.features.baseline.locked_pair import LockedPair, locked_pairs_of
 from gradcheck_cli.gate import BaselineFinding, Change
-from gradcheck_cli.results import FAILING, UNDECIDED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from gradcheck_cli.features.baseline.locked_pair import LockedPair
-    from gradcheck_cli.results import CaseResult, Report
+from gradcheck_cli.results import FAILING, GREEN, UNDECIDED, CaseResult, Report
 
 
 class Expected:

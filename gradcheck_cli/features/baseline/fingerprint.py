@@ -11,25 +11,22 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from gradcheck_cli.checking.ops.jacobian import PairKey
+from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
 from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
-from gradcheck_cli.checking.pairs.pair import label_of
+from gradcheck_cli.checking.pairs.pair import Pair, label_of
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.numerics.random_vectors import LARGEST_SEED, draw_frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
-    from gradcheck_cli.checking.pairs.pair import Pair, PairKey
-    from gradcheck_cli.results import PairResult
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.results import PairResult
+from gradcheck_cli.spec.case import Case
 
 # Beyond this many elements in a tensor, projections are taken one at a time. Beyond this many in all inputs,
 # they move together.
@@ -148,7 +145,7 @@ def _project(
 
 def _unit_roundoff(op: Operation) -> float:
     names = {info.dtype for info in (*op.inputs, *op.outputs) if info.is_differentiable}
-    return max(precision_of(name).unit_roundoff for name in {*names, *op.low_precision, "float64"})
+    return max(precision_of(name).unit_roundoff for name in {*names, *op.facts.low_precision, "float64"})
 
 
 def _draw_seeded(role: str, info: TensorInfo, indices: Sequence[int]) -> Float:
@@ -274,6 +271,10 @@ class BaselineFacts:
         return tuple(
             result
             if (pair := by_label.get(result.label)) is None
-            else replace(result, fingerprint=self.fingerprints.get(pair), tolerance=self.tolerances.get(pair))
+            else replace(
+                result,
+                fingerprint=self.fingerprints.get(pair),
+                numbers=replace(result.numbers, tolerance=self.tolerances.get(pair)),
+            )
             for result in results
         )

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os.path import relpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gradcheck_cli import serial
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.features.baseline.compare import is_same
-from gradcheck_cli.features.baseline.locked_pair import GREEN, LockedPair
+from gradcheck_cli.features.baseline.locked_pair import Key, LockedPair
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.plain_files import MIB, read_plain
-from gradcheck_cli.results import Status  # noqa: TC001 (lines are read by this type)
+from gradcheck_cli.results import GREEN, Status
 from gradcheck_cli.serial import TypeFault
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gradcheck_cli.features.baseline.locked_pair import Key
-
-    Object = dict[str, Any]
+Object = dict[str, Any]
 
 VERSION = 1
 HEADER = json.dumps({"gradcheck_baseline": VERSION})
@@ -130,7 +126,6 @@ def lock_text(entries: Mapping[Key, LockedPair], folder: Path) -> str:
     """Return a lock file's text.
 
     Args:
-        entries: its content.
         folder: the folder of the lock file: specs are named relative to it.
     """
     lines = [_write_line(entries[key], folder) for key in sorted(entries)]

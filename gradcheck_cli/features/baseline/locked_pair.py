@@ -3,61 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gradcheck_cli.covered import side_counts
-from gradcheck_cli.results import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gradcheck_cli.gate import Fingerprint, Tolerance
-    from gradcheck_cli.results import CaseResult, PairResult
-
-GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
+from gradcheck_cli.gate import Fingerprint, Tolerance
+from gradcheck_cli.results import CaseResult, PairResult, Status
 
 Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair
 
 
 @dataclass(frozen=True)
 class LockedPair:
-    """One pair.
-
-    Attributes:
-        op: the op's name.
-        case: the case's name.
-        dtype: the case's dtype; a case may occur with several.
-        mode: graph, eager, ...
-        pair: the pair's label.
-        spec: the spec's file.
-        status: its verdict.
-        connected: whether its gradient is a tensor.
-        error: of the worst element, absolute.
-        noise: the bound on the numeric value's own error there.
-        allowed: the tolerance there.
-        tolerance: the rule behind `allowed`.
-        fingerprint: projections of gradient and forward.
-        checks_off: structural checks that the spec turns off.
-        samples: points at which it is checked.
-        sides: how many sides of branches its case has seen, and how many there are; `None` for none.
-    """
+    """One pair."""
 
     op: str
     case: str
-    dtype: str
-    mode: str
-    pair: str
+    dtype: str  # the case's dtype; a case may occur with several
+    mode: str  # graph, eager, ...
+    pair: str  # the pair's label
     spec: str
     status: Status
-    connected: bool
-    error: float
-    noise: float
-    allowed: float
-    tolerance: Tolerance | None = None
-    fingerprint: Fingerprint | None = None
-    checks_off: tuple[str, ...] = ()
-    samples: int = 0
+    connected: bool  # whether its gradient is a tensor
+    error: float  # of the worst element, absolute
+    noise: float  # the bound on the numeric value's own error there
+    allowed: float  # the tolerance there
+    tolerance: Tolerance | None = None  # the rule behind `allowed`
+    fingerprint: Fingerprint | None = None  # projections of gradient and forward
+    checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
+    samples: int = 0  # points at which it is checked
+    # how many sides of branches its case has seen, and how many there are; `None` for none
     sides: tuple[int, int] | None = None
 
     @property
@@ -83,20 +58,20 @@ def _entry(case: CaseResult, pair: PairResult) -> LockedPair:
         status=pair.status,
         connected=pair.connected,
         error=_error(pair),
-        noise=pair.uncertainty,
-        allowed=pair.allowed,
-        tolerance=pair.tolerance,
+        noise=pair.numbers.uncertainty,
+        allowed=pair.numbers.allowed,
+        tolerance=pair.numbers.tolerance,
         fingerprint=pair.fingerprint,
-        checks_off=case.checks_off,
-        samples=case.samples,
-        sides=side_counts(case.branches) if case.branches else None,
+        checks_off=case.how.checks_off,
+        samples=case.how.samples,
+        sides=side_counts(case.seen.branches) if case.seen.branches else None,
     )
 
 
 def _error(pair: PairResult) -> float:
     """Return the error of the same element as `noise`; `max_abs_error` may belong to another one."""
-    if pair.worst is None:
-        return pair.max_abs_error
-    difference = pair.worst.analytic - pair.worst.numeric
-    error = 0.0 if pair.worst.analytic == pair.worst.numeric else abs(difference)
+    if pair.numbers.worst is None:
+        return pair.numbers.max_abs_error
+    difference = pair.numbers.worst.analytic - pair.numbers.worst.numeric
+    error = 0.0 if pair.numbers.worst.analytic == pair.numbers.worst.numeric else abs(difference)
     return math.inf if math.isnan(error) else error

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.hooks import Command, OpenCase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.figure import PathOp
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-    from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
+    from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
 
 COMMANDS = {
     "blame": Command(
@@ -20,6 +19,11 @@ COMMANDS = {
     ),
     "trace": Command("gradcheck_cli.features.blame.trace_command", "Print one backward pass, op by op."),
 }
+FOR_CASES = (
+    "gradcheck_cli.features.blame.blaming",
+    "gradcheck_cli.features.blame.walk.op_path",
+    "gradcheck_cli.features.blame.single_op",
+)
 
 
 def explain_mismatches(judged: OpenCase) -> None:
@@ -42,7 +46,12 @@ def find_written_ops(op: GraphOperation, output: int, inputs: Sequence[int]) -> 
     """Return the ops between an output and inputs whose gradients the user wrote; see `hooks`."""
     from gradcheck_cli.features.blame.walk.op_path import WalkedPath
 
-    return WalkedPath.of(op, output, inputs).written_ops()
+    # Every input of an op moves, not only those on this path: at a tie, each of a maximum's two gradients may
+    # be right by itself, and both together wrong.
+    path = WalkedPath.of(op, output, inputs)
+    every = [index for index in range(op.traced.at.count) if op.facts.is_connected(output, index)]
+    whole = path if set(every) <= set(inputs) else WalkedPath.of(op, output, every)
+    return path.written_ops(whole)
 
 
 def are_right_alone(ops: Sequence[Operation] | None) -> bool:

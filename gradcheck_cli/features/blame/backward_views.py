@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.checking.check_case import Findings
 from gradcheck_cli.checking.ops.backward_pass import (
     PassTrace,
     explain_missing_gradient,
@@ -14,31 +15,24 @@ from gradcheck_cli.checking.ops.backward_pass import (
     summarise_tensor,
 )
 from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operation import GradientFormError, OpPlace
 from gradcheck_cli.checking.pairs.pair import pair_keys
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict, describe_op
 from gradcheck_cli.features.blame.blaming import PathBlame, blame_path, compare_with_run, exit_code_of
+from gradcheck_cli.features.blame.walk.backward_walk import Walk
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.pair_labels import open_pair
 from gradcheck_cli.running.session import check, start_tensorflow, user_code
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.examine import Findings
-    from gradcheck_cli.checking.ops.operation import OpPlace
-    from gradcheck_cli.features.blame.walk.backward_walk import Walk
-    from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-    from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
+from gradcheck_cli.spec.case import Case
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
 
 
 def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) -> tuple[PassTrace, ...]:
     """Trace the backward pass of each output with an upstream of ones, at the first sample point.
 
     Args:
-        case: the case.
         label: one pair, such as `dM1/dM0`; default: each differentiable output, to all inputs.
         types: show only ops of these types; default: all except plain `Identity`.
 
@@ -93,7 +87,6 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
     """Find the op to blame, at every sample point; if there is none, compare that with a run's findings.
 
     Args:
-        case: the case.
         label: one pair, such as `dM1/dM0`; default: each differentiable output, with all inputs at once.
 
     Raises:

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.results import Status
-
-if TYPE_CHECKING:
-    from gradcheck_cli.checking.ops.operation import OpPlace
 
 LISTED = 3  # ops in doubt that a sentence names
 
 
 @dataclass(frozen=True)
 class OpVerdict:
-    """The verdict on one op.
+    """The verdict on one op."""
 
-    Attributes:
-        place: the op.
-        status: passed, mismatched (it is named), or inconclusive.
-        reason: why it is inconclusive.
-        evidence: its gradient's actual and expected value, where they were seen.
-        contributes: whether it adds to the whole gradient's error along this path.
-        reads: the ops whose outputs flow into it, by their index on the path; -1 for the path's input.
-    """
-
-    place: OpPlace
-    status: Status
-    reason: str = ""
-    evidence: str = ""
-    contributes: bool = False
+    place: OpPlace  # the op
+    status: Status  # passed, mismatched (it is named), or inconclusive
+    reason: str = ""  # why it is inconclusive
+    evidence: str = ""  # its gradient's actual and expected value, where they were seen
+    contributes: bool = False  # whether it adds to the whole gradient's error along this path
+    # the ops whose outputs flow into it, by their index on the path; -1 for the path's input
     reads: tuple[int, ...] = ()
 
     @property
@@ -41,22 +30,15 @@ class OpVerdict:
 
 @dataclass(frozen=True)
 class Blame:
-    """The verdicts on a path.
+    """The verdicts on a path."""
 
-    Attributes:
-        ops: every op's verdict, in backward order.
-        agrees: whether the whole gradient agrees with differences along the directions that were tried;
-            `None` where that can't be decided.
-        reason: why it can't be decided.
-        run: why a run fails although every op on the path is right; empty elsewhere.
-        is_form: whether a gradient's form is wrong, so that nothing else could be checked.
-    """
-
-    ops: tuple[OpVerdict, ...]
+    ops: tuple[OpVerdict, ...]  # every op's verdict, in backward order
+    # whether the whole gradient agrees with differences along the directions that were tried; `None` where
+    # that can't be decided
     agrees: bool | None
-    reason: str = ""
-    run: str = ""
-    is_form: bool = False
+    reason: str = ""  # why it can't be decided
+    run: str = ""  # why a run fails although every op on the path is right; empty elsewhere
+    is_form: bool = False  # whether a gradient's form is wrong, so that nothing else could be checked
 
     @property
     def named(self) -> tuple[OpVerdict, ...]:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rich.text import Text
 
-from gradcheck_cli.features.blame.blame_result import LISTED, describe_op, sentence
+from gradcheck_cli.features.blame.blame_result import LISTED, Blame, describe_op, sentence
+from gradcheck_cli.features.blame.blaming import PathBlame
 from gradcheck_cli.features.blame.trace_text import heading, place_json
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.features.blame.blame_result import Blame
-    from gradcheck_cli.features.blame.blaming import PathBlame
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case
 
 STYLES = {Status.PASSED: "green", Status.MISMATCHED: "bold red", Status.INCONCLUSIVE: "bold yellow"}
 MAX_OTHERS = 10  # ops in doubt that are listed; JSON has all of them
@@ -25,11 +20,6 @@ MAX_OTHERS = 10  # ops in doubt that are listed; JSON has all of them
 
 def blame_lines(case: Case, path_blames: Sequence[PathBlame], *, width: int = 80) -> list[Text]:
     """Lay out the result: a heading and a sentence for each output, and the other ops in doubt.
-
-    Args:
-        case: the case.
-        path_blames: one for each output.
-        width: columns there are.
 
     Returns:
         The lines.

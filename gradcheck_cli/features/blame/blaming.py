@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradcheck_cli import clock
+from gradcheck_cli.checking.check_case import Findings
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
@@ -14,19 +16,13 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict, sentence
 from gradcheck_cli.features.blame.path_blame import find_blame
 from gradcheck_cli.figure import PathOp
-from gradcheck_cli.results import FAILING, UNDECIDED, Status
+from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, Status
 from gradcheck_cli.running.pair_labels import open_pair
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import BINDINGS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.examine import Findings
-    from gradcheck_cli.results import PairResult
-    from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-    from gradcheck_cli.tensorflow_backend.graph.held_stops import UnheldStop
-    from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph.held_stops import UnheldStop
+from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
 
 # If a case has more mismatched pairs, only the first ones are examined: each takes its own backward pass.
 MOST_PAIRS = 4
@@ -38,18 +34,11 @@ _MOST_OPS = 200  # of a path that is drawn
 
 @dataclass(frozen=True)
 class PathBlame:
-    """Blame for one output and some inputs, at the sample point that shows most.
-
-    Attributes:
-        output: the output's name.
-        inputs: the inputs' names.
-        sample: index of the sample point.
-        blame: the verdicts on the ops.
-    """
+    """Blame for one output and some inputs, at the sample point that shows most."""
 
     output: str
     inputs: tuple[str, ...]
-    sample: int
+    sample: int  # index of the sample point
     blame: Blame
 
 
@@ -64,10 +53,7 @@ def blame_path(
     """Find the op to blame between an output and some inputs.
 
     Args:
-        output: index of the output.
-        input_indices: indices of the inputs.
         samples: indices of the sample points; the search ends at the first at which an op is named.
-        opener: opens the case.
         declared: check the ops in the declared dtypes, not in float64.
 
     Raises:
@@ -78,7 +64,7 @@ def blame_path(
     best: PathBlame | None = None
     for sample in samples:
         op = opener.open(Opening(sample))
-        reason = _explain_no_truth(opener.case, op.random_types) or _describe_cut(
+        reason = _explain_no_truth(opener.case, op.facts.random_types) or _describe_cut(
             _stops(op, output, input_indices)
         )
         if reason:
@@ -120,7 +106,6 @@ def compare_with_run(
 
     Args:
         paths: the findings on each path.
-        findings: a run's findings on the case.
         label: the requested pair: then only its verdict and the case's checks count.
     """
     checks = [f"check {check.name}: {check.message}" for check in findings.checks if check.status in _FAILS]
@@ -142,7 +127,7 @@ _FAILS = FAILING | UNDECIDED
 
 def _details(pair: PairResult) -> str:
     """Describe a failing pair."""
-    details = pair.message or "; ".join(pair.diagnosis)
+    details = pair.message or "; ".join(pair.cause.diagnosis)
     return f" ({details})" if details else ""
 
 
@@ -165,8 +150,6 @@ def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float)
     """For a forward of several ops, add to each mismatched pair the op that is to blame.
 
     Args:
-        case: the case.
-        findings: the findings of its check.
         opener: the opener of the check, so that the results of a factory and the draws stay the same.
         spent: seconds that the check took.
     """
@@ -176,7 +159,7 @@ def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float)
     wrong = [
         pair.label
         for pair in findings.pairs
-        if pair.status is Status.MISMATCHED and pair.elements and pair.order in orders
+        if pair.status is Status.MISMATCHED and pair.numbers.elements and pair.order in orders
     ]
     if not wrong:
         return findings
@@ -191,7 +174,7 @@ def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float)
         if line:
             lines[label] = f"blame: {line}"
     pairs = tuple(
-        replace(pair, diagnosis=(*pair.diagnosis, lines[pair.label])) if pair.label in lines else pair
+        pair.explained(*pair.cause.diagnosis, lines[pair.label]) if pair.label in lines else pair
         for pair in findings.pairs
     )
     return replace(findings, pairs=pairs)

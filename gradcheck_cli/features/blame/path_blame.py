@@ -9,25 +9,19 @@ holds on the path (a symmetric matrix, probabilities that add up to 1) is never 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operation import GradientFormError, Operation, OpPlace
+from gradcheck_cli.checking.ops.packing import Float
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict
 from gradcheck_cli.features.blame.single_op import SingleOpVerdict, check_alone
-from gradcheck_cli.numerics import EXPLANATIONS, Problem, Reason, estimate, rule_for
-from gradcheck_cli.numerics.steps import FIRST_STEP
+from gradcheck_cli.numerics import EXPLANATIONS, Estimate, Precision, Problem, Reason, estimate, rule_for
 from gradcheck_cli.results import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.ops.operation import Operation, OpPlace
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.numerics import Estimate, Precision
 
 # Two upstreams and directions: an error that one of them happens to miss shows in the other.
 PROBES = 2
@@ -46,18 +40,12 @@ _MOST_ALONE = 64
 
 @dataclass(frozen=True)
 class OpOnPath:
-    """One op on the way.
+    """One op on the way."""
 
-    Attributes:
-        place: the op's name, type and place.
-        obstacle: why it can't be differenced by itself; empty where it can.
-        fault: what is wrong with its gradient's shape or dtype; empty where nothing is.
-        reads: the ops on the path whose outputs flow into it, by their index; -1 for an input of the path.
-    """
-
-    place: OpPlace
-    obstacle: str = ""
-    fault: str = ""
+    place: OpPlace  # the op's name, type and place
+    obstacle: str = ""  # why it can't be differenced by itself; empty where it can
+    fault: str = ""  # what is wrong with its gradient's shape or dtype; empty where nothing is
+    # the ops on the path whose outputs flow into it, by their index; -1 for an input of the path
     reads: tuple[int, ...] = ()
 
 
@@ -171,7 +159,7 @@ def _evaluate_probe(path: OpPath, probe: Probe, findings: list[_ProbeFinding], w
             scale=1.0,
         )
     )
-    sizes = probe.sizes(min(FIRST_STEP[precision.name], abs(low) or np.inf, high or np.inf))
+    sizes = probe.sizes(min(precision.first_step, abs(low) or np.inf, high or np.inf))
     slope, uncertainty, reasons = estimated.numeric[:, 0], estimated.uncertainty[:, 0], _reasons(estimated)
     _note(
         whole,

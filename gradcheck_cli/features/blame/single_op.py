@@ -1,49 +1,44 @@
-"""Check one op of a forward alone: its own gradient against its differences, at its own operating point.
-
-A small op is checked element by element. For a large op, the outputs are added up with random weights and
-the inputs move in random directions. No upstream is 1, so a gradient that ignores its upstream is found.
-"""
+"""Check one op of a forward alone: its pairs are judged as those of a case, at its own operating point."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from gradcheck_cli import hooks
-from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
-from gradcheck_cli.checking.ops.operation import GradientFormError
-from gradcheck_cli.checking.ops.packing import Float, index_of, pack, packed_size, part_of, unpack
+from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
+from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs
+from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs
+from gradcheck_cli.checking.ops.analytic import analytic_jacobians
+from gradcheck_cli.checking.ops.budget import Budget
+from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, working_precision
+from gradcheck_cli.checking.ops.opener import Operations
+from gradcheck_cli.checking.ops.operation import Array, GradientFormError, Operation, TensorInfo
+from gradcheck_cli.checking.ops.packing import index_of, pack, packed_magnitude, packed_size, part_of, unpack
+from gradcheck_cli.checking.pairs.pair import Pair, pair_keys, pairs_at
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.pairs.pair_view import PointData
 from gradcheck_cli.checking.pairs.triangles import hint_on_triangle
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics import EXPLANATIONS, Judgement, Problem, Reason, Verdict, judge
-from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS
+from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.random_vectors import draw_spread
 from gradcheck_cli.numerics.steps import scales
+from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN
 from gradcheck_cli.results import Status
+from gradcheck_cli.spec.case import Argument, Case, InputSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.ops.operation import Array, Operation, TensorInfo
-    from gradcheck_cli.numerics import Precision
-
-# Up to this many rows or columns are checked one by one: a call costs up to a millisecond.
-_MOST_ROWS = 64
-_MOST_COLUMNS = 128
-# Directions of a large input.
-_DIRECTIONS = 8
+# How long probes of one op's large pairs may go on, in seconds of processor time.
+_SECONDS = 1.0
 _SEED = 20261123
 # Each pair of elements is told apart by a quarter of these masks; the moves are far above rounding.
 _MASKS = 32
 _MASKED = 1e-3
+_MOST_ROWS = 64
 # A gradient that isn't linear differs by at least this part of its largest element.
 _NONLINEAR = 1e-2
-
 
 _ONE_TRIANGLE = (
     "it reads one triangle of a matrix, and its gradient is right if that stays symmetric: say 'symmetric: "
@@ -65,60 +60,45 @@ class SingleOpVerdict:
     at_kink: bool = False
 
 
-@dataclass(frozen=True)
-class _Pulled:
-    """The op's own gradient for weighted upstreams.
-
-    Attributes:
-        weights: the upstreams, (rows, packed output size), all outputs side by side.
-        gradients: of each input, (rows, packed input size), or `None`.
-        of_sum: the same for the sum of all upstreams, (packed input size,).
-    """
-
-    weights: Float
-    gradients: list[Float | None]
-    of_sum: list[Float | None]
-
-
 def check_alone(op: Operation, generator: np.random.Generator) -> SingleOpVerdict:
     """Check an op's gradient for every input that moves.
 
     Args:
         op: the op at its own operating point; all its inputs and outputs are differentiable.
-        generator: of upstreams and directions.
+        generator: of upstreams.
 
     Raises:
         CaseFailedError: it can't be evaluated at its point, or its gradient raises.
         GradientFormError: its gradient has the wrong form.
     """
-    if op.dtype_faults:
-        return SingleOpVerdict(Status.MISMATCHED, next(iter(op.dtype_faults.values())))
-    if op.random_types:
+    if op.facts.dtype_faults:
+        return SingleOpVerdict(Status.MISMATCHED, next(iter(op.facts.dtype_faults.values())))
+    if op.facts.random_types:
         return SingleOpVerdict(
-            Status.INCONCLUSIVE, reason=f"it draws anew at each call ({', '.join(op.random_types)})"
+            Status.INCONCLUSIVE, reason=f"it draws anew at each call ({', '.join(op.facts.random_types)})"
         )
-    pulled = _pull(op, generator)
-    undecided, at_kink = "", False
-    for input_index in range(len(op.inputs)):
-        verdict = _check_input(op, input_index, pulled, generator)
-        if verdict.status is Status.MISMATCHED:
-            return verdict
-        undecided = undecided or verdict.reason
-        at_kink |= verdict.at_kink
-    if _is_nonlinear(op, pulled):
-        return SingleOpVerdict(Status.MISMATCHED, "its gradient isn't linear in its upstream")
-    return (
-        SingleOpVerdict(Status.INCONCLUSIVE, reason=undecided)
-        if undecided
-        else SingleOpVerdict(Status.PASSED, at_kink=at_kink)
-    )
+    pairs = pairs_at(_case_of(op), Operations.of_one(op), dict.fromkeys(pair_keys(op)))
+    jacobians = analytic_jacobians(_case_of(op), op, pairs, {})
+    judged = settle_pairs(Stage.FORMULA, Evidence(pairs), judge_pairs(pairs, jacobians))
+    judged |= probe_pairs({key: pairs[key] for key in pairs if key not in judged}, 0, Budget(_SECONDS))
+    judged = settle_pairs(Stage.POINT, Evidence(pairs), judged)
+    verdicts = [_verdict_on(pairs[key], sample) for key, sample in judged.items()]
+    for status in (Status.MISMATCHED, Status.INCONCLUSIVE):
+        if status is Status.INCONCLUSIVE and _is_nonlinear(op, jacobians, generator):
+            return SingleOpVerdict(Status.MISMATCHED, "its gradient isn't linear in its upstream")
+        worst = next((verdict for verdict in verdicts if verdict.status is status), None)
+        if worst is not None:
+            return worst
+    at_kink = any((sample.verdict == Verdict.KINK).any() for sample in judged.values())
+    met = any(pair.operations.on_kinks for pair in pairs.values())
+    return SingleOpVerdict(Status.PASSED, at_kink=at_kink or met)
 
 
 def are_right_alone(ops: Sequence[Operation] | None) -> bool:
     """Whether each op's gradient is right by itself, at its own operating point.
 
-    At a kink this can be said only of an elementwise op. Where elements meet in one output, as in a maximum,
-    each may have a slope of the function, and all of them together still be wrong.
+    Where elements meet in one output at a kink, as in a maximum of equal numbers, each may have a slope of
+    the function, and all of them together still be wrong. So they are moved together as well.
 
     Args:
         ops: the ops; `None` if they aren't known.
@@ -132,7 +112,47 @@ def are_right_alone(ops: Sequence[Operation] | None) -> bool:
 
 def _is_right_alone(op: Operation, generator: np.random.Generator) -> bool:
     verdict = check_alone(op, generator)
-    return verdict.status is Status.PASSED and not (verdict.at_kink and not _is_elementwise(op, generator))
+    return verdict.status is Status.PASSED and (
+        not verdict.at_kink or _is_elementwise(op, generator) or _is_between_slopes(op, generator)
+    )
+
+
+def _is_between_slopes(op: Operation, generator: np.random.Generator) -> bool:
+    """Whether the gradient of each output lies between both sides' slopes when all inputs move at once.
+
+    That holds for each subgradient of a convex or concave function. Outputs that are too many to be looked at
+    one by one aren't known.
+    """
+    heights = [packed_size(info) for info in op.outputs]
+    if sum(heights) > _MOST_ROWS:
+        return False
+    rows = np.split(np.eye(sum(heights)), np.cumsum(heights)[:-1], axis=1)
+    gradients = op.joint_vjp(
+        {index: unpack(own, info) for index, (own, info) in enumerate(zip(rows, op.outputs, strict=True))}
+    )
+    points = [packed_point(op, input_index) for input_index in range(len(op.inputs))]
+    infos = [*op.inputs, *op.outputs]
+    step = coarsest(*[working_precision(op, info.dtype) for info in infos]).first_step
+    moves = [
+        generator.choice([-step, 0.0, step], (_MASKS, point.size)) * (1 + np.abs(point)) for point in points
+    ]
+    stacks = {
+        index: unpack(np.concatenate([point[np.newaxis], point + move, point - move]), info)
+        for index, (point, move, info) in enumerate(zip(points, moves, op.inputs, strict=True))
+    }
+    outputs = zip(op.evaluate(stacks), op.outputs, strict=True)
+    values = np.concatenate([pack(stack, info) for stack, info in outputs], axis=1)
+    sides = np.stack([values[1 : _MASKS + 1] - values[0], values[0] - values[_MASKS + 1 :]])
+    terms = [
+        move[:, np.newaxis] * pack(gradient, info)
+        for move, gradient, info in zip(moves, gradients, op.inputs, strict=True)
+        if gradient is not None
+    ]
+    claimed = np.sum([term.sum(axis=-1) for term in terms], axis=0)
+    slack = _NONLINEAR * (
+        np.abs(sides).max(axis=0) + np.sum([np.abs(term).sum(axis=-1) for term in terms], axis=0)
+    )
+    return bool(np.all((claimed >= sides.min(axis=0) - slack) & (claimed <= sides.max(axis=0) + slack)))
 
 
 def _is_elementwise(op: Operation, generator: np.random.Generator) -> bool:
@@ -146,81 +166,41 @@ def _is_elementwise(op: Operation, generator: np.random.Generator) -> bool:
     return bool(np.all(moves | (values == op.base_values[0])))
 
 
-def _pull(op: Operation, generator: np.random.Generator) -> _Pulled:
-    heights = [packed_size(info) for info in op.outputs]
-    total = sum(heights)
-    upstream = draw_spread(generator, total)
-    weights = np.diag(upstream) if total <= _MOST_ROWS else upstream[np.newaxis]
-    ends = np.cumsum([0, *heights])
-
-    def pull(rows: Float) -> list[Float | None]:
-        upstreams = {
-            output_index: unpack(rows[:, ends[output_index] : ends[output_index + 1]], info)
-            for output_index, info in enumerate(op.outputs)
-        }
-        gradients = op.joint_vjp(upstreams)
-        return [
-            None if gradient is None else pack(gradient, info)
-            for gradient, info in zip(gradients, op.inputs, strict=True)
-        ]
-
-    return _Pulled(
-        weights, pull(weights), [None if row is None else row[0] for row in pull(upstream[np.newaxis])]
+def _case_of(op: Operation) -> Case:
+    """Return a case of the op's inputs, in which all but small pairs are probed: many ops are checked."""
+    return Case(
+        op="op",
+        name="alone",
+        path="",
+        folder="",
+        line=0,
+        forward=None,
+        op_type=None,
+        binding="autodiff",
+        gradient=None,
+        arguments=tuple(
+            Argument(info.name, (InputSpec(info.name, info.dtype, info.shape),)) for info in op.inputs
+        ),
+        dtype="float64",
+        method="probe",
     )
 
 
-def _check_input(
-    op: Operation, input_index: int, pulled: _Pulled, generator: np.random.Generator
-) -> SingleOpVerdict:
-    info = op.inputs[input_index]
-    columns = packed_size(info)
-    if not columns or not pulled.weights.size:
+def _verdict_on(pair: Pair, sample: PairSample) -> SingleOpVerdict:
+    if sample.is_right:
         return SingleOpVerdict(Status.PASSED)
-    gradient = pulled.gradients[input_index]
-    analytic = np.zeros((len(pulled.weights), columns)) if gradient is None else gradient
-    whole = packed_function(op, input_index, range(len(op.outputs)))
-    point = packed_point(op, input_index)
-    precision = _precision(op, input_index)
-    directions = None
-    if columns > _MOST_COLUMNS:
-        # In float32, a rounded step no longer points in its direction; only float64 allows directions.
-        directions = _draw_directions(point, generator)
-        analytic = analytic @ directions.T
-
-    def evaluate(points: Float) -> Float:
-        moved = points if directions is None else precision.round(point + points @ directions)
-        with np.errstate(invalid="ignore"):
-            return np.asarray(whole(moved) @ pulled.weights.T)
-
-    problem = Problem(
-        evaluate,
-        point if directions is None else np.zeros(_DIRECTIONS),
-        precision,
-        precision,
-        scale=None if directions is None else 1.0,
-    )
-    judged = judge(problem, analytic)
-    if (judged.verdict == Verdict.MISMATCH).any():
-        # A Cholesky factor reads one triangle: its gradient is right for a matrix that stays symmetric.
-        if (
-            directions is None
-            and _is_symmetric(op.point[input_index])
-            and hint_on_triangle(analytic, judged.numeric, info)
-        ):
-            return SingleOpVerdict(Status.INCONCLUSIVE, reason=_ONE_TRIANGLE)
-        name = f"its input {input_index}" if len(op.inputs) > 1 else "its input"
-        if gradient is None:
-            evidence = f"its gradient for {name} is None, but its output moves with it"
-        elif directions is None and len(pulled.weights) > 1:
-            evidence = _evidence_of_elements(op, input_index, pulled, analytic, judged)
-        else:
-            evidence = _evidence_along(name, analytic, judged)
-        return SingleOpVerdict(Status.MISMATCHED, evidence)
-    undecided = judged.verdict == Verdict.INCONCLUSIVE
-    if undecided.any():
-        code = Reason(int(judged.reason[undecided][0]))
-        return SingleOpVerdict(Status.INCONCLUSIVE, reason=str(EXPLANATIONS[code]))
-    return SingleOpVerdict(Status.PASSED, at_kink=bool((judged.verdict == Verdict.KINK).any()))
+    if not sample.is_wrong:
+        undecided = sample.reason[sample.verdict == Verdict.INCONCLUSIVE]
+        reason = sample.doubt or str(EXPLANATIONS[Reason(int(undecided[0]))])
+        return SingleOpVerdict(Status.INCONCLUSIVE, reason=reason)
+    # A Cholesky factor reads one triangle: its gradient is right for a matrix that stays symmetric.
+    if (
+        sample.is_whole
+        and _is_symmetric(pair.operations.declared.point[pair.input_index])
+        and hint_on_triangle(sample.analytic, sample.numeric, pair.input)
+    ):
+        return SingleOpVerdict(Status.INCONCLUSIVE, reason=_ONE_TRIANGLE)
+    return SingleOpVerdict(Status.MISMATCHED, _evidence(pair, sample))
 
 
 def _is_symmetric(matrix: Array) -> bool:
@@ -231,49 +211,21 @@ def _is_symmetric(matrix: Array) -> bool:
     return bool(np.all(difference <= 1e-5 * np.max(np.abs(matrix), initial=0.0)))
 
 
-def _draw_directions(point: Float, generator: np.random.Generator) -> Float:
-    """Draw directions with a part in every element, (`_DIRECTIONS`, n)."""
-    return np.asarray(draw_spread(generator, (_DIRECTIONS, point.size)) * scales(point).step)
-
-
-def _evidence_along(name: str, analytic: Float, judged: Judgement) -> str:
-    """Compare the gradient with differences along the worst direction, in words."""
-    with np.errstate(invalid="ignore"):
-        error = np.where(judged.verdict == Verdict.MISMATCH, np.abs(analytic - judged.numeric), -1.0)
-    row, column = np.unravel_index(int(np.argmax(np.nan_to_num(error, nan=np.inf))), error.shape)
-    return (
-        f"along a direction of {name} its gradient gives {analytic[row, column]:.6g}, "
-        f"differences {judged.numeric[row, column]:.6g}"
+def _evidence(pair: Pair, sample: PairSample) -> str:
+    """Compare the gradient with differences, in words, and add a diagnosis."""
+    op, many = pair.operations.declared, len(pair.operations.declared.inputs) > 1
+    if not sample.is_connected:
+        name = f"its input {pair.input_index}" if many else "its input"
+        return f"its gradient for {name} is None, but its output moves with it"
+    output = _rename(pair.output, "out")
+    input_info = _rename(pair.input, f"in{pair.input_index}" if many else "in")
+    worst = _describe_worst(sample, output, input_info)
+    if not sample.is_whole:
+        return worst
+    point = PointData.of(
+        [input_info], [op.point[pair.input_index]], [output], [op.base_values[pair.output_index]]
     )
-
-
-def _evidence_of_elements(
-    op: Operation, input_index: int, pulled: _Pulled, analytic: Float, judged: Judgement
-) -> str:
-    """Compare a small op's gradient with differences, in words, and add a diagnosis."""
-    weights = np.diag(pulled.weights)
-    heights = np.cumsum([0, *[packed_size(info) for info in op.outputs]])
-    output = next(
-        output_index
-        for output_index in range(len(op.outputs))
-        if (judged.verdict[heights[output_index] : heights[output_index + 1]] == Verdict.MISMATCH).any()
-    )
-    rows = slice(int(heights[output]), int(heights[output + 1]))
-    judged = replace(
-        judged,
-        numeric=judged.numeric / weights[:, np.newaxis],
-        uncertainty=judged.uncertainty / np.abs(weights[:, np.newaxis]),
-        allowed=judged.allowed / np.abs(weights[:, np.newaxis]),
-    )
-    dtype = op.inputs[input_index].dtype
-    sample = PairSample.of_judgement(judged, analytic[rows] / weights[rows, np.newaxis], dtype, rows=rows)
-    output_info, input_info = (
-        _rename(op.outputs[output], "out"),
-        _rename(op.inputs[input_index], f"in{input_index}" if len(op.inputs) > 1 else "in"),
-    )
-    scene = PointData.of([input_info], [op.point[input_index]], [output_info], [op.base_values[output]])
-    lines = hooks.diagnose([sample], output_info, input_info, [{}], [scene])
-    return "; ".join([_describe_worst(sample, output_info, input_info), *lines])
+    return "; ".join([worst, *hooks.diagnose([sample], output, input_info, [{}], [point])])
 
 
 def _rename(info: TensorInfo, name: str) -> TensorInfo:
@@ -285,6 +237,7 @@ def _describe_worst(sample: PairSample, output_info: TensorInfo, input_info: Ten
         error = np.abs(sample.analytic - sample.numeric)
     error = np.where(sample.verdict == Verdict.MISMATCH, np.nan_to_num(error, nan=np.inf), -1.0)
     row, column = (int(index) for index in np.unravel_index(int(np.argmax(error)), error.shape))
+    at_row, at_column = sample.place(row, column)
 
     def element(position: int, info: TensorInfo) -> str:
         index = ",".join(map(str, index_of(position, info)))
@@ -292,38 +245,49 @@ def _describe_worst(sample: PairSample, output_info: TensorInfo, input_info: Ten
         return f"{part} {info.name}[{index}]".strip() if index else f"{part} {info.name}".strip()
 
     return (
-        f"at {element(row, output_info)} / {element(column, input_info)} it is "
+        f"at {element(at_row, output_info)} / {element(at_column, input_info)} it is "
         f"{sample.analytic[row, column]:.6g}, differences give {sample.numeric[row, column]:.6g}"
     )
 
 
-def _is_nonlinear(op: Operation, pulled: _Pulled) -> bool:
-    """Whether the gradient for the sum of all upstreams differs from the sum of gradients beyond rounding.
+def _is_nonlinear(
+    op: Operation, jacobians: Mapping[PairKey, Jacobian | None], generator: np.random.Generator
+) -> bool:
+    """Whether the gradient for one drawn upstream differs from what the Jacobians say of it, beyond rounding.
 
     Clipping, squaring or replacing an upstream changes a gradient by its own size. A right gradient that
     cancels (y (1 - y) near saturation) is as accurate as its terms, whose size the outputs' values measure.
     """
-    if len(pulled.weights) == 1:
-        return False
-    sizes = [
-        np.abs(pack(value[np.newaxis], info)[0])
-        for value, info in zip(op.base_values, op.outputs, strict=True)
-    ]
-    value = np.concatenate(sizes)
-    weighted = float(np.abs(np.diag(pulled.weights)) @ np.where(np.isfinite(value), value, 0.0))
-    for input_index, (rows, of_sum) in enumerate(zip(pulled.gradients, pulled.of_sum, strict=True)):
-        if rows is None or of_sum is None or not np.isfinite(rows).all():
+    upstreams = [draw_spread(generator, packed_size(info)) for info in op.outputs]
+    values = map(packed_magnitude, op.base_values, op.outputs)
+    weighted = sum(
+        float(np.abs(upstream) @ np.where(np.isfinite(value), value, 0.0))
+        for upstream, value in zip(upstreams, values, strict=True)
+    )
+    pulled = op.joint_vjp(
+        {
+            output: unpack(upstream[np.newaxis], op.outputs[output])
+            for output, upstream in enumerate(upstreams)
+        }
+    )
+    for input_index, gradient in enumerate(pulled):
+        matrices = [jacobians.get((output, input_index)) for output in range(len(upstreams))]
+        if gradient is None or any(matrix is None for matrix in matrices):
             continue
-        unit = _precision(op, input_index).unit_roundoff
-        slack = VJP_ROUNDINGS * unit * weighted / scales(packed_point(op, input_index)).step
-        size = float(np.abs(rows).sum(axis=0).max(initial=0.0))
-        if not np.all(
-            np.abs(rows.sum(axis=0) - of_sum) <= slack + max(_NONLINEAR, VJP_ROUNDINGS * unit) * size
-        ):
+        terms = np.concatenate(
+            [
+                upstream[:, np.newaxis] * matrix.whole().values
+                for upstream, matrix in zip(upstreams, matrices, strict=True)
+                if matrix is not None
+            ]
+        )
+        if not np.isfinite(terms).all():
+            continue
+        infos = (op.inputs[input_index], *op.outputs)
+        unit = coarsest(*[working_precision(op, info.dtype) for info in infos]).unit_roundoff
+        slack = ROUNDINGS_OF_A_RUN * unit * weighted / scales(packed_point(op, input_index)).step
+        size = float(np.abs(terms).sum(axis=0).max(initial=0.0))
+        error = np.abs(terms.sum(axis=0) - pack(gradient, op.inputs[input_index])[0])
+        if not np.all(error <= slack + max(_NONLINEAR, ROUNDINGS_OF_A_RUN * unit) * size):
             return True
     return False
-
-
-def _precision(op: Operation, input_index: int) -> Precision:
-    """Return the coarsest precision between an input and the outputs."""
-    return coarsest(*[working_precision(op, info.dtype) for info in (op.inputs[input_index], *op.outputs)])

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rich.text import Text
 
+from gradcheck_cli.checking.ops.backward_pass import PassTrace, TensorSummary, TracedOp
+from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.features.blame.blame_result import gradient_at
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.serial import plain
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.ops.backward_pass import PassTrace, TensorSummary, TracedOp
-    from gradcheck_cli.checking.ops.operation import OpPlace
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case
 
 HEADINGS = ("op", "type", "upstream in", "local", "gradient out")
 LEFT = 2  # how many columns, from the first, contain words; the others contain numbers
@@ -37,8 +33,6 @@ def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> 
     """Lay out backward passes.
 
     Args:
-        case: the case.
-        passes: one for each output.
         width: columns there are; a wider table is folded, with separate lines for each op.
 
     Returns:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+from gradcheck_cli.errors import UsageError
 
+if TYPE_CHECKING:
     from gradcheck_cli.running.processes.limits import Limits
     from gradcheck_cli.running.workers import Workers
 
@@ -16,7 +17,11 @@ def start_in_cluster(
     address: str, jobs: int, limits: Limits, settings: Mapping[str, Any], output: Path | None
 ) -> Workers:
     """Start workers on a cluster, or make a cluster on this machine; see `hooks.start_in_cluster`."""
-    from gradcheck_cli.features.cluster.dask_workers import DaskWorkers
-
+    try:
+        from gradcheck_cli.features.cluster.dask_workers import DaskWorkers
+    except ImportError as error:
+        raise UsageError(
+            f'--on needs Dask: pip install "distributed>=2026.1" ({error}). On every worker, too.'
+        ) from error
     skew, isolate = settings["allow_version_skew"], settings["isolate"]
     return DaskWorkers(address or jobs, limits, allows_skew=skew, isolate=isolate, output=output)

@@ -13,20 +13,16 @@ import shutil
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.running.processes.limits import format_size
 from gradcheck_cli.running.selection.imports import dependencies
 from gradcheck_cli.running.selection.modules import is_installed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from gradcheck_cli.spec.case import Argument, Case, InputSpec
+from gradcheck_cli.spec.case import Argument, Case, InputSpec
 
 LIMIT = 64 * 2**20  # bytes; the scheduler holds each folder for as long as a run takes
 _SKIPPED = ("__pycache__", "node_modules", "site-packages")
@@ -36,17 +32,11 @@ _DAY_ONE = (1980, 1, 1, 0, 0, 0)  # the earliest date in a zip file
 
 @dataclass(frozen=True)
 class CodeFolder:
-    """A folder of specs, with the other files of the project that their code imports.
+    """A folder of specs, with the other files of the project that their code imports."""
 
-    Attributes:
-        digest: SHA-256 of all paths and contents.
-        archive: a zip file; its paths are absolute ones without the leading slash.
-        path: further absolute folders on the module path.
-    """
-
-    digest: str
-    archive: bytes
-    path: tuple[str, ...]
+    digest: str  # SHA-256 of all paths and contents
+    archive: bytes  # a zip file; its paths are absolute ones without the leading slash
+    path: tuple[str, ...]  # further absolute folders on the module path
 
 
 def pack(cases: Sequence[Case]) -> CodeFolder:

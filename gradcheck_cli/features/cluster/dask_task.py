@@ -10,27 +10,22 @@ import platform
 import shutil
 import tempfile
 import threading
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distributed import Reschedule, get_worker
+from distributed import Reschedule, Worker, get_worker
 
 from gradcheck_cli.features.cluster.code_folder import lay_out, relocate, relocate_path
+from gradcheck_cli.results import CaseResult
 from gradcheck_cli.running.processes.limits import Limits, default_memory
 from gradcheck_cli.running.processes.local_workers import LocalWorkers
 from gradcheck_cli.running.processes.messages import Place
 from gradcheck_cli.running.workers import Ended, Started
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    from distributed import Worker
-
-    from gradcheck_cli.results import CaseResult
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case
 
 TOPIC = "gradcheck"  # the topic of the events with which a worker reports what it has started
 _IDLE = 60.0  # an unused fork server ends after this many seconds
@@ -40,42 +35,26 @@ _MOST_PRINTED = 2**20  # bytes of a case's output that are sent back
 
 @dataclass(frozen=True)
 class Order:
-    """A document to check.
+    """A document to check."""
 
-    Attributes:
-        token: identifies this submission; another attempt has another.
-        document: its index in the run.
-        cases: its cases.
-        limits: what a case may use; without a limit on memory, half of the worker's machine.
-        place: the absolute working directory of the machine that sends this, and further folders of modules.
-        digest: of the code folder.
-    """
-
-    token: str
-    document: int
+    token: str  # identifies this submission; another attempt has another
+    document: int  # its index in the run
     cases: tuple[Case, ...]
-    limits: Limits
+    limits: Limits  # what a case may use; without a limit on memory, half of the worker's machine
+    # the absolute working directory of the machine that sends this, and further folders of modules
     place: Place
-    digest: str
+    digest: str  # of the code folder
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a document on a worker.
+    """What became of a document on a worker."""
 
-    Attributes:
-        worker: the worker's address.
-        failure: why the worker couldn't check the document; empty if it has.
-        tensorflow: its version there.
-        results: the result of each case.
-        printed: index of a case -> what it printed, if it failed.
-    """
-
-    worker: str
-    failure: str = ""
-    tensorflow: str = ""
-    results: tuple[CaseResult, ...] = ()
-    printed: dict[int, str] | None = None
+    worker: str  # the worker's address
+    failure: str = ""  # why the worker couldn't check the document; empty if it has
+    tensorflow: str = ""  # its version there
+    results: tuple[CaseResult, ...] = ()  # the result of each case
+    printed: dict[int, str] | None = None  # index of a case -> what it printed, if it failed
 
 
 def check_document(order: Order, archive: bytes) -> Answer:
@@ -173,11 +152,13 @@ def _collect(worker: Worker, tensorflow: str, results: dict[int, CaseResult]) ->
     """Return the results with what failed cases printed, read from the files that were kept here."""
     printed = {}
     for index, result in results.items():
-        if result.output_file:
-            with suppress(OSError), Path(result.output_file).open("rb") as stream:
+        if result.ran.output_file:
+            with suppress(OSError), Path(result.ran.output_file).open("rb") as stream:
                 printed[index] = stream.read(_MOST_PRINTED).decode(errors="replace")
-            Path(result.output_file).unlink(missing_ok=True)
-        results[index] = replace(result, output_file="", worker=str(worker.name), host=platform.node())
+            Path(result.ran.output_file).unlink(missing_ok=True)
+        results[index] = replace(
+            result, ran=replace(result.ran, output_file="", worker=str(worker.name), host=platform.node())
+        )
     ordered = tuple(results[index] for index in sorted(results))
     return Answer(worker.address, "", tensorflow, ordered, printed)
 

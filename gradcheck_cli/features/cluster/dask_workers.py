@@ -13,34 +13,29 @@ import threading
 import time
 import uuid
 import warnings
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gradcheck_cli.errors import CaseFailedError, UsageError
+import dask
+from distributed import Client, Future, LocalCluster
+from distributed.versions import get_versions
+
 from gradcheck_cli.features.cluster.code_folder import CodeFolder, pack
-from gradcheck_cli.features.cluster.fleet import Fleet, versions
-from gradcheck_cli.results import CaseError
+from gradcheck_cli.features.cluster.dask_task import TOPIC, Answer, Order, check_document
+from gradcheck_cli.features.cluster.fleet import PACKAGES, Fleet
+from gradcheck_cli.results import CaseError, CaseResult
 from gradcheck_cli.running.failed_case import failed_case
+from gradcheck_cli.running.processes.limits import Limits
 from gradcheck_cli.running.processes.messages import Place
 from gradcheck_cli.running.processes.output import OutputFolder
 from gradcheck_cli.running.processes.running_task import Numbered, group_cases
-from gradcheck_cli.running.workers import Ended, Started, Waited, WorkersLostError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from distributed import Client, Future, LocalCluster
-
-    from gradcheck_cli.features.cluster.dask_task import Answer
-    from gradcheck_cli.results import CaseResult
-    from gradcheck_cli.running.processes.limits import Limits
-    from gradcheck_cli.spec.case import Case
-
-    Event = Started | Ended | Waited
+from gradcheck_cli.running.workers import Ended, Event, Noted, Started, Waited, WorkersLostError
+from gradcheck_cli.spec.case import Case
 
 _ATTEMPTS = 3  # attempts at a document: if its worker is lost, it is tried twice more
 _AHEAD = 2  # documents for each thread of a worker: one that runs, and one that can begin at once
@@ -55,33 +50,21 @@ _TTL = "30s"  # without a sign of life for this long, a worker of our own cluste
 
 @dataclass
 class _Document:
-    """The cases of one task.
+    """The cases of one task."""
 
-    Attributes:
-        index: its place in the run.
-        cases: the cases.
-        needs: names of the resources that they need: GPU for `device: GPU:0`.
-        future: the task, if it is submitted.
-        token: identifies the submission.
-        allowed: the addresses of the workers that it was submitted to.
-        begun: the workers that have started it, as they are named in messages.
-        counted: how many of them came before it was last submitted.
-        runs_on: the address of the last of them.
-        lacking: address -> results, of workers where a module wasn't found: another worker may have it.
-        stuck_since: since when nobody can run it.
-    """
-
-    index: int
+    index: int  # its place in the run
     cases: list[Numbered]
-    needs: frozenset[str]
-    future: Future[Any] | None = None
-    token: str = ""
-    allowed: list[str] = field(default_factory=list)
+    needs: frozenset[str]  # names of the resources that they need: GPU for `device: GPU:0`
+    future: Future[Any] | None = None  # the task, if it is submitted
+    token: str = ""  # identifies the submission
+    allowed: list[str] = field(default_factory=list)  # the addresses of the workers that it was submitted to
+    # the workers that have started it, as they are named in messages
     begun: list[str] = field(default_factory=list)
-    counted: int = 0
-    runs_on: str = ""
+    counted: int = 0  # how many of them came before it was last submitted
+    runs_on: str = ""  # the address of the last of them
+    # address -> results, of workers where a module wasn't found: another worker may have it
     lacking: dict[str, Answer] = field(default_factory=dict)
-    stuck_since: float | None = None
+    stuck_since: float | None = None  # since when nobody can run it
 
 
 class DaskWorkers:
@@ -149,6 +132,8 @@ class DaskWorkers:
             self._codes = {}
         if self._unchecked:
             raise WorkersLostError(self._unchecked)
+        for name, reason in self._fleet.avoided.items():
+            yield Noted(f"Dask worker {name} wasn't used any more: {reason}")
 
     def status(self) -> str:
         """Say how many workers there are, and which case has run longest; see `Workers.status`."""
@@ -177,19 +162,10 @@ class DaskWorkers:
         """Return the connection, which is made when it is first needed.
 
         Raises:
-            UsageError: Dask isn't installed.
-            CaseFailedError: there is no scheduler.
+            WorkersLostError: there is no scheduler.
         """
         if self._client is not None:
             return self._client
-        try:
-            from distributed import Client
-        except ImportError as error:
-            raise UsageError(
-                f'--on needs Dask: pip install "distributed>=2026.1" ({error}). On every worker, too.'
-            ) from error
-        from gradcheck_cli.features.cluster.dask_task import TOPIC
-
         for name in logging.root.manager.loggerDict:
             if name.startswith("distributed"):
                 logging.getLogger(name).setLevel(logging.CRITICAL)  # we report what it would
@@ -201,10 +177,9 @@ class DaskWorkers:
                 where = self._own_cluster or self._cluster
                 client = Client(where, timeout=_ANSWERS, set_as_default=False, name="gradcheck")
         except (OSError, ValueError, RuntimeError) as error:
-            raise CaseFailedError(
-                "workers",
+            raise WorkersLostError(
                 f"no Dask scheduler answers at {self._cluster}: {error}. Start one with `dask scheduler`, "
-                "and workers with `dask worker HOST:PORT --nthreads 1`.",
+                "and workers with `dask worker HOST:PORT --nthreads 1`"
             ) from error
         self._client, self._answered = client, time.monotonic()
         for topic in (TOPIC, "all"):
@@ -226,16 +201,18 @@ class DaskWorkers:
         """Wait until all workers that are there have told their versions, or for some time.
 
         Raises:
-            CaseFailedError: one can't be used because of its versions.
-            WorkersLostError: there is no worker that answers.
+            WorkersLostError: there is no worker that answers, or that has the right versions.
         """
         end = time.monotonic() + _JOINS
         fleet = self._fleet
         while time.monotonic() < end and not fleet.is_known:
             yield from self._next()()
-        if complaint := fleet.complaint():
-            raise CaseFailedError("versions", complaint)
-        if not fleet.able(()) and not fleet.avoided:
+        if fleet.avoided and not fleet.able(()):
+            raise WorkersLostError(
+                f"{fleet.why_nobody(())}. Install what this machine has, or say --allow-version-skew: then "
+                "gradcheck alone must be the same"
+            )
+        if not fleet.able(()):
             is_there = self._connect().status == "running"
             advice = "has no worker that answers. Start some: `dask worker HOST:PORT --nthreads 1`"
             raise WorkersLostError(f"{self._where} {advice if is_there else 'is gone'}")
@@ -253,7 +230,6 @@ class DaskWorkers:
         """Submit documents, the first ones first, to the workers that are there now and can run them.
 
         Args:
-            client: the connection.
             room: the needs of documents -> how many with such needs may be submitted.
         """
         for document in list(self._waiting.values()) if max(room.values()) > 0 else ():
@@ -269,8 +245,6 @@ class DaskWorkers:
         return _AHEAD * threads - sum(document.needs == needs for document in self._submitted.values())
 
     def _submit(self, client: Client, document: _Document, allowed: list[str]) -> None:
-        from gradcheck_cli.features.cluster.dask_task import Order, check_document
-
         cases = tuple(numbered_case.case for numbered_case in document.cases)
         code, archive = self._codes[cases[0].folder]
         place = Place(str(Path.cwd()), code.path)
@@ -321,7 +295,7 @@ class DaskWorkers:
 
     def _ask_for_versions(self, client: Client, address: str) -> None:
         with suppress(Exception):  # the connection is gone
-            answer = client.run(versions, workers=[address], on_error="return").get(address)
+            answer = client.run(get_versions, PACKAGES, workers=[address], on_error="return").get(address)
             self._news.put(partial(self._on_versions, address, answer))
 
     def _on_versions(self, address: str, answer: object) -> Iterator[Event]:
@@ -423,7 +397,8 @@ class DaskWorkers:
         for position, (numbered_case, result) in enumerate(zip(document.cases, answer.results, strict=True)):
             printed = (answer.printed or {}).get(position)
             file = "" if printed is None else self._output_folder.keep_text(numbered_case.case, printed)
-            yield Ended(numbered_case.index, replace(_name_worker(result), output_file=file))
+            named = _name_worker(result)
+            yield Ended(numbered_case.index, replace(named, ran=replace(named.ran, output_file=file)))
 
     def _give_up(self, document: _Document) -> Iterator[Event]:
         names = ", ".join(document.begun[:_ATTEMPTS])
@@ -447,7 +422,7 @@ def _name_worker(result: CaseResult) -> CaseResult:
     """For a module that wasn't found, say where: on another machine than the user's."""
     if result.error is None or not _lacks_module(result):
         return result
-    where = f"Dask worker {result.worker} on {result.host}, which has an environment of its own."
+    where = f"Dask worker {result.ran.worker} on {result.ran.host}, which has an environment of its own."
     message = f"{result.error.message} This was {where}"
     return replace(result, error=replace(result.error, message=message))
 
@@ -468,9 +443,6 @@ def _send_code(client: Client, code: CodeFolder) -> Future[Any]:
 
 
 def _start_cluster(jobs: int) -> LocalCluster:
-    import dask
-    from distributed import LocalCluster
-
     with dask.config.set({"distributed.scheduler.worker-ttl": _TTL}):
         return LocalCluster(
             n_workers=jobs, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL

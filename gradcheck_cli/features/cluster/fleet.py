@@ -1,86 +1,72 @@
-"""The workers of a Dask cluster, as far as they are known: versions, resources, and which can't be used."""
+"""The workers of a cluster: which may be used, for what, and why others aren't."""
 
 from __future__ import annotations
 
-import platform
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
 
-from gradcheck_cli import __version__
+from distributed.versions import get_versions
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+# What must be equal -> the names under which it is distributed.
+_DISTRIBUTIONS = {
+    "Python": ("python",),
+    "gradcheck": ("gradcheck-cli",),
+    "NumPy": ("numpy",),
+    "TensorFlow": (
+        "tensorflow",
+        "tensorflow-cpu",
+        "tensorflow-gpu",
+        "tf-nightly",
+        "tensorflow-rocm",
+        "tensorflow-macos",
+    ),
+}
+PACKAGES = [name for names in _DISTRIBUTIONS.values() for name in names if name != "python"]
+_MISSING = "none"
+_ASKED = "it hasn't told its versions"
 
-NAMES = ("Python", "gradcheck", "NumPy", "TensorFlow")
-MISSING = "none"
-# The names under which TensorFlow is distributed.
-_TENSORFLOW = (
-    "tensorflow",
-    "tensorflow-cpu",
-    "tensorflow-gpu",
-    "tf-nightly",
-    "tensorflow-rocm",
-    "tensorflow-macos",
-)
 
+def named_versions(told: Mapping[str, Any]) -> dict[str, str]:
+    """Return the versions that matter, of what Dask's `get_versions(PACKAGES)` tells.
 
-@lru_cache(maxsize=1)
-def versions() -> dict[str, str]:
-    """Return the versions of this process's packages, from their metadata: TensorFlow isn't imported.
-
-    `Client.get_versions` would import it, into the process of the worker. For Python only the first two parts
-    are returned: the rest never changes a result.
+    It reads metadata, and imports nothing. Of Python's version only the first two parts are returned: the
+    rest never changes a result.
     """
-    python = ".".join(platform.python_version_tuple()[:2])
-    installed = (python, __version__, _installed_version("numpy"), _installed_version(*_TENSORFLOW))
-    return dict(zip(NAMES, installed, strict=True))
+    packages = told["packages"]
+    versions = {
+        name: next((packages[own] for own in names if packages.get(own)), _MISSING)
+        for name, names in _DISTRIBUTIONS.items()
+    }
+    return versions | {"Python": ".".join(versions["Python"].split(".")[:2])}
 
 
-def _installed_version(*names: str) -> str:
-    for name in names:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
-    return MISSING
+@cache
+def own_versions() -> dict[str, str]:
+    """Return the versions on this machine."""
+    return named_versions(get_versions(PACKAGES))
 
 
 @dataclass
 class Member:
-    """A worker.
+    """A worker."""
 
-    Attributes:
-        name: its name and host, for messages.
-        threads: how many tasks it runs at a time.
-        resources: the names of the resources that it offers.
-        versions: its versions; `None` until it has told them.
-        trouble: why it isn't used any more; empty if it is.
-    """
-
-    name: str
-    threads: int
-    resources: frozenset[str]
-    versions: Mapping[str, str] | None = None
-    trouble: str = ""
+    name: str  # its name and host, for messages
+    threads: int  # how many tasks it runs at a time
+    resources: frozenset[str]  # the names of the resources that it offers
+    trouble: str = _ASKED  # why it isn't used; empty if it is
 
 
 @dataclass
 class Fleet:
-    """The workers of a cluster, and the rule for failures: whoever can't run a document isn't used again.
+    """The workers of a cluster, and the rule for failures: whoever can't run a document isn't used again."""
 
-    Attributes:
-        allows_skew: whether versions of packages other than gradcheck may differ from those here.
-        members: those that are there now, by address.
-        avoided: what has failed on workers, those that are gone too: name -> reason.
-        offered: the resources that any worker has offered so far.
-    """
-
-    allows_skew: bool = False
-    members: dict[str, Member] = field(default_factory=dict)
+    allows_skew: bool = False  # whether versions of packages other than gradcheck may differ from those here
+    members: dict[str, Member] = field(default_factory=dict)  # those that are there now, by address
+    # what has failed on workers, those that are gone too: name -> reason
     avoided: dict[str, str] = field(default_factory=dict)
-    offered: frozenset[str] = frozenset()
+    offered: frozenset[str] = frozenset()  # the resources that any worker has offered so far
 
     def update(self, workers: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[str]]:
         """Take over what the scheduler says about its workers; return the addresses of new and lost ones."""
@@ -96,37 +82,41 @@ class Fleet:
             self.offered |= resources
         return fresh, lost
 
-    def learn(self, address: str, answer: object) -> None:
-        """Note the versions that a worker has told, or that asking it has failed: it has no gradcheck."""
+    def learn(self, address: str, told: object) -> None:
+        """Use a worker if it has the versions that are wanted.
+
+        Args:
+            told: what `get_versions` returned there, or the exception that asking has ended with.
+        """
         if address not in self.members:
             return
-        if isinstance(answer, OSError):
-            self.avoid(address, f"it can't be reached: {answer}")
+        if not isinstance(told, dict):
+            self.avoid(address, f"it can't be asked for its versions: {told}")
             return
-        told = answer if isinstance(answer, dict) else dict.fromkeys(NAMES, "?") | {"gradcheck": MISSING}
-        self.members[address].versions = told
-        if not self._is_fit(told):
-            here = versions()
-            marks = (
-                f"{name} {told[name]} instead of {here[name]}" for name in NAMES if told[name] != here[name]
-            )
-            self.avoid(address, f"it has {', '.join(marks)}")
+        here, there = own_versions(), named_versions(told)
+        # Cases are sent as Python objects, so gradcheck must be the same.
+        differing = [
+            f"no {name}" if there[name] == _MISSING else f"{name} {there[name]} instead of {here[name]}"
+            for name in _DISTRIBUTIONS
+            if there[name] != here[name]
+            and not (self.allows_skew and name != "gradcheck" and there[name] != _MISSING)
+        ]
+        if differing:
+            self.avoid(address, f"it has {', '.join(differing)}")
+        else:
+            self.members[address].trouble = ""
 
     @property
     def is_known(self) -> bool:
         """Whether there are workers, and each of them has told its versions or can't be used."""
         members = self.members.values()
-        return bool(members) and all(member.versions is not None or member.trouble for member in members)
+        return bool(members) and all(member.trouble != _ASKED for member in members)
 
     def avoid(self, address: str, reason: str) -> None:
         """Don't use a worker any more."""
-        if address in self.members and not self.members[address].trouble:
+        if address in self.members and self.members[address].trouble in ("", _ASKED):
             self.members[address].trouble = reason
             self.avoided[self.members[address].name] = reason
-
-    def name_of(self, address: str) -> str:
-        """Return a worker's name and host; its address if it is gone."""
-        return self.members[address].name if address in self.members else address
 
     def able(self, needs: Iterable[str], without: Iterable[str] = ()) -> list[str]:
         """Return the addresses of the workers that may be used.
@@ -139,10 +129,7 @@ class Fleet:
         return [
             address
             for address, member in self.members.items()
-            if member.versions is not None
-            and not member.trouble
-            and required <= member.resources
-            and address not in without
+            if not member.trouble and required <= member.resources and address not in without
         ]
 
     def why_nobody(self, needs: Iterable[str]) -> str:
@@ -156,34 +143,3 @@ class Fleet:
             return "no worker is left"
         reasons = "; ".join(f"{name}: {reason}" for name, reason in self.avoided.items())
         return f"no worker can run them: {reasons or 'none answers'}"
-
-    def _is_fit(self, told: Mapping[str, str]) -> bool:
-        here = versions()
-        if self.allows_skew:  # cases are sent as Python objects, so gradcheck must be the same
-            return told["gradcheck"] == here["gradcheck"] and MISSING not in told.values()
-        return told == here
-
-    def complaint(self) -> str:
-        """Say which workers can't be used because of their versions, as a table; empty if all can."""
-        told_by = {address: member.versions for address, member in self.members.items() if member.versions}
-        if all(map(self._is_fit, told_by.values())):
-            return ""
-        here = versions()
-        rows = [["worker", *NAMES], ["(here)", *(here[name] for name in NAMES)]]
-        for address, there in sorted(told_by.items()):
-            marks = (there[name] if there[name] == here[name] else f"{there[name]} !" for name in NAMES)
-            rows.append([address, *marks])
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        table = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        if any(MISSING in there.values() for there in told_by.values()):
-            head = "lack what a case needs"
-            advice = "Install what is missing in the environment that the workers start in."
-        else:
-            head = "have other versions than this machine"
-            advice = "Install the same versions there"
-            advice += (
-                ": gradcheck must be the same even with --allow-version-skew."
-                if self.allows_skew
-                else ", or say --allow-version-skew: results may differ then."
-            )
-        return "\n".join([f"Dask workers {head}:", *table, advice])

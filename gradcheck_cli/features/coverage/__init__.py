@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.hooks import Command, RunOptions
+from gradcheck_cli.hooks import Command, Find, RunOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.text import Text
 
-    from gradcheck_cli.hooks import Find
     from gradcheck_cli.results import Report
 
 COMMANDS = {

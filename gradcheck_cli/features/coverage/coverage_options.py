@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import RunOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rich.text import Text
 
     from gradcheck_cli.features.coverage.gradients_in_text import Package
@@ -71,15 +70,15 @@ _options = option_group(
         "--cov",
         multiple=True,
         metavar="PACKAGE",
-        help="Say which of the hand-written gradients in PACKAGE a pair that passed ran; repeatable. "
-        "With --changed, of those in files that have changed.",
+        help="Report which hand-written gradients in PACKAGE were run by a pair that passed; repeatable. "
+        "With --changed, only those in files that have changed.",
     ),
     click.option(
         "--cov-report",
         multiple=True,
         metavar="KIND[:FILE]",
         callback=_reports,
-        help=f"Beside the line of counts: {_FORMS}; repeatable. {TERM} names what isn't covered.",
+        help=f"What to report besides the counts: {_FORMS}; repeatable. {TERM} names what isn't covered.",
     ),
     click.option(
         "--cov-fail-under",
@@ -92,8 +91,8 @@ _options = option_group(
         "--branch-fail-under",
         type=click.FloatRange(0, 100),
         metavar="PERCENT",
-        help="Exit with 3 where less than this share of the sides of branches is seen, over all "
-        "cases, in graphs; those under 'unreached' aside.",
+        help="Exit with 3 if checked points take less than this share of the sides of branches, over all "
+        "cases in graphs. Sides under 'unreached' don't count.",
     ),
 )
 
@@ -113,11 +112,6 @@ class Coverage:
     @classmethod
     def begin(cls, ctx: click.Context, folders: Sequence[str], options: CoverageOptions) -> Coverage:
         """Read the packages' text, and start importing their modules in parallel with the run.
-
-        Args:
-            ctx: the command's context.
-            folders: the folders of the specs.
-            options: the command line's options.
 
         Raises:
             UsageError: there is no such package.
@@ -154,7 +148,7 @@ class Coverage:
 
     def add_to(self, report: Report) -> Report:
         """Return a report with the coverage of its cases."""
-        report = replace(report, branch_fail_under=self.branch_fail_under)
+        report = replace(report, policy=replace(report.policy, branch_fail_under=self.branch_fail_under))
         if self.importing is None:
             return report
         from gradcheck_cli.features.coverage.measure import measure

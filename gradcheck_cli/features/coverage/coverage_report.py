@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from gradcheck_cli.covered import CoverageStatus
+from gradcheck_cli.covered import CoverageStatus, GradientCoverage, WrittenGradient
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS
-from gradcheck_cli.reporting.exchange.markdown import escape, table_lines
+from gradcheck_cli.reporting.exchange.markdown_tables import escape, table_lines
 from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.results import Report
 from gradcheck_cli.serial import plain
-
-if TYPE_CHECKING:
-    from gradcheck_cli.covered import GradientCoverage, WrittenGradient
-    from gradcheck_cli.results import Report
 
 _STYLES = {CoverageStatus.MISSING: "red", CoverageStatus.EXCUSED: "yellow", CoverageStatus.COVERED: "green"}
 _MARKS = {CoverageStatus.MISSING: "❌", CoverageStatus.EXCUSED: "⚠️", CoverageStatus.COVERED: "✅"}
@@ -65,8 +61,9 @@ def missing_lines(coverage: GradientCoverage, width: int) -> list[Text]:
 def branch_lines(report: Report) -> list[Text]:
     """Lay out a line of counts if a share of the sides of branches is required."""
     seen, every = report.sides
-    unknown = sum(bool(case.sides_unknown) for case in report.cases)
-    if report.branch_fail_under is None or not (every or unknown):
+    least = report.policy.branch_fail_under
+    unknown = sum(bool(case.seen.sides_unknown) for case in report.cases)
+    if least is None or not (every or unknown):
         return []
     message = f"sides of branches: {seen:,} of {every:,} seen"
     if every:
@@ -76,7 +73,10 @@ def branch_lines(report: Report) -> list[Text]:
     if not report.branches_fall_short:
         return [Text(message, style="bold")]
     return [
-        Text(f"{message}, --branch-fail-under {report.branch_fail_under:g} isn't reached", style="bold red")
+        Text(
+            f"{message}, --branch-fail-under {least:g} isn't reached",
+            style="bold red",
+        )
     ]
 
 

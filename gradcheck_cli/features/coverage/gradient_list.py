@@ -6,18 +6,14 @@ import csv
 import io
 import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
 from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.tensorflow_backend.registry.gradient_registry import GradientEntry
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradcheck_cli.tensorflow_backend.registry.gradient_registry import GradientEntry
-
-    SpecsByName = Mapping[str, Sequence[str]]
+SpecsByName = Mapping[str, Sequence[str]]
 
 STYLES = {
     "gradient": "green",
@@ -34,9 +30,7 @@ def gradients_json(
     """Render entries as JSON text.
 
     Args:
-        entries: the entries to list.
         specs: name of an entry -> the specs that cover it.
-        tensorflow_version: TensorFlow's version.
         op_types: how many op types it has in all.
 
     Returns:
@@ -74,7 +68,6 @@ def gradients_table(
     """Lay out entries as a table and a line of counts.
 
     Args:
-        entries: the entries to list.
         specs: name of an entry -> the specs that cover it; `None` leaves the column out.
         op_types: how many op types TensorFlow has in all.
         width: columns there are; `None` (a pipe) keeps each entry on one line, for grep.

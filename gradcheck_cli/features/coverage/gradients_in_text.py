@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.plain_files import read_plain, short_path
 from gradcheck_cli.running.selection.modules import LIMIT, file_of, find, modules_below, parse_file
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-    from pathlib import Path
 
 CUSTOM, REGISTERED, OVERRIDDEN, DEFUN, NUMPY, MODULE = (
     "custom_gradient",
@@ -32,26 +29,19 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Find:
-    """One gradient in the text.
+    """One gradient in the text."""
 
-    Attributes:
-        module: dotted name.
-        name: the qualified name of the function that it belongs to; for a call, that of the function around
-            it, and the line.
-        kind: how it is made.
-        file: the file, as `short_path` names it.
-        line: of the function, or of the call.
-        lines: the lines that identify it in a run's records: decorators and `def`, or the call, with the
-            `def` of the function that the call names.
-        registered: the name under which it is registered; empty if there is none, or if it is computed.
-    """
-
-    module: str
+    module: str  # dotted name
+    # the qualified name of the function that it belongs to; for a call, that of the function around it, and
+    # the line
     name: str
-    kind: str
-    file: str
-    line: int
+    kind: str  # how it is made
+    file: str  # the file, as `short_path` names it
+    line: int  # of the function, or of the call
+    # the lines that identify it in a run's records: decorators and `def`, or the call, with the `def` of the
+    # function that the call names
     lines: frozenset[int]
+    # the name under which it is registered; empty if there is none, or if it is computed
     registered: str = ""
 
     @property
@@ -62,21 +52,13 @@ class Find:
 
 @dataclass(frozen=True)
 class Package:
-    """A package's text.
+    """A package's text."""
 
-    Attributes:
-        name: its dotted name.
-        modules: all of its modules, by dotted name, with their files as `short_path` names them.
-        paths: those files' full paths.
-        finds: the gradients in them.
-        unreadable: modules that aren't Python.
-    """
-
-    name: str
-    modules: dict[str, str]
-    paths: dict[str, Path]
-    finds: tuple[Find, ...]
-    unreadable: tuple[str, ...]
+    name: str  # its dotted name
+    modules: dict[str, str]  # all of its modules, by dotted name, with their files as `short_path` names them
+    paths: dict[str, Path]  # those files' full paths
+    finds: tuple[Find, ...]  # the gradients in them
+    unreadable: tuple[str, ...]  # modules that aren't Python
 
     def within(self, files: Collection[Path]) -> Package:
         """Return the part of the package that lies in some files."""
@@ -138,9 +120,7 @@ def find_gradients(tree: ast.Module, module: str, file: str) -> list[Find]:
     """Return the gradients in a module's text, in its order.
 
     Args:
-        tree: the module.
         module: its dotted name.
-        file: the name to use for the file.
     """
     reader = _Reader(module, file, _aliases(tree))
     reader.visit(tree)
@@ -274,8 +254,10 @@ class _Reader(ast.NodeVisitor):
 
     def _add_overrides(self, node: ast.Call, lines: set[int]) -> None:
         """Add an override as a separate gradient, unless the function around it registers what it names."""
-        values = node.args[0].values if node.args and isinstance(node.args[0], ast.Dict) else ()
-        for value in values:
+        mapping = node.args[0] if node.args else None
+        if mapping is not None and not isinstance(mapping, ast.Dict):  # named elsewhere: runs show what it is
+            self._add_call(node, OVERRIDDEN, lines, ())
+        for value in mapping.values if isinstance(mapping, ast.Dict) else ():
             if not any(ast.dump(value) in self._registering[id(scope.node)] for scope in self._scopes[1:]):
                 self._add_call(node, OVERRIDDEN, lines, (), _literal_text([value]))
 

@@ -11,16 +11,13 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gradcheck_cli import serial
 from gradcheck_cli.covered import GradientRun
 from gradcheck_cli.serial import TypeFault
 from gradcheck_cli.visible import clean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _PATIENCE = 600.0  # seconds for all of them: the largest packages take one minute
 

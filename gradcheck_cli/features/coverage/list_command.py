@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ import click
 from gradcheck_cli.cli import completing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from gradcheck_cli.tensorflow_backend.registry.gradient_registry import GradientEntry
 
 STATUSES = {
@@ -31,7 +30,8 @@ STATUSES = {
     "statuses",
     multiple=True,
     type=click.Choice([*STATUSES, "all"]),
-    help="Only these; repeatable. Default: all but op types of which nothing is registered ('none').",
+    help="List only gradients of this status; repeatable. [default: all but 'none', op types with nothing "
+    "registered]",
 )
 @click.option(
     "--import",

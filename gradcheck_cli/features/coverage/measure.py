@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from gradcheck_cli.covered import CoverageStatus, GradientCoverage, WrittenGradient
-from gradcheck_cli.features.coverage.gradients_in_text import CUSTOM, MODULE, Find
-from gradcheck_cli.results import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from gradcheck_cli.covered import GradientRun
-    from gradcheck_cli.features.coverage.gradients_in_text import Package
-    from gradcheck_cli.features.coverage.importing import Imported
-    from gradcheck_cli.results import CaseResult
+from gradcheck_cli.covered import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
+from gradcheck_cli.features.coverage.gradients_in_text import CUSTOM, MODULE, OVERRIDDEN, Find, Package
+from gradcheck_cli.features.coverage.importing import Imported
+from gradcheck_cli.results import CaseResult, Status
 
 _WRAPPER = f"{CUSTOM}.<locals>."  # in names of functions that a wrapper makes, as TensorFlow Probability's
+_OF_TESTS = re.compile(r"\.(tests?|conftest|test_\w+|\w+_test)(\.|$)")
 _UNREACHED = "no case reaches it"
 _MADE = "a case makes it, but no pair's gradient runs it"
 
@@ -40,15 +35,20 @@ class _Gradients:
         modules: the packages' modules, by file.
     """
 
-    def __init__(self, packages: Sequence[Package]) -> None:
+    def __init__(self, packages: Sequence[Package], made: Sequence[GradientRun]) -> None:
+        """Note the gradients in the text, and those that an import made."""
         self.modules = {file: name for package in packages for name, file in package.modules.items()}
         self._finds = {find: _Evidence() for package in packages for find in package.finds}
         self._by_place: defaultdict[str, list[Find]] = defaultdict(list)
         for find in self._finds:
             for line in find.lines:
                 self._by_place[f"{find.file}:{line}"].append(find)
-        # Gradients of one text that close over different functions, such as those of a factory.
+        # Gradients of one text that close over different functions, such as those of a factory, or that
+        # different lines of the modules made.
         self._variants: defaultdict[Find, dict[Find, _Evidence]] = defaultdict(dict)
+        self._imported = {run.makers for run in made}
+        for run in made:
+            self.evidence(run)
 
     def evidence(self, run: GradientRun) -> list[_Evidence]:
         """Return the evidence of each gradient that a record belongs to."""
@@ -58,12 +58,33 @@ class _Gradients:
             makers = next((self._by_place[place] for place in run.makers if place in self._by_place), [])
             finds = dict.fromkeys([*_find_unlisted(run, self.modules), *makers])
             return [self._finds.setdefault(find, _Evidence()) for find in finds]
-        evidence = [self._finds[find] for find in finds]
+        overrides = [
+            find for place in run.makers for find in self._by_place.get(place, ()) if find.kind == OVERRIDDEN
+        ]
+        evidence = [self._finds[find] for find in dict.fromkeys([*finds, *overrides])]
         if len(finds) == 1:
             (find,) = finds
-            variant = _variant_of(find, run, self.modules)
+            variant = self._variant_of(find, run)
             evidence.append(self._variants[find].setdefault(variant, _Evidence()))
         return evidence
+
+    def _variant_of(self, find: Find, run: GradientRun) -> Find:
+        """Return a gradient as one of several with the same text."""
+        lines = sorted(line for _, line in self._elsewhere(find, run.places))
+        if lines:
+            suffix = f" with {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
+            return replace(find, name=find.name + suffix, line=lines[0])
+        # What a function makes whenever it is called isn't several gradients.
+        makers = self._elsewhere(find, run.makers) if run.makers in self._imported else ()
+        for file, line in makers:
+            return replace(find, name=f"{find.name} made at line {line}", file=file, line=line)
+        return find
+
+    def _elsewhere(self, find: Find, places: Sequence[str]) -> Iterator[tuple[str, int]]:
+        """Yield the places in the packages, as file and line, that aren't the gradient's own."""
+        for file, _, line in (place.rpartition(":") for place in places):
+            if file in self.modules and not (file == find.file and int(line) in find.lines):
+                yield file, int(line)
 
     def all(self) -> dict[Find, _Evidence]:
         """Return all gradients; several variants of one text count one by one."""
@@ -86,15 +107,21 @@ def measure(
         excuses: reasons why gradients needn't be covered, by the name as `module:qualname`, by the name that
             it is registered under, or by the module or a package that it is in.
     """
-    gradients = _Gradients(packages)
-    for run in imported.made:
-        gradients.evidence(run)
+    gradients = _Gradients(packages, imported.made)
     for case in cases:
-        for run in case.custom_gradients:
+        for run in case.seen.custom_gradients:
             for evidence in gradients.evidence(run):
                 _add_evidence(case, run, evidence)
     unknown = {name: "isn't Python" for package in packages for name in package.unreadable}
     unknown |= imported.failures
+    # Tests run where their helpers are installed; whether they hold gradients is the tests' own affair.
+    tests = {
+        name: f"a module of tests that can't be imported: {unknown[name]}"
+        for package in packages
+        for name in unknown
+        if name.startswith(f"{package.name}.") and _OF_TESTS.search(name.removeprefix(package.name))
+    }
+    excuses = {**tests, **excuses}
     file_of = {name: file for file, name in gradients.modules.items()}
     outcomes = [
         *(_judge(find, evidence, excuses) for find, evidence in gradients.all().items()),
@@ -102,20 +129,6 @@ def measure(
     ]
     ordered = sorted(outcomes, key=lambda gradient: (gradient.file, gradient.line, gradient.name))
     return GradientCoverage(tuple(package.name for package in packages), tuple(ordered))
-
-
-def _variant_of(find: Find, run: GradientRun, modules: Mapping[str, str]) -> Find:
-    """Return a gradient as one of several with the same text that close over different functions."""
-    places = [place.rpartition(":") for place in run.places]
-    lines = sorted(
-        int(line)
-        for file, _, line in places
-        if file in modules and not (file == find.file and int(line) in find.lines)
-    )
-    if not lines:
-        return find
-    suffix = f" with {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
-    return replace(find, name=find.name + suffix, line=lines[0])
 
 
 def _find_unlisted(run: GradientRun, modules: Mapping[str, str]) -> Iterator[Find]:
@@ -138,7 +151,7 @@ def _add_evidence(case: CaseResult, run: GradientRun, evidence: _Evidence) -> No
         if pair.status is Status.PASSED:
             evidence.passed.add(label)
         elif pair.status is Status.EXPECTED_MISMATCH:
-            evidence.excused[label] = case.reason or "expected to be wrong"
+            evidence.excused[label] = case.how.reason or "expected to be wrong"
         else:
             evidence.others[f"{pair.label} of {label}"] = str(pair.status).replace("_", " ")
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+    from gradcheck_cli.checking.ops.opener import Operations
     from gradcheck_cli.checking.ops.operation import TensorInfo
-    from gradcheck_cli.checking.ops.operations import Operations
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.checking.pairs.pair_view import PointData
     from gradcheck_cli.results import CheckResult, PairResult
     from gradcheck_cli.spec.case import Case
+
+FOR_CASES = ("gradcheck_cli.features.diagnosis.diagnosing",)
 
 
 def diagnose(

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from itertools import compress
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from gradcheck_cli.checking.checks.forward_values import compare_with_reference
+from gradcheck_cli.checking.ops.opener import Operations
+from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.ops.packing import index_of
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.pair_view import PointData
 from gradcheck_cli.checking.pairs.triangles import are_equal, hint_on_triangle
-from gradcheck_cli.features.diagnosis.hint_view import view_of
-from gradcheck_cli.features.diagnosis.hints_of_places import (
+from gradcheck_cli.features.diagnosis.hints import (
+    View,
+    hint_on_factor,
     hint_on_mask,
     hint_on_moves,
+    hint_on_multiplier,
     hint_on_signs,
     hint_on_slices,
     hint_on_swap,
+    hint_on_term,
+    view_of,
 )
-from gradcheck_cli.features.diagnosis.hints_of_values import hint_on_factor, hint_on_multiplier, hint_on_term
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, PairResult, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy.typing as npt
-
-    from gradcheck_cli.checking.ops.operation import TensorInfo
-    from gradcheck_cli.checking.ops.operations import Operations
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.checking.pairs.pair_view import PointData
-    from gradcheck_cli.features.diagnosis.hint_view import View
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case
 
 # Only a Jacobian up to this size is written out and compared in full.
 _MOST_WHOLE = 2**18
@@ -55,10 +51,7 @@ def diagnose(
 
     Args:
         samples: the pair at each sample point.
-        output: the output that is differentiated.
-        input_info: the input that it is differentiated by.
         other_pairs: the other pairs of the same output at each sample point, by their input's name.
-        scenes: the sample points.
 
     Returns:
         The likeliest hypothesis that fits; nothing where no known one does.
@@ -77,7 +70,7 @@ def diagnose(
         analytic, numeric = (np.where(usable, values, 0.0) for values in (sample.analytic, sample.numeric))
         triangle = hint_on_triangle(analytic, numeric, input_info) if sample.is_whole else ""
         return (triangle,) if triangle else ()
-    if sample.method == "probe":  # a few elements say little about the whole Jacobian
+    if sample.differencing.method == "probe":  # a few elements say little about the whole Jacobian
         return ()
     # A sample point at which the function has no value says nothing about the others.
     is_usable = [bool(np.isfinite(each_sample.analytic).all()) for each_sample in samples]
@@ -170,8 +163,6 @@ def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> s
 
     Args:
         views: the pair at each sample point.
-        output: the output that is differentiated.
-        input_info: the input that it is differentiated by.
 
     Returns:
         The likeliest hint that explains the gradient; empty where none does.
@@ -202,7 +193,6 @@ def add_causes(
     """Give mismatched pairs their common cause as diagnosis.
 
     Args:
-        case: the case.
         operations: the ops at the first sample point.
         pairs: their results.
         checks: the results of the structural checks.
@@ -211,9 +201,7 @@ def add_causes(
         The results, with the common cause as the diagnosis where there is one.
     """
     if any(check.name == _REPEAT and check.status is Status.MISMATCHED for check in checks):
-        return tuple(
-            replace(pair, diagnosis=(_NOISY,)) if pair.status is Status.MISMATCHED else pair for pair in pairs
-        )
+        return tuple(pair.explained(_NOISY) if pair.status is Status.MISMATCHED else pair for pair in pairs)
     wrong = any(pair.status is Status.MISMATCHED for pair in pairs)
     if case.reference is None or case.reference_forward or operations is None or not wrong:
         return pairs
@@ -223,8 +211,6 @@ def add_causes(
     difference = comparison.message.partition(": ")[2]
     message = f"the reference isn't the forward, in value either: {difference} Is it the right one?"
     return tuple(
-        replace(pair, diagnosis=(message,))
-        if pair.status is Status.MISMATCHED and not pair.diagnosis
-        else pair
+        pair.explained(message) if pair.status is Status.MISMATCHED and not pair.cause.diagnosis else pair
         for pair in pairs
     )

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 # Limits of calls: of a shape function, which takes a millisecond, and of a kernel, which takes a few.
 _MOST_BUILT = 600
@@ -26,26 +24,17 @@ Says = Any  # what a spec says about an input: a mapping, or a list of them for 
 
 @dataclass
 class Question:
-    """One op type with its attrs, and the choices for each of its inputs.
+    """One op type with its attrs, and the choices for each of its inputs."""
 
-    Attributes:
-        op_type: TensorFlow's name for it.
-        attrs: the values of its attrs.
-        names: its inputs' names.
-        choices: for each input, what a spec may say about it, the likeliest first.
-        values: how the numbers are drawn where a choice gives a shape alone: "", "positive definite".
-        may_try: says whether a kernel may be called, given a text that names the call; not if that call has
-            ended a process before.
-        why_not: the refusal that came furthest.
-    """
-
-    op_type: str
+    op_type: str  # TensorFlow's name for it
     attrs: Mapping[str, Any]
     names: Sequence[str]
-    choices: Sequence[Sequence[Says]]
-    values: str = ""
+    choices: Sequence[Sequence[Says]]  # for each input, what a spec may say about it, the likeliest first
+    values: str = ""  # how the numbers are drawn where a choice gives a shape alone: "", "positive definite"
+    # says whether a kernel may be called, given a text that names the call; not if that call has ended a
+    # process before
     may_try: Callable[[str], bool] = lambda _call: True
-    why_not: str = ""
+    why_not: str = ""  # the refusal that came furthest
     reached: int = -1
     has_kernel: bool = True
     takes_unknown: bool | None = None

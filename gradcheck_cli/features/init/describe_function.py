@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import collections.abc
 import dataclasses
 import inspect
 import sys
+import textwrap
 import typing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import CodeType
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.init import argument_structures
 from gradcheck_cli.features.init.draft import Draft, DraftInput
 from gradcheck_cli.features.init.guesses import MADE_WITH, SETTINGS, is_setting
-from gradcheck_cli.spec.dtype_names import DTYPES
+from gradcheck_cli.spec.words import DTYPES
 from gradcheck_cli.tensorflow_backend.binding import loading
 from gradcheck_cli.tensorflow_backend.private import private_variables
 from gradcheck_cli.tensorflow_backend.registry.gradient_registry import has_custom_gradient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 # The usual names for the gradient of `name`, if it is defined beside it.
 _BESIDE = ("{}_grad", "{}_gradient", "grad_{}", "d{}", "d_{}", "{}_backward", "{}_vjp", "_{}_grad")
@@ -30,11 +32,12 @@ _PLAIN = (bool, int, float, str)
 _VARIADIC = 2  # tensors for `*args`
 
 
-def describe(target: str) -> Draft:
+def describe(target: str, *, passes_defaults: bool = False) -> Draft:
     """Describe a function, layer or module.
 
     Args:
         target: `module:attribute`, importable.
+        passes_defaults: whether a custom gradient's numbers with a default are inputs, too.
 
     Returns:
         A draft whose inputs may have `None` as their shape, which is then found by trying.
@@ -65,12 +68,9 @@ def describe(target: str) -> Draft:
     elif product is None and not has_custom_gradient(value):
         _add_gradient(target, name, value, keys, remarks)
     inputs, attrs = _arguments(called, is_method=inspect.isclass(value))
-    inputs, attrs = _without_keywords(called, inputs, attrs, notes)
+    inputs, attrs = _without_keywords(called, inputs, attrs, notes, passes_defaults=passes_defaults)
     hints = _hints_of(called)
-    inputs = [
-        argument_structures.with_structure(called, draft_input, hints.get(draft_input.name))
-        for draft_input in inputs
-    ]
+    inputs = [with_structure(called, draft_input, hints.get(draft_input.name)) for draft_input in inputs]
     if attrs:
         keys["attrs"] = attrs
         remarks["attrs"] = "its defaults, and settings that it needs; never differentiated"
@@ -79,9 +79,7 @@ def describe(target: str) -> Draft:
         notes += ["modes: [graph, eager, dynamic, xla]"]
     if not keys.get("gradient") and "variables" not in keys:
         notes += ["reference: module:function   # of a deliberate surrogate: whose derivative is meant?"]
-    return Draft(
-        name.lower(), keys, tuple(inputs), remarks, tuple(notes), argument_structures.names_in(called)
-    )
+    return Draft(name.lower(), keys, tuple(inputs), remarks, tuple(notes), names_in(called))
 
 
 def _refuse(target: str, value: Any, parameters: Sequence[str]) -> None:
@@ -90,7 +88,6 @@ def _refuse(target: str, value: Any, parameters: Sequence[str]) -> None:
     Args:
         target: `module:attribute`.
         value: what it names.
-        parameters: names of its parameters.
 
     Raises:
         CaseFailedError: of kind "forward".
@@ -250,8 +247,8 @@ def _arguments(function: Any, *, is_method: bool) -> tuple[list[DraftInput], dic
             continue
         spec = signature[position] if position < len(signature) else hints.get(parameter.name)
         is_default = parameter.default is not parameter.empty
-        if is_default and isinstance(parameter.default, _PLAIN):
-            attrs[parameter.name] = parameter.default
+        if is_default and _is_plain(parameter.default):
+            attrs[parameter.name] = _to_lists(parameter.default)
         elif is_default:
             # None, a function, a member of an enumeration: only an array is a tensor.
             says = None if callable(parameter.default) else _says_of_value(parameter.default)
@@ -266,14 +263,35 @@ def _arguments(function: Any, *, is_method: bool) -> tuple[list[DraftInput], dic
     return inputs, attrs
 
 
+def _is_plain(default: Any) -> bool:
+    """Whether a default is a setting: a number, a text, or a list of such, of which no tensor is made."""
+    if isinstance(default, list | tuple):
+        return bool(default) and all(map(_is_plain, default))
+    return isinstance(default, _PLAIN)
+
+
+def _to_lists(default: Any) -> Any:
+    return list(map(_to_lists, default)) if isinstance(default, list | tuple) else default
+
+
 def _without_keywords(
-    function: Any, inputs: list[DraftInput], attrs: dict[str, Any], notes: list[str]
+    function: Any,
+    inputs: list[DraftInput],
+    attrs: dict[str, Any],
+    notes: list[str],
+    *,
+    passes_defaults: bool,
 ) -> tuple[list[DraftInput], dict[str, Any]]:
     """Return inputs and attrs; no attrs for a custom gradient, which takes no keywords in a graph."""
     if not has_custom_gradient(function):
         return inputs, attrs
     parameters = _parameters_of(function)
-    required = [name for name in attrs if parameters[name].default is inspect.Parameter.empty]
+    required = [
+        name
+        for name in attrs
+        if parameters[name].default is inspect.Parameter.empty
+        or (passes_defaults and _says_of_value(attrs[name]) is not None)
+    ]
     left = [f"{name}={value!r}" for name, value in attrs.items() if name not in required]
     if left:
         notes.append(f"stays as it is: {', '.join(left)}; a tf.custom_gradient takes no keywords in a graph")
@@ -356,3 +374,92 @@ def _says_of_value(default: Any) -> dict[str, Any] | None:
 
 def _with_dtype(says: dict[str, Any], dtype: str) -> dict[str, Any]:
     return says if dtype == "float64" or dtype not in DTYPES else {**says, "dtype": dtype}
+
+
+_LIST_LENGTH = 2  # tensors in a list
+_SEQUENCES = (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
+_ITERATORS = frozenset({"enumerate", "zip", "reversed"})
+_TAKES_LISTS = frozenset({"len", "add_n", "concat", "stack", "meshgrid", "dynamic_stitch"})
+
+
+def with_structure(function: Any, draft_input: DraftInput, annotation: Any) -> DraftInput:
+    """Return an input as a dict or list of tensors of unknown shapes if the code uses it as one."""
+    if draft_input.says is not None:
+        return draft_input
+    tree = _tree(function)
+    keys = list(dict.fromkeys(_keys(tree, draft_input.name)))
+    if keys:
+        return replace(draft_input, says={"dict": {key: {} for key in keys}})
+    length = _unpacked_count(tree, draft_input.name)
+    is_list = _is_list(tree, draft_input.name) or (typing.get_origin(annotation) or annotation) in _SEQUENCES
+    if length or is_list:
+        return replace(draft_input, says=[{}] * (length or _LIST_LENGTH))
+    return draft_input
+
+
+def names_in(function: Any) -> frozenset[str]:
+    """Return the names that the code of a function, and of the functions inside it, uses."""
+    code = getattr(_users_function(function), "__code__", None)
+    return frozenset() if code is None else frozenset(_names(code))
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if inspect.iscode(inner):
+            yield from _names(inner)
+
+
+def _users_function(function: Any) -> Any:
+    return inspect.unwrap(getattr(function, "python_function", function))
+
+
+def _tree(function: Any) -> ast.AST:
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(_users_function(function))))
+    except (OSError, TypeError, ValueError, SyntaxError):  # no text, or one that can't stand alone
+        return ast.Module([], [])
+
+
+def _keys(tree: ast.AST, name: str) -> Iterator[str]:
+    """Yield the keys that an argument is subscripted with, in order."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and _is_name(node.value, name):
+            key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            if isinstance(key, str):
+                yield key
+
+
+def _is_list(tree: ast.AST, name: str) -> bool:
+    """Whether the code iterates over an argument, unpacks it, or passes it to a function of a list."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.comprehension) and _is_iterated(node.iter, name):
+            return True
+        if isinstance(node, ast.Starred) and _is_name(node.value, name):
+            return True
+        if isinstance(node, ast.Call) and node.args and _is_name(node.args[0], name):
+            called = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
+            if called in _TAKES_LISTS:
+                return True
+    return False
+
+
+def _is_iterated(node: ast.AST, name: str) -> bool:
+    """Whether a loop over this goes through an argument, itself or with `enumerate`, `zip` or `reversed`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ITERATORS:
+        return any(_is_name(argument, name) for argument in node.args)
+    return _is_name(node, name)
+
+
+def _unpacked_count(tree: ast.AST, name: str) -> int:
+    """Return how many names the code unpacks an argument to, as `x, y = inputs` does; 0 if it doesn't."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and _is_name(node.value, name):
+            (target, *_) = node.targets
+            if isinstance(target, ast.Tuple | ast.List):
+                return len(target.elts)
+    return 0
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name

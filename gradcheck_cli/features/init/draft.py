@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradcheck_cli.spec.yaml_tree import as_flow
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+_GUESS = "  # values that it accepts: replace them with yours"
+_BROADCAST = "  # broadcast, so that its gradient needs a sum"
 
 
 @dataclass(frozen=True)
 class DraftInput:
-    """One input: what the spec will say about it, and whether its shape is a guess that may be changed."""
+    """One input: what the spec will say about it.
+
+    Attributes:
+        is_guess: whether its shape is a guess that may be changed.
+        is_broadcast: whether its shape lacks an axis of the others', so that a gradient needs a sum.
+    """
 
     name: str
     says: Any
     is_guess: bool = False
+    is_broadcast: bool = False
 
     @property
     def parts(self) -> dict[str, DraftInput]:
@@ -35,22 +42,14 @@ class DraftInput:
 
 @dataclass(frozen=True)
 class Draft:
-    """A spec before it is written.
-
-    Attributes:
-        op: its name.
-        keys: its content, by key, in order, except `inputs`.
-        inputs: in forward's order.
-        remarks: comments, by key.
-        notes: lines for the end, such as keys that may be of use.
-        called: names of the functions that the code calls, which hint at the values that it takes.
-    """
+    """A spec before it is written."""
 
     op: str
-    keys: Mapping[str, Any]
-    inputs: tuple[DraftInput, ...]
-    remarks: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    keys: Mapping[str, Any]  # its content, by key, in order, except `inputs`
+    inputs: tuple[DraftInput, ...]  # in forward's order
+    remarks: Mapping[str, str] = field(default_factory=dict)  # comments, by key
+    notes: tuple[str, ...] = ()  # lines for the end, such as keys that may be of use
+    # names of the functions that the code calls, which hint at the values that it takes
     called: frozenset[str] = frozenset()
 
     def mapping(self) -> dict[str, Any]:
@@ -70,6 +69,11 @@ class Draft:
         """Return the draft without a key."""
         return replace(self, keys={name: value for name, value in self.keys.items() if name != key})
 
+    def tensors(self) -> list[Mapping[str, Any]]:
+        """Return what the spec says about each tensor; those of a list are alike, and count as one."""
+        inputs = [part for made in self.inputs for part in (made.parts.values() or [made])]
+        return [says[0] if isinstance(says := made.says, list) else says or {} for made in inputs]
+
     def text(self) -> str:
         """Return the YAML, with comments beside guesses."""
         lines = [f"op: {as_flow(self.op)}"]
@@ -78,7 +82,7 @@ class Draft:
             lines.append(f"{key}: {as_flow(value)}" + (f"  # {remark}" if remark else ""))
         lines.append("inputs:" if self.inputs else "inputs: {}")
         for draft_input in self.inputs:
-            guess = "  # values that it accepts: replace them with yours" if draft_input.is_guess else ""
-            lines.append(f"  {as_flow(draft_input.name)}: {as_flow(draft_input.says)}{guess}")
+            remark = _BROADCAST if draft_input.is_broadcast else _GUESS if draft_input.is_guess else ""
+            lines.append(f"  {as_flow(draft_input.name)}: {as_flow(draft_input.says)}{remark}")
         lines += [f"# {note}" for note in self.notes]
         return "\n".join(lines) + "\n"

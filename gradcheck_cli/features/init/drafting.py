@@ -3,52 +3,43 @@
 from __future__ import annotations
 
 import itertools
-import math
-import re
 import textwrap
 from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.features.init import guesses
-from gradcheck_cli.results import Status
+from gradcheck_cli.features.init.draft import Draft, DraftInput
+from gradcheck_cli.results import GREEN, CaseResult, PairResult, Status
 from gradcheck_cli.running.session import list_pairs, run_case, start_tensorflow
-from gradcheck_cli.spec.dtype_names import VARYING_DTYPES
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.load import load_mapping
+from gradcheck_cli.spec.words import VARYING_DTYPES
+from gradcheck_cli.spec.yaml_tree import as_flow
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    from gradcheck_cli.features.init.draft import Draft, DraftInput
-    from gradcheck_cli.results import CaseResult, PairResult
-    from gradcheck_cli.spec.case import Case
-
-    MayTry = Callable[[str], bool]
+MayTry = Callable[[str], bool]
 
 _WIDTH = 100  # of the comments in the draft
 _MOST_OPENED = 250  # tries; each takes a trace
 _MOST_RUN = 2  # of those with the same kind of values that can be opened; each takes a whole check
 _ROWS = [2]  # the axis that a broadcast input lacks
-_WRONG_SHAPE = re.compile(r"must have shape (\[[\d, ]*\]), as its input has, but has (\[[\d, ]*\])")
-_HOPELESS = frozenset({"import", "attribute", "gradient_count"})
+_LACKS_SUM = "Sum it over the axes that broadcasting added"
+_WRONG_COUNT = "gradient_count"
+_HOPELESS = frozenset({"import", "attribute", _WRONG_COUNT})
 _NO_VARIABLES = "uses no trainable variable"
 
 
 @dataclass(frozen=True)
 class Drafted:
-    """A draft, and the result of running it as it is.
-
-    Attributes:
-        draft: the spec.
-        result: the result of running it, or of opening it if it can't be run.
-        why_not: why it wasn't run, if there is no result.
-    """
+    """A draft, and the result of running it as it is."""
 
     draft: Draft
-    result: CaseResult | None
-    why_not: str = "no shape that was tried is taken"
+    result: CaseResult | None  # the result of running it, or of opening it if it can't be run
+    why_not: str = "no shape that was tried is taken"  # why it wasn't run, if there is no result
+    right_with: tuple[DraftInput, ...] = ()  # inputs with which it is right, if it is wrong with these
 
     @property
     def runs(self) -> bool:
@@ -66,6 +57,12 @@ class Drafted:
         return (
             self.result is not None and self.result.error is not None and self.result.error.kind in _HOPELESS
         )
+
+    @property
+    def lacks_arguments(self) -> bool:
+        """Whether its gradient function returns another number of gradients: perhaps for defaults, too."""
+        error = self.result.error if self.result is not None else None
+        return error is not None and error.kind == _WRONG_COUNT
 
     @property
     def needs_no_variables(self) -> bool:
@@ -89,21 +86,28 @@ class Drafted:
         troubles = [
             f"{pair.label} is {pair.status}: {_why(pair)}"
             for pair in result.pairs
-            if pair.status not in _FINE
+            if pair.status not in GREEN
         ]
         troubles += [
             f"check {check.name} is {check.status}: {check.message}"
             for check in result.checks
-            if check.status not in _FINE
+            if check.status not in GREEN
         ]
-        return "\n  ".join(troubles)
+        return "\n  ".join([*troubles, *([self.where_right] if self.right_with else [])])
 
-
-_FINE = (Status.PASSED, Status.EXPECTED_MISMATCH)
+    @property
+    def where_right(self) -> str:
+        """Say with which inputs the gradient is right, if it is known."""
+        changed = [
+            f"{other.name}: {as_flow(other.says)}"
+            for other, draft_input in zip(self.right_with, self.draft.inputs, strict=True)
+            if other.says != draft_input.says
+        ]
+        return f"it is right with {', '.join(changed)}; write that if nothing else is meant"
 
 
 def _why(pair: PairResult) -> str:
-    return pair.message or "; ".join(pair.diagnosis) or pair.note or "see gradcheck run"
+    return pair.message or "; ".join(pair.cause.diagnosis) or pair.note or "see gradcheck run"
 
 
 def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted:
@@ -124,11 +128,19 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
     with settings(), importable(str(Path.cwd())):
         draft = describe(target)
         decided = _find_decided(_list_tries(draft), may_try)
+        if decided is not None and decided.lacks_arguments:
+            draft = describe(target, passes_defaults=True)
+            decided = _find_decided(_list_tries(draft), may_try)
         if decided is not None and decided.needs_no_variables:
             draft = draft.without_key("variables")
             decided = _find_decided(_list_tries(draft), may_try)
         if decided is not None and decided.is_right:
-            decided = _find_decided(_broadcast(decided.draft), may_try, is_bonus=True) or decided
+            other = _find_decided(_broadcast(decided.draft), may_try, is_bonus=True) or decided
+            decided = replace(other, right_with=() if other.is_right else decided.draft.inputs)
+        elif decided is not None and decided.is_mismatched:
+            others = (tried for tried in _narrow(decided.draft) if may_try(tried.text()))
+            right = next((tried for tried in others if Drafted(tried, _run(tried)).is_right), None)
+            decided = replace(decided, right_with=() if right is None else right.inputs)
         return _explain_in_draft(decided or Drafted(draft, None))
 
 
@@ -151,17 +163,34 @@ def _broadcast(draft: Draft) -> Iterator[tuple[str, Draft]]:
                     **draft_input.says,
                     "shape": row if index == broadcast else _ROWS + row,
                 },
+                is_broadcast=index == broadcast,
             )
             for index, draft_input in enumerate(draft.inputs)
         )
         yield "broadcast", replace(draft, inputs=inputs)
 
 
+def _narrow(draft: Draft) -> Iterator[Draft]:
+    """Yield drafts with inputs that some functions are only meant for: square matrices, positive numbers."""
+    for change in (_as_square, lambda says: _with_kind(says, "positive")):
+        inputs = tuple(
+            replace(draft_input, says=change(draft_input.says)) if draft_input.is_guess else draft_input
+            for draft_input in draft.inputs
+        )
+        if inputs != draft.inputs:
+            yield replace(draft, inputs=inputs)
+
+
+def _as_square(says: Any) -> Any:
+    """Return an input with matrices that are square; unchanged if it isn't one tensor of matrices."""
+    shape = says.get("shape", []) if isinstance(says, dict) else []
+    return {**says, "shape": [*shape[:-2], *[max(shape[-2:])] * 2]} if len(shape) > 1 else says
+
+
 def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted:
     """Draft the spec of an op type.
 
     Args:
-        op_type: TensorFlow's name for it.
         may_try: as above.
 
     Raises:
@@ -200,7 +229,7 @@ def _find_decided(
             runs[kind] += 1
             named = _with_outputs(tried, drafted.result)
             drafted = Drafted(named, _run(named))
-            if _is_decided(drafted.result):
+            if _is_decided(drafted):
                 return drafted
         if best is None or _rank(drafted) > _rank(best):
             best = drafted
@@ -209,8 +238,11 @@ def _find_decided(
 
 def _explain_in_draft(drafted: Drafted) -> Drafted:
     """Write into the draft why running it doesn't end with 0, unless the gradient is wrong."""
-    if drafted.is_right or drafted.is_mismatched:
+    if drafted.is_right:
         return drafted
+    if drafted.is_mismatched:
+        notes = (drafted.where_right,) if drafted.right_with else ()
+        return replace(drafted, draft=replace(drafted.draft, notes=(*notes, *drafted.draft.notes)))
     begin = "as it is, a run doesn't exit with 0:" if drafted.runs else "it doesn't run as it is:"
     lines = [line for text in (begin, *drafted.trouble.splitlines()) for line in textwrap.wrap(text, _WIDTH)]
     return replace(drafted, draft=replace(drafted.draft, notes=(*lines, *drafted.draft.notes)))
@@ -242,17 +274,20 @@ def _with_kind(says: Any, kind: str) -> Any:
     return {**made, **says}
 
 
-def _is_decided(result: CaseResult | None) -> bool:
+def _is_decided(drafted: Drafted) -> bool:
     """Whether other values won't show more: everything is right, or some number is clearly wrong.
 
     Gradients that are infinite or `None` may be so only outside a domain; and if one triangle of a matrix is
-    read, symmetric values may help.
+    read, symmetric values may help. A sum is lacking only where shapes differ: of equal ones, nothing is
+    broadcast but what the function isn't meant to take, such as a matrix in place of a vector.
     """
+    result = drafted.result
     if result is None:
         return False
     wrong = [pair for pair in result.pairs if pair.mismatch == "value"]
-    one_triangle = any("symmetric: true" in text for pair in wrong for text in pair.diagnosis)
-    if any(map(_lacks_sum, result.pairs)):
+    one_triangle = any("symmetric: true" in text for pair in wrong for text in pair.cause.diagnosis)
+    shapes = {str(says["shape"]) for says in drafted.draft.tensors() if "shape" in says}
+    if len(shapes) > 1 and any(map(_lacks_sum, result.pairs)):
         return True
     # A gradient that is smaller than its input is meant for smaller inputs.
     is_of_wrong_form = any("form" in pair.mismatch for pair in result.pairs)
@@ -260,12 +295,8 @@ def _is_decided(result: CaseResult | None) -> bool:
 
 
 def _lacks_sum(pair: PairResult) -> bool:
-    """Whether a gradient is larger than its input, which the forward broadcasts."""
-    shapes = _WRONG_SHAPE.search(pair.message)
-    if shapes is None:
-        return False
-    expected, actual = (math.prod(map(int, re.findall(r"\d+", shape))) for shape in shapes.groups())
-    return actual > expected
+    """Whether a gradient has a shape that its input could be broadcast to."""
+    return _LACKS_SUM in pair.message
 
 
 def _rank(drafted: Drafted) -> int:
@@ -402,7 +433,7 @@ def _with_outputs(draft: Draft, result: CaseResult | None) -> Draft:
     """Return the draft with its outputs named, if there are several: those that have gradients."""
     names = list(dict.fromkeys(pair.output for pair in result.pairs)) if result is not None else []
     plain = all(name.isidentifier() for name in names)
-    whole = result is not None and not result.not_differentiated
+    whole = result is not None and not result.how.not_differentiated
     if len(names) <= 1 or "outputs" in draft.keys or not plain or not whole:
         return draft
     return draft.with_key("outputs", names, "what forward returns, in order: choose names")

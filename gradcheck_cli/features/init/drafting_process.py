@@ -10,15 +10,11 @@ import sys
 import traceback
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from types import TracebackType
 
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
+from gradcheck_cli.features.init.drafting import Drafted
 from gradcheck_cli.running.processes.process import end_with_parent
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from gradcheck_cli.features.init.drafting import Drafted
 
 _MOST_DEATHS = 5
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection
+from typing import Any
 
 # Shapes for tensors that are differentiated, the likeliest first; an `axis` has rank 2 and unequal sizes.
 SHAPES: tuple[list[int], ...] = (
@@ -63,6 +61,7 @@ SETTINGS: dict[str, Any] = {
     "axis": 1,
     "dim": 1,
     "dims": [1],
+    "axes": [1],
     "num_segments": 3,
     "k": 1,
     "depth": 3,
@@ -80,6 +79,8 @@ SETTINGS: dict[str, Any] = {
     "ksize": 2,
     "window_shape": [2],
     "pooling_type": "MAX",
+    "equation": "ab,bc->ac",
+    "subscripts": "ab,bc->ac",
     "strides": 1,
     "padding": "SAME",
     "depth_radius": 2,

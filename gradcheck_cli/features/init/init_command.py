@@ -40,7 +40,7 @@ _UNDRAFTED = 3  # what was written doesn't run, or nothing was written
     "--missing",
     metavar="PACKAGE",
     help="Write one for each gradient of PACKAGE that no spec checks yet: functions with a custom gradient, "
-    "and op types that it registers one for. All of its modules are imported.",
+    "and op types for which it registers one. All of its modules are imported.",
 )
 @click.option(
     "-o",

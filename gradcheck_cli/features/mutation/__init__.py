@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.hooks import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.examine import Findings
+    from gradcheck_cli.checking.check_case import Findings
     from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
+    from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
 
 COMMANDS = {
     "mutate": Command(

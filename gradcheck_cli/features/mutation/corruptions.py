@@ -1,22 +1,23 @@
-"""Known ways of corrupting a gradient, and an op whose vjp is corrupted in one of these ways.
+"""Known ways of corrupting a gradient, an op whose vjp is corrupted in one of these ways, and a cached op.
 
-They are mistakes that people make, and the smallest mistakes that a check must see. A corrupted gradient is
-wrong in one way only, for every upstream, in the declared dtype and in float64 alike.
+Corruptions are mistakes that people make, and the smallest mistakes that a check must see. A corrupted
+gradient is wrong in one way only, for every upstream, in the declared dtype and in float64 alike. The op's
+results are cached, because it is judged with many gradients.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from functools import cache
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from gradcheck_cli.checking.ops.opener import Dtype, OpenedOperation, Opener, Opening
+from gradcheck_cli.checking.ops.operation import Array, Gradients, Operation, Stack, TensorInfo
 from gradcheck_cli.numerics.moves import Moves
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.operation import Array, Operation, TensorInfo
+from gradcheck_cli.spec.case import Case
 
 FACTOR, SIGN, ELEMENT, UPSTREAM = "factor", "sign", "element", "upstream"
 NONE, TRANSPOSE, SWAP, CONJUGATE = "none", "transpose", "swap", "conjugate"
@@ -36,39 +37,58 @@ class Shift:
     amount: float
 
 
-@dataclass
-class CorruptedOperation:
-    """An op with a gradient that is wrong in one way; otherwise it behaves as the op itself.
+Op = TypeVar("Op", bound=Operation)
 
-    Attributes:
-        inner: the op.
-        corruption: one of `words.CORRUPTIONS`.
-        input_indices: the inputs whose gradients are corrupted.
-        elements: per output and input, the element that `ELEMENT` changes, in C order.
-        shifts: per output and input, the element of the Jacobian that `SMALL` changes, and by how much.
-    """
 
-    inner: Operation
-    corruption: str
-    input_indices: frozenset[int]
+@dataclass(frozen=True)
+class Corruption:
+    """One way of corrupting a gradient."""
+
+    name: str  # one of `words.CORRUPTIONS`
+    input_indices: frozenset[int]  # the inputs whose gradients are corrupted
+    # per output and input, the element that `ELEMENT` changes, in C order
     elements: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    # per output and input, the element of the Jacobian that `SMALL` changes, and by how much
     shifts: Mapping[tuple[int, int], Shift] = field(default_factory=dict)
 
-    def __getattr__(self, name: str) -> object:
-        """Return an attribute of the op itself."""
-        return getattr(self.inner, name)
+    def corrupt(self, op: Op) -> Op:
+        """Return an op whose gradient is wrong in this way; otherwise it behaves as the op itself."""
+        wrong = _WrongGradient(op, self)
+        facts, forms = op.facts, op.forms
+        return replace(
+            op,
+            vjp=wrong.vjp,
+            joint_vjp=wrong.joint_vjp,
+            facts=replace(facts, is_connected=wrong.is_connected, is_plain_chain=lambda *_: False),
+            forms=replace(
+                forms,
+                at_unrounded_point=lambda: self._corrupt_form(forms.at_unrounded_point()),
+                rounded_otherwise=lambda draw: self._corrupt_form(forms.rounded_otherwise(draw)),
+            ),
+        )
+
+    def _corrupt_form(self, op: Operation | None) -> Operation | None:
+        return None if op is None else self.corrupt(op)
+
+
+@dataclass(frozen=True)
+class _WrongGradient:
+    """Pulls upstreams back wrongly."""
+
+    inner: Operation
+    how: Corruption
+
+    @property
+    def corruption(self) -> str:
+        return self.how.name
 
     def is_connected(self, output: int, input_index: int) -> bool:
         """Whether there is a gradient that isn't `None`."""
-        if self.corruption == NONE and input_index in self.input_indices:
+        if self.corruption == NONE and input_index in self.how.input_indices:
             return False
-        return self.inner.is_connected(output, input_index)
+        return self.inner.facts.is_connected(output, input_index)
 
-    def is_plain_chain(self, output: int, input_index: int) -> bool:  # noqa: ARG002 (as `Operation` has it)
-        """Never: whoever wrote the gradient, it is corrupted."""
-        return False
-
-    def vjp(self, output: int, upstream: Array | Moves) -> list[Array | None]:
+    def vjp(self, output: int, upstream: Stack) -> Gradients:
         """Pull upstreams of one output back, wrongly."""
         gradients = self.inner.vjp(output, upstream)
         info = self.inner.outputs[output]
@@ -83,17 +103,7 @@ class CorruptedOperation:
             )
         return self._replace(gradients, lambda input_index: self._corrupt(gradients, input_index, output))
 
-    def exactly(self) -> CorruptedOperation | None:
-        """Return the same corrupted op at the point before rounding."""
-        inner = self.inner.exactly()
-        return None if inner is None else replace(self, inner=inner)
-
-    def rounded_otherwise(self, draw: int) -> CorruptedOperation | None:
-        """Return the same corrupted op with other roundings."""
-        inner = self.inner.rounded_otherwise(draw)
-        return None if inner is None else replace(self, inner=inner)
-
-    def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
+    def joint_vjp(self, upstreams: Mapping[int, Array]) -> Gradients:
         """Pull upstreams of all differentiable outputs back at once, wrongly."""
         gradients = self.inner.joint_vjp(upstreams)
         if self.corruption == UPSTREAM:
@@ -106,9 +116,7 @@ class CorruptedOperation:
             return self._replace(gradients, lambda input_index: _repeat(without_upstream[input_index], rows))
         return self._replace(gradients, lambda input_index: self._corrupt(gradients, input_index, None))
 
-    def _corrupt_by_upstream(
-        self, gradients: Sequence[Array | None], output: int, flow: Array
-    ) -> list[Array | None]:
+    def _corrupt_by_upstream(self, gradients: Sequence[Array | None], output: int, flow: Array) -> Gradients:
         """Corrupt gradients in a way that depends on their upstream."""
         if self.corruption == ROW:
             zeroed: Any = np.array(flow)
@@ -118,7 +126,7 @@ class CorruptedOperation:
 
         def corrupt(input_index: int) -> Array:
             gradient: Any = np.asarray(gradients[input_index])
-            shift = self.shifts.get((output, input_index))
+            shift = self.how.shifts.get((output, input_index))
             if self.corruption == SMALL and shift is not None:
                 changed = np.array(gradient)
                 row: Any = flow.reshape(len(flow), -1)[:, shift.row]
@@ -136,10 +144,10 @@ class CorruptedOperation:
 
     def _replace(
         self, gradients: Sequence[Array | None], corrupt: Callable[[int], Array | None]
-    ) -> list[Array | None]:
+    ) -> Gradients:
         return [
-            corrupt(input_index) if input_index in self.input_indices and gradient is not None else gradient
-            for input_index, gradient in enumerate(gradients)
+            gradient if gradient is None or index not in self.how.input_indices else corrupt(index)
+            for index, gradient in enumerate(gradients)
         ]
 
     def _corrupt(
@@ -151,7 +159,7 @@ class CorruptedOperation:
         if self.corruption in {ROW, SMALL, BRANCH, MEAN}:  # these depend on one output's upstream
             return gradient
         if self.corruption == ELEMENT:
-            element = self.elements.get((output, input_index)) if output is not None else None
+            element = self.how.elements.get((output, input_index)) if output is not None else None
             return gradient if element is None else _change_element(gradient, element)
         if self.corruption == SWAP:
             swapped = find_partner(self.inner.inputs, input_index)
@@ -216,3 +224,114 @@ def find_partner(inputs: Sequence[TensorInfo], input_index: int) -> int | None:
         and info.is_differentiable
     ]
     return next((candidate for candidate in alike if candidate > input_index), alike[0] if alike else None)
+
+
+# How much memory one op's results may take together, in bytes. Beyond that they are computed again.
+_MOST = 2**26
+
+
+def cached(op: Op) -> Op:
+    """Return an op that caches its results; otherwise it behaves as the op itself."""
+    results = _Results(op)
+
+    @cache
+    def hold(stops: frozenset[str]) -> Operation | None:
+        held = op.forms.holding(stops)
+        return None if held is None else cached(held)
+
+    return replace(
+        op,
+        evaluate=results.evaluate,
+        vjp=results.vjp,
+        joint_vjp=results.joint_vjp,
+        forms=replace(op.forms, holding=hold),
+    )
+
+
+@dataclass
+class _Results:
+    """An op's results."""
+
+    inner: Operation
+    _results: dict[Any, list[Any]] = field(default_factory=dict)
+    _size: int = 0
+
+    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
+        """Evaluate the forward at several points; see `Operation`."""
+        key = ("forward", *((input_index, _key_of(batch[input_index])) for input_index in sorted(batch)))
+        return self._look_up(key, lambda: self.inner.evaluate(batch))
+
+    def vjp(self, output: int, upstream: Stack) -> Gradients:
+        """Pull upstreams of one output back; see `Operation`."""
+        return self._look_up(("vjp", output, _key_of(upstream)), lambda: self.inner.vjp(output, upstream))
+
+    def joint_vjp(self, upstreams: Mapping[int, Array]) -> Gradients:
+        """Pull upstreams of all outputs back; see `Operation`."""
+        key = ("joint", *((output, _key_of(upstreams[output])) for output in sorted(upstreams)))
+        return self._look_up(key, lambda: self.inner.joint_vjp(upstreams))
+
+    def _look_up(self, key: Hashable, compute: Callable[[], list[Any]]) -> list[Any]:
+        if key in self._results:
+            return list(self._results[key])
+        result = compute()
+        self._size += sum(value.nbytes for value in result if value is not None)
+        if self._size <= _MOST:
+            self._results[key] = result
+        return list(result)
+
+
+def _key_of(stack: Stack) -> tuple[object, ...]:
+    if isinstance(stack, Moves):
+        arrays = (stack.base, stack.slot, stack.targets, stack.slots, stack.rows)
+        return tuple(_key_of(array) for array in arrays)
+    value = np.ascontiguousarray(stack)
+    return (value.shape, value.dtype.str, value.tobytes())
+
+
+@dataclass
+class CachingOpener:
+    """Opens each op of a case once, and caches it."""
+
+    inner: Opener[Any]  # the opener that opens them
+    _opened: dict[Opening, OpenedOperation | None] = field(default_factory=dict)
+
+    @property
+    def case(self) -> Case:
+        """The case that is opened."""
+        return self.inner.case
+
+    def open(self, opening: Opening) -> Any:  # noqa: ANN401 (an op, never None)
+        """Open a form of the case; see `Opener`."""
+        return self._look_up(opening, lambda: self.inner.open(opening))
+
+    def in_dtype(self, op: OpenedOperation, dtype: Dtype) -> Any:  # noqa: ANN401 (an op, or None)
+        """Open an opened op in another dtype; see `Opener`."""
+        return self._look_up(replace(op.opening, dtype=dtype), lambda: self.inner.in_dtype(op, dtype))
+
+    def retrace(self, op: OpenedOperation) -> Any:  # noqa: ANN401 (an op)
+        """Trace an opened op's gradient once more."""
+        return self.inner.retrace(op)
+
+    def vjp(self, op: OpenedOperation) -> CachingOpener:
+        """Return the opener of an opened op's vjp."""
+        return CachingOpener(self.inner.vjp(op))
+
+    def written_ops(self, op: OpenedOperation, output: int, input_index: int) -> Sequence[Any] | None:
+        """Return the ops of a pair's path whose gradients the user wrote."""
+        return self.inner.written_ops(op, output, input_index)
+
+    def gradients_seen(self, op: OpenedOperation) -> Mapping[str, int]:
+        """Return how often each registered gradient function was called when the op's vjp was built."""
+        return self.inner.gradients_seen(op)
+
+    def unrun_gradients(self) -> Sequence[str]:
+        """Say which custom gradients the forward called and no backward pass ran."""
+        return self.inner.unrun_gradients()
+
+    def _look_up(
+        self, opening: Opening, compute: Callable[[], OpenedOperation | None]
+    ) -> OpenedOperation | None:
+        if opening not in self._opened:
+            op = compute()
+            self._opened[opening] = None if op is None else cached(op)
+        return self._opened[opening]

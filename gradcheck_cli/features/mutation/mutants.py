@@ -6,20 +6,26 @@ import csv
 import io
 import json
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.results import CAUGHT, FAILING, HIDES, LEFT_OPEN, MISSED, UNDECIDED, Status
+from gradcheck_cli.results import (
+    CAUGHT,
+    FAILING,
+    HIDES,
+    LEFT_OPEN,
+    MISSED,
+    UNDECIDED,
+    CaseResult,
+    Mutant,
+    Report,
+    Status,
+)
 from gradcheck_cli.serial import plain
 from gradcheck_cli.spec.words import CORRUPTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from gradcheck_cli.results import CaseResult, Mutant, Report
 
 OUTCOMES = (CAUGHT, LEFT_OPEN, MISSED, HIDES)
 STYLES = {CAUGHT: "green", LEFT_OPEN: "yellow", MISSED: "red", HIDES: "yellow"}

@@ -6,18 +6,19 @@ right gradients are corrupted: a wrong one would show nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
+from gradcheck_cli.checking.check_case import Findings, FirstOrder, examine
 from gradcheck_cli.checking.checks.all_checks import CHECKS
-from gradcheck_cli.checking.examine import Findings, FirstOrder, examine
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import unseen_sites
+from gradcheck_cli.checking.ops.jacobian import PairKey
+from gradcheck_cli.checking.ops.opener import Dtype, Opener, Opening
+from gradcheck_cli.checking.ops.operation import Array, Operation, unseen_sites
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.features.mutation.cached_op import CachingOpener
 from gradcheck_cli.features.mutation.corruptions import (
     ELEMENT,
     HIDDEN,
@@ -28,21 +29,14 @@ from gradcheck_cli.features.mutation.corruptions import (
     SMALL,
     TRANSPOSE,
     UPSTREAM,
-    CorruptedOperation,
+    CachingOpener,
+    Corruption,
     Shift,
 )
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.random_vectors import draw_eight_bits
-from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.opener import Dtype, Opener
-    from gradcheck_cli.checking.ops.operation import Array, Operation
-    from gradcheck_cli.checking.pairs.pair import PairKey
-    from gradcheck_cli.results import PairResult
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, PairResult, Status
+from gradcheck_cli.spec.case import Case
 
 # A gradient that ignores its upstream can still have the right Jacobian; only these two checks find it.
 _NEEDED = frozenset({"linearity", "zero_upstream"})
@@ -60,8 +54,6 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
     """Corrupt a case's gradients, and those of its second order where the spec has that checked.
 
     Args:
-        case: the case.
-        opener: makes ops of it.
         samples: indices of the sample points.
         corruptions: names among `words.CORRUPTIONS`.
 
@@ -98,20 +90,6 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
         except CaseSkippedError:
             pass  # there is no second order: nothing to corrupt
     return replace(findings, mutants=tuple(mutants))
-
-
-@dataclass(frozen=True)
-class _Corruption:
-    """One way of being wrong, and the affected gradients; see `CorruptedOperation`."""
-
-    corruption: str
-    input_indices: frozenset[int]
-    elements: Mapping[PairKey, int]
-    shifts: Mapping[PairKey, Shift]
-
-    def corrupt(self, op: Operation) -> CorruptedOperation:
-        """Return an op whose gradient is wrong in this way."""
-        return CorruptedOperation(op, self.corruption, self.input_indices, self.elements, self.shifts)
 
 
 @dataclass
@@ -151,7 +129,7 @@ class _Subject:
             elements = _largest_elements(formula, pairs.values(), flows) if corruption == ELEMENT else {}
             shifts = self._shifts(pairs) if corruption == SMALL else {}
             input_indices = frozenset(input_index for _, input_index in pairs.values())
-            wrong = _Corruption(corruption, input_indices, elements, shifts)
+            wrong = Corruption(corruption, input_indices, elements, shifts)
             changed = {
                 label: pair
                 for label, pair in pairs.items()
@@ -189,7 +167,7 @@ class _Subject:
             for tensor in argument.tensors
             if tensor.symmetric
         }
-        points = [self.opener.open(Opening(sample)).sites(tuple(labels)) for sample in self.samples]
+        points = [self.opener.open(Opening(sample)).facts.sites(tuple(labels)) for sample in self.samples]
         for site in unseen_sites(points):
             if site.corruption in corruptions:
                 for pair in sorted(site.pairs):
@@ -197,7 +175,7 @@ class _Subject:
                         continue  # for a matrix that stays symmetric, a transposed gradient is right
                     yield Mutant(labels[pair], site.corruption, HIDES, self.order, message=site.message)
 
-    def _try(self, wrong: _Corruption, pairs: Mapping[str, PairKey]) -> Iterable[Mutant]:
+    def _try(self, wrong: Corruption, pairs: Mapping[str, PairKey]) -> Iterable[Mutant]:
         remaining = dict(pairs)
         results: dict[str, Mutant] = {}
         # One point is enough for most corruptions; the rest get all points.
@@ -205,7 +183,7 @@ class _Subject:
             if remaining:
                 results |= self._outcomes(wrong, remaining, samples, by_check=False)
             remaining = {label: pair for label, pair in remaining.items() if results[label].outcome != CAUGHT}
-        if wrong.corruption in {UPSTREAM, ROW}:
+        if wrong.name in {UPSTREAM, ROW}:
             # With one output element the Jacobian stays the same: linearity decides, input by input.
             for input_index in sorted({input_index for _, input_index in remaining.values()}):
                 of_input = {label: pair for label, pair in remaining.items() if pair[1] == input_index}
@@ -213,11 +191,11 @@ class _Subject:
         return [results[label] for label in pairs]
 
     def _outcomes(
-        self, wrong: _Corruption, pairs: Mapping[str, PairKey], samples: Sequence[int], *, by_check: bool
+        self, wrong: Corruption, pairs: Mapping[str, PairKey], samples: Sequence[int], *, by_check: bool
     ) -> dict[str, Mutant]:
         input_indices = frozenset(input_index for _, input_index in pairs.values())
         opener = _CorruptingOpener(self.opener, replace(wrong, input_indices=input_indices))
-        corruption = wrong.corruption
+        corruption = wrong.name
         try:
             corrupted_findings = examine(self.case, cast("Opener[Any]", opener), samples, below=self.below)
         except CaseFailedError as failure:
@@ -239,7 +217,9 @@ def _make_mutant(corruption: str, result: PairResult, order: int, *, is_found: b
     elif result.status is not Status.PASSED:
         outcome = LEFT_OPEN
     message = "" if outcome == CAUGHT else result.message
-    return Mutant(result.label, corruption, outcome, order, result.error, result.bound, result.kinks, message)
+    return Mutant(
+        result.label, corruption, outcome, order, result.error, result.bound, result.numbers.kinks, message
+    )
 
 
 def _draw_upstreams(op: Operation, output: int) -> Array:
@@ -266,7 +246,7 @@ def _largest_elements(
     return elements
 
 
-def _has_effect(op: Operation, wrong: CorruptedOperation, pair: PairKey, flow: Array) -> bool:
+def _has_effect(op: Operation, wrong: Operation, pair: PairKey, flow: Array) -> bool:
     """Whether a corruption changes a gradient at all; replacing a non-zero gradient by `None` does."""
     output, input_index = pair
     before: Any = op.vjp(output, flow)[input_index]
@@ -283,7 +263,7 @@ class _CorruptingOpener:
     """Opens a case's ops with gradients that are wrong in one way."""
 
     inner: CachingOpener
-    corruption: _Corruption
+    corruption: Corruption
 
     @property
     def case(self) -> Case:
@@ -293,8 +273,7 @@ class _CorruptingOpener:
         return self._corrupt(self.inner.open(opening))
 
     def in_dtype(self, op: Any, dtype: Dtype) -> Any:  # noqa: ANN401 (an op, corrupted or not)
-        plain_op: Any = op.inner if isinstance(op, CorruptedOperation) else op
-        return self._corrupt(self.inner.in_dtype(plain_op, dtype))
+        return self._corrupt(self.inner.in_dtype(self.inner.open(op.opening), dtype))
 
     def written_ops(self, *_: object) -> None:
         """Return nothing: the gradient is wrong, whoever wrote it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,14 +11,13 @@ import click
 
 from gradcheck_cli.cli import completing
 from gradcheck_cli.cli.options.case_options import seed_option
+from gradcheck_cli.cli.options.configured import SharingCommand
 from gradcheck_cli.cli.options.option_group import option_group
 from gradcheck_cli.cli.options.selection_options import NamedCases, naming_options
 from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
 from gradcheck_cli.spec.words import CORRUPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.text import Text
 
     from gradcheck_cli.features.mutation.mutants import Tally
@@ -50,7 +50,7 @@ class MutateOptions:
     verbose: bool
 
 
-@click.command("mutate", short_help="Say which wrong gradients specs would miss.")
+@click.command("mutate", cls=SharingCommand, short_help="Say which wrong gradients specs would miss.")
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @click.option(
     "--kind",
@@ -94,7 +94,8 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     from gradcheck_cli.project import default_paths
     from gradcheck_cli.spec.load import load_cases
 
-    cases = options.named.choose(load_cases(options.paths or default_paths(), seed=options.seed))
+    paths = options.paths or default_paths(settings=ctx.obj)
+    cases = options.named.choose(load_cases(paths, seed=options.seed))
     cases = _add_corruptions(cases, options.kinds or tuple(CORRUPTIONS))
     workers = start_workers(ctx, options.workers)
     from gradcheck_cli.cli.console import terminal_width
@@ -106,7 +107,7 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     def lines_of(result: CaseResult) -> Sequence[Text]:
         return case_lines(result, width=width, verbose=options.verbose) if options.form == "table" else []
 
-    report = run_and_print(workers, cases, lines_of, seed=options.seed)
+    report = run_and_print(workers, cases, lines_of)
     tally = Tally.of(report)
     _print(report, tally, options.form)
     if report.interrupted:

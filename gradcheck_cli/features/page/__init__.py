@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.hooks import Command, Format, OpenCase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gradcheck_cli.gate import BaselineFinding
     from gradcheck_cli.results import Report
 
@@ -18,11 +17,12 @@ COMMANDS = {
     ),
 }
 FORMATS = {"html": Format("gradcheck_cli.features.page.html.page", "to_html", is_rooted=True)}
+FOR_CASES = ("gradcheck_cli.features.page.figure_data",)
 
 
 def draw_figures(judged: OpenCase) -> None:
     """Draw the figures that the case asks for."""
-    from gradcheck_cli.features.page.drawing import add_figures
+    from gradcheck_cli.features.page.figure_data import add_figures
 
     if judged.opener.case.drawn:
         judged.findings = add_figures(judged.findings, judged.opener)

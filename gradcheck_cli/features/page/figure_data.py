@@ -1,30 +1,33 @@
-"""Extract the data for a judged pair's pictures: cells of its Jacobians, and its worst element's ladder."""
+"""Draws figures of pairs that a reader will look at: cells of their Jacobians, the worst element's ladder."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli import clock, hooks
+from gradcheck_cli.checking.check_case import Findings
 from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
-from gradcheck_cli.checking.ops.operation import GradientFormError
-from gradcheck_cli.checking.ops.packing import index_of, part_of
-from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import GradientFormError, Operation, TensorInfo
+from gradcheck_cli.checking.ops.packing import Float, index_of, part_of
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.pair_view import Judged
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.figure import MOST_CELLS, Figure, HeatMap, Ladder
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.numerics.steps import FIRST_STEP, Domain, power_of_two, scales, step_to_both_sides
-from gradcheck_cli.results import Status
+from gradcheck_cli.numerics.steps import Domain, power_of_two, scales, step_to_both_sides
+from gradcheck_cli.results import PairResult, Status
+from gradcheck_cli.running.pair_labels import open_pair
+from gradcheck_cli.spec.case import Case
+from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
 
-if TYPE_CHECKING:
-    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.checking.pairs.pair_view import Judged
-    from gradcheck_cli.results import PairResult
-    from gradcheck_cli.spec.case import Case
+Codes = npt.NDArray[np.int8]
 
-    Codes = npt.NDArray[np.int8]
 
 LETTERS = {Verdict.PASS: ".", Verdict.KINK: "k", Verdict.MISMATCH: "x", Verdict.INCONCLUSIVE: "?"}
 # A whole Jacobian is drawn up to this size, which fits into memory several times.
@@ -38,8 +41,8 @@ _RANK = {Verdict.PASS: 0, Verdict.KINK: 1, Verdict.INCONCLUSIVE: 2, Verdict.MISM
 def is_plain(pair: PairResult) -> bool:
     """Whether there is nothing to draw: a pass without kinks, or nothing that was judged."""
     if pair.status is Status.PASSED:
-        return not (pair.kinks or pair.not_float64)
-    return pair.status is Status.SKIPPED or not pair.elements
+        return not (pair.numbers.kinks or pair.numeric.not_float64)
+    return pair.status is Status.SKIPPED or not pair.numbers.elements
 
 
 def figure_of(judged: Judged) -> Figure | None:
@@ -78,8 +81,6 @@ def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSamp
     Args:
         case: has the domain and the scale.
         op: the op that is differenced, at the sample point.
-        pair: output and input index.
-        sample: the verdicts there.
 
     Returns:
         The ladder; `None` if the forward can't be evaluated there or is too large.
@@ -118,7 +119,7 @@ def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSamp
         float(sample.numeric[element]),
         float(sample.uncertainty[element]),
         float(sample.allowed[element]),
-        float(scale[0] * FIRST_STEP[precision.name]),
+        float(scale[0] * precision.first_step),
     )
 
 
@@ -177,3 +178,53 @@ def _name_element(position: int, info: TensorInfo) -> str:
 def _shorten(values: Float) -> tuple[float, ...]:
     """Return values as a picture shows them, with few digits."""
     return tuple(float(f"{value:.{_DIGITS}g}") for value in values)
+
+
+DOUBTFUL = "doubtful"  # the value of `Case.drawn` for all pairs that aren't a plain pass
+# If a case has more such pairs, only the first ones are drawn, and no more after this many seconds of
+# processor time.
+_MOST = 12
+_LONG = 15.0
+
+
+def add_figures(findings: Findings, opener: CaseOpener[Any]) -> Findings:
+    """Add figures to the pairs that `Case.drawn` asks for.
+
+    Args:
+        findings: what the check found.
+    """
+    case = opener.case
+    is_wanted = (
+        (lambda pair: not is_plain(pair))
+        if case.drawn == DOUBTFUL
+        else (lambda pair: pair.label == case.drawn)
+    )
+    began, drawn, pairs = clock.now(), 0, []
+    for pair in findings.pairs:
+        figure = None
+        if is_wanted(pair) and drawn < _MOST and clock.now() - began < _LONG:
+            figure = _draw_figure(findings, pair, opener)
+            drawn += figure is not None
+        pairs.append(pair if figure is None else replace(pair, figure=figure))
+    return replace(findings, pairs=tuple(pairs))
+
+
+def _draw_figure(findings: Findings, pair: PairResult, opener: CaseOpener[Any]) -> Figure | None:
+    judged = findings.judged.get(pair.label)
+    figure = None if judged is None else figure_of(judged)
+    if judged is None or figure is None:
+        return None
+    # A figure that can't be drawn must not cost the verdict.
+    with suppress(CaseFailedError, CaseSkippedError, UsageError):
+        own_opener, op, pair_key = open_pair(opener, pair.label, figure.point)
+        differenced = (
+            op
+            if own_opener.case.reference is None
+            else own_opener.open(Opening(figure.point, of="reference"))
+        )
+        differenced = own_opener.in_dtype(differenced, "float64") or differenced
+        ladder = ladder_of(own_opener.case, differenced, pair_key, judged.samples[figure.point])
+        figure = replace(figure, ladder=ladder)
+        if any(line.startswith("blame: op") for line in pair.cause.diagnosis):
+            figure = replace(figure, path=hooks.draw_path(own_opener, pair_key, figure.point))
+    return figure

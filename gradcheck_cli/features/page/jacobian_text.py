@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 from rich.text import Text
 
-from gradcheck_cli.checking.ops.packing import index_of, part_of
+from gradcheck_cli.checking.ops.packing import Float, index_of, part_of
+from gradcheck_cli.checking.pairs.pair_view import PairView
 from gradcheck_cli.checking.verdicts.summary import RANK
+from gradcheck_cli.figure import HeatMap
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import verdict_text
 from gradcheck_cli.serial import plain
+from gradcheck_cli.spec.case import Case
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy.typing as npt
-
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.checking.pairs.pair_view import PairView
-    from gradcheck_cli.figure import HeatMap
-    from gradcheck_cli.spec.case import Case
-
-    Matrix = npt.NDArray[np.inexact]
+Matrix = npt.NDArray[np.inexact]
 
 MAX_ROWS = 24  # a terminal's height; two matrices of this size still fit on one screen with scrolling
 MAX_SLICES = 8
@@ -44,8 +38,6 @@ def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = No
     """Render a pair's Jacobian, or the row of one output element, as JSON text; nothing is elided.
 
     Args:
-        case: the case.
-        view: the pair.
         index: the output element whose row is requested, shaped like the input; `None` for all rows.
 
     Returns:
@@ -68,7 +60,7 @@ def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = No
         "output_shape": list(view.output.shape),
         "input_shape": list(view.input_info.shape),
         "output_index": None if index is None else list(index),
-        "numeric_dtype": view.result.reference_dtype,
+        "numeric_dtype": view.result.numeric.reference_dtype,
         "sample": view.point,
         "status": str(view.result.status),
         "message": view.result.message,
@@ -106,8 +98,6 @@ def jacobian_text(
     """Render a pair's Jacobian, or the row of one output element, as text.
 
     Args:
-        case: the case.
-        view: the pair.
         index: the output element whose row is requested, shaped like the input; `None` for all rows.
         width: columns there are; rows and columns that don't fit are left out, with a notice.
 
@@ -118,7 +108,7 @@ def jacobian_text(
     title, output = view.label, view.output.name
     if index is not None:
         title = f"d{layout.element(output, index)}/d{view.input_info.name}"
-    judged_in = view.result.reference_dtype
+    judged_in = view.result.numeric.reference_dtype
     parts = [case.path, case.op, case.dtype if judged_in == case.dtype else f"{case.dtype} (in {judged_in})"]
     if case.name != "default":
         parts.append(f"case {case.name}")

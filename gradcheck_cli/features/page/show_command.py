@@ -63,7 +63,7 @@ def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
     metavar="FILE",
     callback=_target,
     help="Draw the pair into FILE (.png, .svg or .html): heat maps of both Jacobians and of the "
-    "error, and differences by step. -: as blocks on the terminal.",
+    "error, and differences by step. -: draw blocks in the terminal.",
 )
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
@@ -173,9 +173,8 @@ def _page(result: CaseResult) -> str:
     from gradcheck_cli.results import Report
     from gradcheck_cli.running.session import start_tensorflow
 
-    report = Report(
-        __version__, start_tensorflow(), platform.python_version(), 0, (result,), duration_s=result.duration_s
-    )
+    versions = __version__, start_tensorflow(), platform.python_version()
+    report = Report(*versions, 0, (result,), duration_s=result.ran.duration_s)
     return to_html(report, root_folder())
 
 

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from gradcheck_cli.checking.check_case import Findings
 from gradcheck_cli.checking.checks.gradient_form import FORM
 from gradcheck_cli.checking.pairs.pair_view import PairView
 from gradcheck_cli.errors import CaseFailedError, UsageError
-from gradcheck_cli.results import FAILING, UNDECIDED, Status
+from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, CheckResult, Status
 from gradcheck_cli.running.session import check, run_case, start_tensorflow, user_code
-from gradcheck_cli.spec.case import PairRule
-from gradcheck_cli.spec.cases.pair_rules import rule_for
-
-if TYPE_CHECKING:
-    from gradcheck_cli.checking.examine import Findings
-    from gradcheck_cli.results import CaseResult, CheckResult
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case, PairRule, rule_for
 
 _SKIP = "skip"
 
@@ -25,7 +19,6 @@ def pair_view(case: Case, label: str) -> PairView:
     """Check a case, and return one of its pairs at the sample point that shows most.
 
     Args:
-        case: the case.
         label: the pair, such as `dM1/dM0`.
 
     Raises:

@@ -8,14 +8,13 @@ of the package is loaded, and TensorFlow isn't either.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
     from gradcheck_cli.results import CaseResult, PairResult
     from gradcheck_cli.running.processes.local_workers import LocalWorkers
     from gradcheck_cli.spec.case import Case
@@ -76,11 +75,18 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 def _configured_specs(config: pytest.Config) -> tuple[Path, ...]:
     from gradcheck_cli.errors import UsageError
-    from gradcheck_cli.project import default_paths
+    from gradcheck_cli.project import default_paths, settings_near
 
     folder = config.invocation_params.dir
+    # Of each library of a repository its own; a node's name is a file, and what is in it.
+    requested = [folder / argument.partition("::")[0] for argument in config.args]
     try:
-        return tuple(folder.joinpath(path).resolve() for path in default_paths(folder))
+        own = [settings for settings in map(settings_near, requested) if settings.file is not None]
+        paths = [
+            *default_paths(folder),
+            *(path for settings in own for path in default_paths(folder, settings)),
+        ]
+        return tuple(dict.fromkeys(folder.joinpath(path).resolve() for path in paths))
     except UsageError as error:
         raise pytest.UsageError(str(error)) from error
 
@@ -237,19 +243,19 @@ class SpecItem(pytest.Item):
 
 
 def _judge_pair(result: CaseResult, pair: PairResult) -> None:
-    from gradcheck_cli.results import Status
+    from gradcheck_cli.results import GREEN, Status
 
     if pair.status is Status.SKIPPED:
         pytest.skip(pair.note or pair.message or "skipped by its spec")
-    if pair.status not in (Status.PASSED, Status.EXPECTED_MISMATCH):
+    if pair.status not in GREEN:
         raise GradcheckFailure(_failure_text(result, (pair,)))
 
 
 def _judge_case(result: CaseResult, labels: frozenset[str]) -> None:
     """Judge what no other test does: the case's checks, and pairs that opening it hadn't shown."""
-    from gradcheck_cli.results import Status
+    from gradcheck_cli.results import GREEN, Status
 
-    fine = (Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED)
+    fine = GREEN | {Status.SKIPPED}
     wrong = [check for check in result.checks if check.status not in fine]
     if result.error is not None or wrong:
         raise GradcheckFailure(_failure_text(result, ()))

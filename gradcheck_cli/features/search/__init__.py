@@ -9,6 +9,7 @@ COMMANDS = {
         "gradcheck_cli.features.search.search_command", "Search for an input at which a gradient is wrong."
     ),
 }
+FOR_CASES = ("gradcheck_cli.features.search.search_case", "gradcheck_cli.features.search.other_points")
 
 
 def draw_more_points(judged: OpenCase) -> None:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradcheck_cli.checking.check_case import check_case
-from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.opener import Opening, open_operations
 from gradcheck_cli.checking.ops.operation import GradientFormError
-from gradcheck_cli.checking.ops.operations import open_operations
 from gradcheck_cli.covered import Branch, with_excuses
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.sides import Sides
@@ -26,18 +25,18 @@ from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.features.search.side_search import SideSearch
 from gradcheck_cli.features.search.special_values import describe_specials
 from gradcheck_cli.features.search.suspicion import STEP, suspect
-from gradcheck_cli.results import Status
+from gradcheck_cli.results import GREEN, Status
 from gradcheck_cli.spec.words import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gradcheck_cli.checking.examine import Findings
+    from gradcheck_cli.checking.check_case import Findings
     from gradcheck_cli.features.search.branches.pace import Pace
     from gradcheck_cli.features.search.branches.point_field import Looked, Side
     from gradcheck_cli.features.search.suspicion import Suspicion
     from gradcheck_cli.results import PairResult
-    from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
+    from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
 
     Array = np.ndarray[Any, Any]
     Point = Mapping[int, Array]
@@ -56,63 +55,40 @@ _FINER = 16.0  # the factor by which the step is smaller then
 _BESIDE = 10.0 ** -np.arange(1, 14, 1.0)  # spreads by which values move off a point
 _FAR_OUT = 5.0  # spreads
 _WITHIN = 4.0  # spreads: one of 16,000 normal values lies beyond
-RIGHT = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH, Status.SKIPPED})
+RIGHT = GREEN | {Status.SKIPPED}
 ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
 
 
 @dataclass
 class Candidate:
-    """A point for the judge.
+    """A point for the judge."""
 
-    Attributes:
-        reason: "spoilt", "off" or "side".
-        strength: the larger, the sooner.
-        point: the inputs that differ from the first sample point.
-        taken: (sides,) the sides that it takes.
-    """
-
-    reason: str
-    strength: float
-    point: dict[int, Array]
-    taken: Array
+    reason: str  # "spoilt", "off" or "side"
+    strength: float  # the larger, the sooner
+    point: dict[int, Array]  # the inputs that differ from the first sample point
+    taken: Array  # (sides,) the sides that it takes
 
 
 @dataclass
 class Exploration:
-    """The points of one case, or of its vjp as a case of its own.
+    """The points of one case, or of its vjp as a case of its own."""
 
-    Attributes:
-        opener: opens the case.
-        findings: what its sample points showed.
-        first: the op at the first sample point.
-        order: 1, or 2 for the vjp.
-        is_search: whether a gradient that isn't finite at a single value counts.
-        pace: how long to go on.
-        points: how many points were looked at.
-        judged: how many of them went to the judge.
-        judgement: how long it takes to judge a point.
-        largest: the largest disagreement of gradient and differences.
-        spoilt: at how many points the gradient wasn't finite, although the function was.
-        wrong: the judge's findings at a wrong point.
-        worst: that point.
-        note: why that point was chosen, and what is special there.
-        in_vain: how often the judge found nothing at points with the same sides, by reason and sides.
-    """
-
-    opener: GraphOpener
-    findings: Findings
-    first: Any
-    pace: Pace
-    order: int = 1
-    is_search: bool = False
-    points: int = 0
-    judged: int = 0
-    judgement: float = 0.0
-    largest: float = 0.0
-    spoilt: int = 0
-    wrong: Findings | None = None
-    worst: dict[int, Array] = field(default_factory=dict)
-    note: str = ""
+    opener: GraphOpener  # opens the case
+    findings: Findings  # what its sample points showed
+    first: Any  # the op at the first sample point
+    pace: Pace  # how long to go on
+    kept: float = 0.0  # how much of that the search for sides leaves for judging
+    of: Exploration | None = None  # that of the case, where this is its vjp's
+    is_search: bool = False  # whether a gradient that isn't finite at a single value counts
+    points: int = 0  # how many points were looked at
+    judged: int = 0  # how many of them went to the judge
+    judgement: float = 0.0  # how long it takes to judge a point
+    largest: float = 0.0  # the largest disagreement of gradient and differences
+    spoilt: int = 0  # at how many points the gradient wasn't finite, although the function was
+    wrong: Findings | None = None  # the judge's findings at a wrong point
+    worst: dict[int, Array] = field(default_factory=dict)  # that point
+    note: str = ""  # why that point was chosen, and what is special there
+    # how often the judge found nothing at points with the same sides, by reason and sides
     in_vain: Counter[tuple[str, bytes]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -122,7 +98,7 @@ class Exploration:
             CaseFailedError: a call raises.
         """
         case = self.opener.case
-        self.is_rounded = bool(self.first.low_precision)
+        self.is_rounded = bool(self.first.facts.low_precision)
         self.mixed = MixedPoints(case, as_stated=self.is_rounded)
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
         self.sides = Sides(self.first)
@@ -132,7 +108,7 @@ class Exploration:
         self.finds: dict[int, list[Candidate]] = {}
         self.threshold = _SUSPICIOUS * (100.0 if self.is_rounded else 1.0)
         # Where values are held, differences at another point are those of another function.
-        self.may_compare = bool(self.mixed.free.size) and not self.first.held_places
+        self.may_compare = bool(self.mixed.free.size) and not self.first.facts.held_places
         labels = {
             pair.label
             for pair in self.findings.pairs
@@ -140,6 +116,11 @@ class Exploration:
         }
         self.labels = labels
         self.within: set[Side] = set()  # sides that ordinary points take, inside of what the spec states
+
+    @property
+    def order(self) -> int:
+        """1, or 2 for a vjp."""
+        return 1 if self.of is None else 2
 
     @property
     def is_over(self) -> bool:
@@ -251,7 +232,7 @@ class Exploration:
     def look_for_sides(self, points: dict[int, Array]) -> Looked | None:
         """Look at points for the sides that they take; `None` if there is no time, or a call raises."""
         count = len(next(iter(points.values())))
-        if self.pace.batch(count) < count:
+        if self.pace.point * count > self.pace.left - self.kept:
             return None
         with suppress(*ERRORS), self.pace.timed(count):
             looked = self.sides.field.look(points, range(count))
@@ -286,9 +267,6 @@ class Exploration:
         for turn in range(rounds):
             is_reached = np.array([side in self.finds for side in range(len(self.sides.field.sides))], bool)
             sought = self.sides.wanted & ~is_reached
-            sought &= np.array(
-                [side not in self.sides.field.offered for side in self.sides.field.sides], bool
-            )
             if not sought.any() or self.is_over:
                 return
             self.search.round(sought, self.sides.siblings, cuts=turn < _CUTTING)
@@ -314,10 +292,7 @@ class Exploration:
         for side in [side for side in self.finds if wanted[side]]:
             for find in self.finds[side]:
                 own = np.pad(find.taken, (0, len(wanted) - len(find.taken))) & wanted
-                offered = [
-                    self.sides.field.sides[index] in self.sides.field.offered for index in np.flatnonzero(own)
-                ]
-                key = len(offered) - 0.9 * sum(offered), find.strength
+                key = float(own.sum()), find.strength
                 if key > gain or best is None:
                     best, gain = find, key
         for side in list(self.finds):  # points that take the same sides mostly come from the same steps
@@ -345,7 +320,7 @@ class Exploration:
         """Return the point that is moved furthest and still takes a candidate's unseen sides."""
         if not self.mixed.free.size:
             return candidate
-        moved = self._moved({index: value[None] for index, value in candidate.point.items()})
+        moved = self._moved({index: value[None] for index, value in candidate.point.items()}, _BESIDE)
         looked = self.look_for_sides(moved)
         if looked is not None:
             size = len(candidate.taken)
@@ -355,10 +330,10 @@ class Exploration:
                 return replace(candidate, point=_point_at(moved, inside[0]), taken=looked.taken[inside[0]])
         return candidate
 
-    def _moved(self, stacked: dict[int, Array]) -> dict[int, Array]:
-        """Return a point with all components moved by less and less, three times each."""
+    def _moved(self, stacked: dict[int, Array], spreads: Array) -> dict[int, Array]:
+        """Return a point with all components moved by up to these many spreads, three times each."""
         free = self.mixed.free
-        sizes = np.repeat(_BESIDE, 3)[:, None] * free.spreads
+        sizes = np.repeat(spreads, 3)[:, None] * free.spreads
         vectors = free.clip(
             free.pack(stacked) + sizes * self.generator.uniform(-1, 1, (len(sizes), free.size))
         )
@@ -407,22 +382,39 @@ class Exploration:
         return at_point
 
     def _is_singular(self, candidate: Candidate, at_point: Findings, wrong: set[str]) -> bool:
-        """Whether gradients aren't finite at this exact point only, which a search reports and a run doesn't.
+        """Whether gradients are right again beside a point, so that only a search reports such a fault.
 
-        Equal rows make a matrix singular, and a norm has no slope at zero. A spec that draws its values never
-        reaches such a point, so it says nothing about it.
+        Equal rows make a matrix singular, and a norm has no slope at zero. TensorFlow's own gradients of
+        several ops that have a kink there don't add up to a slope: that of Keras' CELU is 2 at 0. Others have
+        guards: that of an SVD adds 1e-20 to squares, which is all of them for matrices of 1e-6. A spec that
+        draws its values never reaches such a point, so it says nothing about it. Beside is a tenth of a
+        spread away for TensorFlow's own gradients; one of the user's may only be not finite, much closer.
         """
-        kinds = {pair.mismatch for pair in at_point.pairs if pair.label in wrong}
-        return not self.is_search and kinds == {"nonfinite"} and not self._is_wrong_beside(candidate, wrong)
+        if self.is_search:
+            return False
+        pairs = [pair for pair in at_point.pairs if pair.label in wrong]
+        if all(self.is_of_tensorflow(pair) for pair in pairs):
+            return not self._is_wrong_beside(candidate, wrong, 0.1)
+        is_natural = all(pair.mismatch == "nonfinite" or self.is_of_tensorflow(pair) for pair in pairs)
+        return is_natural and not self._is_wrong_beside(candidate, wrong)
+
+    def is_of_tensorflow(self, pair: PairResult) -> bool:
+        """Whether no gradient of the user's is on a pair's path, or on any of the case whose vjp this is."""
+        if self.of is not None:
+            return all(self.of.is_of_tensorflow(own) for own in self.findings.pairs if own.order == 1)
+        names = [[info.name for info in infos] for infos in (self.first.outputs, self.first.inputs)]
+        output, input_index = names[0].index(pair.output), names[1].index(pair.input)
+        written = self.opener.written_ops(self.first, output, input_index)
+        return written is not None and not written
 
     def _is_meant(self, candidate: Candidate, wrong: set[str]) -> bool:
         """Whether the spec excuses a side here that only special values take: those of a mask, say."""
         return self._is_excused(candidate.taken) and not self._is_wrong_beside(candidate, wrong)
 
-    def _is_wrong_beside(self, candidate: Candidate, wrong: set[str]) -> bool:
-        """Whether the same pairs are wrong a little beside a point."""
+    def _is_wrong_beside(self, candidate: Candidate, wrong: set[str], spreads: float = 1e-3) -> bool:
+        """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
         stacked = {index: np.asarray(value)[None] for index, value in candidate.point.items()}
-        beside = self.judge_at(_point_at(self._moved(stacked), 6))
+        beside = self.judge_at(_point_at(self._moved(stacked, np.array([spreads])), 0))
         return beside is None or bool(wrong & wrong_pairs(beside, self.findings).keys())
 
     def _describe_where(self, candidate: Candidate, wrong: set[str]) -> str:
@@ -457,16 +449,16 @@ def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResul
         at_point: what was found at the point.
         at_samples: what was found at the sample points.
     """
-    allowed = {pair.label: pair.allowed for pair in at_samples.pairs}
+    allowed = {pair.label: pair.numbers.allowed for pair in at_samples.pairs}
     return {
         pair.label: pair
         for pair in at_point.pairs
         if pair.status is Status.MISMATCHED
         and not (
             pair.mismatch == "value"
-            and pair.worst is not None
-            and pair.worst.numeric == 0
-            and pair.max_abs_error <= max(_NOTHING * allowed.get(pair.label, 0.0), _UNDERFLOWS)
+            and pair.numbers.worst is not None
+            and pair.numbers.worst.numeric == 0
+            and pair.numbers.max_abs_error <= max(_NOTHING * allowed.get(pair.label, 0.0), _UNDERFLOWS)
         )
     }
 
@@ -477,7 +469,6 @@ def check_at(opener: GraphOpener, point: Point, sample: int) -> Findings:
     Those concern the op, whatever the point, and were made at the samples.
 
     Args:
-        opener: of the case.
         point: the inputs that differ from the first sample point, by index.
         sample: an index for the point that no other point has.
 
@@ -509,7 +500,7 @@ def replace_if_wrong(pair: PairResult, wrong: PairResult | None, note: str, orde
 
 def with_note(wrong: PairResult, pair: PairResult, note: str) -> PairResult:
     """Return the result at another point with a note that says so, and with the pair's own fingerprint."""
-    return replace(wrong, fingerprint=pair.fingerprint, diagnosis=(*wrong.diagnosis, note))
+    return replace(wrong, fingerprint=pair.fingerprint).explained(*wrong.cause.diagnosis, note)
 
 
 def _note_on(sides: Sequence[str]) -> str:

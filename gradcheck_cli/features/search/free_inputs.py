@@ -7,24 +7,25 @@ left: the spec says nothing about the function outside it. Normal values may lie
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gradcheck_cli.spec.dtype_names import kind_of
-from gradcheck_cli.spec.values.allowed_intervals import allowed_intervals
-from gradcheck_cli.spec.values.distributions import Normal, Uniform, distribution_of
+from gradcheck_cli.spec.case import Case, InputSpec
+from gradcheck_cli.spec.values.constraints import allowed_intervals
+from gradcheck_cli.spec.values.distributions import (
+    ElementDistribution,
+    Interval,
+    Normal,
+    Uniform,
+    distribution_of,
+)
+from gradcheck_cli.spec.words import kind_of
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from gradcheck_cli.spec.case import Case, InputSpec
-    from gradcheck_cli.spec.values.distributions import ElementDistribution, Interval
-
-    Array = NDArray[Any]
+Array = NDArray[Any]
 
 # How many standard deviations from the mean normal values may lie: where float64 has digits to spare, and
 # elsewhere.
@@ -33,23 +34,14 @@ _FAR, _NEAR = 300.0, 6.0
 
 @dataclass(frozen=True)
 class FreeInput:
-    """One input whose elements may be chosen.
+    """One input whose elements may be chosen."""
 
-    Attributes:
-        index: its index among the case's inputs.
-        shape: its shape.
-        is_complex: whether each element has two parts; all real parts come first.
-        intervals: where each real component may lie, disjoint and ascending.
-        middle: the middle of the distribution.
-        spread: its standard deviation.
-    """
-
-    index: int
-    shape: tuple[int, ...]
-    is_complex: bool
-    intervals: tuple[Interval, ...]
-    middle: float
-    spread: float
+    index: int  # its index among the case's inputs
+    shape: tuple[int, ...]  # its shape
+    is_complex: bool  # whether each element has two parts; all real parts come first
+    intervals: tuple[Interval, ...]  # where each real component may lie, disjoint and ascending
+    middle: float  # the middle of the distribution
+    spread: float  # its standard deviation
 
     @property
     def size(self) -> int:
@@ -77,7 +69,6 @@ class FreeInputs:
         """Return the free inputs of a case.
 
         Args:
-            case: the case.
             as_stated: stay where values are likely to be drawn: far away, a dtype with few digits may lose
                 all of them, which says nothing about the formula.
         """
@@ -117,7 +108,6 @@ class FreeInputs:
         """Turn vectors, (B, size), into stacks of inputs.
 
         Args:
-            vectors: the vectors.
             others: the other inputs, (B, *shape) or (1, *shape).
         """
         stacks = {

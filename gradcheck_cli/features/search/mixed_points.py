@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gradcheck_cli.features.search.free_inputs import FreeInputs
-from gradcheck_cli.spec.dtype_names import kind_of
-from gradcheck_cli.spec.values.allowed_intervals import allowed_intervals
+from gradcheck_cli.spec.case import Case, InputSpec
+from gradcheck_cli.spec.values.constraints import allowed_intervals
 from gradcheck_cli.spec.values.distributions import Integers, contains, distribution_of
 from gradcheck_cli.spec.values.draw_values import draw
-from gradcheck_cli.spec.words import SOURCES
+from gradcheck_cli.spec.words import SOURCES, kind_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gradcheck_cli.spec.case import Case, InputSpec
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
-_DRAWN = 24  # points of a batch that are drawn; the others are made from them
+_DRAWN = 24  # points of a batch that are drawn, of few points a quarter; the others are made from them
 _HALF = 0.5  # the probability of each choice
 _WHOLE = 4_096  # whole numbers of a range; of a larger range, as many are drawn
 _SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
@@ -40,7 +36,6 @@ class MixedPoints:
     """Makes points for a case.
 
     Attributes:
-        case: the case.
         free: its inputs that are vectors of real numbers.
         specials: numbers that components may be compared with.
     """
@@ -49,7 +44,6 @@ class MixedPoints:
         """Draw nothing yet.
 
         Args:
-            case: the case.
             as_stated: stay where values are likely to be drawn: far from there, a dtype with few digits may
                 lose all of them, which says nothing about the formula.
         """
@@ -79,11 +73,10 @@ class MixedPoints:
         """Return points, (B, *shape) by the input's index; the same for the same arguments.
 
         Args:
-            count: how many.
             batch: which batch of points; each has other ones.
         """
         generator = np.random.default_rng([self.case.seed, self._seed, batch])
-        drawn = min(_DRAWN, count)
+        drawn = min(_DRAWN, -(-count // 4))
         first = FIRST + batch * _DRAWN
         points: dict[int, Array] = {}
         for index, tensor in self.moving.items():

@@ -1,37 +1,38 @@
 """What a run does beside a case's sample points: more draws, mixed points, and points on unseen sides.
 
-Such a point can show that a gradient is wrong. If it leaves a pair undecided, that changes nothing, because
-the spec didn't ask for this point. Its sides count as seen if all pairs are right there, or one is wrong.
+Only mismatches count at such a point, because the spec didn't ask for it. Its sides
+count as seen if all pairs are right there, or one is wrong.
 """
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradcheck_cli.checking.check_case import check_case
+from gradcheck_cli.checking.check_case import Findings, check_case
 from gradcheck_cli.features.search.branches import pace as pacing
 from gradcheck_cli.features.search.exploring import ERRORS, RIGHT, Exploration, with_note
-from gradcheck_cli.results import CheckResult, Status
+from gradcheck_cli.results import CheckResult, PairResult, Status
+from gradcheck_cli.running.processes.process import times_of
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import CHECKS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.examine import Findings
-    from gradcheck_cli.results import PairResult
-    from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
+from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
+from gradcheck_cli.tensorflow_backend.work_counts import count_work
 
 _FIRST, _ALL = 32, 256  # mixed points: the first show how long a point takes
 _OFF, _SIDES = 3, 3  # points that are judged, as each costs about a third of a small case
 _ROUNDS = 6  # of the search for sides
+_FOR_JUDGING = 0.2  # of the time: a side that is found and not judged is in vain
 # Processor seconds for all of this: a part of what the case took, or a little if that is more.
 _SHARE, _LITTLE = 0.5, 0.4
-_PYTHON = 1.2  # at least, if Python code is called, point by point
+# If Python code is called, a run of it counts as a millisecond, so that the points don't depend on a clock.
+_PYTHON, _RUN = 1.2, 1e-3
+_SLOW = 3.0  # Code that takes longer than this many milliseconds, or waits for them, is timed after all.
 # More sample points if a pair is undecided. A wrong slope of `a % b` is clear at one of three.
 _DRAWS = 12
 _SHORT, _LONG = 5.0, 20.0  # seconds for them
@@ -44,7 +45,6 @@ def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Fi
     """Add the branches of an opened case, and what other points show, to its findings.
 
     Args:
-        opener: of the case.
         samples: indices of the points at which it was checked.
         findings: what was found there; extended.
         spent: seconds that this took.
@@ -60,10 +60,11 @@ def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Fi
             findings.sides_unknown = f"not looked at in mode {opener.case.mode}: add mode graph"
         return
     pace = pacing.Pace(max(_LITTLE, _SHARE * spent))
-    with suppress(*ERRORS):  # the findings say what is wrong
+    with suppress(*ERRORS), count_work() as work:  # the findings say what is wrong
         exploration = Exploration(opener, findings, findings.first, pace)
         if exploration.sides.field.calls_python:
-            pace.seconds = max(pace.seconds, _PYTHON)
+            own = _own_clock()
+            pace = exploration.pace = pacing.Pace(_PYTHON, lambda: max(_RUN * work.points, own() / _SLOW))
         exploration.see_samples(samples)
         excuses = opener.case.unreached
         findings.branches = exploration.sides.branches(excuses)
@@ -79,10 +80,16 @@ def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Fi
             )
         if opener.case.second_order and _may_explore(findings):
             vjp = opener.vjp(findings.first)
-            second = Exploration(vjp, findings, vjp.open(exploration.first.opening), pace, order=2)
+            second = Exploration(vjp, findings, vjp.open(exploration.first.opening), pace, of=exploration)
             if second.labels:
                 second.see_samples(samples)
                 _explore(second)
+
+
+def _own_clock() -> Callable[[], float]:
+    """Return a clock for Python code, which may sleep: it stands while others have the processors."""
+    began, since = time.monotonic(), times_of(os.getpid())
+    return lambda: times_of(os.getpid()).own_seconds(since, time.monotonic() - began)
 
 
 def _may_explore(findings: Findings) -> bool:
@@ -94,18 +101,25 @@ def _may_explore(findings: Findings) -> bool:
 def _explore(exploration: Exploration) -> None:
     """Look around, judge what is suspicious, and then points on unseen sides; stop at the first wrong one."""
     most = min(_ALL, exploration.sides.field.most)
+    calls_python = exploration.sides.field.calls_python
     before = exploration.pace.elapsed
-    exploration.look_around(min(_FIRST, most), 0)
-    point = (exploration.pace.elapsed - before) / _FIRST
-    left = int(0.5 * exploration.pace.left / max(point, 1e-9))
-    count = min(most - _FIRST, left // _FIRST * _FIRST)
+    first = exploration.pace.batch(min(_FIRST, most)) if calls_python else min(_FIRST, most)
+    if first:
+        exploration.look_around(first, 0)
+    point = max((exploration.pace.elapsed - before) / max(first, 1), 1e-9)
+    count = most - _FIRST
+    # Judging takes the other half. The first call also builds what is run, so all points take less than this.
+    if calls_python or count * point > exploration.pace.left:
+        count = min(count, int(0.5 * exploration.pace.left / point) // _FIRST * _FIRST)
     if count > 0:
         exploration.look_around(count, 1)
     judged = exploration.judged
     for candidate in exploration.next_candidates(_OFF):
         if exploration.is_over or exploration.judge(candidate):
             break
+    exploration.kept = _FOR_JUDGING * exploration.pace.seconds
     exploration.seek_sides(_ROUNDS)
+    exploration.kept = 0.0
     for _ in range(_SIDES):
         on_side = None if exploration.is_over else exploration.next_side()
         if on_side is None or exploration.judge_side(on_side):
@@ -121,7 +135,6 @@ def check_more_draws(opener: GraphOpener, findings: Findings, spent: float) -> N
     gradient may be undecided at each of two points, and a mismatch at the third.
 
     Args:
-        opener: of the case.
         findings: what was found at the sample points; changed.
         spent: seconds that this took; more draws take no longer.
     """

@@ -5,31 +5,28 @@ Thousands of points are looked at in batches; see `exploring`. A wrong point is 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
+from gradcheck_cli.checking.check_case import Findings
 from gradcheck_cli.covered import side_counts
 from gradcheck_cli.features.search.branches import pace as pacing
 from gradcheck_cli.features.search.exploring import ERRORS, Candidate, Exploration, wrong_pairs
 from gradcheck_cli.features.search.mixed_points import MixedPoints
-from gradcheck_cli.features.search.shrinking import shrink
 from gradcheck_cli.results import Counterexample, SearchResult, Status
+from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values.distributions import distribution_of
 from gradcheck_cli.spec.words import SOURCES
 from gradcheck_cli.spec.yaml_tree import as_flow
+from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+Array = np.ndarray[Any, Any]
+Point = Mapping[int, Array]
 
-    from gradcheck_cli.checking.examine import Findings
-    from gradcheck_cli.spec.case import Case, InputSpec
-    from gradcheck_cli.tensorflow_backend.opening.case_opener import GraphOpener
-
-    Array = np.ndarray[Any, Any]
-    Point = Mapping[int, Array]
 
 _BATCH = 256
 _OFF, _SIDES = 12, 8  # points that are judged in a round
@@ -124,7 +121,6 @@ def search(
     """Search a case, and add the result to its findings. If a sample point is wrong already, shrink that.
 
     Args:
-        opener: opens the case.
         samples: the indices of the sample points.
         findings: what the sample points showed; changed.
         seconds: how long to search.
@@ -171,7 +167,7 @@ def search(
             example,
         )
         if finder is not None:
-            finder.note = finder.note or "at a point that the search finder; right at the sample points"
+            finder.note = finder.note or "at a point that the search found; right at the sample points"
             finder.add_to_findings()
         findings.branches = first.sides.branches(opener.case.unreached)
         findings.sides_unknown = first.sides.unknown
@@ -185,7 +181,8 @@ def _second_order(first: Exploration, samples: Sequence[int]) -> list[Exploratio
         return []
     with suppress(*ERRORS):
         vjp = first.opener.vjp(first.first)
-        second = Exploration(vjp, first.findings, vjp.open(first.first.opening), first.pace, order=2)
+        op = vjp.open(first.first.opening)
+        second = Exploration(vjp, first.findings, op, first.pace, of=first, is_search=first.is_search)
         second.see_samples(samples)
         return [second] if second.labels else []
     return []
@@ -199,7 +196,7 @@ def _explain_refusal(opener: GraphOpener, findings: Findings) -> str:
         return "none of its pairs was judged"
     if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
         return f"points are looked at in graphs, and its mode is {opener.case.mode}"
-    if not MixedPoints(opener.case, as_stated=bool(findings.first.low_precision)).moving:
+    if not MixedPoints(opener.case, as_stated=bool(findings.first.facts.low_precision)).moving:
         kinds = {
             tensor.source.kind for tensor in opener.case.tensors if not SOURCES[tensor.source.kind].is_fixed
         }
@@ -251,3 +248,70 @@ def cut_to_one_row(case: Case) -> Case | None:
 
 def _is_drawn(tensor: InputSpec) -> bool:
     return distribution_of(tensor) is not None and not tensor.is_variable
+
+
+_DIGITS = (0, 1, 2, 3, 6)  # decimals, the simplest first
+
+
+def shrink(vector: Array, is_wrong: Callable[[Array], bool], clip: Callable[[Array], Array]) -> Array:
+    """Return a simpler point that is wrong, too.
+
+    Args:
+        vector: the point, (n,).
+        is_wrong: asks the judge; returns False once the time is up.
+        clip: moves points, (B, n), into the allowed range.
+    """
+    search = _Shrinking(vector, is_wrong, clip)
+    any(search.attempt(np.round(vector, digits)) for digits in _DIGITS)
+    span = len(vector)
+    while span:
+        for start in range(0, len(vector), span):
+            search.set(slice(start, start + span), 0.0)
+        span //= 2
+    for column in np.flatnonzero(search.vector).tolist():
+        value = float(search.vector[column])
+        any(search.set(slice(column, column + 1), simpler) for simpler in _simpler(value))
+    return search.vector
+
+
+@dataclass
+class _Shrinking:
+    """The simplest wrong point so far, and the points that were tried."""
+
+    vector: Array
+    is_wrong: Callable[[Array], bool]
+    clip: Callable[[Array], Array]
+    tried: set[bytes] = field(default_factory=set)
+
+    def set(self, components: slice, value: float) -> bool:
+        """Give some components a value, if the point is still wrong."""
+        simpler = self.vector.copy()
+        simpler[components] = value
+        return self.attempt(simpler)
+
+    def attempt(self, simpler: Array) -> bool:
+        """Take a point, if it is simpler and also wrong."""
+        allowed = self.clip(simpler[None])[0]
+        key = allowed.tobytes()
+        if key in self.tried or _size(allowed) >= _size(self.vector):
+            return False
+        self.tried.add(key)
+        if not self.is_wrong(allowed):
+            return False
+        self.vector = allowed
+        return True
+
+
+def _simpler(value: float) -> Iterator[float]:
+    """Yield simpler numbers near a number, the simplest first."""
+    yield float(np.sign(value))
+    for digits in _DIGITS:
+        yield float(np.round(value, digits))
+        step = 10.0**-digits
+        yield float(np.sign(value) * step * np.ceil(abs(value) / step))
+
+
+def _size(vector: Array) -> tuple[int, int, float]:
+    """Return how complicated a point is: elements that aren't zero, digits, magnitude."""
+    digits = sum(len(repr(float(value)).rstrip("0")) for value in vector)
+    return int(np.count_nonzero(vector)), digits, float(np.sum(np.abs(vector)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from gradcheck_cli.cli.options.selection_options import NamedCases, naming_optio
 from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.text import Text
 
     from gradcheck_cli.results import CaseResult, Report
@@ -91,7 +90,7 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
     def lines_of(result: CaseResult) -> Sequence[Text]:
         return case_lines(result, width=width) if options.form == "table" else []
 
-    report = run_and_print(workers, cases, lines_of, seed=options.seed)
+    report = run_and_print(workers, cases, lines_of)
     _print(report, options.form)
     if options.writes:
         _write(report, cases)

@@ -7,19 +7,17 @@ at all distances from the change, so a narrow band beside it is met, whatever it
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from gradcheck_cli.features.search.branches.point_field import Looked
+from gradcheck_cli.features.search.mixed_points import MixedPoints
 
-    from gradcheck_cli.features.search.branches.point_field import Looked
-    from gradcheck_cli.features.search.mixed_points import MixedPoints
-
-    Array = np.ndarray[Any, Any]
-    Points = dict[int, Array]
+Array = np.ndarray[Any, Any]
+Points = dict[int, Array]
 
 _CHILDREN = 24  # points with other components, for each side that is sought
 _SIDES = 12  # sides that are sought in one round
@@ -31,23 +29,15 @@ _KEPT = 2_000  # points that are remembered
 
 @dataclass
 class SideSearch:
-    """Points that were looked at, and the search for other sides from there.
+    """Points that were looked at, and the search for other sides from there."""
 
-    Attributes:
-        mixed: the inputs that move.
-        look: looks at points, and notes which wanted sides they take.
-        generator: of random numbers.
-        points: those that are remembered, (N, *shape) by the input's index.
-        taken: (N, sides) which sides they take.
-        scores: (N, sides); see `Looked`.
-    """
-
-    mixed: MixedPoints
-    look: Callable[[Points], Looked | None]
-    generator: np.random.Generator
+    mixed: MixedPoints  # the inputs that move
+    look: Callable[[Points], Looked | None]  # looks at points, and notes which wanted sides they take
+    generator: np.random.Generator  # of random numbers
+    # those that are remembered, (N, *shape) by the input's index
     points: Points = field(default_factory=dict)
-    taken: Array = field(default_factory=lambda: np.zeros((0, 0), bool))
-    scores: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    taken: Array = field(default_factory=lambda: np.zeros((0, 0), bool))  # (N, sides) which sides they take
+    scores: Array = field(default_factory=lambda: np.zeros((0, 0)))  # (N, sides); see `Looked`
     _before: Points = field(default_factory=dict)
     _scores_before: Array = field(default_factory=lambda: np.zeros((0, 0)))
 

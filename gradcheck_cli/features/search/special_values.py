@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from gradcheck_cli.features.search.mixed_points import MixedPoints
+from gradcheck_cli.spec.case import Case
 
-    from gradcheck_cli.features.search.mixed_points import MixedPoints
-    from gradcheck_cli.spec.case import Case
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 _NAMED = 3
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from gradcheck_cli.errors import GradcheckError
+from gradcheck_cli.results import Counterexample
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.load import load_cases
 from gradcheck_cli.spec.yaml_tree import as_flow
-
-if TYPE_CHECKING:
-    from gradcheck_cli.results import Counterexample
-    from gradcheck_cli.spec.case import Case
 
 
 class WriteError(Exception):

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from gradcheck_cli.cli.options.configured import MergeCommand
+from gradcheck_cli.cli.options.configured import SharingCommand
 from gradcheck_cli.cli.options.report_options import ReportTarget, print_report, report_options, write_reports
 from gradcheck_cli.cli.options.selection_options import cache_option, default_cache
 from gradcheck_cli.cli.outlet import go_on_without_output
 
 
-@click.command("merge", cls=MergeCommand, short_help="Merge the JSON reports of shards into one.")
+@click.command("merge", cls=SharingCommand, short_help="Merge the JSON reports of shards into one.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT...")
 @report_options
 @cache_option
@@ -32,7 +32,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     """Merge the JSON reports of shards (`run --shard K/N --report json=FILE`), or of runs of different specs.
 
     It ends with the exit code of a single run. A missing shard, or one from another selection of cases,
-    doesn't count as a shard without findings.
+    doesn't count as one without findings.
     """
     # Late imports: `merge --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import pairwise
 
 from gradcheck_cli.covered import join
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import Selection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from gradcheck_cli.results import CaseResult, Report
+from gradcheck_cli.results import CaseResult, Machine, Policy, Report
 
 _SHOWN = 5  # cases that a message names; they fit a line
 
@@ -41,12 +38,18 @@ def merge(reports: Mapping[str, Report]) -> Report:
         plan = {key: position for position, key in enumerate(next(iter(shards.values())).plan)}
         cases.sort(key=lambda case: plan.get(_plan_key(case), len(plan)))
         count = next(iter(shards.values())).count
-        unchecked += [f"shard {index}/{count} is missing: its cases weren't checked" for index in missing]
+        unchecked += [
+            f"shard {begin}/{count} is missing: its cases weren't checked"
+            if begin == end
+            else f"shards {begin} to {end} of {count} are missing: their cases weren't checked"
+            for begin, end in missing
+        ]
         absent = plan.keys() - {_plan_key(case) for case in cases}
         if absent and not missing and not unchecked:
             named = ", ".join(f"{op} ({case}, {dtype})" for op, case, dtype in sorted(absent)[:_SHOWN])
             unchecked.append(f"{len(absent)} planned cases are in no shard's report: {named}")
     first = several[0]
+    shares = [report.policy.branch_fail_under for report in several]
     notices = [text for report in several for text in report.notices]
     return replace(
         first,
@@ -55,20 +58,21 @@ def merge(reports: Mapping[str, Report]) -> Report:
         tensorflow_version=_join_versions(report.tensorflow_version for report in several),
         gradcheck_version=_join_versions(report.gradcheck_version for report in several),
         python_version=_join_versions(report.python_version for report in several),
-        keras_version=_join_versions(report.keras_version for report in several),
-        numpy_version=_join_versions(report.numpy_version for report in several),
-        platform=_join_versions(report.platform for report in several),
+        machine=Machine(
+            _join_versions(report.machine.keras_version for report in several),
+            _join_versions(report.machine.numpy_version for report in several),
+            _join_versions(report.machine.platform for report in several),
+        ),
         interrupted=any(report.interrupted for report in several),
-        strict=any(report.strict for report in several),
-        strict_precision=any(report.strict_precision for report in several),
+        policy=Policy(
+            any(report.policy.strict for report in several),
+            any(report.policy.strict_precision for report in several),
+            max((share for share in shares if share is not None), default=None),
+        ),
         notices=tuple(dict.fromkeys(notices)),
         unchecked=tuple(dict.fromkeys(unchecked)),
         baseline=tuple(sorted({finding for report in several for finding in report.baseline})),
         shard=None,
-        branch_fail_under=max(
-            (report.branch_fail_under for report in several if report.branch_fail_under is not None),
-            default=None,
-        ),
         coverage=join([report.coverage for report in several if report.coverage is not None]),
         selection=_merge_selections(several),
     )
@@ -118,8 +122,8 @@ def _case_key(case: CaseResult) -> tuple[str, str, str, str]:
     return *_plan_key(case), case.mode
 
 
-def _require_one_cut(reports: Mapping[str, Report]) -> Sequence[int]:
-    """Refuse shards of different runs, and return the numbers of missing shards."""
+def _require_one_cut(reports: Mapping[str, Report]) -> Sequence[tuple[int, int]]:
+    """Refuse shards of different runs, and return which are missing: the first and the last of each gap."""
     whole = [name for name, report in reports.items() if report.shard is None]
     if whole:
         raise UsageError(f"{', '.join(whole)}: isn't a shard's report, as the others are.")
@@ -140,4 +144,7 @@ def _require_one_cut(reports: Mapping[str, Report]) -> Sequence[int]:
                 f"{shard_names[shard.index]} and {name} are both shard {shard.index}/{shard.count}."
             )
         shard_names[shard.index] = name
-    return [] if cut is None else [index for index in range(1, cut.count + 1) if index not in shard_names]
+    if cut is None:
+        return []
+    there = [0, *sorted(shard_names), cut.count + 1]  # a damaged report may state any count
+    return [(before + 1, after - 1) for before, after in pairwise(there) if after - before > 1]

@@ -7,25 +7,19 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
 from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
-from gradcheck_cli.features.watch.watch_files import FileWatch
-from gradcheck_cli.results import Policy
-from gradcheck_cli.running.workers import Ended
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from gradcheck_cli.results import CaseResult
-    from gradcheck_cli.running.workers import Workers
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.results import CaseResult, Policy
+from gradcheck_cli.running.selection.imports import clear_cache, dependencies
+from gradcheck_cli.running.workers import Ended, Workers
+from gradcheck_cli.spec.case import Case
 
 INTERRUPTED = 130
 Key = tuple[str, str, str, str]  # op, case, mode and dtype
@@ -49,6 +43,7 @@ def watch_command(
     paths: Sequence[str],
     read: Callable[[], Sequence[Case]],
     options: WorkerOptions,
+    mark: Callable[[CaseResult], CaseResult],
 ) -> int:
     """Watch files, with the options of `run`.
 
@@ -57,6 +52,7 @@ def watch_command(
         paths: spec files and folders of them.
         read: reads the cases again.
         options: where cases run.
+        mark: marks what doesn't count in a result.
 
     Returns:
         The exit code.
@@ -81,30 +77,21 @@ def watch_command(
         if not (params["quiet"] and policy.is_fine(case)):
             print_lines(console, case_lines(case, width=terminal_width(), verbose=params["verbose"]))
 
-    return watch(workers, paths, read, show, policy)
+    return watch(paths, read, _LastResults(workers, show, policy, mark))
 
 
-def watch(
-    workers: Workers,
-    paths: Sequence[str],
-    read: Callable[[], Sequence[Case]],
-    show: Callable[[CaseResult], None],
-    policy: Policy,
-) -> int:
+def watch(paths: Sequence[str], read: Callable[[], Sequence[Case]], last: _LastResults) -> int:
     """Check all cases, then those that each change affects, until Ctrl-C.
 
     Args:
-        workers: where cases run; they stay open in between.
         paths: spec files and folders of them.
         read: reads the cases again.
-        show: prints a case's result.
-        policy: says what counts as a failure.
+        last: the results so far, none yet; its workers stay open in between.
 
     Returns:
         The exit code of the last results.
     """
     watched = FileWatch(paths)
-    last = _LastResults(workers, show, policy)
     changed: frozenset[Path] | None = None
     try:
         while True:
@@ -126,33 +113,30 @@ def watch(
             more = f" and {len(changed) - _LISTED} more" if len(changed) > _LISTED else ""
             click.echo(f"\n-- {names}{more} changed")
     except KeyboardInterrupt:
-        return policy.exit_code(last.results.values()) if last.results else INTERRUPTED
+        return last.policy.exit_code(last.results.values()) if last.results else INTERRUPTED
     finally:
-        workers.close()
+        last.workers.close()
 
 
 @dataclass
 class _LastResults:
-    """The last result of each case.
+    """The last result of each case."""
 
-    Attributes:
-        workers: where cases run.
-        show: prints a case's result.
-        policy: says what counts as a failure.
-        results: the results, by case.
-        searched: the cases that were searched since they changed.
-    """
-
-    workers: Workers
-    show: Callable[[CaseResult], None]
-    policy: Policy
+    workers: Workers  # where cases run
+    show: Callable[[CaseResult], None]  # prints a case's result
+    policy: Policy  # says what counts as a failure
+    mark: Callable[[CaseResult], CaseResult]  # marks what doesn't count in a result
     results: dict[Key, CaseResult] = field(default_factory=dict)
-    searched: set[Key] = field(default_factory=set)
+    searched: set[Key] = field(default_factory=set)  # the cases that were searched since they changed
 
     @property
     def wrong(self) -> int:
         """How many results aren't right."""
         return sum(not self.policy.is_fine(result) for result in self.results.values())
+
+    def _keep(self, result: CaseResult) -> CaseResult:
+        marked = self.results[_key_of_result(result)] = self.mark(result)
+        return marked
 
     def check(self, cases: Sequence[Case]) -> None:
         """Check cases, without a search: whoever saved a file waits for it."""
@@ -160,8 +144,7 @@ class _LastResults:
             try:
                 for event in self.workers.run([replace(case, search=0.0) for case in cases]):
                     if isinstance(event, Ended):
-                        self.results[_key_of_result(event.result)] = event.result
-                        self.show(event.result)
+                        self.show(self._keep(event.result))
             except CaseFailedError as error:
                 click.echo(str(error), err=True)
         self.searched -= {_key_of_case(case) for case in cases}
@@ -179,10 +162,9 @@ class _LastResults:
             for event in self.workers.run(todo):
                 if isinstance(event, Ended):
                     self.searched.add(_key_of_result(event.result))
-                    self.results[_key_of_result(event.result)] = event.result
-                    if not self.policy.is_fine(event.result):
+                    if not self.policy.is_fine(result := self._keep(event.result)):
                         wrong_count += 1
-                        self.show(event.result)
+                        self.show(result)
                 if changed := watched.changes():
                     self.workers.stop()
                     return changed
@@ -206,3 +188,89 @@ def _key_of_case(case: Case) -> Key:
 def _summary(done: int, total: int, wrong: int, files: int, took: float) -> str:
     state = f"{wrong} of {total} not right" if wrong else f"all {total} right"
     return f"{done} checked in {took:.1f} s, {state}; watching {files} files (Ctrl-C ends)"
+
+
+_PAUSE = 0.1  # seconds between two checks
+_QUIET = 0.05  # seconds without a further change: an editor may write a file in several steps
+Stamp = tuple[int, int, int]
+
+
+class FileWatch:
+    """The files of some cases, and of the folders that specs may be added to.
+
+    They are polled: that takes a millisecond for a few dozen files, and works on every file system.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        """Watch spec files and folders of them. No cases are known yet."""
+        self._paths = [Path(path) for path in paths]
+        self._needed: dict[int, frozenset[Path]] = {}
+        self._cases: tuple[Case, ...] = ()
+        self._stamps: dict[Path, Stamp | None] = {}
+        self._look()
+
+    def follow(self, cases: Sequence[Case]) -> None:
+        """Watch the files of these cases from now on. Changes since the last check count."""
+        clear_cache()
+        self._cases = tuple(cases)
+        self._needed = {index: dependencies(case).files for index, case in enumerate(cases)}
+        old_stamps = self._stamps
+        self._look()
+        # A file that was known keeps its old stamp: it may have changed while cases were running.
+        self._stamps |= {file: old_stamps[file] for file in self._stamps.keys() & old_stamps.keys()}
+
+    @property
+    def count(self) -> int:
+        """How many files there are to watch."""
+        return sum(stamp is not None for stamp in self._stamps.values())
+
+    def wait(self) -> frozenset[Path]:
+        """Return the files that have changed, as soon as there are some."""
+        while not (changed := self.changes()):
+            time.sleep(_PAUSE)
+        return changed
+
+    def changes(self) -> frozenset[Path]:
+        """Return the files that have changed since the last look."""
+        changed = more = self._changes()
+        while more:
+            more = self._later_changes()
+            changed |= more
+        return changed
+
+    def affected_cases(self, cases: Sequence[Case], changed: Iterable[Path]) -> tuple[Case, ...]:
+        """Return the cases, read again, that a change affects, and those that are new or different."""
+        clear_cache()
+        files = set(changed)
+        before = {_key(case): case for case in self._cases}
+        return tuple(
+            case for case in cases if before.get(_key(case)) != case or files & set(dependencies(case).files)
+        )
+
+    def _later_changes(self) -> frozenset[Path]:
+        time.sleep(_QUIET)
+        return self._changes()
+
+    def _changes(self) -> frozenset[Path]:
+        before = self._stamps
+        self._look()
+        files = before.keys() | self._stamps.keys()
+        return frozenset(file for file in files if before.get(file) != self._stamps.get(file))
+
+    def _look(self) -> None:
+        files = set().union(*self._needed.values()) if self._needed else set()
+        for path in self._paths:
+            spec_files = [path] if not path.is_dir() else [*path.rglob("*.yaml"), *path.rglob("*.yml")]
+            files |= {file.resolve() for file in spec_files}
+        self._stamps = {file: _stamp(file) for file in files}
+
+
+def _key(case: Case) -> tuple[str, str, str, str | None]:
+    return case.op, case.name, case.mode, case.variant
+
+
+def _stamp(file: Path) -> Stamp | None:
+    with suppress(OSError):
+        stat = file.stat()
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+    return None

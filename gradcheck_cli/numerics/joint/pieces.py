@@ -7,54 +7,16 @@ three equal numbers, sorted, those of the second are the slopes of the median, w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.numerics.differences import Mask
+from gradcheck_cli.numerics.precision import Float, PieceSteps
 from gradcheck_cli.numerics.sampling import MAX_FLOATS_PER_CALL
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gradcheck_cli.numerics.differences import Mask
-    from gradcheck_cli.numerics.precision import Float
-
-
-@dataclass(frozen=True)
-class Reach:
-    """How far to step, over the inputs' scale.
-
-    Attributes:
-        near: the distance from the tie at which slopes are taken. They change on the way by `near` times the
-            curvature, and are rounded by 2 u |f| / (near * spread): in float64 1e-6 and 1e-7, about a
-            gradient's tolerance; in float32 4e-3 and 2e-4, about twice the tolerance.
-        far: a larger distance, which shows how the slope changes on the way.
-        nearest: at this distance the function must still move as it does at `far`; otherwise there is a kink
-            close to the point, not at it.
-        spread: the distance of the points that a slope is taken from, over the distance from the tie. A piece
-            that is narrower than that, as seen along a direction, isn't seen.
-        bent: the largest difference between the two halves of a slope, over the row's largest slope. In a
-            curve they differ by `spread` times its curvature; where a piece ends in between, by as much as
-            the pieces do.
-        apart: likewise for slopes along d at `far` and `nearest`: in a curve they differ by `far` times its
-            curvature.
-    """
-
-    near: float
-    far: float
-    nearest: float
-    spread: float
-    bent: float
-    apart: float
-
-
-# Half precision shows no difference of slopes: its elements are judged one by one.
-REACHES = {
-    "float64": Reach(2.0**-20, 2.0**-17, 2.0**-32, 2.0**-9, 2.0**-6, 2.0**-8),
-    "float32": Reach(2.0**-8, 2.0**-6, 2.0**-12, 2.0**-3, 2.0**-4, 2.0**-3),
-}
 # The last operation isn't the only one that rounds, as in `differences`.
 ROUNDINGS = 2.0
 # Pieces differ by at least this many times the uncertainty, or there are none.
@@ -87,7 +49,7 @@ class Neighbourhood:
     unit: Float
     input_unit: float
     round: Callable[[Float], Float]
-    reach: Reach
+    reach: PieceSteps
     generator: np.random.Generator
     evaluations: int = 0
     _free: tuple[Mask, Mask] = field(init=False)
@@ -234,7 +196,6 @@ def is_bent(near: Neighbourhood, slopes: Callable[[Float], Float]) -> Mask:
     The median of three equal numbers is flat along each of them, and moves with all of them.
 
     Args:
-        near: the function.
         slopes: (K, n) maps directions to (K, m), the slopes that follow from the elements' own; NaN where
             unknown.
     """

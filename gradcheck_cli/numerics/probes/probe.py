@@ -12,21 +12,17 @@ row is weighted by 1 / (how far it moves); otherwise the largest rows would drow
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS
+from gradcheck_cli.numerics.differences import Mask
+from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.probes.probe_direction import CHUNK, Direction, chunks, extrapolate
 from gradcheck_cli.numerics.random_vectors import draw_signed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gradcheck_cli.numerics.differences import Mask
-    from gradcheck_cli.numerics.precision import Float
+from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN
 
 # Rows whose two differences disagree by more than this part are left out. In a smooth row they differ by h^2
 # times its curvature, in a spoilt row by any part.
@@ -47,12 +43,10 @@ _TYPICAL_ROWS = 2**12
 _STILLEST = 2.0**-20
 # Rounding of values is independent from row to row: six standard deviations of its sum.
 _SIGMAS = 6.0
-# What a value's rounding leaves of a slope, in units of u times the value (numerics/tolerance.py).
-_VALUE_ROUNDINGS = 2.0**10
-# What rounding inside a forward leaves of values that stay, in units of u times the largest value. Up to
-# 70 were seen, in EfficientNetB0 with its 240 layers.
+# How far rounding moves a value that should be constant, in units of u times the largest value. Up to 70
+# were seen, in EfficientNetB0 with its 240 layers.
 _NOISE_ROUNDINGS = 2.0**8
-# A vjp whose elements are all within rtol of the truth is right, whatever these errors add up to.
+# Errors within rtol are allowed even if they all have the same sign.
 _COHERENT = 3.0
 # An alarm is checked again at this many times the step.
 _FARTHER = 4.0
@@ -76,7 +70,6 @@ class Differenced:
     """How rows move along a direction.
 
     Attributes:
-        direction: the direction.
         change: (m,) f(x+v) - f(x-v), 0 in spoilt rows.
         doubt: (m,) that minus half of f(x+2v) - f(x-2v).
         weight: (m,) 1 / (how far a row moves), or an upstream made from that; 0 where the row is spoilt.
@@ -220,7 +213,7 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
     from_vjp, terms = differenced.direction.predict_change(gradient, 1.0)
     numeric, size, noise, doubt, squares = _sum_terms(differenced, upstream)
     rounding = _SIGMAS * noise
-    bound = rounding + abs(doubt) + 2 * squares + VJP_ROUNDINGS * target.unit * terms
+    bound = rounding + abs(doubt) + 2 * squares + ROUNDINGS_OF_A_RUN * target.unit * terms
     largest = abs(numeric) + _COHERENT * max(size, terms)
     bound += target.shared * largest
     tolerated = bound + _sum_tolerated(differenced, upstream, largest)
@@ -399,7 +392,7 @@ def _faintest(direction: Direction, upstream: Float) -> float:
     target = direction.target
     with np.errstate(all="ignore"):
         values = float(np.sum(np.abs(upstream * target.base)))
-    return _VALUE_ROUNDINGS * target.unit * values * 2 * direction.share
+    return ROUNDINGS_OF_A_RUN * target.unit * values * 2 * direction.share
 
 
 def _choose_rows(

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.numerics.precision import Float, Precision
 from gradcheck_cli.numerics.random_vectors import draw_signed
+from gradcheck_cli.numerics.tolerance import ToleranceRule
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from gradcheck_cli.numerics.precision import Float, Precision
-    from gradcheck_cli.numerics.tolerance import ToleranceRule
-
-# Steps over the input's scale, by their reach. At the middle one, truncation (h^2) and rounding (u / h) of
-# sums over 10^7 rows balance. A long step suits straight functions; a short one crosses few kinks where there
-# are many, as in a sort. The last one is for smooth functions, whose differences are extrapolated: there
-# truncation (h^4) and rounding balance farther away.
-STEPS = {
-    "float64": (2.0**-26, 2.0**-17, 2.0**-9, 2.0**-13),
-    "float32": (2.0**-12, 2.0**-7, 2.0**-4, 2.0**-6),
-    "float16": (2.0**-5, 2.0**-3, 2.0**-2, 2.0**-3),
-    "bfloat16": (2.0**-4, 2.0**-2, 2.0**-1, 2.0**-2),
-}
+# Which of `Precision.probe_steps`.
 SHORT, MIDDLE, LONG, SMOOTH = range(4)
 # So short that only an element on a kink itself changes sides: anything nearer counts as on it.
 NEAREST = 2.0**-40
@@ -186,11 +173,10 @@ def draw_direction(
 
     Args:
         target: the point and its bounds.
-        generator: draws the direction.
-        reach: which of `STEPS`.
+        reach: which of `Precision.probe_steps`.
         fraction: the part of that step.
     """
-    share = STEPS[target.working.name][reach] * fraction
+    share = target.working.probe_steps[reach] * fraction
     steps = draw_signed(generator, target.point.size)
     for span, chunk in target.split_by_span(slice(0, steps.size)):
         x = target.point[chunk]

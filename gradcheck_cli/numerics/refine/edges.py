@@ -9,19 +9,19 @@ only if f was seen to be no staircase that could explain it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.steps import power_of_two
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.numerics.precision import Float
     from gradcheck_cli.numerics.problem import Problem
     from gradcheck_cli.numerics.refine.series import Elements, Series
     from gradcheck_cli.numerics.sampling import Sampler
@@ -46,9 +46,8 @@ NEARBY = 8
 TREADS = 0.35
 # An increment of more than half of the tallest one is a riser.
 RISER = 0.5
-# Even risers on both sides, this many on each, tell the slope of their climb: a riser's height over the
-# distance to the next, to within half of it, and a cell of the grid. The slope of
-# what climbs as evenly as that varies no more.
+# With this many even risers on each side, the slope is a riser's height over the distance to the next, to
+# within half of it and a cell of the grid. The slope of what climbs as evenly as that varies no more.
 FEWEST_EVEN = 3
 EVEN_BEYOND = (16.0, 64.0)  # how far to look for that many
 EVEN = 1.5
@@ -58,10 +57,10 @@ HIDDEN = 4.0
 
 # A flat function may have a slope that the rounding of a few operations on its value hides.
 ABSORBED = 16.0
-# A riser's interval is halved this often, and the steeper half is kept. A ramp's rise falls to a thousandth;
+# A riser's interval is halved ten times, and the steeper half is kept. A ramp's rise falls to a thousandth;
 # a jump's stays the same; that of several small jumps in the interval falls to one of them. A 64th lies
-# between, in the middle.
-HALVINGS = 10
+# between, in the middle. Halving three times in one call takes as many points as in three, 9.
+HALVINGS = (3, 3, 3, 1)
 SAME_RISE = 2.0**-6
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -72,6 +71,7 @@ class Edge(IntEnum):
     GRADUAL = 0  # as smooth functions do
     ABRUPT = 1  # a kink or a jump away from the point, or stairs
     NONE = 2  # it doesn't within the steps taken
+    LATER = 3  # gradually at first, then abruptly: the treads of stairs may bend
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def find_edges(
 
     Returns:
         `Edge`, the step before it, the step at it, and by how much the slope differs there or at the next,
-        (e,) each.
+        (e,) each. Where the edge is `LATER`, the steps are those of the abrupt departure.
     """
     at, first = series.at, series.sentinels
     edge = np.full(slope.shape, Edge.NONE, dtype=np.int8)
@@ -131,13 +131,16 @@ def find_edges(
             leaves = is_open & is_usable & (away[k] > 2 * blur[k])
             scale = np.maximum(np.maximum(away[k - 1], blur[k - 1]), blur[k])
             is_abrupt = away[k] > ABRUPT * scale
+            is_later = (edge == Edge.GRADUAL) & is_usable & is_abrupt
+            edge = np.where(is_later, Edge.LATER, edge)
             if k + 1 < away.shape[0]:
                 is_abrupt |= at.is_usable[k + 1] & ~(away[k + 1] >= GROWTH * away[k])
                 beyond = np.where(leaves, np.fmax(away[k], away[k + 1]), beyond)
             else:
                 beyond = np.where(leaves, away[k], beyond)
             edge = np.where(leaves, np.where(is_abrupt, Edge.ABRUPT, Edge.GRADUAL), edge)
-            low, high = np.where(leaves, series.step[k - 1], low), np.where(leaves, series.step[k], high)
+            is_here = leaves | is_later
+            low, high = np.where(is_here, series.step[k - 1], low), np.where(is_here, series.step[k], high)
             is_open = is_open & ~leaves
     return edge.astype(np.int8), low, high, beyond
 
@@ -149,23 +152,26 @@ def absorbed_slope(size: Float, unit: Float, step_scale: Float) -> Float:
 
 @dataclass(frozen=True)
 class Tread:
-    """(e,) each: a slope, a bound on the error of a value, and the steps between which f leaves the slope."""
+    """(e,) each: a slope, a bound on the error of a value, and the steps between which f leaves the slope.
+
+    `is_bent` says for which elements f leaves its tangent before that.
+    """
 
     slope: Float
     noise: Float
     low: Float
     high: Float
+    is_bent: np.ndarray
 
     def take(self, which: np.ndarray) -> Tread:
         """Return some elements."""
-        return Tread(self.slope[which], self.noise[which], self.low[which], self.high[which])
+        return Tread(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
 def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: float) -> Stairs:
     """Examine what lies beyond the steps that agree with a slope.
 
     Args:
-        problem: the function.
         elements: (e,) the elements that leave their slopes.
         tread: what may be a tread.
         beyond: how far to look, over the first step that doesn't agree.
@@ -189,20 +195,23 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     start[owner], stop[owner] = low, high
     distance = start[:, None] + (beyond * stop - start)[:, None] * np.linspace(0, 1, GRID)
     x, room = sampler.point[columns], domain.take(columns)
-    for climb, sign, limit in zip(climbs, (1.0, -1.0), (room.above, room.below), strict=True):
+    grids = []
+    for sign, limit in ((1.0, room.above), (-1.0, room.below)):
         # A grid that the domain cuts short is finer; points that coincide would look like a tread.
         share = np.clip((limit - start) / np.maximum(distance[:, -1] - start, _TINY), 0.0, 1.0)
         far = start[:, None] + share[:, None] * (distance - start[:, None])
-        there = sampler.precision.round(x[:, None] + sign * np.minimum(far, limit[:, None]))
-        for batch in sampler.move_columns(columns, there):
-            which, value_index = batch.among(owner)
-            group, row = owner[which], elements.rows[which]
-            values = batch.values[value_index, :, row].T
+        grids.append(sampler.precision.round(x[:, None] + sign * np.minimum(far, limit[:, None])))
+    for batch in sampler.move_columns(columns, np.concatenate(grids, axis=1)):
+        which, value_index = batch.among(owner)
+        group, row = owner[which], elements.rows[which]
+        on_sides = np.split(batch.values[value_index, :, row].T, 2)
+        for climb, sign, there, values in zip(climbs, (1.0, -1.0), grids, on_sides, strict=True):
             step = np.abs(there - x[:, None])[group].T
             base = batch.base[row]
             with np.errstate(all="ignore"):
                 rest = values - base - sign * slope[which] * step
-                change = np.diff(rest, axis=0)
+                rise = np.abs(np.diff(rest, axis=0))
+                change = _unusual_increments(rest, tread.is_bent[which])
                 moved = np.abs(change)
                 height = moved.max(axis=0)
                 is_stair = (height > 8 * noise[which]) & _has_treads(moved, height)
@@ -211,7 +220,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                     sampler,
                     elements.take(which[is_stair]),
                     there[group[is_stair]],
-                    moved[:, is_stair],
+                    (moved[:, is_stair], rise[:, is_stair]),
                     slope[which[is_stair]],
                 )
                 is_stair |= ~np.isfinite(height)
@@ -283,6 +292,14 @@ def _combine_climbs(climbs: Sequence[_Climb], hidden: Float) -> tuple[np.ndarray
     return is_even, least, most
 
 
+def _unusual_increments(rest: Float, is_bent: np.ndarray) -> Float:
+    """Return the increments of f, (points - 1, e), for bent treads less the median around each: a tread's."""
+    change = np.diff(rest, axis=0)
+    padded = np.pad(change[:, is_bent], ((NEARBY, NEARBY), (0, 0)), mode="reflect")
+    change[:, is_bent] -= np.median(sliding_window_view(padded, 2 * NEARBY + 1, axis=0), axis=-1)
+    return change
+
+
 def _has_treads(moved: Float, height: Float) -> np.ndarray:
     """Say which series of increments, (points, e), are mostly flat after their first movement.
 
@@ -300,14 +317,16 @@ def _has_treads(moved: Float, height: Float) -> np.ndarray:
     return np.asarray(treads >= TREADS * np.maximum(after.sum(axis=0), 1))
 
 
-def _are_jumps(sampler: Sampler, elements: Elements, there: Float, moved: Float, slope: Float) -> np.ndarray:
+def _are_jumps(
+    sampler: Sampler, elements: Elements, there: Float, grid: tuple[Float, Float], slope: Float
+) -> np.ndarray:
     """Say for which elements the steepest rise on a grid is a jump, not a ramp between two plateaus.
 
     Args:
-        sampler: the function.
         elements: (e,).
         there: (e, points) the grid.
-        moved: (points - 1, e) how much each element moves from point to point, its slope aside.
+        grid: (points - 1, e) how much each element moves from point to point, what is usual there aside; and
+            its slope aside.
         slope: (e,).
 
     Returns:
@@ -316,18 +335,28 @@ def _are_jumps(sampler: Sampler, elements: Elements, there: Float, moved: Float,
     if not elements.rows.size:
         return np.zeros(0, dtype=bool)
     every = np.arange(elements.rows.size)
+    moved, from_tangent = grid
     steepest = np.argmax(moved, axis=0)
     near, far = there[every, steepest], there[every, steepest + 1]
-    rise = full = moved[steepest, every]
-    for _halving in range(HALVINGS):
-        between = sampler.precision.round(0.5 * (near + far))
-        values = _evaluate_at(sampler, elements, np.stack([near, between, far], axis=1))
-        with np.errstate(all="ignore"):
-            first = np.abs(values[:, 1] - values[:, 0] - slope * (between - near))
-            second = np.abs(values[:, 2] - values[:, 1] - slope * (far - between))
-        is_first = first >= second
-        rise = np.where(is_first, first, second)
-        near, far = np.where(is_first, near, between), np.where(is_first, between, far)
+    rise = full = from_tangent[steepest, every]
+    for levels in HALVINGS:
+        points = np.stack([near, far], axis=1)
+        for _level in range(levels):
+            middles = sampler.precision.round(0.5 * (points[:, :-1] + points[:, 1:]))
+            points = np.insert(points, np.arange(1, points.shape[1]), middles, axis=1)
+        values = _evaluate_at(sampler, elements, points)
+        left, width = np.zeros_like(every), 2**levels
+        while width > 1:
+            width //= 2
+            ends = [(every, left + half * width) for half in range(3)]
+            with np.errstate(all="ignore"):
+                first, second = (
+                    np.abs(values[high] - values[low] - slope * (points[high] - points[low]))
+                    for low, high in itertools.pairwise(ends)
+                )
+            is_first = first >= second
+            rise, left = np.where(is_first, first, second), np.where(is_first, left, left + width)
+        near, far = points[every, left], points[every, left + 1]
     return np.asarray(~(rise < SAME_RISE * full))
 
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.numerics.precision import Float
+
 if TYPE_CHECKING:
     from gradcheck_cli.numerics.differences import Mask
-    from gradcheck_cli.numerics.precision import Float
 
 RATIO = 4.0
 CENTRAL = RATIO**2  # how the truncation error of a central difference grows from rung to rung

@@ -1,70 +1,30 @@
-"""The samples of the second stage: noise points, sentinels and a ladder, one call for each column."""
+"""The samples of the second stage: noise points, sentinels and a ladder, one call for each column.
+
+Noise is estimated from high-order differences at tiny, evenly spaced steps.
+
+References:
+    J. J. More and S. M. Wild, Estimating Computational Noise, SIAM J. Sci. Comput. 33 (2011), 1292-1314.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import factorial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.numerics.differences import Differences, Sides, differences
-from gradcheck_cli.numerics.refine.noise import (
-    BOUND_PER_SIGMA,
-    ODD_MULTIPLES,
-    OFFSETS,
-    POINTS,
-    standard_deviation,
-)
+from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.steps import Domain, power_of_two, step_to_both_sides
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gradcheck_cli.numerics.precision import Float, Precision
     from gradcheck_cli.numerics.problem import Problem
+
 
 # A chunk's arrays hold (steps, elements); this many elements at a time keep each near 10 MB.
 MAX_ELEMENTS = 50_000
-# A step of fewer ulp than these is rounding: the step itself may be off by half an ulp.
-LEAST = 4.0
-
-
-@dataclass(frozen=True)
-class Reach:
-    """Steps as exponents of two of the scale.
-
-    `sentinels` are tiny steps. Every estimate must agree with them within noise, which avoids most traps of
-    extrapolation and decides kinks. `inner` rungs lie around and below the first pass's step; `outer` and
-    `far` ones are used only where these don't decide. `middle` is the spacing of the second set of noise
-    points. `depths` says how many powers of two closer to the point all of this is tried again.
-    """
-
-    sentinels: tuple[int, ...]
-    inner: tuple[int, ...]
-    outer: tuple[int, ...]
-    far: tuple[int, ...]
-    middle: int
-    depths: tuple[int, ...] = ()
-
-    def sentinels_at(self, depth: int, working: Precision) -> tuple[int, ...]:
-        """Return the sentinels that x can still step by if all points are nearer: at least `LEAST` ulp."""
-        least = np.log2(LEAST * 2 * working.unit_roundoff) + depth
-        return tuple(exponent for exponent in self.sentinels if exponent >= least)
-
-
-# Sentinels: 2^-24 and 2^-36 in float64, 2^-12 and 2^-17 in float32 (NUMERICS), moved by an octave or two to
-# clear the ladder below them; the smallest step is 32 ulp in float32 and 4 ulp in half precision. Depths: a
-# ladder spans 18 powers of two in float64 and 10 in float32. Each next one overlaps it by a half, so that
-# some ladder has several rungs below any scale at which a function turns. The deepest ladder ends where x can
-# step no further: 2^-45, with 2^-50 for its sentinel.
-REACHES = {
-    "float64": Reach(
-        (-36, -26), (-21, -19, -17, -15, -13, -11, -9, -7, -5, -3), (-1,), (1, 3), -27, (8, 16, 24)
-    ),
-    "float32": Reach((-18, -16), (-13, -11, -9, -7, -5, -3), (-1,), (1, 3), -18, (4, 8)),
-    "float16": Reach((-8,), (-7, -5, -3), (-1,), (1, 3), -8),
-    "bfloat16": Reach((-6,), (-5, -3), (-1,), (1, 3), -5),
-}
 
 
 @dataclass(frozen=True)
@@ -122,7 +82,6 @@ def sample(
     """Sample the columns of some elements.
 
     Args:
-        problem: the function.
         elements: which elements.
         scale: (n,) the scale that each column steps by.
         exponents: the rungs.
@@ -132,7 +91,7 @@ def sample(
         Series that cover the elements.
     """
     sampler, domain, unit, working = problem.sampler, problem.domain, problem.unit, problem.working
-    reach = REACHES[working.name]
+    reach = working.ladder
     columns, owner = np.unique(elements.columns, return_inverse=True)
     x = sampler.point[columns]
     room = domain.take(columns)
@@ -210,9 +169,7 @@ def _place_noise_points(problem: Problem, x: Float, scale: Float, room: Domain) 
     working, precision = problem.working, problem.sampler.precision
     ulp = working.spacing(np.maximum(np.abs(x), scale / 16))
     odd = problem.generator.choice(ODD_MULTIPLES, size=(2, x.size))
-    spacing = np.stack(
-        [odd[0] * ulp, np.maximum(odd[1] * scale * 2.0 ** REACHES[working.name].middle, ulp)], axis=1
-    )
+    spacing = np.stack([odd[0] * ulp, np.maximum(odd[1] * scale * 2.0**working.ladder.middle, ulp)], axis=1)
     reach = spacing * (POINTS // 2)
     is_centred = (reach <= room.below[:, None]) & (reach <= room.above[:, None])
     outward = np.where(room.above >= room.below, 1, -1)[:, None] * np.arange(1, POINTS)
@@ -221,3 +178,45 @@ def _place_noise_points(problem: Problem, x: Float, scale: Float, room: Domain) 
     with np.errstate(invalid="ignore"):
         there = np.clip(there, (x - room.below)[:, None, None], (x + room.above)[:, None, None])
     return precision.round(there.reshape(x.size, -1)), is_centred
+
+
+POINTS = 7  # ECnoise's own choice for "few evaluations": orders up to 6
+OFFSETS = np.arange(POINTS) - POINTS // 2
+# Steps are random odd multiples of the spacing: power-of-two multiples missed a hundredfold noise (rounding
+# of x repeats itself), 25 to 63 ulp aliased with the rounding of intermediates (NUMERICS).
+ODD_MULTIPLES = np.array([3, 5, 7, 9, 11, 13])
+# Values err by more than one standard deviation: uniform rounding by a factor of 1.7, and the estimate
+# itself, from a handful of differences, by another factor of two.
+BOUND_PER_SIGMA = 4.0
+
+
+# Estimates of independent noise agree over the orders (More and Wild require a factor of 4); those of a
+# smooth shape don't.
+SAME_OVER_ORDERS = 4.0
+
+
+def standard_deviation(values: Float, *, only_noise: bool = False) -> Float:
+    """Estimate the noise from values at evenly spaced points.
+
+    For independent noise of variance s^2 the k-th difference has variance s^2 (2k)! / (k!)^2, while a smooth
+    function's k-th difference vanishes with the k-th power of the spacing. The estimate is the median over
+    orders 4 to 6, because the last relies on a single difference, which may be small by chance.
+
+    Args:
+        values: (POINTS, ...).
+        only_noise: whether to return 0 where the orders disagree, since it may then be shape instead.
+
+    Returns:
+        (...), NaN where a value isn't finite.
+    """
+    estimates = []
+    with np.errstate(all="ignore"):
+        for order in range(4, POINTS):
+            gamma = factorial(order) ** 2 / factorial(2 * order)
+            table = np.diff(values, n=order, axis=0)
+            estimates.append(np.sqrt(gamma * np.mean(table * table, axis=0)))
+        middle = np.median(estimates, axis=0)
+        if only_noise:
+            is_noise = np.max(estimates, axis=0) <= SAME_OVER_ORDERS * np.min(estimates, axis=0)
+            return np.where(is_noise, middle, 0.0)
+        return np.asarray(middle)

@@ -1,26 +1,33 @@
-"""The two stages: the first pass decides what it can, and the second stage refines the rest."""
+"""The two stages: the first pass decides what it can, and the second stage refines the rest.
+
+A zero gradient is right for a flat function. On a staircase differences can't tell: the steps may be meant
+(floor), or be what is left of a slope (a forward that computes in float16 inside). A staircase continues:
+beyond its first riser there are more, about as tall, with treads between them. A relu's edge isn't a stair,
+because the function has a slope beyond it. Nor is the single jump of a kink's derivative.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.numerics.precision import FLOAT64, Float
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.refine.second_stage import refine
 from gradcheck_cli.numerics.refine.series import Elements
-from gradcheck_cli.numerics.refine.staircase import Flatness, find_fine_stairs, find_flatness
+from gradcheck_cli.numerics.steps import power_of_two
 from gradcheck_cli.numerics.tolerance import row_scale
 from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, is_conclusive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gradcheck_cli.numerics.first_pass import FirstPass
-    from gradcheck_cli.numerics.precision import Float
     from gradcheck_cli.numerics.problem import Problem
+
 
 # If more elements than this are in doubt, a few of them are refined first. If one of these is wrong, so is
 # the Jacobian, and the first pass is accurate enough for the others.
@@ -174,3 +181,179 @@ def _refine(
     judged.uncertainty[rows, slots] = refined.resolution.uncertainty
     judged.allowed[rows, slots] = refined.allowed
     return refined.noisy
+
+
+# The probe moves every input at once by this part of its scale, up or down at random.
+PROBE = 1 / 16
+EVEN_ODDS = 0.5
+# Rows that the probe moves are examined over ranges a factor of four apart, with one grid for each. The
+# widest range is eight probes to both sides, half of the scale: what happens at 0 doesn't concern points far
+# from it. The narrowest is the step that is known to be flat. In one of these ranges, stairs have at least
+# three steps, and so at most twelve: less than half of the 32 intervals. All rows share the grids, so many
+# rows cost no more.
+WIDEST = 8.0
+NARROWER = 4.0
+INTERVALS = 32
+RISERS = 3
+CLIMBS = 0.8  # how much of all rises a slope's stairs keep (empirical): all of them, except for rounding
+RISER = 4.0  # errors of a value, above which a rise is no rounding
+# Risers have the same height to within a factor of two, as those of a rounding have on both sides of a power
+# of two; a little more allows for their own rounding.
+ALIKE = 2.1
+
+# Stairs of a slope are found along other directions too; a pool's jumps, which may look like some once,
+# seldom are.
+OTHER_WAYS = 2
+
+# A row that is no larger than this many roundings of its output's largest element, and moves by no more, is
+# the rounding of cancelling terms (a Sobel filter where the border is a mirror). The slope that half of the
+# scale may hide then is 64 u of that element over the scale: a part in 10,000 of what the table allows.
+CANCELLED = 16.0
+
+# Stairs that the first pass can't see are narrower than rtol times its step, 2^-15: 2^-35 of the scale. Four
+# steps below that are tried, the smallest of which is 64 ulp of x, for a missing movement of eight roundings.
+FINE = (-46, -43, -40, -37)
+FINE_ULP = 16.0
+
+
+class Flatness(IntEnum):
+    """What lies beyond the flat neighbourhood of a row."""
+
+    FLAT = 0  # nothing moves, or only at some distance: a kink, or a jump
+    STAIRS = 1
+    ROUNDED = 2  # a slope too small for the first pass to see
+
+
+def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np.ndarray:
+    """Probe the rows that are flat everywhere.
+
+    Args:
+        first: what the first pass found.
+        is_zero: (m, c) where a zero gradient rests on f being flat.
+
+    Returns:
+        (m,) of `Flatness`.
+    """
+    flatness = np.zeros(problem.shape[0], dtype=np.int8)
+    narrow = problem.working.first_step / PROBE  # the first pass's step, over the probe's
+    if problem.chosen.size == 0 or narrow >= 1:
+        return flatness
+    rows = np.flatnonzero(first.is_flat.all(axis=1) & is_zero.any(axis=1))
+    if rows.size == 0:
+        return flatness
+    direction = _draw_direction(problem)
+    along = narrow * np.exp2(np.arange(np.log2(1 / narrow) + 1))
+    change = _measure_changes(problem, rows, direction, along)
+    moves = change[-1] != 0  # NaN counts as movement: nothing is known there
+    if not moves.any():
+        return flatness
+    rows, change = rows[moves], change[:, moves]
+    total = np.abs(change[-1])
+    base = np.maximum(problem.size_of_terms[rows], total)
+    error = 2 * problem.unit[rows] * base + np.finfo(np.float64).tiny
+    left = CANCELLED * problem.unit[rows] * problem.size_beside[rows]
+    is_left = base <= left
+    error = np.where(is_left, np.maximum(left / RISER, error), error)
+    with np.errstate(all="ignore"):
+        # If rounding alone explains the flat part, the slope continues below it, as far as twice the step
+        # that is still flat.
+        is_rounded = ~is_left & (total * along[np.argmax(change != 0, axis=0)] <= 8 * error)
+    is_stair = _has_stairs(problem, rows, direction, narrow, error)
+    if not problem.may_round and is_stair.any():
+        # The gradient of an element that becomes the largest of three windows of a pool, one after the other,
+        # looks like stairs too if neighbouring upstreams are similar, but only along some directions. Stairs
+        # that stand for a slope climb along nearly all.
+        again = np.flatnonzero(is_stair)
+        for _ in range(OTHER_WAYS):
+            other = _draw_direction(problem)
+            is_stair[again] &= _has_stairs(problem, rows[again], other, narrow, error[again])
+    is_stair |= ~np.isfinite(total)
+    flatness[rows] = np.where(
+        is_rounded, Flatness.ROUNDED, np.where(is_stair, Flatness.STAIRS, Flatness.FLAT)
+    )
+    return flatness
+
+
+def _draw_direction(problem: Problem) -> Float:
+    """Draw a direction that moves every chosen input by the probe's length, up or down, inside the domain."""
+    here = problem.chosen
+    sign = np.where(problem.generator.random(here.size) < EVEN_ODDS, -1.0, 1.0)
+    room = np.where(sign > 0, problem.domain.above[here], problem.domain.below[here])
+    direction = np.zeros(problem.sampler.point.size)
+    direction[here] = sign * np.minimum(PROBE * problem.step_scale[here], room)
+    return direction
+
+
+def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
+    """Say which rows stay exactly the same at a tiny step although their Jacobian says that they move.
+
+    Args:
+        jacobian: (m, slots).
+
+    Returns:
+        (m,); no rows in less than float64, whose steps are seldom far above its rounding.
+    """
+    on_stairs = np.zeros(problem.shape[0], dtype=bool)
+    if problem.working is not FLOAT64 or not on_stairs.size or not problem.chosen.size:
+        return on_stairs
+    sign = np.where(problem.generator.random(problem.chosen.size) < EVEN_ODDS, -1.0, 1.0)
+    here, room = problem.chosen, problem.domain.take(problem.chosen)
+    # Rounding of the inputs moves a row by this, times their unit roundoff. A value that is smaller may lose
+    # this movement on the way, for example where a mean is subtracted.
+    rounded = np.maximum(
+        problem.size_of_terms, (np.abs(jacobian) * np.abs(problem.sampler.point)[problem.table]).sum(axis=1)
+    )
+    for exponent in FINE:
+        moved = np.zeros(problem.sampler.point.size)
+        size = power_of_two(problem.step_scale[here]) * 2.0**exponent
+        moved[here] = np.where(sign > 0, np.minimum(size, room.above), -np.minimum(size, room.below))
+        with np.errstate(all="ignore"):
+            expected = np.abs((jacobian * moved[problem.table]).sum(axis=1))
+        rows = np.arange(on_stairs.size)
+        change = _measure_changes(problem, rows, moved, np.ones(1))[0]
+        on_stairs |= (change == 0) & (expected > FINE_ULP * problem.unit * rounded)
+    return on_stairs
+
+
+def _has_stairs(
+    problem: Problem, rows: np.ndarray, direction: Float, narrow: float, error: Float
+) -> np.ndarray:
+    """Say which rows rise or fall by even steps, over some range."""
+    has_stairs = np.zeros(rows.size, dtype=bool)
+    reach = WIDEST
+    while reach >= narrow:
+        values = _measure_changes(problem, rows, direction, reach * np.linspace(-1, 1, INTERVALS + 1))
+        with np.errstate(all="ignore"):
+            rise = np.diff(values, axis=0)
+            height = np.abs(rise)
+            is_riser = height > RISER * error
+            tallest = height.max(axis=0)
+            least = np.where(is_riser, height, np.inf).min(axis=0)
+            count = is_riser.sum(axis=0)
+            # A ramp at the end of the range rises from one interval to the next; a stair has a tread between.
+            adjoining = (is_riser[1:] & is_riser[:-1]).sum(axis=0)
+            is_even = (tallest <= ALIKE * least) & (count >= RISERS) & (count < INTERVALS / 2)
+            is_even &= adjoining <= count / RISERS / 2
+            if not problem.may_round:
+                # A function that also goes back hides no slope: the elements of a pool, each of which is
+                # sometimes the largest. A sum of roundings may do so too.
+                net = np.abs(np.where(is_riser, rise, 0.0).sum(axis=0))
+                is_even &= net >= CLIMBS * np.where(is_riser, height, 0.0).sum(axis=0)
+        has_stairs |= is_even
+        reach /= NARROWER
+    return has_stairs
+
+
+def _measure_changes(problem: Problem, rows: np.ndarray, direction: Float, along: Float) -> Float:
+    """Return f - f(x) of some rows at distances along a direction, inside the domain, (d, r)."""
+    sampler, domain = problem.sampler, problem.domain
+    changes = np.empty((along.size, rows.size))
+    at_once = sampler.points_per_call
+    for start in range(0, along.size, at_once):
+        batch = slice(start, start + at_once)
+        moved = np.clip(along[batch, None] * direction, -domain.below, domain.above)
+        points = sampler.precision.round(sampler.point + moved)
+        values = sampler.at(np.concatenate([sampler.point[None], points]))
+        with np.errstate(all="ignore"):
+            changes[batch] = values[1:, rows] - values[0, rows]
+    return changes

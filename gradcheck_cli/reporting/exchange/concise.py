@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings_of, first_line
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers
 from gradcheck_cli.reporting.terminal.report_text import summary_lines
-
-if TYPE_CHECKING:
-    from gradcheck_cli.results import Report
+from gradcheck_cli.results import Report
 
 
 def to_concise(report: Report) -> str:
@@ -40,7 +36,7 @@ def concise_line(finding: Finding) -> str:
 
 def _numbers(finding: Finding) -> str:
     pair = finding.pair
-    if pair is None or not pair.elements or finding.outcome is Outcome.SKIPPED:
+    if pair is None or not pair.numbers.elements or finding.outcome is Outcome.SKIPPED:
         return "" if pair is None else pair.note
     if not pair.connected:
         return "disconnected"

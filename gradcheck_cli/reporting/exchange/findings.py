@@ -5,14 +5,16 @@ It decides nothing: whether a finding fails the run follows from the report's ow
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gradcheck_cli.covered import CoverageStatus
-from gradcheck_cli.gate import Change
+from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.reporting.codes import (
+    Code,
     code_of,
     code_of_change,
     code_of_check,
@@ -22,14 +24,17 @@ from gradcheck_cli.reporting.codes import (
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers
 from gradcheck_cli.reporting.terminal.report_text import inputs_of, search_summary
-from gradcheck_cli.results import FAILING, UNDECIDED, Status, find_unchecked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gradcheck_cli.gate import BaselineFinding
-    from gradcheck_cli.reporting.codes import Code
-    from gradcheck_cli.results import CaseResult, CheckResult, PairResult, Report
+from gradcheck_cli.results import (
+    FAILING,
+    GREEN,
+    UNDECIDED,
+    CaseResult,
+    CheckResult,
+    PairResult,
+    Report,
+    Status,
+    find_unchecked,
+)
 
 
 class Outcome(Enum):
@@ -39,44 +44,33 @@ class Outcome(Enum):
     FAILED = "failed"  # exit 1
     UNDECIDED = "undecided"  # exit 3
     WARNED = "warned"
-    SKIPPED = "skipped"
+    SKIPPED = "skipped"  # or ignored
 
 
 # Kinds of errors that are corrected in the spec, or start there.
 _ABOUT_THE_SPEC = frozenset({"import", "attribute", "op_type", "outputs", "values", "pairs"})
 _IN_THE_CODE = frozenset({Change.DRIFTED, Change.GRADIENT, Change.BROKE})
+_REPRODUCE = "reproduce: "
 BAD = frozenset({Outcome.FAILED, Outcome.UNDECIDED})
 _LONGEST_LINE = 9  # digits; Python refuses to read thousands of them
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One statement of a report, about a pair, a check, an error, a warning, or the run.
+    """One statement of a report, about a pair, a check, an error, a warning, or the run."""
 
-    Attributes:
-        rule: its kind, a stable word: "mismatched", "error/import", "check/linearity", "precision",
-            "baseline/drifted", "unchecked", ...
-        outcome: what it means for the run.
-        name: its subject within the case: a pair's label, `check linearity`, `case`.
-        title: one line.
-        text: the details, in several lines; may be empty.
-        file: the place to look, as the report names it; empty if there is none.
-        line: 1-based; 0 for the whole file.
-        case: the case it belongs to.
-        pair: the pair it is about.
-        code: its code; `None` for what passed.
-    """
-
+    # its kind, a stable word: "mismatched", "error/import", "check/linearity", "precision",
+    # "baseline/drifted", "unchecked", ...
     rule: str
-    outcome: Outcome
-    name: str
-    title: str
-    text: str = ""
-    file: str = ""
-    line: int = 0
-    case: CaseResult | None = None
-    pair: PairResult | None = None
-    code: Code | None = None
+    outcome: Outcome  # what it means for the run
+    name: str  # its subject within the case: a pair's label, `check linearity`, `case`
+    title: str  # one line
+    text: str = ""  # the details, in several lines; may be empty
+    file: str = ""  # the place to look, as the report names it; empty if there is none
+    line: int = 0  # 1-based; 0 for the whole file
+    case: CaseResult | None = None  # the case it belongs to
+    pair: PairResult | None = None  # the pair it is about
+    code: Code | None = None  # its code; `None` for what passed
 
     @property
     def headline(self) -> str:
@@ -94,7 +88,7 @@ def findings_of(report: Report) -> tuple[Finding, ...]:
     findings: list[Finding] = []
     unchecked = {id(case) for case in find_unchecked(report.cases)}
     for case in report.cases:
-        findings += _findings_of_case(case, report, strict=report.strict or id(case) in unchecked)
+        findings += _findings_of_case(case, report, strict=report.policy.strict or id(case) in unchecked)
     cases = {(case.op, case.case, case.dtype, case.mode): case for case in report.cases}
     findings += [
         _finding_of_change(finding, cases.get((finding.op, finding.case, finding.dtype, finding.mode)))
@@ -109,6 +103,63 @@ def findings_of(report: Report) -> tuple[Finding, ...]:
         text = "interrupted: cases that hadn't ended weren't checked"
         findings.append(Finding("unchecked", Outcome.UNDECIDED, "run", text, text, code=code))
     return tuple(findings)
+
+
+def group_alike(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """Return findings with those together that say the same of several cases, as of a missing module."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        said = [line for line in finding.text.splitlines() if not line.startswith(_REPRODUCE)]
+        key = (id(finding),) if finding.pair else (finding.outcome, finding.headline, *said)
+        groups.setdefault(key, []).append(finding)
+    return list(groups.values())
+
+
+@dataclass(frozen=True)
+class SpecSummary:
+    """What a run found in the cases of one file."""
+
+    spec: str
+    cases: int
+    counts: Mapping[Outcome, int]
+    seconds: float
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Cases, then findings that failed, are undecided and passed, and seconds, as text."""
+        counts = (
+            self.counts.get(outcome, 0) for outcome in (Outcome.FAILED, Outcome.UNDECIDED, Outcome.PASSED)
+        )
+        return (
+            f"{self.cases:,}",
+            *(f"{count:,}" if count else "-" for count in counts),
+            f"{self.seconds:.2f}",
+        )
+
+
+SPEC_COLUMNS = ("spec", "cases", "failed", "undecided", "passed", "seconds")
+
+
+def summarize_specs(report: Report, findings: Sequence[Finding]) -> list[SpecSummary]:
+    """Return a summary of each file of specs, the one with the most failures first."""
+    counts: dict[str, Counter[Outcome]] = {}
+    for finding in findings:
+        if finding.case is not None and finding.rule != "search":
+            counts.setdefault(split_place(finding.case.spec)[0], Counter())[finding.outcome] += 1
+    seconds: dict[str, list[float]] = {}
+    for case in report.cases:
+        seconds.setdefault(split_place(case.spec)[0], []).append(case.ran.duration_s)
+    summaries = [
+        SpecSummary(spec, len(taken), counts.get(spec, {}), sum(taken)) for spec, taken in seconds.items()
+    ]
+    return sorted(
+        summaries,
+        key=lambda summary: (
+            -summary.counts.get(Outcome.FAILED, 0),
+            -summary.counts.get(Outcome.UNDECIDED, 0),
+            summary.spec,
+        ),
+    )
 
 
 def name_of(case: CaseResult) -> str:
@@ -141,13 +192,13 @@ def _findings_of_case(case: CaseResult, report: Report, *, strict: bool) -> Iter
     for pair in case.pairs:
         yield _finding_of_pair(case, pair, strict=strict)
     for check in case.checks:
-        if check.status not in (Status.PASSED, Status.EXPECTED_MISMATCH):
+        if check.status not in GREEN:
             yield _finding_of_check(case, check, strict=strict)
     if case.error is not None:
         text = "\n".join([case.error.message, *case.error.traceback, *_reproduce(case)])
         title = f"{case.error.kind}: {first_line(case.error.message)}"
-        about_spec = case.error.kind in _ABOUT_THE_SPEC or not case.source
-        fallback = split_place(case.spec if about_spec else case.source)
+        about_spec = case.error.kind in _ABOUT_THE_SPEC or not case.seen.source
+        fallback = split_place(case.spec if about_spec else case.seen.source)
         file, line = _place_in_traceback(case.error.traceback) or fallback
         rule, code = f"error/{case.error.kind}", code_of_error(case.error)
         yield Finding(rule, Outcome.UNDECIDED, "case", title, text, file, line, case, code=code)
@@ -156,9 +207,9 @@ def _findings_of_case(case: CaseResult, report: Report, *, strict: bool) -> Iter
         text = search_summary(case.search)
         yield Finding("search", Outcome.PASSED, "search", text, text, file, line, case)
     for warning in case.warnings:
-        outcome = Outcome.FAILED if report.strict_precision else Outcome.WARNED
+        outcome = Outcome.FAILED if report.policy.strict_precision else Outcome.WARNED
         title = f"precision: {first_line(warning)}"
-        file, line = split_place(case.source or case.spec)
+        file, line = split_place(case.seen.source or case.spec)
         code = code_of("precision")
         yield Finding("precision", outcome, "precision", title, warning, file, line, case, code=code)
 
@@ -168,7 +219,7 @@ def _outcome_of(status: Status, *, strict: bool) -> Outcome:
         return Outcome.FAILED
     if status in UNDECIDED or (strict and status is Status.SKIPPED):
         return Outcome.UNDECIDED
-    return Outcome.SKIPPED if status is Status.SKIPPED else Outcome.PASSED
+    return Outcome.SKIPPED if status in (Status.SKIPPED, Status.IGNORED) else Outcome.PASSED
 
 
 def _finding_of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Finding:
@@ -176,7 +227,7 @@ def _finding_of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Fin
     words = str(pair.status).replace("_", " ")
     note = f": {pair.note}" if pair.note else ""
     # If it is right, there is nothing to see except what was requested.
-    file, line = split_place(case.source if outcome is Outcome.FAILED and case.source else case.spec)
+    file, line = _place_of(case, outcome)
     text = ""
     if outcome is not Outcome.PASSED:
         lines = [*pair_lines(pair), *counterexample_lines(case, pair), *_reason(case), *_reproduce(case)]
@@ -189,18 +240,19 @@ def _finding_of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Fin
 def pair_lines(pair: PairResult) -> list[str]:
     """Describe a pair that isn't right in the terminal's words, as lines."""
     lines = []
-    if pair.connected and pair.elements and pair.status is not Status.SKIPPED:
+    if pair.connected and pair.numbers.elements and pair.status is not Status.SKIPPED:
         error, allowed, ratio = named_numbers(pair).values()
         lines.append(f"off by {error}, allowed {allowed}, ratio {ratio}")
-    if pair.worst is not None:
-        analytic, numeric = layout.format_distinctly(pair.worst.analytic, pair.worst.numeric)
+    worst = pair.numbers.worst
+    if worst is not None:
+        analytic, numeric = layout.format_distinctly(worst.analytic, worst.numeric)
         where = (
-            f"{layout.element(pair.output, pair.worst.output_index, pair.worst.output_part)} / "
-            f"{layout.element(pair.input, pair.worst.input_index, pair.worst.input_part)}"
+            f"{layout.element(pair.output, worst.output_index, worst.output_part)} / "
+            f"{layout.element(pair.input, worst.input_index, worst.input_part)}"
         )
-        values = f"analytic {analytic}, numeric {numeric} ± {pair.worst.uncertainty:.1e}"
+        values = f"analytic {analytic}, numeric {numeric} ± {worst.uncertainty:.1e}"
         lines.append(f"worst: {where}: {values}")
-    lines += [f"diagnosis: {diagnosis}" for diagnosis in pair.diagnosis]
+    lines += [f"diagnosis: {diagnosis}" for diagnosis in pair.cause.diagnosis]
     return [*lines, pair.message] if pair.message else lines
 
 
@@ -211,9 +263,14 @@ def counterexample_lines(case: CaseResult, pair: PairResult) -> list[str]:
     return [search_summary(case.search), *inputs_of(case.search.found)]
 
 
+def _place_of(case: CaseResult, outcome: Outcome) -> tuple[str, int]:
+    """Return the gradient's place if it is wrong and its place is known, else the spec's."""
+    return split_place(case.seen.source if outcome is Outcome.FAILED and case.seen.source else case.spec)
+
+
 def _finding_of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> Finding:
     outcome = _outcome_of(check.status, strict=strict)
-    file, line = split_place(case.source if outcome is Outcome.FAILED and case.source else case.spec)
+    file, line = _place_of(case, outcome)
     title = f"check {check.name} {str(check.status).replace('_', ' ')}"
     text = "\n".join([check.message or title, *_reason(case), *_reproduce(case)])
     name, code = f"check {check.name}", code_of_check(check)
@@ -227,8 +284,8 @@ def _finding_of_change(finding: BaselineFinding, case: CaseResult | None) -> Fin
     where = f"{name} · {finding.pair}"
     file, line = split_place(finding.spec)  # for something that was deleted, this is all that is left
     if case is not None:
-        about_code = finding.change in _IN_THE_CODE and case.source
-        file, line = split_place(case.source if about_code else case.spec)
+        about_code = finding.change in _IN_THE_CODE and case.seen.source
+        file, line = split_place(case.seen.source if about_code else case.spec)
     text = f"{where}: {finding.message}"
     rule, code = f"baseline/{finding.change}", code_of_change(finding)
     return Finding(rule, outcome, where, f"{where}: {words}", text, file, line, code=code)
@@ -237,9 +294,9 @@ def _finding_of_change(finding: BaselineFinding, case: CaseResult | None) -> Fin
 def _findings_of_coverage(report: Report) -> Iterator[Finding]:
     if report.branches_fall_short:
         for case in report.cases:
-            never = [branch.label(side) for branch in case.branches for side in branch.unseen]
+            never = [branch.label(side) for branch in case.seen.branches for side in branch.unseen]
             if never:
-                first = next(branch for branch in case.branches if branch.unseen)
+                first = next(branch for branch in case.seen.branches if branch.unseen)
                 title, text = f"{len(never)} sides of branches never seen", f"never: {', '.join(never)}"
                 file, line = split_place(first.place)
                 code = code_of("unseen")
@@ -263,11 +320,11 @@ def _findings_of_coverage(report: Report) -> Iterator[Finding]:
 
 
 def _reason(case: CaseResult) -> list[str]:
-    return [f"reason: {case.reason}"] if case.reason else []
+    return [f"reason: {case.how.reason}"] if case.how.reason else []
 
 
 def _reproduce(case: CaseResult) -> list[str]:
-    return [f"reproduce: {case.reproduce}"] if case.reproduce else []
+    return [f"{_REPRODUCE}{case.ran.reproduce}"] if case.ran.reproduce else []
 
 
 def first_line(text: str) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import types
-import typing
-from dataclasses import asdict, fields, is_dataclass
-from enum import Enum
+from collections.abc import Callable
+from dataclasses import asdict
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from gradcheck_cli import serial
 from gradcheck_cli.covered import CoverageStatus, GradientCoverage
@@ -17,9 +16,10 @@ from gradcheck_cli.errors import UsageError
 from gradcheck_cli.figure import Figure, HeatMap, Ladder
 from gradcheck_cli.gate import BaselineFinding, Projection
 from gradcheck_cli.plain_files import MIB, read_plain
-from gradcheck_cli.reporting.codes import code_of_change, code_of_check, code_of_error, code_of_pair
+from gradcheck_cli.reporting.codes import Code, code_of_change, code_of_check, code_of_error, code_of_pair
 from gradcheck_cli.results import (
     FAILING,
+    GREEN,
     UNDECIDED,
     CaseError,
     CaseResult,
@@ -31,17 +31,10 @@ from gradcheck_cli.results import (
 )
 from gradcheck_cli.serial import Layout, TypeFault
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from gradcheck_cli.reporting.codes import Code
-
 Object = dict[str, Any]
 
 SCHEMA_VERSION = 1
 _LIMIT = 1024 * MIB  # the report of TensorFlow's own gradients has 5 MiB
-_GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
 
 
 def _number_getter(code_of: Callable[[Any], Code | None]) -> Callable[[Any], str | None]:
@@ -56,9 +49,9 @@ def _number_getter(code_of: Callable[[Any], Code | None]) -> Callable[[Any], str
 
 def _output_of(case: CaseResult) -> object:
     """Return the caught output of a case that isn't green."""
-    if case.status in _GREEN or not case.output:
+    if case.status in GREEN or not case.ran.output:
         return None
-    return {"lines": case.output, "file": case.output_file or None}
+    return {"lines": case.ran.output, "file": case.ran.output_file or None}
 
 
 def _unfold_case(content: Object, place: str) -> Object:
@@ -81,7 +74,7 @@ def _unfold_case(content: Object, place: str) -> Object:
 
 def _require_agreement(case: CaseResult, place: str) -> None:
     """Refuse a case that is called green although nothing in it was checked, or something isn't green."""
-    if case.status not in _GREEN:
+    if case.status not in GREEN | {Status.IGNORED}:
         return
     statuses = {*(pair.status for pair in case.pairs), *(check.status for check in case.checks)}
     if statuses & (FAILING | UNDECIDED):
@@ -129,6 +122,7 @@ LAYOUTS: serial.Layouts = {
             *("strict_precision", "unchecked", "duration_s", "summary", "evaluations_per_element"),
             *("notices", "shard", "selection", "baseline", "sides", "branch_fail_under", "coverage", "cases"),
         ),
+        inline=frozenset({"policy", "machine"}),
         computed={
             "schema_version": lambda _: SCHEMA_VERSION,
             "exit_code": lambda report: report.exit_code,
@@ -158,13 +152,14 @@ LAYOUTS: serial.Layouts = {
             ),
             *("not_differentiated", "checks", "pairs"),
         ),
+        inline=frozenset({"how", "ran", "seen"}),
         left_out=frozenset({"mutants", "output_file"}),
         null=frozenset({"source", "host", "worker"}),
         computed={
-            "numeric_dtype": lambda case: case.numeric_dtype or case.dtype,
+            "numeric_dtype": lambda case: case.how.numeric_dtype or case.dtype,
             "output": _output_of,
             "not_differentiated": lambda case: [
-                {"output": name, "dtype": dtype} for name, dtype in case.not_differentiated
+                {"output": name, "dtype": dtype} for name, dtype in case.how.not_differentiated
             ],
         },
         absent={
@@ -189,6 +184,7 @@ LAYOUTS: serial.Layouts = {
             *("diagnosis", "note", "message", "stops", "stop_change", "mismatch", "undecided", "code"),
             *("worst_error", "worst_bound", "worst_ratio", "relative_error", "tolerance", "fingerprint"),
         ),
+        inline=frozenset({"numbers", "numeric", "cause"}),
         null=frozenset({"mismatch", "undecided"}),
         computed={
             "worst_error": lambda pair: pair.error,
@@ -231,7 +227,6 @@ def to_json(report: Report, exit_code: int | None = None) -> str:
     """Render a report as JSON text that ends in a newline.
 
     Args:
-        report: the run.
         exit_code: the process's exit code, if an option such as `--strict` changed it.
 
     Returns:
@@ -280,107 +275,7 @@ def _require_sums(content: Object, report: Report) -> None:
     for key, expected in (("summary", report.summary), ("exit_code", report.exit_code)):
         if key not in content:
             raise TypeFault(f"it lacks {key!r}")
-        if content[key] != expected:
+        # A report that was written before there was such a status has no count of it.
+        stated = {"ignored": 0, **content[key]} if isinstance(content[key], dict) else content[key]
+        if stated != expected:
             raise TypeFault(f"{key} says otherwise than the cases do: a part of it was changed or lost")
-
-
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_NUMBER: Object = {"$ref": "#/$defs/number"}
-_TEXT: Object = {"type": "string"}
-_CODE: Object = {"type": ["string", "null"], "pattern": "^GC[0-9]{3}$"}
-# The schemas of what `LAYOUTS` writes in another form than the field's, or in addition to the fields.
-_SCHEMAS: dict[type, dict[str, Object]] = {
-    Report: {
-        "schema_version": {"const": SCHEMA_VERSION},
-        "exit_code": {"type": "integer"},
-        "summary": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
-        "evaluations_per_element": _NUMBER,
-        "sides": {"type": "object", "properties": {"seen": {"type": "integer"}, "all": {"type": "integer"}}},
-    },
-    CaseResult: {
-        "output": {
-            "anyOf": [
-                {"type": "null"},
-                {
-                    "type": "object",
-                    "properties": {
-                        "lines": {"type": "array", "items": _TEXT},
-                        "file": {"type": ["string", "null"]},
-                    },
-                    "required": ["lines", "file"],
-                },
-            ]
-        },
-        "not_differentiated": {
-            "type": "array",
-            "items": {"type": "object", "properties": {"output": _TEXT, "dtype": _TEXT}},
-        },
-    },
-    PairResult: {
-        "worst_ratio": {"anyOf": [_NUMBER, {"type": "null"}]},
-        "relative_error": {"anyOf": [_NUMBER, {"type": "null"}]},
-        "code": _CODE,
-    },
-    CheckResult: {"code": _CODE},
-    CaseError: {"code": _CODE},
-    BaselineFinding: {"code": _CODE, "failure": {"type": "boolean"}},
-}
-
-
-def report_schema() -> Object:
-    """Return the JSON Schema (draft 2020-12) of what `--report json=FILE` writes.
-
-    Later versions may add fields, so unknown ones are allowed.
-    """
-    definitions: dict[str, Object] = {
-        "number": {
-            "description": "A number; those that JSON has no word for are texts.",
-            "anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}],
-        },
-        "complex": {
-            "description": "A number, or [re, im].",
-            "anyOf": [
-                _NUMBER,
-                {"type": "array", "prefixItems": [_NUMBER, _NUMBER], "minItems": 2, "maxItems": 2},
-            ],
-        },
-    }
-    top = _schema_of_dataclass(Report, definitions)
-    return {"$schema": DIALECT, "title": "gradcheck report", **top, "$defs": definitions}
-
-
-def _schema_of_dataclass(kind: type, definitions: dict[str, Object]) -> Object:
-    hints, layout = typing.get_type_hints(kind), LAYOUTS.get(kind, Layout())
-    schemas = {field.name: _schema_of(hints[field.name], definitions) for field in fields(kind)}
-    properties = {name: schema for name, schema in schemas.items() if name not in layout.left_out}
-    properties |= {name: {"type": ["string", "null"]} for name in layout.null}
-    properties |= _SCHEMAS.get(kind, {})
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _schema_of(kind: Any, definitions: dict[str, Object]) -> Object:  # noqa: ANN401, PLR0911 (a type; one for each kind)
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        if complex in inner:
-            return {"$ref": "#/$defs/complex"}
-        (only,) = [argument for argument in inner if argument is not type(None)]
-        return {"anyOf": [_schema_of(only, definitions), {"type": "null"}]}
-    if origin is tuple and inner[-1] is Ellipsis:
-        return {"type": "array", "items": _schema_of(inner[0], definitions)}
-    if origin is tuple:
-        items = [_schema_of(argument, definitions) for argument in inner]
-        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
-    if origin is dict:
-        return {"type": "object", "additionalProperties": _schema_of(inner[1], definitions)}
-    if kind is Projection:
-        return {"type": "array", "prefixItems": [_NUMBER, _NUMBER], "minItems": 2, "maxItems": 2}
-    if is_dataclass(kind):
-        name = typing.cast("type", kind).__name__
-        if name not in definitions:
-            definitions[name] = {}  # it precedes the definitions that it refers to
-            definitions[name] = _schema_of_dataclass(typing.cast("type", kind), definitions)
-        return {"$ref": f"#/$defs/{name}"}
-    if issubclass(kind, Enum):
-        return {"enum": [member.value for member in kind]}
-    plain = {bool: {"type": "boolean"}, int: {"type": "integer"}, float: _NUMBER, str: _TEXT}
-    return plain[kind]

@@ -6,14 +6,11 @@ Everything is a `rich.text.Text` or a plain string, never markup: an op named `[
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
 from gradcheck_cli import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 clean = visible.clean  # the name under which layout code uses it
 
@@ -34,8 +31,6 @@ def wrap(text: str, *, width: int, indent: int, hanging: int = 2, style: str = "
     """Wrap a message, keeping its own line breaks; words (paths, labels) are never broken.
 
     Args:
-        text: the message.
-        width: columns there are.
         indent: columns before each line.
         hanging: further columns before the second and later lines of one line of the message.
         style: a rich style for the whole.

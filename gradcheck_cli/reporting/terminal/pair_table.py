@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rich.text import Text
 
-from gradcheck_cli.reporting.codes import code_of_pair
+from gradcheck_cli.reporting.codes import Code, code_of_pair
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.results import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.reporting.codes import Code
-    from gradcheck_cli.results import CaseResult, PairResult
+from gradcheck_cli.results import CaseResult, PairResult, Status
 
 VERDICTS = {
     Status.PASSED: ("pass", "green"),
@@ -22,6 +16,7 @@ VERDICTS = {
     Status.INCONCLUSIVE: ("INCONCLUSIVE", "bold yellow"),
     Status.ERROR: ("ERROR", "bold red"),
     Status.SKIPPED: ("skip", "yellow"),
+    Status.IGNORED: ("ignored", "yellow"),
     Status.EXPECTED_MISMATCH: ("expected mismatch", "green"),
     Status.UNEXPECTED_PASS: ("UNEXPECTED PASS", "bold red"),
 }
@@ -47,8 +42,6 @@ def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
     """Lay out a case's pairs: a heading and a row each, in columns if there is room for them.
 
     Args:
-        case: the case.
-        width: columns there are.
         verbose: also show methods, counts of evaluations and uncertainties.
     """
     labels = [layout.clean(pair.label) for pair in case.pairs]
@@ -101,7 +94,7 @@ def _fold(pair: PairResult, label: str, verdict: Text, width: int) -> list[Text]
         lines += layout.wrap(note, width=width, indent=4)
     if not pair.connected:
         lines.append(Text("    disconnected"))
-    elif pair.status is not Status.SKIPPED and pair.elements and pair.method != "none":
+    elif pair.status is not Status.SKIPPED and pair.numbers.elements and pair.numeric.method != "none":
         parts = [f"{name} {value}" for name, value in named_numbers(pair).items()]
         parts[0] = " " * 4 + parts[0]
         lines += [Text(line) for line in layout.pack(parts, separator="  ", width=width, indent=4)]
@@ -111,7 +104,7 @@ def _fold(pair: PairResult, label: str, verdict: Text, width: int) -> list[Text]
 def _numbers(pair: PairResult) -> str:
     if not pair.connected:
         return _columns(("disconnected", "", ""))
-    if pair.status is Status.SKIPPED or not pair.elements or pair.method == "none":
+    if pair.status is Status.SKIPPED or not pair.numbers.elements or pair.numeric.method == "none":
         return _columns(("-", "-", "-"))
     return _columns(list(named_numbers(pair).values()))
 
@@ -128,24 +121,24 @@ def named_numbers(pair: PairResult) -> dict[str, str]:
 
 def is_plain(pair: PairResult) -> bool:
     """Whether each element was decided by the plain comparison with differences."""
-    return set(pair.decided_by) <= {"plainly"}
+    return set(pair.numbers.decided_by) <= {"plainly"}
 
 
 def describe_rules(pair: PairResult) -> str:
     """Say which rules decided a pair's elements, such as `34 elements: 30 plainly, 4 at a kink`."""
-    total = layout.count(sum(pair.decided_by.values()), "element")
-    return f"{total}: {', '.join(f'{count:,} {words}' for words, count in pair.decided_by.items())}"
+    total = layout.count(sum(pair.numbers.decided_by.values()), "element")
+    return f"{total}: {', '.join(f'{count:,} {words}' for words, count in pair.numbers.decided_by.items())}"
 
 
 def _note(pair: PairResult) -> str:
     notes = [layout.clean(pair.note)] if pair.note else []
-    if pair.wrong_elements and not pair.note:
-        notes.append(f"{pair.wrong_elements:,} of {layout.count(pair.elements, 'element')}")
-    if pair.kinks:
-        notes.append(layout.count(pair.kinks, "kink"))
-    if pair.miss_probability is not None and pair.miss_size is not None:
-        size = f"{100 * pair.miss_size:g} %"
-        notes.append(f"miss probability {pair.miss_probability:.1e} for {size} in one element")
+    if pair.numbers.wrong_elements and not pair.note:
+        notes.append(f"{pair.numbers.wrong_elements:,} of {layout.count(pair.numbers.elements, 'element')}")
+    if pair.numbers.kinks:
+        notes.append(layout.count(pair.numbers.kinks, "kink"))
+    if pair.numeric.miss_probability is not None and pair.numeric.miss_size is not None:
+        size = f"{100 * pair.numeric.miss_size:g} %"
+        notes.append(f"miss probability {pair.numeric.miss_probability:.1e} for {size} in one element")
     return ", ".join(notes)
 
 
@@ -153,37 +146,37 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
     lines = []
     if verbose and pair.status is not Status.SKIPPED:
         parts = [
-            pair.method,
-            pair.reference_dtype,
-            layout.count(pair.evaluations, "evaluation"),
-            layout.count(pair.elements, "element") if is_plain(pair) else describe_rules(pair),
-            f"± {pair.uncertainty:.1e}",
-            f"max abs error {pair.max_abs_error:.3e}",
-            f"max rel error {pair.max_rel_error:.2e}",
+            pair.numeric.method,
+            pair.numeric.reference_dtype,
+            layout.count(pair.numeric.evaluations, "evaluation"),
+            layout.count(pair.numbers.elements, "element") if is_plain(pair) else describe_rules(pair),
+            f"± {pair.numbers.uncertainty:.1e}",
+            f"max abs error {pair.numbers.max_abs_error:.3e}",
+            f"max rel error {pair.numbers.max_rel_error:.2e}",
         ]
         packed = layout.pack(parts, separator=" · ", width=width - 4, indent=2)
         lines += [Text(f"    {line}", style="dim") for line in packed]
-    if pair.not_float64:
-        but_a_part = ", but for a part" if pair.reference_dtype == "float64" else ""
-        message = (
-            f"judged in {layout.clean(pair.reference_dtype)}{but_a_part}: {layout.clean(pair.not_float64)}"
-        )
+    if pair.numeric.not_float64:
+        dtype = pair.numeric.reference_dtype
+        but_a_part = ", but for a part" if dtype == "float64" else ""
+        message = f"judged in {layout.clean(dtype)}{but_a_part}: {layout.clean(pair.numeric.not_float64)}"
         lines += layout.wrap(message, width=width, indent=4)
-    if pair.status not in (Status.PASSED, Status.SKIPPED, Status.UNEXPECTED_PASS) and pair.worst is not None:
-        analytic, numeric = layout.format_distinctly(pair.worst.analytic, pair.worst.numeric)
+    worst = pair.numbers.worst
+    if pair.status not in (Status.PASSED, Status.SKIPPED, Status.UNEXPECTED_PASS) and worst is not None:
+        analytic, numeric = layout.format_distinctly(worst.analytic, worst.numeric)
         where = (
-            f"{layout.element(pair.output, pair.worst.output_index, pair.worst.output_part)} / "
-            f"{layout.element(pair.input, pair.worst.input_index, pair.worst.input_part)}"
+            f"{layout.element(pair.output, worst.output_index, worst.output_part)} / "
+            f"{layout.element(pair.input, worst.input_index, worst.input_part)}"
         )
         parts = [
             f"    worst: {layout.clean(where)}",
             f"analytic {analytic}",
-            f"numeric {numeric} ± {pair.worst.uncertainty:.1e}",
+            f"numeric {numeric} ± {worst.uncertainty:.1e}",
         ]
         if pair.relative_error is not None and pair.relative_error < _MAX_RELATIVE:
             parts.append(f"off by {100 * pair.relative_error:.3g} %")
         lines += [Text(line) for line in layout.pack(parts, separator="   ", width=width, indent=11)]
-    for diagnosis in pair.diagnosis:
+    for diagnosis in pair.cause.diagnosis:
         lines += layout.wrap(f"diagnosis: {diagnosis}", width=width, indent=4)
     if pair.message:
         lines += layout.wrap(pair.message, width=width, indent=4)

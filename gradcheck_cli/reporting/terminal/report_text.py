@@ -5,26 +5,23 @@ A case is printed as soon as it ends, so nothing here may depend on later cases.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.text import Text
 
 from gradcheck_cli.covered import side_counts
 from gradcheck_cli.reporting.codes import code_of, code_of_check, code_of_error
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import pair_lines, verdict_text
-from gradcheck_cli.results import Status
-
-if TYPE_CHECKING:
-    from gradcheck_cli.results import (
-        CaseError,
-        CaseResult,
-        CheckResult,
-        Counterexample,
-        Report,
-        SearchResult,
-        Work,
-    )
+from gradcheck_cli.results import (
+    GREEN,
+    CaseError,
+    CaseResult,
+    CheckResult,
+    Counterexample,
+    Report,
+    SearchResult,
+    Status,
+    Work,
+)
 
 SUMMARY_ORDER = (
     (Status.PASSED, "passed"),
@@ -33,17 +30,16 @@ SUMMARY_ORDER = (
     (Status.UNEXPECTED_PASS, "unexpected pass"),
     (Status.INCONCLUSIVE, "inconclusive"),
     (Status.ERROR, "error"),
+    (Status.IGNORED, "ignored"),
     (Status.SKIPPED, "skipped"),
 )
 _NEVER = 3  # sides that a table names; `--verbose` and the reports name all
-GREEN = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH})
 
 
 def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> list[Text]:
     """Lay out one case: a heading, a row per pair, and notes on each.
 
     Args:
-        case: the case.
         width: columns there are; a label or a path wider than that isn't cut.
         verbose: also show passed checks, methods, counts of evaluations and uncertainties, and the output of
             cases that are all right.
@@ -70,14 +66,22 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
     precision = code_of("precision")
     for warning in case.warnings:
         lines += layout.wrap(f"warning {precision.number}: {warning}", width=width, indent=4, style="yellow")
-    if case.reason:
-        lines += layout.wrap(f"reason: {case.reason}", width=width, indent=4)
-    if case.output and (verbose or case.status not in GREEN):
+    if case.how.reason:
+        lines += layout.wrap(f"reason: {case.how.reason}", width=width, indent=4)
+    if case.ran.output and (verbose or case.status not in GREEN):
         lines += _output(case)
-    if case.status not in GREEN and case.reproduce:
-        # Never wrapped: it is meant to be copied.
-        lines.append(Text(f"    reproduce: {layout.clean(case.reproduce)}"))
+    if case.status not in GREEN and case.ran.reproduce:
+        lines += _command_lines(case.ran.reproduce, width)
     return lines
+
+
+def _command_lines(command: str, width: int) -> list[Text]:
+    """Lay out how to run a case again, so that a shell takes what is copied as one line."""
+    text = f"reproduce: {layout.clean(command)}"
+    if "'" in text:  # a line break would become part of what is quoted
+        return [Text(f"    {text}")]
+    *lines, last = layout.wrap(text, width=width - 2, indent=4)
+    return [*(line + Text(" \\") for line in lines), last]
 
 
 def summary_lines(
@@ -107,12 +111,19 @@ def summary_lines(
         texts[0] += ":"
         room = width - len(duration) - 2
         texts = layout.pack([texts[0], ", ".join(outcomes)], separator=" ", width=room, indent=2)
-    lines = [Text(text, style="bold red" if failed else "bold green") for text in texts]
+    style = "bold red" if failed else "bold yellow" if summary["ignored"] else "bold green"
+    lines = [Text(text, style=style) for text in texts]
     lines[-1] = layout.with_right(lines[-1], duration, width=width)
     if verbose and report.evaluations_per_element:
         cost = f"{report.evaluations_per_element:.2f} evaluations of the forward per input element"
         lines.insert(0, Text(cost, style="dim"))
     return lines
+
+
+def all_right(report: Report) -> str:
+    """Say of a run that ends with 0 that all is right, and what of it was left out."""
+    ignored = report.summary["ignored"]
+    return f"all right but {layout.count(ignored, 'pair')} ignored" if ignored else "all right"
 
 
 def render_report(report: Report, *, width: int = 80, verbose: bool = False) -> str:
@@ -123,12 +134,12 @@ def render_report(report: Report, *, width: int = 80, verbose: bool = False) -> 
 
 def _heading(case: CaseResult, width: int) -> list[Text]:
     dtype = case.dtype
-    if case.numeric_dtype and case.numeric_dtype != dtype:
-        dtype += f" (numeric: {case.numeric_dtype})"
+    if case.how.numeric_dtype and case.how.numeric_dtype != dtype:
+        dtype += f" (numeric: {case.how.numeric_dtype})"
     parts = [case.spec.rpartition(":")[0] or case.spec, case.op, dtype, case.mode]
     if case.case != "default":
         parts.append(f"case {case.case}")
-    duration = f"{case.duration_s:.2f} s"
+    duration = f"{case.ran.duration_s:.2f} s"
     room = width - len(duration) - 2
     parts = [layout.clean(part) for part in parts]
     packed = layout.pack(parts, separator=" · ", width=room, indent=4)
@@ -143,12 +154,13 @@ def _heading(case: CaseResult, width: int) -> list[Text]:
 def _lines_beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
     """Name the outputs without a pair, what was held while the inputs moved, and sides that no point took."""
     lines = []
-    if case.not_differentiated:
-        named = ", ".join(f"{name} ({dtype})" for name, dtype in case.not_differentiated)
+    if case.how.not_differentiated:
+        named = ", ".join(f"{name} ({dtype})" for name, dtype in case.how.not_differentiated)
         lines += layout.wrap(f"not differentiated: {named}", width=width, indent=2, style="dim")
-    if case.held:
-        lines += layout.wrap(f"held: {', '.join(case.held)}", width=width, indent=2)
-    if any(branch.unseen for branch in case.branches) or (verbose and case.branches) or case.sides_unknown:
+    if case.how.held:
+        lines += layout.wrap(f"held: {', '.join(case.how.held)}", width=width, indent=2)
+    branches = case.seen.branches
+    if any(branch.unseen for branch in branches) or (verbose and branches) or case.seen.sides_unknown:
         lines += layout.wrap(branch_line(case, most=None if verbose else _NEVER), width=width, indent=2)
     if case.search is not None:
         lines += search_lines(case.search, width)
@@ -166,7 +178,7 @@ def _lines_beside_checks(case: CaseResult, width: int) -> list[Text]:
     """Name the checks that passed without a message, and the cost of the case."""
     quiet = [check.name for check in case.checks if check.status is Status.PASSED and not check.message]
     messages = [f"checks passed: {', '.join(quiet)}"] if quiet else []
-    messages += [f"work: {_work(case.work)}"] if case.work.calls else []
+    messages += [f"work: {_work(case.ran.work)}"] if case.ran.work.calls else []
     return [line for message in messages for line in layout.wrap(message, width=width, indent=2, style="dim")]
 
 
@@ -178,20 +190,20 @@ def _work(work: Work) -> str:
 
 def branch_line(case: CaseResult, *, most: int | None = None) -> str:
     """Say how many sides of a case's branches were seen, and which never were: `most` of them, or all."""
-    seen_count, side_count = side_counts(case.branches)
-    never = [branch.label(side) for branch in case.branches for side in branch.unseen]
+    seen_count, side_count = side_counts(case.seen.branches)
+    never = [branch.label(side) for branch in case.seen.branches for side in branch.unseen]
     shown = never[:most]
     if not side_count:
-        return f"branches {case.sides_unknown}"
+        return f"branches {case.seen.sides_unknown}"
     text = f"branches {seen_count} of {side_count}"
-    if case.sides_unknown:
-        text += f", {case.sides_unknown}"
-    if case.chosen_points:
-        text += f", with {layout.count(case.chosen_points, 'point')} chosen to see them"
+    if case.seen.sides_unknown:
+        text += f", {case.seen.sides_unknown}"
+    if case.how.chosen_points:
+        text += f", with {layout.count(case.how.chosen_points, 'point')} chosen to see them"
     text += f" · never: {', '.join(shown)}" if shown else ""
     text += f" and {len(never) - len(shown)} more" if len(never) > len(shown) else ""
     excused = [
-        f"{branch.label(side)}: {reason}" for branch in case.branches for side, reason in branch.excused
+        f"{branch.label(side)}: {reason}" for branch in case.seen.branches for side, reason in branch.excused
     ]
     return f"{text} · {len(excused)} excused: {', '.join(excused[:most])}" if excused else text
 
@@ -205,10 +217,10 @@ def _check(check: CheckResult, width: int) -> list[Text]:
 
 def _output(case: CaseResult) -> list[Text]:
     """Lay out the user's output: its last lines, and the file with all of it."""
-    where = f" (all of it: {layout.clean(case.output_file)})" if case.output_file else ""
+    where = f" (all of it: {layout.clean(case.ran.output_file)})" if case.ran.output_file else ""
     # Never wrapped, like the frames: its layout is the author's.
-    lines = [Text(f"    printed last{where}:" if case.output_file else "    printed:")]
-    for line in case.output:
+    lines = [Text(f"    printed last{where}:" if case.ran.output_file else "    printed:")]
+    for line in case.ran.output:
         lines += [Text(f"      {piece}", style="dim") for piece in layout.lines_of(line)]
     return lines
 

@@ -6,17 +6,14 @@ import linecache
 import re
 import signal
 import sysconfig
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.results import CaseError
 from gradcheck_cli.running.failed_case import is_about_memory
 from gradcheck_cli.running.processes.limits import format_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _OWN = str(Path(__file__).resolve().parents[2])
 _LIBRARIES = tuple(

@@ -20,18 +20,15 @@ import sys
 import tempfile
 import traceback
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.running.processes import process
 from gradcheck_cli.running.processes.limits import hold_to_one_thread
 from gradcheck_cli.running.processes.messages import Exit
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # An order says what to do, and for which task. _FORK is sent with the task's descriptors.
 _ORDER = struct.Struct("<cq")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import MutableMapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+from typing import NamedTuple
 
 DEFAULT_TIMEOUT = 60.0  # seconds, of `--timeout`
 _CGROUP = Path("/sys/fs/cgroup")

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gradcheck_cli.running.processes.fork_server import ForkServer
 from gradcheck_cli.running.processes.limits import Limits
-from gradcheck_cli.running.processes.messages import Exit
+from gradcheck_cli.running.processes.messages import Exit, Place
 from gradcheck_cli.running.processes.output import OutputFolder
 from gradcheck_cli.running.processes.running_task import Numbered, RunningTask, TaskOptions, group_cases
 from gradcheck_cli.running.workers import Event, Progressed, Started, Waited
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from gradcheck_cli.running.processes.messages import Place
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case
 
 _TICK = 0.5  # seconds between two checks of how much is printed
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from gradcheck_cli.results import CaseResult
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.results import CaseResult
+from gradcheck_cli.spec.case import Case
 
 
 @dataclass(frozen=True)
@@ -20,19 +19,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Task:
-    """What a process is to do.
+    """What a process is to do."""
 
-    Attributes:
-        cases: the cases, in the order in which they are checked.
-        memory: the most bytes that the process may use; `None` sets no limit.
-        listing: only open the cases, and say which pairs they have.
-        place: where to do that; `None` for the current directory.
-    """
-
-    cases: tuple[Case, ...]
-    memory: int | None = None
-    listing: bool = False
-    place: Place | None = None
+    cases: tuple[Case, ...]  # the cases, in the order in which they are checked
+    memory: int | None = None  # the most bytes that the process may use; `None` sets no limit
+    listing: bool = False  # only open the cases, and say which pairs they have
+    place: Place | None = None  # where to do that; `None` for the current directory
 
 
 class Message(NamedTuple):

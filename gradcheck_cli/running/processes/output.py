@@ -7,10 +7,8 @@ import re
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case
 
 LINES = 10  # shown of a failed case's output
 _WIDEST = 400  # characters per line

@@ -72,15 +72,10 @@ def times_memory_ran_out() -> int:
 
 
 class Times(NamedTuple):
-    """What a process has done so far, in seconds, summed over its threads.
+    """What a process has done so far, in seconds, summed over its threads."""
 
-    Attributes:
-        ran: how long it ran.
-        waited: how long it could have run, but other processes had the processors.
-    """
-
-    ran: float = 0.0
-    waited: float = 0.0
+    ran: float = 0.0  # how long it ran
+    waited: float = 0.0  # how long it could have run, but other processes had the processors
 
     def own_seconds(self, since: Times, passed: float) -> float:
         """Return how many of the seconds that have passed since then were its own: it ran, or it slept.

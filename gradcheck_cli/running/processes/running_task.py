@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from multiprocessing.connection import Pipe
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from gradcheck_cli.results import CaseError, CaseResult, Status
+from gradcheck_cli.results import GREEN, CaseError, CaseResult
 from gradcheck_cli.running.failed_case import failed_case
 from gradcheck_cli.running.processes import exit_errors, process
-from gradcheck_cli.running.processes.messages import Message, Task
+from gradcheck_cli.running.processes.fork_server import ForkServer
+from gradcheck_cli.running.processes.limits import Limits
+from gradcheck_cli.running.processes.messages import Exit, Message, Place, Task
 from gradcheck_cli.running.processes.output import Output, OutputFolder
 from gradcheck_cli.running.workers import Ended
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gradcheck_cli.running.processes.fork_server import ForkServer
-    from gradcheck_cli.running.processes.limits import Limits
-    from gradcheck_cli.running.processes.messages import Exit, Place
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case
 
 # TensorFlow keeps the functions of each case, some 0.6 MiB, until its process ends.
 _MOST_CASES = 100
@@ -32,7 +28,6 @@ _KILLING = 10.0  # seconds from the order to kill a process to the report of its
 _LEAVING = 5.0  # seconds from a process's last result to its end
 _TRIFLE = 0.05  # seconds by which a deadline isn't worth moving: a wake-up is late by a few milliseconds
 _MOST_OUTPUT = 2**30  # bytes; other programs need the disk too
-_GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
 
 
 @dataclass(frozen=True)
@@ -86,6 +81,7 @@ class RunningTask:
         self._began = time.monotonic()
         self._deadline = self._began + _STARTING
         self._seconds = _STARTING  # how long the deadline allowed
+        self._paused = 0.0  # seconds since then for which everything stood still
         self._pid, self._times = 0, process.Times()
         self._given_up: CaseError | None = None
         self._is_killed = False
@@ -113,7 +109,7 @@ class RunningTask:
         numbered = self.left[0]
         self._given_up = self._kill_at = None
         self._offset = message.printed
-        self._began = time.monotonic()
+        self._began, self._paused = time.monotonic(), 0.0
         timeout = self._limits.timeout if numbered.case.timeout is None else numbered.case.timeout
         self._seconds = timeout + numbered.case.search
         self._deadline = self._began + self._seconds
@@ -127,13 +123,14 @@ class RunningTask:
         self._deadline, self._pid = time.monotonic() + _LEAVING, 0
         lines, is_all = self._output.tail(self._offset, message.printed)
         file = ""
-        if result.status not in _GREEN and not is_all:
+        if result.status not in GREEN and not is_all:
             file = output_folder.keep(numbered.case, self._output, self._offset, message.printed)
-        return Ended(numbered.index, replace(result, output=lines, output_file=file))
+        return Ended(numbered.index, result.printed(lines, file))
 
     def extend(self, seconds: float) -> None:
         """Extend the deadline by the time for which the machine, or this process, stood still."""
         self._deadline += seconds
+        self._paused += seconds
         if self._kill_at is not None:
             self._kill_at += seconds
 
@@ -154,8 +151,9 @@ class RunningTask:
         """Extend the deadline by the time in which other programs had the processors; return whether so."""
         if not self._pid:
             return False
-        own = process.times_of(self._pid).own_seconds(self._times, now - self._began)
-        left = min(self._seconds - own, now - self._began)
+        passed = now - self._began - self._paused
+        own = process.times_of(self._pid).own_seconds(self._times, passed)
+        left = min(self._seconds - own, passed)
         self._deadline = max(self._deadline, now + left)
         return left > _TRIFLE
 
@@ -187,7 +185,7 @@ class RunningTask:
         file = (
             output_folder.keep(numbered.case, self._output, self._offset, size) if size > self._offset else ""
         )
-        return Ended(numbered.index, replace(result, output=lines, output_file=file))
+        return Ended(numbered.index, result.printed(lines, file))
 
     def _error(self, exit_: Exit, lines: Sequence[str]) -> CaseError:
         stacks = self._stacks.text()

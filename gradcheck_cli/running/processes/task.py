@@ -8,24 +8,20 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from gradcheck_cli.checking.case_progress import listen_to_progress
 from gradcheck_cli.results import CaseError, CaseResult
 from gradcheck_cli.running.failed_case import failed_case
 from gradcheck_cli.running.processes import process
 from gradcheck_cli.running.processes.exit_errors import with_limit
-from gradcheck_cli.running.processes.messages import Message
+from gradcheck_cli.running.processes.messages import Message, Task
 from gradcheck_cli.running.session import list_pairs, run_case
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gradcheck_cli.running.processes.messages import Task
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case
 
 
 def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:

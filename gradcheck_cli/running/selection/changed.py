@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.running.selection.imports import dependencies
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case
 
 _PATIENCE = 60  # seconds; git may wait for a lock or a network disk
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from gradcheck_cli import serial
-from gradcheck_cli.plain_files import MIB, read_plain
+from gradcheck_cli.plain_files import MIB, read_plain, write_text
+from gradcheck_cli.results import Report
 from gradcheck_cli.serial import TypeFault
-from gradcheck_cli.whole_files import write_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from gradcheck_cli.results import Report
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case
 
 VERSION = 1
 _FILE = "history.json"
@@ -86,7 +82,7 @@ def write_history(folder: Path, report: Report) -> None:
         key = case.op, case.case, case.dtype
         earlier = now.get(key, Past(failed=False, duration_s=0.0))
         failed = earlier.failed or not report.is_fine(case) or key in broken
-        now[key] = Past(failed, (earlier.duration_s or 0.0) + case.duration_s)
+        now[key] = Past(failed, (earlier.duration_s or 0.0) + case.ran.duration_s)
     if report.shard is not None:
         now = {
             key: past_run._replace(duration_s=past[key].duration_s if key in past else None)

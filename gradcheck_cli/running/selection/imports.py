@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gradcheck_cli.running.selection.modules import (
     clear_folder_cache,
@@ -15,26 +15,19 @@ from gradcheck_cli.running.selection.modules import (
     is_installed,
     parse_file,
 )
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.load import FOLDER_DEFAULTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gradcheck_cli.spec.case import Case
 
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What a case depends on.
+    """What a case depends on."""
 
-    Attributes:
-        files: absolute paths, links resolved: the spec, modules, data files; also where a missing module
-            would be, since deleting a file is a change too.
-        is_open: whether there may be unknown dependencies: a module isn't found, isn't Python, or imports a
-            name that it computes.
-    """
-
+    # absolute paths, links resolved: the spec, modules, data files; also where a missing module would be,
+    # since deleting a file is a change too
     files: frozenset[Path]
+    # whether there may be unknown dependencies: a module isn't found, isn't Python, or imports a name that it
+    # computes
     is_open: bool
 
 

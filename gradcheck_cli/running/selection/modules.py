@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import pkgutil
 import sys
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
@@ -16,12 +17,8 @@ from importlib.machinery import (
     SourceFileLoader,
 )
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gradcheck_cli.plain_files import MIB, read_plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _INSTALLED = ("site-packages", "dist-packages")
 LIMIT = 64 * MIB  # nobody writes a longer module

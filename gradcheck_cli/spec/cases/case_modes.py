@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case
 
 
 def in_each_mode(
@@ -17,7 +14,6 @@ def in_each_mode(
     """Return each case once for each of its modes, in the order in which the spec names them.
 
     Args:
-        cases: the cases as read.
         modes: replace the specs' own, if there are any; a mode named twice counts once.
         device: replaces the specs' own.
     """

@@ -8,21 +8,17 @@ the like) can't be moved element by element either.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from gradcheck_cli.spec.case import InputSpec, Source
-from gradcheck_cli.spec.dtype_names import DEFAULT_DTYPE, kind_of
+from gradcheck_cli.spec.faults import FaultLog
+from gradcheck_cli.spec.models.input_model import InputModel
 from gradcheck_cli.spec.values import literals
 from gradcheck_cli.spec.values.constraints import check_moving, check_symmetric
 from gradcheck_cli.spec.values.literal_checks import LiteralChecks
-from gradcheck_cli.spec.words import GENERATORS, SOURCES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gradcheck_cli.spec.faults import FaultLog
-    from gradcheck_cli.spec.models.input_model import InputModel
-    from gradcheck_cli.spec.yaml_tree import Node
+from gradcheck_cli.spec.words import DEFAULT_DTYPE, GENERATORS, SOURCES, kind_of
+from gradcheck_cli.spec.yaml_tree import Node
 
 # The value of a generator's key -> its arguments, as plain data that can be pickled.
 _ARGUMENTS: dict[str, Callable[[Any], dict[str, object]]] = {
@@ -51,7 +47,6 @@ class InputReader:
 
         Args:
             name: the tensor's name, `values[0]` in a list argument.
-            node: where it is written.
             model: what is written, with a sound structure.
         """
         before = self.log.count

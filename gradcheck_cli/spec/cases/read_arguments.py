@@ -3,31 +3,29 @@
 A SparseTensor or RaggedTensor is read as its parts: the values, and the places of the values. The values are
 an input like any other. Indices, dense shape and row splits are integer inputs beside them, as TensorFlow's
 ops take them; they aren't moved, and nothing is differentiated by them.
+
+The defaults and rules of `binding` stand here, too: without `gradient` the default is `autodiff`; with it,
+`override` where `op_type` stands without `forward`, else `custom_gradient`. Only `override` takes both
+`forward` and `op_type`, since there the forward creates the op whose registered gradient is replaced.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gradcheck_cli.spec.case import Argument, Form, InputSpec, Source
-from gradcheck_cli.spec.cases.bindings import binding_of
+from gradcheck_cli.spec.case import Argument, Form, FunctionRef, InputSpec, Source
+from gradcheck_cli.spec.cases.inputs import InputReader
 from gradcheck_cli.spec.faults import FaultLog, show, suggest
-from gradcheck_cli.spec.models.input_model import InputModel
+from gradcheck_cli.spec.models.document_model import Defaults, OpModel
+from gradcheck_cli.spec.models.input_model import InputModel, Sparse
 from gradcheck_cli.spec.values.literal_checks import MAX_ELEMENTS
 from gradcheck_cli.spec.words import BINDINGS
+from gradcheck_cli.spec.yaml_tree import Node
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from gradcheck_cli.spec.cases.inputs import InputReader
-    from gradcheck_cli.spec.models.document_model import OpModel
-    from gradcheck_cli.spec.models.input_model import Sparse
-    from gradcheck_cli.spec.yaml_tree import Node
-
-    Tensors = InputModel | list[InputModel] | None
-    Read = tuple[Form, tuple[InputSpec, ...]]
+Tensors = InputModel | list[InputModel] | None
+Read = tuple[Form, tuple[InputSpec, ...]]
 
 
 def leaves_of(tensors: Tensors) -> Iterator[InputModel]:
@@ -70,9 +68,7 @@ def check_known(log: FaultLog, case_inputs: Node, op_inputs: Node) -> None:
     """Log a case's names of inputs, or parts of inputs, that its op doesn't have.
 
     Args:
-        log: where faults go.
         case_inputs: the case's inputs, or the parts of a dict or an object among them.
-        op_inputs: those of the op.
     """
     names = list(op_inputs.children)
     for name, node in case_inputs.children.items():
@@ -224,9 +220,7 @@ def _read_sparse(reader: InputReader, name: str, node: Node, model: InputModel) 
     """Return a SparseTensor's indices, values and dense shape; `None` if there are faults, all logged.
 
     Args:
-        reader: reads the values.
         name: the input's label.
-        node: where it is written.
         model: what is written, with `sparse`.
     """
     sparse = model.sparse
@@ -295,9 +289,7 @@ def _read_ragged(reader: InputReader, name: str, node: Node, model: InputModel) 
     """Return a RaggedTensor's flat values and row splits; `None` if there are faults, all logged.
 
     Args:
-        reader: reads the values.
         name: the input's label.
-        node: where it is written.
         model: what is written, with `ragged`.
     """
     log, ragged = reader.log, model.ragged
@@ -349,3 +341,71 @@ def _nest(lengths: list[int] | list[list[int]]) -> list[list[int]]:
     """Return row lengths as one list for each ragged dimension."""
     rows = [row for row in lengths if isinstance(row, list)]
     return rows or [[length for length in lengths if isinstance(length, int)]]
+
+
+KEYS = frozenset({"forward", "op_type", "gradient", "binding"})
+
+
+def function_ref(written: object) -> FunctionRef | None:
+    """Return a function as named in a spec: `module:attribute` or `{numpy: module:function}`."""
+    if isinstance(written, dict):
+        return FunctionRef(str(written["numpy"]), numpy=True)
+    return None if written is None else FunctionRef(str(written))
+
+
+def binding_of(model: Defaults) -> str:
+    """Return the binding, written or by default."""
+    if model.binding is not None:
+        return model.binding
+    if model.gradient is None:
+        return "autodiff"
+    return "override" if model.op_type is not None and model.forward is None else "custom_gradient"
+
+
+def check_binding(log: FaultLog, node: Node, model: Defaults, broken: set[str]) -> None:
+    """Log contradictions among forward, op_type, gradient and binding.
+
+    Args:
+        node: the merged op.
+        model: its sound keys.
+        broken: keys with their own faults, from which others would only follow.
+    """
+    if KEYS & broken:
+        return
+    binding = binding_of(model)
+    has_forward, has_type, has_gradient = (
+        value is not None for value in (model.forward, model.op_type, model.gradient)
+    )
+    if not has_forward and not has_type:
+        log.add(node, "is missing; write forward: module:function, or op_type for a raw op", "forward")
+        return
+    facts = BINDINGS[binding]
+    if has_forward and has_type and not facts.is_override:
+        log.add(
+            node,
+            f"must stand without forward, but got both with binding {binding}. "
+            "Drop one, or write binding: override",
+            "op_type",
+        )
+    elif facts.is_override and not has_type:
+        log.add(node, "is missing; binding override replaces the gradient of this op type", "op_type")
+    elif not has_forward and not facts.is_of_op_type:
+        log.add(node, f"is missing; binding {binding} wraps a function, not an op type", "forward")
+    if not facts.has_gradient and has_gradient:
+        log.add(
+            node,
+            "must be left out with binding autodiff, but got a function. "
+            "Drop it, or write binding: custom_gradient",
+            "gradient",
+        )
+    elif facts.has_gradient and not has_gradient:
+        log.add(node, f"is missing; binding {binding} attaches it to the forward", "gradient")
+    elif not facts.has_gradient and isinstance(model.forward, dict):
+        log.add(
+            node,
+            "must be a function of tensors for binding autodiff, but got a NumPy function. "
+            "Write gradient and binding: py_func",
+            "forward",
+        )
+    if model.build is not None and not has_forward:
+        log.add(node, "must go with forward, but got op_type alone. Use attrs", "build")

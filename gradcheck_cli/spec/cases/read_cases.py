@@ -10,26 +10,42 @@ dtypes, it can't vary: that is a fault, since it would give equal rows under dif
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
-from gradcheck_cli.spec.case import Argument, Case, OutputSpec, PairRule, Power, Tolerance
-from gradcheck_cli.spec.cases.bindings import KEYS, binding_of, check_binding, function_ref
+from gradcheck_cli.spec.case import (
+    Argument,
+    Case,
+    OutputSpec,
+    PairRule,
+    Power,
+    Tolerance,
+    could_match,
+    unmatched_rules,
+)
 from gradcheck_cli.spec.cases.inputs import InputReader, takes_variant
-from gradcheck_cli.spec.cases.merge_trees import merge_op
-from gradcheck_cli.spec.cases.op_inputs import with_op_inputs
-from gradcheck_cli.spec.cases.pair_rules import could_match, unmatched_rules
-from gradcheck_cli.spec.cases.read_arguments import check_known, leaves_of, read_arguments
+from gradcheck_cli.spec.cases.merge_trees import merge_op, with_op_inputs
+from gradcheck_cli.spec.cases.read_arguments import (
+    KEYS,
+    binding_of,
+    check_binding,
+    check_known,
+    function_ref,
+    leaves_of,
+    read_arguments,
+)
 from gradcheck_cli.spec.faults import FaultLog, show, suggest
-from gradcheck_cli.spec.models.document_model import OpModel
+from gradcheck_cli.spec.models.document_model import MismatchModel, OpModel
+from gradcheck_cli.spec.models.input_model import InputModel
 from gradcheck_cli.spec.values.constraints import few_values
 from gradcheck_cli.spec.words import BINDINGS, GENERATORS
 from gradcheck_cli.spec.yaml_tree import Node
 
-if TYPE_CHECKING:
-    from gradcheck_cli.spec.models.document_model import MismatchModel
-    from gradcheck_cli.spec.models.input_model import InputModel
-
 DEFAULT_CASE = "default"
+# The keys of a spec that a case has as they are written, under the same name.
+_AS_WRITTEN = (
+    *("attrs", "budget", "build", "description", "device", "freeze", "implicit", "method", "modes", "needs"),
+    *("reason", "reference_forward", "tags", "tensorflow", "timeout", "variables"),
+)
 
 
 @dataclass(frozen=True)
@@ -62,9 +78,7 @@ def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
     """Return the cases of one op; faults are logged.
 
     Args:
-        log: where faults go.
         node: the op, already merged over the file's defaults.
-        origin: where it is written.
 
     Returns:
         The sound cases, in the order written, variants innermost.
@@ -171,8 +185,6 @@ def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | Non
     """Return a case in one of its dtypes; `None` if an input has faults, which are logged.
 
     Args:
-        merged: the case.
-        name: its name.
         origin: where its op is written.
         variant: the entry of `dtypes`, if there are any.
     """
@@ -199,39 +211,34 @@ def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | Non
         gradient=function_ref(model.gradient),
         arguments=arguments,
         dtype=dtype,
-        attrs=dict(model.attrs or {}),
-        build=model.build,
         outputs=outputs,
         reference=function_ref(model.reference),
-        reference_forward=model.reference_forward,
-        implicit=model.implicit,
         expect=expect,
         expect_kind=kind,
-        reason=model.reason or "",
         pairs=_rules_of(model, is_second_order=is_second_order),
         tolerance=Tolerance() if tolerance is None else Tolerance(tolerance.atol, tolerance.rtol),
         samples=_count_samples(model, arguments),
-        freeze=model.freeze,
-        modes=tuple(model.modes),
         mode=model.modes[0],
-        device=model.device,
-        variables=model.variables,
         second_order=is_second_order,
         seed=model.seed if origin.seed is None else origin.seed,
-        timeout=model.timeout,
-        budget=Case.budget if model.budget is None else model.budget,
         power=Power() if model.power is None else Power(model.power.size, model.power.miss),
-        tags=tuple(model.tags),
-        method=model.method,
         checks_off=frozenset(name for name, is_on in model.checks or () if not is_on),
         unreached=tuple((model.unreached or {}).items()),
         nondeterminism=model.nondeterminism.atol if model.nondeterminism else 0.0,
-        description=model.description or "",
         variant=variant,
         covers=tuple(dict.fromkeys(model.covers or ())),
-        tensorflow=model.tensorflow or "",
-        needs=tuple(model.needs or ()),
+        **_as_written(model),
     )
+
+
+def _as_written(model: OpModel) -> dict[str, Any]:
+    """Return the keys that a case takes over; it has its own default for one that isn't written."""
+    values = {key: getattr(model, key) for key in _AS_WRITTEN}
+    return {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in values.items()
+        if value is not None
+    }
 
 
 def _main_dtype(arguments: tuple[Argument, ...]) -> str:

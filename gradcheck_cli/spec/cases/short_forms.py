@@ -18,19 +18,13 @@ Nodes keep their lines and places, so that a fault names the original text.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gradcheck_cli.spec.cases.merge_trees import PARTS, cases_by_name, merge_cases
-from gradcheck_cli.spec.faults import show, suggest
+from gradcheck_cli.spec.faults import FaultLog, show, suggest
 from gradcheck_cli.spec.words import DTYPE_KINDS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
 from gradcheck_cli.spec.yaml_tree import Node, join
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gradcheck_cli.spec.faults import FaultLog
-
 
 _FUNCTIONS = ("forward", "gradient", "reference")
 
@@ -39,7 +33,6 @@ def expand_short_forms(op: Node, below: Node | None = None) -> Node:
     """Return an op, a case or defaults with their short forms expanded, also in cases.
 
     Args:
-        op: the op, case or defaults.
         below: what they will be merged over, which may name their module.
     """
     entries = dict(op.children)

@@ -29,10 +29,7 @@ from gradcheck_cli.spec.models.leaf_types import (
     allows,
     expects,
 )
-from gradcheck_cli.spec.words import GENERATORS
-
-if TYPE_CHECKING:
-    from gradcheck_cli.spec.words import Generator
+from gradcheck_cli.spec.words import GENERATORS, Generator
 
 # Tags of unions; brackets distinguish them from any key, since pydantic mixes them into the place of an
 # error.

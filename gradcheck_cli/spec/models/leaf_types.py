@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, WrapValidator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+    WithJsonSchema,
+    WrapValidator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
 
-from gradcheck_cli.spec.dtype_names import DTYPES, VARYING_DTYPES
 from gradcheck_cli.spec.models.versions import is_specifier
 from gradcheck_cli.spec.words import (
     BINDINGS,
+    DTYPES,
     EXPECTATIONS,
     METHODS,
     MISMATCHES,
     MODES,
     PAIR_EXPECTATIONS,
+    VARYING_DTYPES,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydantic import GetCoreSchemaHandler
-    from pydantic_core import CoreSchema
 
 MAX_RANK = 32  # numpy 1.26's limit
 MAX_LENGTH = 2**31  # of a row: beyond this, hardly one array fits into memory
@@ -36,7 +39,6 @@ def expects(phrase: str, *, choices: tuple[str, ...] = (), remedy: str = "") -> 
     Args:
         phrase: what the value must be.
         choices: the words allowed, for "Did you mean ...?".
-        remedy: what to do.
 
     Returns:
         A validator that turns any error about the value itself into one error with these words. Errors about

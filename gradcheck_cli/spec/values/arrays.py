@@ -10,18 +10,15 @@ import math
 import os
 import warnings
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gradcheck_cli.spec.dtype_names import INTEGER_RANGES, LARGEST_FLOATS, kind_of
 from gradcheck_cli.spec.faults import show, suggest, suggest_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
+from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, kind_of
 
 _BLOCK = 2**20  # values at a time: some MiB
 _WIDEST = 16  # bytes of a number
@@ -33,17 +30,11 @@ class ArrayError(Exception):
 
 
 class ArrayPlace(NamedTuple):
-    """Where an array is.
+    """Where an array is."""
 
-    Attributes:
-        folder: the folder of relative paths.
-        path: the file.
-        key: the array's name in an `.npz` file.
-    """
-
-    folder: str
+    folder: str  # the folder of relative paths
     path: str
-    key: str | None
+    key: str | None  # the array's name in an `.npz` file
 
 
 def load(place: ArrayPlace) -> NDArray[np.generic]:
@@ -91,7 +82,6 @@ def check(
     """Check an array in a file block by block: it is never in memory as a whole.
 
     Args:
-        place: where it is.
         dtype: the dtype that its values must fit.
         shape: the required shape, if it is written; another shape is returned before the values are read.
         domain: bounds of the values.

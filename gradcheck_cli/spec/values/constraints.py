@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from gradcheck_cli.spec.dtype_names import kind_of
+from gradcheck_cli.spec.case import InputSpec
 from gradcheck_cli.spec.faults import FaultLog, show
 from gradcheck_cli.spec.values import literals
-from gradcheck_cli.spec.values.allowed_intervals import LEAST_CHANCE, allowed_intervals, length
-from gradcheck_cli.spec.values.distributions import ElementDistribution, contains, distribution_of
-from gradcheck_cli.spec.words import SOURCES
-
-if TYPE_CHECKING:
-    from gradcheck_cli.spec.case import InputSpec
-    from gradcheck_cli.spec.yaml_tree import Node
+from gradcheck_cli.spec.values.distributions import ElementDistribution, Interval, contains, distribution_of
+from gradcheck_cli.spec.words import SOURCES, kind_of
+from gradcheck_cli.spec.yaml_tree import Node
 
 # A drawn input with at most this many elements, each with at most this many possible values, takes all of
 # these in turn. With more of either, two draws see enough.
@@ -25,7 +21,7 @@ FEW_VALUES = 4
 def few_values(tensor: InputSpec) -> tuple[object, ...]:
     """Return the values that each element of an input takes in turn; none if there are too many.
 
-    A boolean drawn twice is the same both times in every second case, which leaves half of a function unseen.
+    Two random draws of a boolean agree half the time; then one branch is never tested.
     """
     source, kind = tensor.source, kind_of(tensor.dtype)
     if not 0 < math.prod(tensor.shape) <= FEW_ELEMENTS:
@@ -50,7 +46,6 @@ def check_moving(log: FaultLog, node: Node, tensor: InputSpec) -> None:
     """Log which of an input's `domain`, `away_from` and `min_gap` can't be satisfied.
 
     Args:
-        log: where faults go.
         node: where the input is written.
         tensor: the input, otherwise sound.
     """
@@ -137,7 +132,6 @@ def check_symmetric(log: FaultLog, node: Node, tensor: InputSpec) -> None:
     """Log why an input can't be a symmetric (Hermitian) matrix, or a stack of them.
 
     Args:
-        log: where faults go.
         node: where the input is written.
         tensor: the input, otherwise sound.
     """
@@ -167,3 +161,50 @@ def _is_symmetric(tensor: InputSpec) -> bool:
         return len(elements) == 1 and not any(value.imag for value in elements.values())
     across = {path: elements.get((*path[:-2], path[-1], path[-2])) for path in elements}
     return all(across[path] == value.conjugate() for path, value in elements.items())
+
+
+# Elements keep 0.1 of the distribution's own standard deviation away from each point. The slightly
+# larger factor allows for rounding when the distance is measured.
+AWAY = 0.1 * (1 + 1e-9)
+# Values inside a domain keep this part of a standard deviation (or of the domain's width within the range, if
+# that is less) away from its ends, so that a step fits in between.
+MARGIN = 0.01
+# Below this probability per value, redrawing takes too long: 100 draws for a value.
+LEAST_CHANCE = 0.01
+
+
+def allowed_intervals(
+    distribution: ElementDistribution, away_from: Sequence[float], domain: tuple[float | None, float | None]
+) -> tuple[Interval, ...]:
+    """Return the open intervals in which drawn values may lie, in ascending order; none if nothing is left.
+
+    Args:
+        away_from: points to keep away from.
+        domain: bounds to stay inside of, `None` where there is none.
+
+    Returns:
+        Disjoint intervals `(low, high)`, not limited to the distribution's own range.
+    """
+    low, high = (
+        (-math.inf if domain[0] is None else domain[0]),
+        (math.inf if domain[1] is None else domain[1]),
+    )
+    inner_low, inner_high = max(low, distribution.range[0]), min(high, distribution.range[1])
+    margin = MARGIN * min(distribution.stddev, inner_high - inner_low)
+    if margin > 0:
+        low, high = low + margin, high - margin
+    intervals = [(low, high)] if low < high else []
+    distance = AWAY * distribution.stddev
+    for point in sorted(away_from):
+        intervals = [
+            piece
+            for a, b in intervals
+            for piece in ((a, min(b, point - distance)), (max(a, point + distance), b))
+            if piece[0] < piece[1]
+        ]
+    return tuple(intervals)
+
+
+def length(intervals: Sequence[Interval], within: Interval) -> float:
+    """Return the total length of the intervals inside a range."""
+    return math.fsum(max(min(high, within[1]) - max(low, within[0]), 0.0) for low, high in intervals)

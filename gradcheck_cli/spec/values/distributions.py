@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gradcheck_cli.spec.dtype_names import kind_of
+from gradcheck_cli.spec.case import InputSpec
+from gradcheck_cli.spec.words import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
-
-    from gradcheck_cli.spec.case import InputSpec
 
 Interval = tuple[float, float]
 

@@ -14,27 +14,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.spec.dtype_names import kind_of
+from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values import arrays, literals
-from gradcheck_cli.spec.values.allowed_intervals import AWAY, allowed_intervals
-from gradcheck_cli.spec.values.constraints import FEW_ELEMENTS, few_values
-from gradcheck_cli.spec.values.distributions import ElementDistribution, distribution_of, pick
+from gradcheck_cli.spec.values.constraints import AWAY, FEW_ELEMENTS, allowed_intervals, few_values
+from gradcheck_cli.spec.values.distributions import ElementDistribution, Interval, distribution_of, pick
 from gradcheck_cli.spec.values.generators import Drawing, draw_places, draw_structured, mirror
+from gradcheck_cli.spec.words import kind_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from gradcheck_cli.spec.case import Case, InputSpec
-    from gradcheck_cli.spec.values.distributions import Interval
-
-    Array = NDArray[np.generic]
+Array = NDArray[np.generic]
 
 # With the least probability that validation accepts (`allowed_intervals`), a value is still outside after
 # this many draws with a probability of 0.99**5000, or 1e-22.
@@ -49,7 +42,6 @@ def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
 
     Args:
         case: the case, for its seed, names and folder.
-        tensor: one of its inputs.
         sample: index of the sample point, from 0; `value` and `file` are the same at every point.
 
     Returns:
@@ -279,7 +271,6 @@ def _spread(values: NDArray[np.float64], gap: float, intervals: Sequence[Interva
     symmetric repair of the order; values in order stay as they are.
 
     Args:
-        values: a vector.
         gap: least distance.
         intervals: disjoint and ascending, where values may lie; together long enough.
 

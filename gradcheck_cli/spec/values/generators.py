@@ -6,20 +6,16 @@ Each function fills a whole shape; it doesn't know dtypes, domains or seeds.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.extensions import GENERATORS, extensions
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.floating | np.complexfloating]
+Floats = NDArray[np.floating | np.complexfloating]
 
 Shape = tuple[int, ...]
 
@@ -33,19 +29,12 @@ PROBABILITY_FLOOR = 0.1
 
 @dataclass(frozen=True)
 class Drawing:
-    """What to draw.
+    """What to draw."""
 
-    Attributes:
-        rng: source of randomness.
-        shape: the result's shape.
-        arguments: the generator's arguments.
-        is_complex: whether matrices are complex.
-    """
-
-    rng: np.random.Generator
-    shape: Shape
-    arguments: Mapping[str, object]
-    is_complex: bool = False
+    rng: np.random.Generator  # source of randomness
+    shape: Shape  # the result's shape
+    arguments: Mapping[str, object]  # the generator's arguments
+    is_complex: bool = False  # whether matrices are complex
 
 
 def draw_places(
@@ -54,7 +43,6 @@ def draw_places(
     """Draw distinct places in a dense shape, in order.
 
     Args:
-        rng: source of randomness.
         arguments: the dense `shape`.
         shape: how many places, and how many indices each has.
 

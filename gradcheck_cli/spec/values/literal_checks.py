@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gradcheck_cli.spec.dtype_names import INTEGER_RANGES
+from gradcheck_cli.spec.case import Source
 from gradcheck_cli.spec.faults import FaultLog, show
 from gradcheck_cli.spec.values import literals
-from gradcheck_cli.spec.words import GENERATORS, SOURCES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gradcheck_cli.spec.case import Source
-    from gradcheck_cli.spec.yaml_tree import Node
+from gradcheck_cli.spec.words import GENERATORS, INTEGER_RANGES, SOURCES
+from gradcheck_cli.spec.yaml_tree import Node
 
 MAX_ELEMENTS = 2**31  # beyond this, no Jacobian and hardly one array fits into memory
 

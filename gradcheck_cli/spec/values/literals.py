@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-from gradcheck_cli.spec.dtype_names import INTEGER_RANGES, LARGEST_FLOATS, kind_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, kind_of
 
 
 def split_file(name: str) -> tuple[str, str | None]:

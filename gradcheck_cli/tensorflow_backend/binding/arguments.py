@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.spec.case import Argument, Case, Form
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import loading
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from gradcheck_cli.spec.case import Argument, Case, Form
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -31,7 +28,6 @@ def call_with(
     Args:
         call: takes positional and keyword arguments, and calls the function with them.
         function: the function; its signature says what it takes only by keyword.
-        case: the case.
         tensors: its inputs, flat.
 
     Raises:

@@ -12,23 +12,21 @@ import builtins
 import contextlib
 import importlib
 import importlib.util
+import random
 import sys
 import threading
 import weakref
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.binding.seeding import seed_globals
-from gradcheck_cli.tensorflow_backend.private import private_v1
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import ModuleType
+from gradcheck_cli.tensorflow_backend.private import private_eager, private_v1, private_variables
 
 _NEVER_SWITCH = {"tensorflow", "keras", "numpy"}  # nor do the standard library's modules
 # Functions are called from an eager context and read variables as resources, whatever their module asks for.
@@ -338,3 +336,21 @@ def _sessions_of(graph: Any) -> list[Any]:
     for module in list(_RECORDS):
         sessions += [value for value in list(vars(module).values()) if private_v1.is_session(value)]
     return [session for session in sessions if session.graph is graph]
+
+
+@contextlib.contextmanager
+def seed_globals(seed: int) -> Iterator[None]:
+    """Seed the global generators of Python (which Keras uses), NumPy and TensorFlow; restore them afterwards.
+
+    Keras starts counting the names of its layers again, so that a variable has the same name in every mode.
+    """
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global one, as users use it)
+    with private_eager.restore_seed(), private_variables.reset_keras_names():
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002 (as above)
+        tf.random.set_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002 (as above)

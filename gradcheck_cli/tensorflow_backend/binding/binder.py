@@ -7,13 +7,15 @@ trace can tell whether it took effect.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.spec.case import Case, FunctionRef
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import behaviour, loading, raw_op, user_gradient
 from gradcheck_cli.tensorflow_backend.binding.arguments import (
@@ -22,15 +24,10 @@ from gradcheck_cli.tensorflow_backend.binding.arguments import (
     require_order,
     takes_build_alone,
 )
+from gradcheck_cli.tensorflow_backend.binding.behaviour import seed_globals
 from gradcheck_cli.tensorflow_backend.binding.flat_outputs import flat_arrays, flat_outputs
-from gradcheck_cli.tensorflow_backend.binding.seeding import seed_globals
 from gradcheck_cli.tensorflow_backend.binding.user_gradient import OpView
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gradcheck_cli.spec.case import Case, FunctionRef
 
 PREFIX = "gradcheck_"  # of every name that we register; `list` hides these names
 _NUMBERS = itertools.count(1)
@@ -67,26 +64,21 @@ class Bound:
 
 @dataclass(frozen=True)
 class Binder:
-    """Binds a case, at its own dtypes or at others.
-
-    Attributes:
-        case: the case.
-        dtype_of: maps a dtype that the spec names to the one that is traced: itself, or its reference.
-        point: the inputs' values, wide; a NumPy gradient is tried there once.
-        output_shapes: as the forward returned them; `None` in the first trace.
-        modified: names of inputs that a NumPy forward was seen to write to, filled while it runs.
-        names: the outputs' names, from their paths in what is returned, filled while it runs.
-        built: what `build` returned earlier, by target: a factory is called once per case.
-        shape_of: the shape that a trace may know: the whole shape, or one with unknown dimensions.
-    """
+    """Binds a case, at its own dtypes or at others."""
 
     case: Case
+    # maps a dtype that the spec names to the one that is traced: itself, or its reference
     dtype_of: Callable[[str], str]
-    point: Sequence[np.ndarray[Any, Any]]
+    point: Sequence[np.ndarray[Any, Any]]  # the inputs' values, wide; a NumPy gradient is tried there once
+    # as the forward returned them; `None` in the first trace
     output_shapes: Sequence[tuple[int, ...]] | None = None
+    # names of inputs that a NumPy forward was seen to write to, filled while it runs
     modified: list[str] = field(default_factory=list)
+    # the outputs' names, from their paths in what is returned, filled while it runs
     names: list[str] = field(default_factory=list)
+    # what `build` returned earlier, by target: a factory is called once per case
     built: dict[str, Any] = field(default_factory=dict)
+    # the shape that a trace may know: the whole shape, or one with unknown dimensions
     shape_of: Callable[[Shape], Shape] = tuple
 
     def forward(self) -> Bound:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding.user_gradient import shape_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy as np
-
-    from gradcheck_cli.spec.case import Case
 
 
 def names(case: Case, count: int, returned_names: Sequence[str] = ()) -> list[str]:
@@ -34,8 +30,6 @@ def infos(
     """Describe the outputs.
 
     Args:
-        case: the case.
-        output_names: the outputs' names.
         output_dtypes: their dtypes.
         shapes: their shapes at the base point.
     """
@@ -56,8 +50,6 @@ def check_dtypes(
     """Compare the outputs' number and dtypes with the spec.
 
     Args:
-        case: the case.
-        output_names: the outputs' names.
         output_dtypes: their dtypes.
         dtype_of: maps a dtype that the spec names to the one that is traced.
         role: "forward" or "reference", for messages.

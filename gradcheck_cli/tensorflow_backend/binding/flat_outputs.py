@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import frames
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from gradcheck_cli.spec.case import Case
 
 # Characters that a label such as dy/dx can't contain.
 NO_LABEL = re.compile(r"[\s/\[\]*?,:]+")

@@ -7,18 +7,15 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import behaviour
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 # Never forgotten, even if the working directory is a checkout of it: otherwise two copies of it would run.
 _OWN = __name__.partition(".")[0]
@@ -136,11 +133,25 @@ def _modules_with(module_name: str, attribute: str) -> list[str]:
 
 
 def _layout_hint(name: str) -> str:
-    """Say what helps if a module lies in `src/`, which isn't importable by itself; empty elsewhere."""
-    top = name.partition(".")[0]
-    if Path("src", top).is_dir() or Path("src", f"{top}.py").is_file():
-        return f"src/ has {top}: install the project (pip install -e .), or set PYTHONPATH=src.\n"
+    """Say what helps if a module lies in `src/`, or above the spec as in a monorepo; empty elsewhere."""
+    top, here = name.partition(".")[0], Path.cwd()
+    above = [folder for folder in Path(sys.path[0]).absolute().parents if here in folder.parents]
+    for folder in (here / "src", *above, *(folder / "src" for folder in above)):
+        if (folder / top).is_dir() or (folder / f"{top}.py").is_file():
+            path = short_path(str(folder))
+            return f"{path}/ has {top}: install the project (pip install -e .), or set PYTHONPATH={path}.\n"
     return ""
+
+
+def _places() -> list[str]:
+    """Return where modules are looked for: folders of the user's, then the rest in one word."""
+    folders = [Path(entry or ".").absolute() for entry in sys.path]
+    own = [folder for folder in folders if folder.is_dir() and not _is_of_python(folder)]
+    return [*dict.fromkeys(short_path(str(folder)) for folder in own), "the installed packages"]
+
+
+def _is_of_python(folder: Path) -> bool:
+    return is_installed(folder) or folder.is_relative_to(Path(sys.executable).parent)
 
 
 def _import(name: str, role: str) -> Any:
@@ -148,9 +159,7 @@ def _import(name: str, role: str) -> Any:
         return behaviour.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            looked = "\n".join(
-                f"  {entry or '.'}" for entry in dict.fromkeys(sys.path) if Path(entry or ".").is_dir()
-            )
+            looked = "\n".join(f"  {place}" for place in _places())
             raise CaseFailedError(
                 "import",
                 f"{role}: no module named {error.name!r}; looked in:\n{looked}\n{_layout_hint(name)}"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES, unique_name
 from gradcheck_cli.tensorflow_backend.binding.user_gradient import OpView, guard_gradient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def py_func(  # noqa: PLR0913, PLR0917 (the well-known signature)
@@ -37,7 +35,6 @@ def py_func(  # noqa: PLR0913, PLR0917 (the well-known signature)
         Tout: dtype of the output, or a list of dtypes.
         grad: `(op, *upstream)` to one gradient, or `None`, per input; `op` has inputs and outputs.
         stateful: as in `tf.compat.v1.py_func`: `False` allows TensorFlow to call `func` fewer times.
-        name: name of the op.
         shapes: shape of the output, or a list of shapes where `Tout` is a list; `None` for unknown.
 
     Returns:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend.binding.arguments import build_arguments
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.spec.case import Case
 
 
 def create(case: Case, tensors: Sequence[Any]) -> list[Any]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,9 +18,6 @@ import tensorflow as tf
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, frames
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Gradient = Any  # tf.Tensor, tf.IndexedSlices or None
 
@@ -62,7 +60,6 @@ def guard_gradient(gradient: Callable[..., Any], names: Sequence[str]) -> Callab
     """Wrap a gradient `(op, *upstream)` so that its results are checked before TensorFlow sees them.
 
     Args:
-        gradient: the user's function.
         names: the inputs' names, for messages; one per gradient.
     """
 

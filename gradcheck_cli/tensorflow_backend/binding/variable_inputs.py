@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.spec.case import Argument, InputSpec, Source
+from gradcheck_cli.spec.case import Argument, Case, InputSpec, Source
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding.flat_outputs import NO_LABEL, unique
 from gradcheck_cli.tensorflow_backend.private import private_variables
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradcheck_cli.spec.case import Case
 
 _UNNAMED = "Variable"  # what TensorFlow calls a variable that was given no name
 
@@ -27,7 +23,6 @@ def with_variables(case: Case, variables: Sequence[Any], target: Any) -> Case:
     """Return the case with each variable as an additional argument, at its present value.
 
     Args:
-        case: the case.
         variables: the variables that the forward uses.
         target: the forward, which has names for unnamed variables.
 
@@ -37,7 +32,7 @@ def with_variables(case: Case, variables: Sequence[Any], target: Any) -> Case:
     if not variables:
         raise CaseFailedError(
             "variables",
-            "variables: true, but the forward uses no trainable variable of a floating dtype; drop the key.",
+            "variables: true, but the forward uses no trainable variable of a floating dtype; leave it out.",
         )
     names = _unique_names(variables, names_in_target(target), {tensor.name for tensor in case.tensors})
     arguments = tuple(

@@ -5,42 +5,39 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError, TensorInfo
+from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import declared_outputs
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
+from gradcheck_cli.tensorflow_backend.dtypes import Stack, value_of
 from gradcheck_cli.tensorflow_backend.eager.eager_record import Record
-from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
 from gradcheck_cli.tensorflow_backend.graph.sample_point import SamplePoint
 from gradcheck_cli.tensorflow_backend.graph.second_order import bind
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 from gradcheck_cli.tensorflow_backend.private import (
     private_eager,
     private_gradients,
     private_sites,
     private_variables,
 )
-from gradcheck_cli.tensorflow_backend.stacks import value_of
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.gradients import dense, form_fault, in_users_words
 from gradcheck_cli.tensorflow_backend.traces.state import Resource, State
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.stacks import Stack
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 
 @dataclass
@@ -202,7 +199,6 @@ class CalledCase:
     """One case, called eagerly at one sample point; nothing is traced.
 
     Attributes:
-        case: the case.
         opening: the sample point, and the dtypes of the call.
         state: the state that all ops of the case share.
         stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
@@ -339,11 +335,10 @@ class CalledCase:
 
             ones = {output: np.ones((1, *info.shape))}
             by_output[output] = self.gradients(ones, watching, ran.append)[0]
-            if self.state.vjp is None:
-                for site in map(private_sites.site_of_gradient, ran):
-                    for input_index, gradient in by_output[output].items():
-                        if gradient is not None:
-                            self.state.gradients.add(site, info.name, self.inputs[input_index].name)
+            for site in map(private_sites.site_of_gradient, ran):
+                for input_index, gradient in by_output[output].items():
+                    if gradient is not None:
+                        self.state.gradients.add(site, label_between(info, self.inputs[input_index]))
         return by_output
 
     # Calls, each made when it is first needed and then cached.

@@ -4,60 +4,37 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.opener import OpenedOperation
+from gradcheck_cli.checking.ops.operation import GradientFormError, OpFacts, OpForms, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding import declared_outputs
 from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name
+from gradcheck_cli.tensorflow_backend.dtypes import Stack, value_of
 from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase, describe_failure
 from gradcheck_cli.tensorflow_backend.eager.eager_record import identity
 from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.private import private_eager, private_variables
 from gradcheck_cli.tensorflow_backend.spoiling import pull_in_spoilt_memory
-from gradcheck_cli.tensorflow_backend.stacks import value_of
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeChangesError, require_shapes
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.opener import Opening
-    from gradcheck_cli.checking.ops.operation import Site, TensorInfo
-    from gradcheck_cli.tensorflow_backend.stacks import Stack
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 
-@dataclass
-class EagerOperation:
-    """One case in eager mode, as `checking.Operation` has it.
+@dataclass(frozen=True)
+class EagerFacts(OpFacts):
+    """What a call at the base point shows. No graph shows sites or kinks."""
 
-    Attributes:
-        called: the called case.
-    """
-
-    called: CalledCase
-
-    def again(self) -> EagerOperation:
-        """Return the op, to be called anew at the same point."""
-        called = self.called
-        op = EagerOperation(CalledCase(called.case, called.opening, called.state, called_twice=True))
-        op.check_output_shapes()
-        return op
-
-    # Its tensors.
-
-    @property
-    def opening(self) -> Opening:
-        """The form of the case that this op is."""
-        return self.called.opening
+    called: CalledCase = field(kw_only=True)
 
     @property
     def point(self) -> tuple[Array, ...]:
@@ -79,10 +56,10 @@ class EagerOperation:
         """The outputs at the base point."""
         return self.called.base_values
 
-    def rounded_sizes(self, input_index: int) -> list[Array]:
-        """Return the outputs' own size, as no graph shows larger terms."""
-        del input_index  # each input moves them
-        return [np.abs(value) for value in self.base_values]
+    @property
+    def refusal(self) -> str:
+        """What the forward raised beside the point, in words."""
+        return self.called.state.refusal
 
     @cached_property
     def random_types(self) -> tuple[str, ...]:
@@ -117,15 +94,11 @@ class EagerOperation:
         return tuple(self.called.call.record.closed(self.called.moving, self.called.base))
 
     def stops_between(self, output: int, input_index: int) -> dict[str, str]:
-        """Return the `stop_gradient`s that can be held between an input and an output; see `Operation`."""
+        """Return the `stop_gradient`s that can be held between an input and an output; see `OpFacts`."""
         stop_ids = self.called.call.record.stops(
             self.called.input_tensors[input_index], self.called.base[output]
         )
         return {stop.key: stop.place for stop, value in self.called.call.stops if identity(value) in stop_ids}
-
-    def sites(self, pairs: Sequence[tuple[int, int]]) -> Sequence[Site]:  # noqa: ARG002 (as `Operation` has it)
-        """Return nothing: a graph is needed to find sites."""
-        return ()
 
     def closed(self, output: int, input_index: int) -> list[str]:
         """Return the ops between an input and an output whose inner `stop_gradient` can't be held."""
@@ -133,33 +106,10 @@ class EagerOperation:
             [self.called.input_tensors[input_index]], [self.called.base[output]]
         )
 
-    def holding(self, stops: Collection[str]) -> EagerOperation:
-        """Return the same op with exactly these `stop_gradient`s held; see `Operation`."""
-        return EagerOperation(replace(self.called, stops=frozenset(stops)))
-
-    @cached_property
-    def trainable(self) -> tuple[Any, ...]:
-        """The trainable variables that the forward uses, the oldest first."""
-        with self.called.call.call_unheld() as call, tf.GradientTape() as tape:
-            call(*self.called.tensors)
-        return tuple(private_variables.in_order_of_creation(tape.watched_variables()))
-
-    @property
-    def written_before_read(self) -> set[int]:
-        """The ids of variables' handles that the forward writes to; which of them it reads isn't known."""
-        _ = self.called.base  # the call at the base point records them
-        return set(self.called.call.written.earlier_values)
-
     @property
     def gradient_variables(self) -> tuple[str, ...]:
         """Names of the variables for which a custom gradient of the forward has gradients."""
-        return tuple(plain_name(variable) for variable in self.variables_of_gradients)
-
-    @property
-    def variables_of_gradients(self) -> tuple[Any, ...]:
-        """The variables for which a custom gradient of the forward has gradients."""
-        _ = self.called.base  # the call at the base point records them
-        return tuple(self.called.call.gradient_variables.values())
+        return tuple(plain_name(variable) for variable in _variables_of_gradients(self.called))
 
     @cached_property
     def quantisers(self) -> tuple[str, ...]:
@@ -177,30 +127,11 @@ class EagerOperation:
         return called.call.record.low_precision([called.input_tensors[input_index]], [called.base[output]])
 
     @property
-    def vjp_low_precision(self) -> tuple[str, ...]:
-        """Nothing: for calls with float64 inputs, the ops between inputs and outputs show it."""
-        return ()
-
-    @property
     def not_float64(self) -> str:
         """Why it isn't judged in float64, in words; empty where it is."""
         if not self.low_precision:
             return ""
         return "a trace of it computes something else, and so does a call with float64"
-
-    def on_one_piece(self) -> None:
-        """Return nothing: Python code has no graph in which kinks could be held."""
-
-    def exactly(self) -> None:
-        """Return nothing: it is no twin."""
-
-    def rounded_otherwise(self, draw: int) -> None:
-        """Return nothing: it is no twin."""
-
-    @property
-    def modified_inputs(self) -> tuple[str, ...]:
-        """Nothing: an eager tensor can't be written to."""
-        return ()
 
     @cached_property
     def dtype_faults(self) -> Mapping[int, str]:
@@ -213,21 +144,45 @@ class EagerOperation:
             if gradient is not None and gradient.dtype.name != self.inputs[input_index].dtype
         }
 
-    @property
-    def own_draws(self) -> tuple[str, ...]:
-        """Nothing: a draw in the gradient isn't the forward's, since its generator is seeded otherwise."""
-        return ()
+    def leads_to(self, output: int, input_index: int) -> bool:
+        """Whether this input moves this output through floating tensors, by what ran at the base point."""
+        record, start = self.called.call.record, self.called.input_tensors[input_index]
+        held_ids = [identity(value) for _, value in self.called.call.held_stops]
+        holds_all = self.called.stops is None and self.called.case.freeze is True
+        return record.leads_to(start, self.called.base[output], held_ids, stops=not holds_all)
 
-    @property
-    def missed_by_override(self) -> tuple[str, ...]:
-        """Nothing: eager mode has no overrides."""
-        return ()
+    def passes_numpy(self, output: int, input_index: int) -> bool:
+        """Whether this input moves this output through NumPy alone, by what ran at the base point."""
+        return self.called.call.record.passes_numpy(
+            self.called.input_tensors[input_index], self.called.base[output]
+        )
 
-    @property
-    def gradients_seen(self) -> Mapping[str, int]:
-        """How often each registered gradient function was called for one upstream of each output."""
-        _ = self.called.first_gradients  # these are the calls that are counted
-        return self.called.seen
+
+def _is_connected(called: CalledCase, output: int, input_index: int) -> bool:
+    return called.first_gradients.get(output, {}).get(input_index) is not None
+
+
+def _is_plain_chain(called: CalledCase, output: int, input_index: int) -> bool:
+    call, start = called.call, called.input_tensors[input_index]
+    has_own = not call.is_plain or called.case.gradient is not None
+    return not has_own and len(call.record.steps_between([start], [called.base[output]])) > 1
+
+
+def _variables_of_gradients(called: CalledCase) -> tuple[Any, ...]:
+    _ = called.base  # the call at the base point records them
+    return tuple(called.call.gradient_variables.values())
+
+
+@dataclass(frozen=True)
+class EagerRuns:
+    """Calls a case's function, and pulls back upstreams under its tape."""
+
+    called: CalledCase
+
+    def rounded_sizes(self, input_index: int) -> list[Array]:
+        """Return the outputs' own size, as no graph shows larger terms."""
+        del input_index  # each input moves them
+        return [dtypes.magnitude(value) for value in self.called.base_values]
 
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the forward at several points, one by one; NaN where it refuses one. See `Operation`."""
@@ -242,72 +197,38 @@ class EagerOperation:
             for row in sample_rows or range(len(next(iter(batch.values())))):
                 tensors = list(self.called.tensors)
                 for input_index in batch.keys() & set(range(count)):
-                    info = self.inputs[input_index]
+                    info = self.called.inputs[input_index]
                     value = value_of(batch[input_index], row, info.shape)
                     tensors[input_index] = tf.constant(dtypes.narrow(value, info.dtype), info.dtype)
                 rows.append(self._evaluate_at(tensors))
         if not rows:
-            return [np.empty((0, *output.shape)) for output in self.outputs]
+            return [np.empty((0, *output.shape)) for output in self.called.outputs]
         return [np.stack(column) for column in zip(*rows, strict=True)]
 
     def _evaluate_at(self, tensors: Sequence[Any]) -> list[Array]:
         try:
             values = [dtypes.widen(value.numpy()) for value in self.called.call.call_moved(tensors)]
+            require_shapes((value.shape for value in values), self.called.outputs)
+        except ShapeChangesError as error:
+            failure: CaseFailedError = error
         except CaseFailedError:
             raise
-        except Exception as error:
-            # It accepted the base point, so the point is at fault.
-            if not all(output.is_differentiable for output in self.outputs):
-                raise describe_failure(error, "forward") from error
-            return [np.full(output.shape, np.nan) for output in self.outputs]
-        if [value.shape for value in values] != [output.shape for output in self.outputs]:
-            raise CaseFailedError("outputs", SHAPE_CHANGES)
-        return values
-
-    def gradients_seen_anew(self) -> Mapping[str, int]:
-        """Return the same for new calls, op by op."""
-        called = self.called  # the gradient of a tf.function is built only once, under a tape
-        with private_eager.run_functions_eagerly():
-            return EagerOperation(CalledCase(called.case, called.opening, called.state)).gradients_seen
-
-    def is_connected(self, output: int, input_index: int) -> bool:
-        """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
-        return self.called.first_gradients.get(output, {}).get(input_index) is not None
-
-    def is_plain_chain(self, output: int, input_index: int) -> bool:
-        """Whether the gradient consists only of TensorFlow's own gradients, of several ops."""
-        call, start = self.called.call, self.called.input_tensors[input_index]
-        has_own = not call.is_plain or self.called.case.gradient is not None
-        return not has_own and len(call.record.steps_between([start], [self.called.base[output]])) > 1
-
-    def leads_to(self, output: int, input_index: int) -> bool:
-        """Whether this input moves this output through floating tensors, by what ran at the base point."""
-        record, start = self.called.call.record, self.called.input_tensors[input_index]
-        held_ids = [identity(value) for _, value in self.called.call.held_stops]
-        holds_all = self.called.stops is None and self.called.case.freeze is True
-        return record.leads_to(start, self.called.base[output], held_ids, stops=not holds_all)
-
-    def reaches(self, output: int, input_index: int) -> bool:
-        """Return true: what ran at the base point doesn't show every path."""
-        del output, input_index
-        return True
-
-    def passes_numpy(self, output: int, input_index: int) -> bool:
-        """Whether this input moves this output through NumPy alone, by what ran at the base point."""
-        return self.called.call.record.passes_numpy(
-            self.called.input_tensors[input_index], self.called.base[output]
-        )
-
-    @property
-    def values_beside_gradient(self) -> list[Array]:
-        """The outputs at the base point: the forward is called anew each time, which other checks verify."""
-        return self.base_values
+        except Exception as error:  # noqa: BLE001 (the user's code may raise anything)
+            failure = describe_failure(error, "forward")
+        else:
+            return values
+        # It accepted the base point, so the point is at fault. What isn't compared is as ever.
+        self.called.state.note_refusal(failure)
+        return [
+            np.full(output.shape, np.nan) if output.is_differentiable else value
+            for output, value in zip(self.called.outputs, self.called.base_values, strict=True)
+        ]
 
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
-        if self.outputs[output].size:
+        if self.called.outputs[output].size:
             return self._pull({output: upstream})
-        infos = [self.inputs[input_index] for input_index in self.called.at.differentiable]
+        infos = [self.called.inputs[input_index] for input_index in self.called.at.differentiable]
         return pull_in_spoilt_memory(lambda stack: self._pull({output: stack}), upstream, infos, eagerly=True)
 
     def jvp(self, input_index: int, tangents: Array) -> list[Array | None] | None:
@@ -344,24 +265,20 @@ class EagerOperation:
             for column in zip(*rows, strict=True)
         ]
 
-    def vjp_beside(self, output: int, upstream: Array, point: Mapping[int, Array]) -> None:
-        """Return nothing: a recorded call has its gradient at its own point."""
-
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
         return self._pull(upstreams)
 
     def _pull(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
         rows = [self._widen_row(gradients) for gradients in self.called.gradients(upstreams)]
-        result: list[Array | None] = [None] * len(self.inputs)
+        result: list[Array | None] = [None] * len(self.called.inputs)
         for input_index in self.called.at.differentiable:
             column = [row[input_index] for row in rows]
             gradients = [value for value in column if value is not None]
             if len({value.shape for value in gradients}) > 1:
-                raise GradientFormError(
-                    (input_index,),
-                    f"the gradient for {self.inputs[input_index].name} changes shape with its upstream.",
-                )
+                name = self.called.inputs[input_index].name
+                message = f"the gradient for {name} changes shape with its upstream."
+                raise GradientFormError((input_index,), message)
             if gradients:  # None for some upstreams only: the same as zero there
                 zero = np.zeros_like(gradients[0])
                 result[input_index] = np.stack([zero if value is None else value for value in column])
@@ -373,6 +290,66 @@ class EagerOperation:
             for input_index, gradient in gradients.items()
         }
 
+
+@dataclass(frozen=True, kw_only=True)
+class EagerOperation(OpenedOperation):
+    """One case in eager mode. Nothing is a float64 twin, and a call has its gradient at its own point."""
+
+    called: CalledCase
+
+    @staticmethod
+    def of(called: CalledCase) -> EagerOperation:
+        """Return a called case as an op."""
+        runs = EagerRuns(called)
+        return EagerOperation(
+            opening=called.opening,
+            called=called,
+            facts=EagerFacts(partial(_is_connected, called), partial(_is_plain_chain, called), called=called),
+            forms=OpForms(partial(_hold, called)),
+            evaluate=runs.evaluate,
+            vjp=runs.vjp,
+            joint_vjp=runs.joint_vjp,
+            jvp=runs.jvp,
+            rounded_sizes=runs.rounded_sizes,
+        )
+
+    def again(self) -> EagerOperation:
+        """Return the op, to be called anew at the same point."""
+        called = self.called
+        op = EagerOperation.of(CalledCase(called.case, called.opening, called.state, called_twice=True))
+        op.check_output_shapes()
+        return op
+
+    @cached_property
+    def trainable(self) -> tuple[Any, ...]:
+        """The trainable variables that the forward uses, the oldest first."""
+        with self.called.call.call_unheld() as call, tf.GradientTape() as tape:
+            call(*self.called.tensors)
+        return tuple(private_variables.in_order_of_creation(tape.watched_variables()))
+
+    @property
+    def written_before_read(self) -> set[int]:
+        """The ids of variables' handles that the forward writes to; which of them it reads isn't known."""
+        _ = self.called.base  # the call at the base point records them
+        return set(self.called.call.written.earlier_values)
+
+    @property
+    def variables_of_gradients(self) -> tuple[Any, ...]:
+        """The variables for which a custom gradient of the forward has gradients."""
+        return _variables_of_gradients(self.called)
+
+    @property
+    def gradients_seen(self) -> Mapping[str, int]:
+        """How often each registered gradient function was called for one upstream of each output."""
+        _ = self.called.first_gradients  # these are the calls that are counted
+        return self.called.seen
+
+    def gradients_seen_anew(self) -> Mapping[str, int]:
+        """Return the same for new calls, op by op."""
+        called = self.called  # the gradient of a tf.function is built only once, under a tape
+        with private_eager.run_functions_eagerly():
+            return EagerOperation.of(CalledCase(called.case, called.opening, called.state)).gradients_seen
+
     def check_output_shapes(self) -> None:
         """Compare the outputs' shapes with those that the spec gives.
 
@@ -382,6 +359,10 @@ class EagerOperation:
         declared_outputs.check_shapes(
             self.called.case, [info.name for info in self.outputs], self.base_values
         )
+
+
+def _hold(called: CalledCase, stops: frozenset[str]) -> EagerOperation:
+    return EagerOperation.of(replace(called, stops=stops))
 
 
 def _are_equal(values: Sequence[Array], other_values: Sequence[Array]) -> bool:

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.tensorflow_backend import dtypes, work_counts
+from gradcheck_cli.tensorflow_backend.dtypes import Stack, take_points, value_of
 from gradcheck_cli.tensorflow_backend.paths.graph_path import LOOPS_AND_BRANCHES
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.stacks import take_points, value_of
 from gradcheck_cli.tensorflow_backend.traces.state import (
     LARGE_POINT,
+    call_once,
     find_written,
     is_mappable,
     restoring_call,
 )
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeChangesError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from gradcheck_cli.tensorflow_backend.stacks import Stack
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 # Bytes of stacked inputs or outputs in one call; larger batches are split. 64 MiB lets a laptop's memory hold
 # a handful of copies, and is far more than is needed to make the cost of a call negligible.
@@ -37,7 +34,7 @@ BUDGET_BYTES = 64 * 2**20
 # A point costs 3 to 25 us in a loop inside of one op; such a loop costs 0.2 ms and needs no trace. Conversion
 # to a vectorized graph takes 15 ms plus 1.5 ms for each op, and saves about 3 us plus 0.25 us for each op at
 # each point. So it pays off from the same number of points on, however many ops there are. A loop in the
-# graph converts to many ops in each round. (decision 0031)
+# graph converts to many ops in each round. (decision 31)
 _VECTORIZED_POINTS = 5_000
 _VECTORIZED_POINTS_WITH_LOOPS = 50_000
 # A function that can't be mapped like this is called point by point up to here. A call costs 0.05 to 0.1 ms;
@@ -45,9 +42,11 @@ _VECTORIZED_POINTS_WITH_LOOPS = 50_000
 _DIRECT_POINTS = 256
 # Inside a loop, these return sequences of another length in some rounds, two for three. (TensorFlow 2.21)
 _UNMAPPED = frozenset({"FractionalAvgPool", "FractionalMaxPool"})
-# A vectorized value may differ from a mapped one in its last bits (Cholesky 4e-16, float32 batch-norm 5e-7,
-# both relative to the largest value). If it differs by more than this, the converter computes something else.
-_AGREEMENT = {"float64": 1e-12, "float32": 5e-4, "float16": 0.05, "bfloat16": 0.25}
+
+# In float64 a vectorized value agrees to 1e-12: more closely than two traces must.
+_ROUNDINGS = 2.0**13
+# Of so many points, some of which are refused, each is tried by itself: an exception costs more than a call.
+_FEW = 16
 
 _Key = tuple[tuple[int, ...], tuple[int, ...], bool]  # arguments, which of them are moves, vectorized
 
@@ -78,9 +77,10 @@ class Batched:
         result_dtypes: dtype of each result.
         vectorize: whether `tf.vectorized_map` may be tried; it may not where a random op would draw anew.
         rewind: called before each call, so that calls are independent, as held values in bodies require
-            (decision 0009).
+            (decision 9).
         compiled: the function's compiled form, which takes the same tensors and is called instead.
-        unrestored: ids of the handles of what the function writes to and what isn't restored after a call.
+        is_prepared: whether Grappler prepares each call, which it doesn't inside a loop.
+        unrestored: ids of resource handles that are written and not restored.
         batches: the batched traces of the function, at any point.
     """
 
@@ -91,6 +91,7 @@ class Batched:
     vectorize: bool = True
     rewind: Callable[[], None] | None = None
     compiled: Callable[..., Any] | None = None
+    is_prepared: bool = False
     unrestored: Collection[int] = ()
     batches: Batches = field(default_factory=Batches)
     _tensors: dict[int, Any] = field(default_factory=dict)
@@ -127,7 +128,10 @@ class Batched:
 
     def once(self) -> list[Array]:
         """Evaluate at the base point, unbatched."""
-        return [dtypes.widen(value.numpy()) for value in self._call(self._constants())]
+        constants = self._constants()
+        if self.is_mappable:
+            return [dtypes.widen(value) for value in call_once(self.function, constants)]
+        return [dtypes.widen(value.numpy()) for value in self._call(constants)]
 
     def _call(self, arguments: Sequence[Any]) -> list[Any]:
         if self.rewind is not None:
@@ -141,7 +145,8 @@ class Batched:
     @cached_property
     def _needs_single_calls(self) -> bool:
         """Whether calls must be made one by one: held values are rewound, or variables restored, first."""
-        return self.rewind is not None or bool(find_written(self.function)) or bool(self._types & _UNMAPPED)
+        is_bound = self.rewind is not None or self.is_prepared or bool(find_written(self.function))
+        return is_bound or bool(self._types & _UNMAPPED)
 
     @cached_property
     def _types(self) -> set[str]:
@@ -222,7 +227,7 @@ class Batched:
                 results = [np.empty((count, *value.shape), value.dtype) for value in row]
             for result, value in zip(results, row, strict=True):
                 if result.shape[1:] != value.shape:
-                    raise CaseFailedError("outputs", SHAPE_CHANGES)
+                    raise ShapeChangesError
                 result[position] = value
         return results or [
             np.empty((0, *(dimension or 0 for dimension in tensor.shape)), np.float64)
@@ -333,6 +338,36 @@ class Batched:
         ]
 
 
+def run_where_accepted(
+    run: Callable[[dict[int, Stack]], list[Array]],
+    batch: Mapping[int, Stack],
+    refuse: Callable[[tf.errors.OpError | ShapeChangesError], list[Array]],
+) -> list[Array]:
+    """Run a batch, without the points at which it raises.
+
+    Args:
+        run: runs a batch.
+        batch: argument index -> stack of values.
+        refuse: returns the values at a point that raises; it raises if the point isn't at fault.
+    """
+    try:
+        return run(dict(batch))
+    except (tf.errors.OpError, ShapeChangesError) as error:
+        values, count = refuse(error), len(next(iter(batch.values())))
+    if count == 1:
+        return [value[np.newaxis] for value in values]
+    size = -(-count // 2) if count > _FEW else 1
+    parts = [
+        run_where_accepted(
+            run,
+            {index: take_points(stack, slice(start, start + size)) for index, stack in batch.items()},
+            refuse,
+        )
+        for start in range(0, count, size)
+    ]
+    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+
+
 def _write_out(moves: Sequence[Any], shape: tuple[int, ...]) -> Any:
     """Write the points of moves out inside the graph; see `Moves.points`."""
     base, targets, slot, slots, rows = moves
@@ -343,6 +378,11 @@ def _write_out(moves: Sequence[Any], shape: tuple[int, ...]) -> Any:
 
 
 def _agree(row: Array, value: Array, dtype: Any) -> bool:
+    """Whether a vectorized value is a mapped one but for rounding; else the converter computes another thing.
+
+    The last bits differ: by 4e-16 in a Cholesky factor, by 5e-7 in a float32 batch normalisation, relative to
+    the largest value.
+    """
     if row.shape != value.shape:
         return False
     if not dtypes.is_differentiable(dtype):
@@ -351,5 +391,6 @@ def _agree(row: Array, value: Array, dtype: Any) -> bool:
     if not np.array_equal(finite, np.isfinite(row)):
         return False
     scale = float(np.max(np.abs(value[finite]), initial=0.0))
-    allowed = _AGREEMENT[dtype.real_dtype.name] * scale
+    precision = precision_of(dtype.real_dtype.name)
+    allowed = min(precision.agreement, _ROUNDINGS * precision.unit_roundoff) * scale
     return bool(np.all(np.abs(row[finite] - value[finite]) <= allowed))

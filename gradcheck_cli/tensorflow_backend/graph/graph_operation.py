@@ -3,108 +3,39 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening
+from gradcheck_cli.checking.ops.operation import OpFacts, OpForms, Site, TensorInfo
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend.binding import declared_outputs
 from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name
 from gradcheck_cli.tensorflow_backend.graph import held_stops
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
+from gradcheck_cli.tensorflow_backend.graph.held_stops import UnheldStop
 from gradcheck_cli.tensorflow_backend.graph.sites import sites_of
-from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision, terms
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
+from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
 from gradcheck_cli.tensorflow_backend.private import private_gradients
-from gradcheck_cli.tensorflow_backend.traces.state import written_before_read
-from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, TraceMode
+from gradcheck_cli.tensorflow_backend.traces.state import GRAPH, TraceMode, written_before_read
+from gradcheck_cli.tensorflow_backend.twin.widening import NarrowOp
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.opener import Opening
-    from gradcheck_cli.checking.ops.operation import Site, TensorInfo
-    from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
-    from gradcheck_cli.tensorflow_backend.graph.held_stops import UnheldStop
-    from gradcheck_cli.tensorflow_backend.stacks import Stack
-    from gradcheck_cli.tensorflow_backend.twin.widening import NarrowOp
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 
-@dataclass
-class GraphOperation:
-    """One case in graph mode, as `checking.Operation` has it.
+@dataclass(frozen=True)
+class GraphFacts(OpFacts):
+    """What a case's graphs show."""
 
-    Attributes:
-        traced: the traced case.
-        no_twin: why there is no float64 twin to judge it by, if one was tried in vain.
-    """
-
-    traced: TracedCase
-    no_twin: str = ""
-    _rounded: dict[int, GraphOperation] = field(default_factory=dict, repr=False)
-
-    @staticmethod
-    def open(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
-        """Open a form of a case with the graphs of the first sample point at which it was opened."""
-        key = (mode, replace(opening, sample=0))
-        if key in state.graphs:
-            return GraphOperation(state.graphs[key].at_sample(opening.sample))
-        state.graphs[key] = TracedCase(case, opening, state, mode)
-        return GraphOperation(state.graphs[key])
-
-    # The same op in other forms.
-
-    def again(self) -> GraphOperation:
-        """Return the op with its vjp traced again; the forward that is differenced is kept."""
-        return GraphOperation(self.traced.again())
-
-    def in_float64(self) -> GraphOperation:
-        """Return the op's float64 twin, made from the same traces, at the same point."""
-        return GraphOperation(self.traced.in_float64())
-
-    def exactly(self) -> GraphOperation | None:
-        """Return a twin at the point before rounding, the same one each time; see `Operation`."""
-        return self._exact
-
-    @cached_property
-    def _exact(self) -> GraphOperation | None:
-        if self.traced.narrow is None or self.traced.is_exact:
-            return None
-        exact = GraphOperation(self.traced.exactly())
-        is_same_point = all(
-            np.array_equal(value, rounded) for value, rounded in zip(exact.point, self.point, strict=True)
-        )
-        return None if is_same_point else exact
-
-    def rounded_otherwise(self, draw: int) -> GraphOperation | None:
-        """Return a twin whose vjp has other roundings of its constants; see `Operation`."""
-        if self.traced.narrow is None:
-            return None
-        if draw not in self._rounded:
-            self._rounded[draw] = GraphOperation(replace(self.traced, roundings=draw))
-        return self._rounded[draw]
-
-    def on_one_piece(self) -> GraphOperation | None:
-        """Return the op with its kinks held where they are; see `Operation`."""
-        piece = self.traced.on_one_piece()
-        return None if piece is None else GraphOperation(piece)
-
-    def holding(self, stops: Collection[str]) -> GraphOperation:
-        """Return the same op with exactly these `stop_gradient`s held; see `Operation`."""
-        traced = self.traced.holding(stops)
-        return self if traced is self.traced else GraphOperation(traced, self.no_twin)
+    traced: TracedCase = field(kw_only=True)
+    runs: GraphRuns = field(kw_only=True)
 
     # Its tensors.
-
-    @property
-    def opening(self) -> Opening:
-        """The form of the case that this op is."""
-        return self.traced.opening
 
     @property
     def point(self) -> tuple[Array, ...]:
@@ -126,30 +57,15 @@ class GraphOperation:
         """The outputs at the base point, from an unbatched call."""
         return self.traced.base_values
 
-    def rounded_sizes(self, input_index: int) -> list[Array]:
-        """Return the size that each output's rounding is relative to at the base point; see `paths.terms`."""
-        starts, values = self.traced.starts(input_index), self._values_of_terms
-        moving_ops = graph_path.ops_after(starts) | {start.op for start in starts}
-        return [
-            terms.rounded_size(output, values, moving_ops) if id(output) in values else np.abs(value)
-            for output, value in zip(self.traced.forward.outputs, self.base_values, strict=True)
-        ]
+    @property
+    def values_beside_gradient(self) -> list[Array]:
+        """The outputs at the base point, from the graph that also computes the gradient."""
+        return self.runs.values_beside_gradient
 
-    @cached_property
-    def _values_of_terms(self) -> dict[int, Array]:
-        """The values of the outputs' terms at the base point, by id."""
-        terms_by_output = [terms.terms_of(output) for output in self.traced.forward.outputs]
-        tensors = list({id(term): term for output_terms in terms_by_output for term in output_terms}.values())
-        values = self.traced.values_at_point(tensors)
-        return {id(tensor): dtypes.widen(value) for tensor, value in zip(tensors, values, strict=True)}
-
-    def check_output_shapes(self) -> None:
-        """Compare the outputs' shapes with those that the spec gives.
-
-        Raises:
-            CaseFailedError: of kind "outputs".
-        """
-        declared_outputs.check_shapes(self.traced.case, self.traced.output_names, self.base_values)
+    @property
+    def refusal(self) -> str:
+        """What the forward raised beside the point, in words."""
+        return self.traced.state.refusal
 
     # What the forward's graph shows.
 
@@ -215,6 +131,11 @@ class GraphOperation:
         traced = self.traced
         return tuple(op.name for op in traced.forward.held.closed) if traced.holds_every_stop else ()
 
+    @property
+    def passed_over(self) -> tuple[str, ...]:
+        """Places of `stop_gradient`s that should be held, but that backpropagation never meets."""
+        return held_stops.passed_over(self.traced) if self.traced.holds_every_stop else ()
+
     def stops_between(self, output: int, input_index: int) -> dict[str, str]:
         """Return the `stop_gradient`s that can be held between an input and an output; see `Operation`."""
         return held_stops.stops_between(self.traced, output, input_index)
@@ -222,32 +143,6 @@ class GraphOperation:
     def closed(self, output: int, input_index: int) -> list[str]:
         """Return the ops between an input and an output whose inner `stop_gradient` can't be held."""
         return held_stops.closed_between(self.traced, output, input_index)
-
-    def unheld_stops(self, output: int, input_index: int) -> list[UnheldStop]:
-        """Return the `stop_gradient`s between an input and an output that aren't held."""
-        return held_stops.unheld_between(self.traced, output, input_index)
-
-    # Its variables.
-
-    @property
-    def trainable(self) -> tuple[Any, ...]:
-        """The trainable variables that the forward uses, the oldest first."""
-        return self.traced.forward.trainable
-
-    @property
-    def written_before_read(self) -> set[int]:
-        """The ids of the handles of variables that the forward reads after it has written to them."""
-        return written_before_read(self.traced.forward.function, self.traced.forward.outputs)
-
-    @property
-    def gradient_variables(self) -> tuple[str, ...]:
-        """Names of the variables for which a custom gradient of the forward has gradients."""
-        return tuple(plain_name(variable) for variable in self.variables_of_gradients)
-
-    @property
-    def variables_of_gradients(self) -> tuple[Any, ...]:
-        """The variables for which a custom gradient of the forward has gradients."""
-        return self.traced.forward.gradient_variables
 
     # The precision in which it computes.
 
@@ -273,7 +168,7 @@ class GraphOperation:
     def not_float64(self) -> str:
         """Why it isn't judged in float64, in words; empty where it is."""
         if self.traced.narrow is None:
-            return self.no_twin
+            return self.traced.no_twin
         types = sorted({op.op_type for op in [*self._narrow_ops, *self.traced.wide_vjp.narrow_ops]})
         return f"there is no float64 form of {', '.join(types)}" if types else ""
 
@@ -301,6 +196,104 @@ class GraphOperation:
         return self.traced.vjp_trace.missed
 
     @property
+    def gradient_variables(self) -> tuple[str, ...]:
+        """Names of the variables for which a custom gradient of the forward has gradients."""
+        return tuple(plain_name(variable) for variable in self.traced.forward.gradient_variables)
+
+
+def _is_connected(traced: TracedCase, output: int, input_index: int) -> bool:
+    return input_index in traced.vjp_trace.connected.get(output, ())
+
+
+def _is_plain_chain(traced: TracedCase, output: int, input_index: int) -> bool:
+    trace, case = traced.vjp_trace, traced.case
+    hand_written = {(of_output, of_input) for _, of_output, of_input in trace.sites}
+    is_own = case.gradient is not None or (output, input_index) in hand_written
+    return not is_own and sum(trace.gradients_seen.values()) > 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphOperation(OpenedOperation):
+    """One case in graph mode."""
+
+    traced: TracedCase
+    runs: GraphRuns
+
+    @staticmethod
+    def of(traced: TracedCase) -> GraphOperation:
+        """Return a traced case as an op."""
+        runs = GraphRuns(traced)
+        return GraphOperation(
+            opening=traced.opening,
+            traced=traced,
+            runs=runs,
+            facts=GraphFacts(
+                partial(_is_connected, traced), partial(_is_plain_chain, traced), traced=traced, runs=runs
+            ),
+            forms=OpForms(
+                partial(_hold, traced),
+                cache(partial(_at_unrounded_point, traced)),
+                cache(partial(_round_otherwise, traced)),
+                partial(_on_one_piece, traced),
+            ),
+            evaluate=runs.evaluate,
+            vjp=runs.vjp,
+            joint_vjp=runs.joint_vjp,
+            vjp_beside=runs.vjp_beside,
+            rounded_sizes=runs.rounded_sizes,
+        )
+
+    @staticmethod
+    def open(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
+        """Open a form of a case with the graphs of the first sample point at which it was opened."""
+        key = (mode, replace(opening, sample=0))
+        if key in state.graphs:
+            return GraphOperation.of(state.graphs[key].at_sample(opening.sample))
+        state.graphs[key] = TracedCase(case, opening, state, mode)
+        return GraphOperation.of(state.graphs[key])
+
+    def again(self) -> GraphOperation:
+        """Return the op with its vjp traced again; the forward that is differenced is kept."""
+        return GraphOperation.of(self.traced.again())
+
+    def in_float64(self) -> GraphOperation:
+        """Return the op's float64 twin, made from the same traces, at the same point."""
+        return GraphOperation.of(self.traced.in_float64())
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every number of its floating outputs at the base point is finite."""
+        outputs = zip(self.outputs, self.base_values, strict=True)
+        return all(np.isfinite(value).all() for info, value in outputs if info.is_differentiable)
+
+    def check_output_shapes(self) -> None:
+        """Compare the outputs' shapes with those that the spec gives.
+
+        Raises:
+            CaseFailedError: of kind "outputs".
+        """
+        declared_outputs.check_shapes(self.traced.case, self.traced.output_names, self.base_values)
+
+    def unheld_stops(self, output: int, input_index: int) -> list[UnheldStop]:
+        """Return the `stop_gradient`s between an input and an output that aren't held."""
+        return held_stops.unheld_between(self.traced, output, input_index)
+
+    @property
+    def trainable(self) -> tuple[Any, ...]:
+        """The trainable variables that the forward uses, the oldest first."""
+        return self.traced.forward.trainable
+
+    @property
+    def written_before_read(self) -> set[int]:
+        """The ids of the handles of variables that the forward reads after it has written to them."""
+        return written_before_read(self.traced.forward.function, self.traced.forward.outputs)
+
+    @property
+    def variables_of_gradients(self) -> tuple[Any, ...]:
+        """The variables for which a custom gradient of the forward has gradients."""
+        return self.traced.forward.gradient_variables
+
+    @property
     def gradients_seen(self) -> Mapping[str, int]:
         """How often each registered gradient function was called when the vjp was built."""
         return self.traced.vjp_trace.gradients_seen
@@ -314,47 +307,29 @@ class GraphOperation:
             )
             return retraced.vjp_trace.gradients_seen
 
-    def is_connected(self, output: int, input_index: int) -> bool:
-        """Whether the gradient of this output with respect to this input is a tensor, not `None`."""
-        return input_index in self.traced.vjp_trace.connected.get(output, ())
 
-    def is_plain_chain(self, output: int, input_index: int) -> bool:
-        """Whether the gradient consists only of TensorFlow's own gradients, of several ops."""
-        trace, case = self.traced.vjp_trace, self.traced.case
-        hand_written = {(of_output, of_input) for _, of_output, of_input in trace.sites}
-        is_own = case.gradient is not None or (output, input_index) in hand_written
-        return not is_own and sum(trace.gradients_seen.values()) > 1
+def _hold(traced: TracedCase, stops: frozenset[str]) -> GraphOperation | None:
+    held = traced.holding(stops)
+    return None if held is traced else GraphOperation.of(held)
 
-    # What it returns when it is run.
 
-    @cached_property
-    def runs(self) -> GraphRuns:
-        """Runs its graphs in batches."""
-        return GraphRuns(self.traced)
+def _at_unrounded_point(traced: TracedCase) -> GraphOperation | None:
+    if traced.narrow is None or traced.is_exact:
+        return None
+    exact = traced.exactly()
+    is_same_point = all(
+        np.array_equal(value, rounded) for value, rounded in zip(exact.at.point, traced.at.point, strict=True)
+    )
+    return None if is_same_point else GraphOperation.of(exact)
 
-    @property
-    def values_beside_gradient(self) -> list[Array]:
-        """The outputs at the base point, from the graph that also computes the gradient."""
-        return self.runs.values_beside_gradient
 
-    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
-        """Evaluate the forward at several points; see `Operation`."""
-        return self.runs.evaluate(batch)
+def _round_otherwise(traced: TracedCase, draw: int) -> GraphOperation | None:
+    return None if traced.narrow is None else GraphOperation.of(replace(traced, roundings=draw))
 
-    def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
-        """Pull upstreams of one output back to every input; see `Operation`."""
-        return self.runs.vjp(output, upstream)
 
-    def vjp_beside(self, output: int, upstream: Array, point: Mapping[int, Array]) -> list[Array | None]:
-        """Pull one upstream back at another point; see `Operation`."""
-        return self.runs.vjp_beside(output, upstream, point)
-
-    def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
-        """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
-        return self.runs.joint_vjp(upstreams)
-
-    def jvp(self, input_index: int, tangents: Array) -> None:
-        """Return nothing: in a graph, forward mode uses the custom gradients themselves."""
+def _on_one_piece(traced: TracedCase) -> GraphOperation | None:
+    piece = traced.on_one_piece()
+    return None if piece is None else GraphOperation.of(piece)
 
 
 def _dtypes_of(narrow_ops: Sequence[NarrowOp]) -> tuple[str, ...]:

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.graph.batching import Batched
-from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
+from gradcheck_cli.tensorflow_backend.dtypes import take_points
+from gradcheck_cli.tensorflow_backend.graph.batching import Batched, run_where_accepted
+from gradcheck_cli.tensorflow_backend.paths import graph_path, terms
+from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.spoiling import pull_in_spoilt_memory
-from gradcheck_cli.tensorflow_backend.stacks import take_points
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import SHAPE_CHANGES, run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeChangesError, require_shapes, run_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradcheck_cli.checking.ops.operation import TensorInfo
     from gradcheck_cli.features.search.branches.side_graph import SideGraph
+    from gradcheck_cli.tensorflow_backend.dtypes import Stack
     from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-    from gradcheck_cli.tensorflow_backend.stacks import Stack
     from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 
     Array = np.ndarray[Any, Any]
@@ -35,7 +35,6 @@ class _Part:
     """A part of a traced graph as a function of upstreams, of the case's arguments and of constants.
 
     Attributes:
-        function: the part.
         held: what the trace holds.
         constants: the tensors, after the arguments, that have the same values at each point.
         values: the values of `constants`.
@@ -86,33 +85,32 @@ class GraphRuns:
                 return self._evaluate_at_variables(argument_batch, moved)
             batched, values = fed
             argument_batch |= values
-        try:
-            return batched(argument_batch, size)
-        except tf.errors.OpError as error:
-            invalid = self._nan_outputs(error)
-            rows = len(next(iter(batch.values())))
-            if rows == 1:
-                return [value[np.newaxis] for value in invalid]
-            halves = [
-                self.evaluate({input_index: take_points(stack, half) for input_index, stack in batch.items()})
-                for half in (slice(0, rows // 2), slice(rows // 2, rows))
-            ]
-            return [np.concatenate(pair) for pair in zip(*halves, strict=True)]
+
+        def run(part: dict[int, Stack]) -> list[Array]:
+            values = batched(part, size)
+            require_shapes((value.shape[1:] for value in values), outputs)
+            return values
+
+        return run_where_accepted(run, argument_batch, self._refuse)
 
     def once(self) -> list[Array]:
         """Run the forward at the base point as for differences, and return its outputs."""
         return self._forward.once()
 
-    def _nan_outputs(self, error: tf.errors.OpError) -> list[Array]:
-        """Return the outputs at a point that the forward refuses.
+    def _refuse(self, error: tf.errors.OpError | ShapeChangesError) -> list[Array]:
+        """Return the outputs at a point that the forward refuses; those that aren't compared are as ever.
 
         Raises:
-            CaseFailedError: the point isn't at fault, or an output can't be NaN.
+            CaseFailedError: the point isn't at fault.
         """
-        failure, outputs = run_error(error, "forward"), self.traced.outputs
-        if failure.kind != "forward" or not all(output.is_differentiable for output in outputs):
+        failure = error if isinstance(error, ShapeChangesError) else run_error(error, "forward")
+        if failure.kind != "forward" and not isinstance(failure, ShapeChangesError):
             raise failure from error
-        return [np.full(output.shape, np.nan) for output in outputs]
+        self.traced.state.note_refusal(failure)
+        return [
+            np.full(output.shape, np.nan) if output.is_differentiable else value
+            for output, value in zip(self.traced.outputs, self.traced.base_values, strict=True)
+        ]
 
     def _feed_variables(self, moved: Mapping[int, Stack]) -> tuple[Batched, dict[int, Stack]] | None:
         """Return a function that also takes variables' values, and these values; `None` if there is none."""
@@ -138,16 +136,13 @@ class GraphRuns:
                     for input_index, stack in batch.items()
                 }
                 try:
-                    if rest:
-                        rows.append([stack[0] for stack in self._forward(rest, size)])
-                    else:
-                        rows.append(self._forward.once())
-                except tf.errors.OpError as error:
-                    rows.append(self._nan_outputs(error))
-        if any(
-            value.shape != output.shape for row in rows for value, output in zip(row, outputs, strict=True)
-        ):
-            raise CaseFailedError("outputs", SHAPE_CHANGES)
+                    values = (
+                        [stack[0] for stack in self._forward(rest, size)] if rest else self._forward.once()
+                    )
+                    require_shapes((value.shape for value in values), outputs)
+                    rows.append(values)
+                except (tf.errors.OpError, ShapeChangesError) as error:
+                    rows.append(self._refuse(error))
         if not rows:
             return [np.empty((0, *output.shape)) for output in outputs]
         return [np.stack(column) for column in zip(*rows, strict=True)]
@@ -295,6 +290,27 @@ class GraphRuns:
             unrestored=frozenset(id(resource.handle) for resource in trace.unrestored),
         )
 
+    # How its outputs are rounded.
+
+    def rounded_sizes(self, input_index: int) -> list[Array]:
+        """Return the size that each output's rounding is relative to at the base point; see `paths.terms`."""
+        starts, values = self.traced.starts(input_index), self._values_of_terms
+        moving_ops = graph_path.ops_after(starts) | {start.op for start in starts}
+        return [
+            terms.rounded_size(output, values, moving_ops)
+            if id(output) in values
+            else dtypes.magnitude(value)
+            for output, value in zip(self.traced.forward.outputs, self.traced.base_values, strict=True)
+        ]
+
+    @cached_property
+    def _values_of_terms(self) -> dict[int, Array]:
+        """The values of the outputs' terms at the base point, by id."""
+        terms_by_output = [terms.terms_of(output) for output in self.traced.forward.outputs]
+        tensors = list({id(term): term for output_terms in terms_by_output for term in output_terms}.values())
+        values = self.traced.values_at_point(tensors)
+        return {id(tensor): dtypes.widen(value) for tensor, value in zip(tensors, values, strict=True)}
+
     # The graph that computes the gradient.
 
     @property
@@ -303,7 +319,7 @@ class GraphRuns:
         trace = self.traced.vjp_trace
         return self._batched(
             _Part(
-                subgraph_function(trace.whole, [*trace.inputs, *trace.held.draws], trace.outputs),
+                trace.forward,
                 trace.held,
                 constants=trace.held.draws,
                 values=self.traced.draws(trace.held),
@@ -373,6 +389,7 @@ class GraphRuns:
             vectorize=not part.random_types and body_holds is None and not traced.trace_mode.compiled,
             rewind=None if body_holds is None else partial(body_holds.rewind, traced.holds),
             compiled=None if is_python else traced.state.compiled_form(traced.trace_mode, part.function),
+            is_prepared=bool(traced.state.is_prepared) and not traced.trace_mode.compiled,
             unrestored=part.unrestored,
             batches=traced.state.batches_of(part.function),
         )

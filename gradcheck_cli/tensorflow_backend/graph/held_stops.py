@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,23 @@ def stops_between(traced: TracedCase, output: int, input_index: int) -> dict[str
     between = set(graph_path.ops_between(starts, [trace.outputs[output]]))
     stops = [tensor for tensor in frozen.stops_among(starts, trace.backprop_starts) if tensor.op in between]
     return {stop.key: stop.place for stop in _describe(opened, stops)}
+
+
+def passed_over(traced: TracedCase) -> tuple[str, ...]:
+    """Return the places of the forward's `stop_gradient`s that backpropagation never meets.
+
+    They are inside a custom gradient's own forward: its gradient function takes the place of all of that.
+    """
+    if traced.narrow is not None:
+        return passed_over(traced.narrow)
+    trace = traced.forward
+    indices = range(traced.at.count + len(trace.handles))
+    starts = [tensor for index in indices for tensor in traced.starts(index)]
+    starts = [tensor for tensor in starts if tensor.dtype.is_floating or tensor.dtype.is_complex]
+    met = {id(tensor) for tensor in frozen.stops_among(starts, trace.backprop_starts)}
+    between = graph_path.ops_between(starts, list(trace.outputs))
+    stops = [op for op in between if op.type == STOP and id(op.outputs[0]) not in met]
+    return tuple(dict.fromkeys(Stop.of(op).place for op in stops))
 
 
 def closed_between(traced: TracedCase, output: int, input_index: int) -> list[str]:

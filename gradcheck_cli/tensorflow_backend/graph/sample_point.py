@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.spec.case import MOVED
+from gradcheck_cli.spec.case import MOVED, Case, InputSpec
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.twin.widening import Roundings
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gradcheck_cli.spec.case import Case, InputSpec
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 # A move towards zero, which most domains allow, and by far more than a gradient may lose by rounding.
 _MOVE = 2.0**-4
@@ -31,8 +27,6 @@ class SamplePoint:
     """The point at which a case is traced.
 
     Attributes:
-        case: the case.
-        sample: index of the sample point.
         dtype_of: maps a dtype that the spec names to the one that is traced.
         has_wide_variables: whether `dtype_of` applies to variables as well; otherwise they keep their dtypes.
         is_exact: whether the values stay as they were drawn, before the declared dtypes round them.

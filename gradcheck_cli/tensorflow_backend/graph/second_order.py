@@ -7,25 +7,20 @@ an upstream for each output. The code that opens a case opens this one as well: 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.spec.case import Argument, InputSpec, OutputSpec
+from gradcheck_cli.spec.case import Argument, Case, InputSpec, OutputSpec
 from gradcheck_cli.spec.words import CHECKS
-from gradcheck_cli.tensorflow_backend.binding.binder import Bound
+from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_eager
 from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of, in_users_words
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
-    from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 
 # These checks concern the forward, or each trace: the first order has already run them.
 _CHECKS_OFF = frozenset(name for name, check in CHECKS.items() if not check.is_of_vjp)
@@ -37,7 +32,6 @@ class Vjp:
 
     Attributes:
         forward_case: the case that is differentiated, with its variables among the arguments.
-        outputs: that case's outputs.
         connected: for each differentiable output, the indices of the inputs that it has a gradient for.
         count: how many of that case's inputs are arguments of the forward; the rest are variables.
     """
@@ -112,7 +106,6 @@ def bind(binder: Binder, vjp: Vjp | None, variables: Sequence[Any], *, surrogate
     """Bind a case's forward, or the vjp that it stands for; or the same for its reference.
 
     Args:
-        binder: of the case.
         vjp: the vjp that the case stands for, if any.
         variables: the variables among the inputs.
         surrogate: bind the reference.
@@ -161,7 +154,9 @@ def case_of_vjp(case: Case, op: Operation, reference: Any = None) -> tuple[Case,
     """
     differentiable = [input_index for input_index, info in enumerate(op.inputs) if info.is_differentiable]
     connected = {
-        output: tuple(input_index for input_index in differentiable if op.is_connected(output, input_index))
+        output: tuple(
+            input_index for input_index in differentiable if op.facts.is_connected(output, input_index)
+        )
         for output, info in enumerate(op.outputs)
         if info.is_differentiable
     }

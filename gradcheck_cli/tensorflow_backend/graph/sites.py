@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Site
 from gradcheck_cli.tensorflow_backend import dtypes, frames
+from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 _BINARY = 2  # the operands of a binary op, or the axes of a matrix
 
@@ -96,7 +93,6 @@ class _Candidate:
     """A possible site: an op, a corruption, and the tensors whose values may hide it.
 
     Attributes:
-        op: the op.
         corruption: the corruption that might not show.
         unseen: says in words what the values of `tensors` don't show.
         tensors: the tensors whose values `unseen` takes.

@@ -2,42 +2,108 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.pairs.pair import label_between
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding import declared_outputs
-from gradcheck_cli.tensorflow_backend.binding.binder import Binder
-from gradcheck_cli.tensorflow_backend.graph.base_run import Base, run_at_base
-from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
+from gradcheck_cli.tensorflow_backend.binding.behaviour import seed_globals
+from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
+from gradcheck_cli.tensorflow_backend.graph.batching import Batches
 from gradcheck_cli.tensorflow_backend.graph.sample_point import SamplePoint
-from gradcheck_cli.tensorflow_backend.graph.second_order import bind
-from gradcheck_cli.tensorflow_backend.traces.forward_trace import TraceSubject, moving_tensors, trace_forward
+from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp, bind
+from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog
+from gradcheck_cli.tensorflow_backend.traces.forward_trace import (
+    ForwardTrace,
+    TraceSubject,
+    moving_tensors,
+    trace_forward,
+)
+from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 from gradcheck_cli.tensorflow_backend.traces.gradients import ShapeClashError
+from gradcheck_cli.tensorflow_backend.traces.state import (
+    GRAPH,
+    State,
+    TraceMode,
+    call_once,
+    find_written,
+    python_calls,
+    restoring_call,
+)
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
-from gradcheck_cli.tensorflow_backend.traces.trace_mode import GRAPH, TraceMode
-from gradcheck_cli.tensorflow_backend.traces.vjp_trace import trace_vjp
+from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace, trace_vjp
 from gradcheck_cli.tensorflow_backend.twin import float64_twin
+from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twins
 from gradcheck_cli.tensorflow_backend.twin.one_piece import PIECES
 from gradcheck_cli.tensorflow_backend.twin.widening import Roundings
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+Array = np.ndarray[Any, Any]
 
-    import numpy as np
 
-    from gradcheck_cli.checking.ops.operation import TensorInfo
-    from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.binding.binder import Bound
-    from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
-    from gradcheck_cli.tensorflow_backend.traces.frozen import Held
-    from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace
+@dataclass
+class CaseState:
+    """What all ops of one case share: what was built, drawn, traced and written to.
 
-    Array = np.ndarray[Any, Any]
+    Attributes:
+        built: what `build` returned; it is called once, so a layer's weights are the same in every trace.
+        draws: the random draws by sample point, and by whether the reference draws them.
+        variables: the variables among the inputs, in order.
+        vjp: set where the case is the vjp of another.
+        written: what the case's gradients have written to, with the earlier values.
+        graphs: the first traced case of each form and mode of tracing; its graphs serve every point.
+        compiled: what runs instead of traced functions, by their ids, together with the functions, so that
+            the ids stay in use.
+        twins: the float64 twins of traces.
+        batches: the batched traces of functions, likewise by their ids.
+        chosen: the arguments' values at points that were chosen rather than drawn, by sample number.
+        gradients: the hand-written gradients that were made, and those that ran.
+        is_prepared: whether graphs run as those of a `tf.function` do, prepared by Grappler first; `None` if
+            nothing called for a try.
+        refusal: what the forward raised at the first point beside a base point that it refused, in words.
+    """
+
+    built: dict[str, Any] = field(default_factory=dict)
+    draws: dict[tuple[int, bool], Draws] = field(default_factory=dict)
+    variables: tuple[Any, ...] = ()
+    vjp: Vjp | None = None
+    twins: Twins = field(default_factory=Twins)
+    written: State = field(default_factory=State)
+    graphs: dict[Any, Any] = field(default_factory=dict)
+    compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    batches: dict[int, tuple[Any, Batches]] = field(default_factory=dict)
+    chosen: dict[int, Sequence[Any]] = field(default_factory=dict)
+    gradients: GradientLog = field(default_factory=GradientLog)
+    is_prepared: bool | None = None
+    refusal: str = ""
+
+    def note_refusal(self, failure: CaseFailedError) -> None:
+        """Keep what the forward raised at a point; the first counts."""
+        self.refusal = self.refusal or failure.message
+
+    def compiled_form(self, mode: TraceMode, function: Any) -> Any:
+        """Return what runs instead of a traced function; it is made once, since XLA takes its time."""
+        if id(function) not in self.compiled:
+            self.compiled[id(function)] = (function, mode.compile(function, prepare=bool(self.is_prepared)))
+        return self.compiled[id(function)][1]
+
+    def batches_of(self, function: Any) -> Batches:
+        """Return the batched traces of a function, which serve every sample point."""
+        return self.batches.setdefault(id(function), (function, Batches()))[1]
+
+    def seed_at_first_use(self, seed: int) -> contextlib.AbstractContextManager[None]:
+        """Seed the global generators when the forward is called for the first time: it may build layers."""
+        return contextlib.nullcontext() if self.draws else seed_globals(seed)
 
 
 @dataclass
@@ -45,7 +111,6 @@ class TracedCase:
     """One case at one sample point, traced into graphs when they are first needed.
 
     Attributes:
-        case: the case.
         opening: the form of the case that is traced, with its sample point.
         state: what all ops of the case share.
         trace_mode: with which shapes it is traced, and whether it is compiled.
@@ -60,6 +125,7 @@ class TracedCase:
             point.
         stops: keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says.
         modified: names of inputs that a NumPy forward was seen to write to.
+        no_twin: why there is no float64 twin to judge it by, if one was tried in vain.
     """
 
     case: Case
@@ -74,6 +140,7 @@ class TracedCase:
     is_on_one_piece: bool = False
     stops: frozenset[str] | None = None
     modified: list[str] = field(default_factory=list)
+    no_twin: str = ""
     _names: list[str] = field(default_factory=list)
 
     # The same case in other forms.
@@ -84,7 +151,7 @@ class TracedCase:
 
     def at_sample(self, sample: int) -> TracedCase:
         """Return the case at another point, with the same graphs."""
-        return replace(self, opening=replace(self.opening, sample=sample), graphs=self)
+        return replace(self, opening=replace(self.opening, sample=sample), graphs=self, no_twin="")
 
     def in_float64(self) -> TracedCase:
         """Return the float64 twin, made from the same traces, at the same point."""
@@ -308,17 +375,33 @@ class TracedCase:
                 [self.trace_mode.shape(output.shape) for output in self.outputs],
                 self.forward,
                 reverse=self.opening.reversed,
-                called_twice=self.anew,
+                other_call=("run" if self._runs_beside else "traced") if self.anew else "",
             )
         except ShapeClashError as error:
             named_inputs = [
                 (input_index, self.inputs[input_index].name) for input_index in self.at.differentiable
             ]
             raise error.name_inputs(named_inputs) from error
-        if self.state.vjp is None and not self.opening.is_reference:
+        if not self.opening.is_reference:
             for site, output, input_index in trace.sites:
-                self.state.gradients.add(site, self.outputs[output].name, self.inputs[input_index].name)
+                label = label_between(self.outputs[output], self.inputs[input_index])
+                self.state.gradients.add(site, label)
         return trace
+
+    @property
+    def _runs_beside(self) -> bool:
+        """Whether the forward calls Python, writes to nothing, and runs at another call's values, too."""
+        function = self.forward.function
+        if not python_calls(function.graph.get_operations()) or find_written(function):
+            return False
+        point = [
+            dtypes.moved(tf.constant(value, dtype))
+            for value, (dtype, _) in zip(self.at.narrow, self.at.arguments, strict=True)
+        ]
+        with contextlib.suppress(tf.errors.OpError):
+            call_once(self.forward.pruned(), point)
+            return True
+        return False
 
     def _is_of_shapes(self, other_case: TracedCase) -> bool:
         """Whether another point's forward is the same trace, with outputs of the same shapes."""
@@ -380,7 +463,7 @@ class TracedCase:
             for value, (dtype, _) in zip(self.at.narrow, self.at.arguments, strict=True)
         ]
         try:
-            return run_at_base(self.forward, point, self.state.draws, self._draws_key, fetched)
+            return run_at_base(self.forward, point, self.state, self._draws_key, fetched)
         except tf.errors.OpError as error:
             raise run_error(error, "forward") from error
 
@@ -393,3 +476,97 @@ class TracedCase:
         if self.opening.dtype == "complex128":
             return dtypes.complex_dtype(dtype)
         return dtypes.reference_dtype(dtype) if self.narrow is not None else dtype
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The draws at one sample point, which all its traces share: their op types, and the values in order."""
+
+    types: tuple[str, ...]
+    values: tuple[Array, ...]
+    inner_types: tuple[str, ...]
+    inner_values: tuple[tuple[list[Array], ...], ...]  # per op, per call, its outputs
+
+    def cast(self, held: Held) -> list[Array]:
+        """Return the values for the draws of another trace, in its own dtypes.
+
+        Raises:
+            CaseFailedError: that trace has other draws.
+        """
+        inner = held.body_holds.draw_types() if held.body_holds else ()
+        if self.types != tuple(tensor.op.type for tensor in held.draws) or self.inner_types != inner:
+            raise _other_draws_error()
+        cast_values = []
+        for value, tensor in zip(self.values, held.draws, strict=True):
+            if not tensor.shape.is_compatible_with(value.shape):
+                raise _other_draws_error()
+            cast_values.append(value.astype(tensor.dtype.as_numpy_dtype))
+        return cast_values
+
+
+def _other_draws_error() -> CaseFailedError:
+    return CaseFailedError(
+        "forward",
+        "the forward draws other random numbers each time it is traced (their number, kinds or shapes "
+        "differ), so that no draw can be held; keep no state between calls.",
+    )
+
+
+@dataclass(frozen=True)
+class Base:
+    """A run at the base point: the outputs, and the values held from then on, stops before draws."""
+
+    outputs: tuple[Array, ...]
+    values: tuple[Array, ...]
+
+
+def run_at_base(
+    trace: ForwardTrace,
+    point: Sequence[Any],
+    state: CaseState,
+    key: tuple[int, bool],
+    stops: Sequence[Any] = (),
+) -> Base:
+    """Evaluate outputs and held tensors in one run, with the case's earlier draws at that point, if any.
+
+    Args:
+        point: the inputs, as tensors.
+        state: the case's; the draws of a first run at a point are added.
+        key: the sample point's index, and whether this is the reference.
+        stops: tensors of the `stop_gradient`s that are held.
+
+    Raises:
+        CaseFailedError: the forward has other draws than in the trace before.
+    """
+    held, earlier_draws = trace.held, state.draws.get(key)
+    drawn = [] if earlier_draws is None else earlier_draws.cast(held)
+    fed = held.draws if earlier_draws is not None else ()
+    function = trace.pruned(fed, [*stops, *(() if earlier_draws is not None else held.draws)])
+    draws = [tf.constant(value, tensor.dtype) for value, tensor in zip(drawn, fed, strict=True)]
+    if earlier_draws is None and held.draws:  # each point has its own draw, whichever point is opened first
+        for _ in range(key[0]):
+            restoring_call(function)(list(point))
+    body_holds = held.body_holds
+    if body_holds is None:
+        run = GRAPH.compile(function, prepare=bool(state.is_prepared))
+        tensors = [*point, *draws]
+        values = (
+            call_once(function, tensors)
+            if run is None
+            else [value.numpy() for value in restoring_call(function, run)(tensors)]
+        )
+    else:
+        if earlier_draws is not None:
+            body_holds.use_draws(earlier_draws.inner_values)
+        with body_holds.record_base():
+            values = [value.numpy() for value in restoring_call(function)([*point, *draws])]
+    count = len(trace.outputs)
+    outputs, rest = values[:count], [*values[count:], *drawn]
+    if earlier_draws is None:
+        state.draws[key] = Draws(
+            tuple(tensor.op.type for tensor in held.draws),
+            tuple(rest[len(stops) :]),
+            body_holds.draw_types() if body_holds else (),
+            body_holds.draw_values() if body_holds else (),
+        )
+    return Base(tuple(outputs), tuple(rest))

@@ -2,33 +2,305 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import contextlib
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli import hooks
+from gradcheck_cli.checking.ops.opener import Dtype, Opening
+from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import VERSION_CHECK
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.models import versions
 from gradcheck_cli.spec.words import BINDINGS
+from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend.binding import behaviour
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name, with_variables
-from gradcheck_cli.tensorflow_backend.graph.case_state import CaseState
-from gradcheck_cli.tensorflow_backend.opening.case_opener import CaseOpener
-from gradcheck_cli.tensorflow_backend.opening.eager_mode import EagerMode, works_eagerly
-from gradcheck_cli.tensorflow_backend.opening.graph_modes import DynamicMode, GraphMode
-from gradcheck_cli.tensorflow_backend.opening.xla_mode import XlaMode
+from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase
+from gradcheck_cli.tensorflow_backend.eager.eager_operation import EagerOperation
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph.second_order import case_of_vjp
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
+from gradcheck_cli.tensorflow_backend.opening.same_function import (
+    agree,
+    float64_twin,
+    have_same_gradients,
+    in_complex,
+)
 from gradcheck_cli.tensorflow_backend.private import private_variables
-from gradcheck_cli.tensorflow_backend.traces.state import captured_ids
+from gradcheck_cli.tensorflow_backend.registry.gradient_registry import require_seen
+from gradcheck_cli.tensorflow_backend.traces.state import (
+    ALL_UNKNOWN,
+    COMPILED,
+    FIRST_UNKNOWN,
+    GRAPH,
+    TraceMode,
+    captured_ids,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-    from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.opening.case_opener import Mode
+def open_graph(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
+    """Open a form of a case as a graph. In every mode, its reference has known shapes and isn't compiled.
+
+    Raises:
+        CaseFailedError: the forward raises, or its outputs aren't what the spec says.
+    """
+    op = GraphOperation.open(case, opening, state, GRAPH if opening.is_reference else mode)
+    if not (opening.is_reference or opening.reversed):
+        op.check_output_shapes()
+        if not mode.compiled and state.is_prepared is None and not op.is_finite:
+            # x * 1e200 * 1e-200 may overflow; Grappler makes one product of it.
+            for state.is_prepared in (True, False):
+                state.compiled.clear()
+                state.graphs.clear()
+                op = GraphOperation.open(case, opening, state, mode)
+                if op.is_finite:
+                    break
+    return op
+
+
+@dataclass(frozen=True)
+class GraphMode:
+    """Graph mode. If a case can be called eagerly but can't be traced, the error says so.
+
+    Attributes:
+        works_eagerly: whether a case's forward has gradients where it is called eagerly.
+    """
+
+    works_eagerly: Callable[[Case, Opening, CaseState], bool] = lambda *_: False
+
+    def refusal(self, case: Case) -> str | None:  # noqa: ARG002 (as `Mode` has it)
+        """Refuse nothing."""
+        return None
+
+    def open(self, case: Case, opening: Opening, state: CaseState) -> GraphOperation:
+        """Open a form of a case as a graph; see `Mode`."""
+        try:
+            return open_graph(case, opening, state)
+        except CaseFailedError as error:
+            if (
+                error.kind != "forward"
+                or "use binding: py_func" in error.message
+                or not self.works_eagerly(case, opening, state)
+            ):
+                raise
+            raise CaseFailedError(
+                error.kind,
+                f"{error.message.rstrip('.')}. It works where it is called eagerly: say 'modes: [eager]' "
+                "(or --mode eager) to check it there.",
+                error.traceback,
+            ) from error
+
+    def in_float64(self, op: GraphOperation) -> GraphOperation | None:
+        """Return an op's float64 twin; see `Mode`."""
+        return float64_twin(op)
+
+
+@dataclass(frozen=True)
+class DynamicMode:
+    """The dynamic mode: traced with unknown dimensions, all of them or, where that fails, only the first."""
+
+    def refusal(self, case: Case) -> str | None:  # noqa: ARG002 (as `Mode` has it)
+        """Refuse nothing."""
+        return None
+
+    def open(self, case: Case, opening: Opening, state: CaseState) -> GraphOperation:
+        """Open a form of a case with as few known dimensions as possible; see `Mode`.
+
+        A matrix product with weights may need its inner dimension; the batch is what usually varies.
+
+        Raises:
+            CaseFailedError: forward or gradient raises, even where only first dimensions are unknown.
+        """
+        if opening.is_reference or opening.reversed:
+            return open_graph(case, opening, state, ALL_UNKNOWN)
+        if case.build is not None and not state.built:
+            # A Keras layer takes its shapes from its first call, which must know them.
+            open_graph(case, opening, state)
+        try:
+            return self._open_and_trace(case, opening, state, ALL_UNKNOWN)
+        except CaseFailedError:
+            pass
+        try:
+            return self._open_and_trace(case, opening, state, FIRST_UNKNOWN)
+        except CaseFailedError as error:
+            failure = error
+        self._open_and_trace(case, opening, state, GRAPH)  # if this fails as well, the mode isn't the cause
+        raise CaseFailedError(
+            failure.kind,
+            f"{failure.message.rstrip('.')}. This also happens if the first dimension of every input is "
+            "unknown (None), as in mode dynamic, but not if all are known: take sizes from tf.shape(x).",
+            failure.traceback,
+        ) from failure
+
+    def _open_and_trace(
+        self, case: Case, opening: Opening, state: CaseState, mode: TraceMode
+    ) -> GraphOperation:
+        op = open_graph(case, opening, state, mode)
+        # A gradient of wrong form is a finding, and is reported where the form is checked.
+        with contextlib.suppress(GradientFormError):
+            _ = op.facts.dtype_faults  # traces the vjp, which may need more dimensions than the forward
+        return op
+
+    def in_float64(self, op: GraphOperation) -> GraphOperation | None:
+        """Return an op's float64 twin; see `Mode`."""
+        return float64_twin(op)
+
+
+# XLA lists what it has no kernel for: "... on XLA_CPU_JIT: PyFunc (No registered 'PyFunc' OpKernel ...".
+_UNSUPPORTED = re.compile(r"on XLA_\w+_JIT: (?P<types>.*)")
+_KERNEL = re.compile(r"(\w+) \(No registered")
+
+
+@dataclass(frozen=True)
+class XlaMode:
+    """The xla mode: traced as in graph mode; what is run is compiled."""
+
+    def refusal(self, case: Case) -> str | None:
+        """Refuse a NumPy gradient, which is called while the graph runs."""
+        if case.gradient is not None and case.gradient.numpy:
+            return "XLA compiles no Python: the gradient is a NumPy function, called as it runs."
+        return None
+
+    def open(self, case: Case, opening: Opening, state: CaseState) -> GraphOperation:
+        """Open a form of a case, compiled; see `Mode`.
+
+        Raises:
+            CaseFailedError: the forward raises without XLA, too.
+            CaseSkippedError: XLA refuses the forward or the gradient.
+        """
+        op = open_graph(case, opening, state, COMPILED)  # an error of the plain graph isn't XLA's
+        if not opening.reversed:
+            _require_compiled(op)
+        return op
+
+    def in_float64(self, op: GraphOperation) -> GraphOperation | None:
+        """Return an op's float64 twin; `None` where XLA refuses that, too. See `Mode`."""
+        twin = float64_twin(op)
+        try:
+            if twin is not None:
+                _require_compiled(twin)
+        except CaseSkippedError as skipped:
+            op.traced.no_twin = f"in float64: {skipped.message.rstrip('.')}"
+            return None
+        return twin
+
+
+def _require_compiled(op: GraphOperation) -> None:
+    """Run forward and gradient once.
+
+    Raises:
+        CaseSkippedError: XLA refuses one of them.
+    """
+    if op.opening.is_reference:
+        return
+    what = "forward"
+    try:
+        op.runs.once()
+        what = "gradient"
+        for output_index, output in enumerate(op.outputs):
+            if output.is_differentiable:
+                op.vjp(output_index, np.zeros((1, *output.shape)))
+    except GradientFormError:
+        return  # a finding, which is raised again where the form is checked
+    except CaseFailedError as error:
+        if not isinstance(error.__cause__, tf.errors.OpError):
+            raise
+        raise CaseSkippedError("mode", _reason(error.__cause__, what)) from error
+    except tf.errors.OpError as error:
+        raise CaseSkippedError("mode", _reason(error, what)) from error
+
+
+def _reason(error: tf.errors.OpError, what: str) -> str:
+    match = _UNSUPPORTED.search(error.message)
+    types = _KERNEL.findall(match["types"]) if match else []
+    if "_Arg" in types or "_Retval" in types:
+        return f"XLA takes no strings, which the {what} does."
+    if types:
+        return f"XLA compiles no {', '.join(dict.fromkeys(types))}, which the {what} uses."
+    return f"XLA refuses the {what}: {frames.first_line(error)}"
+
+
+_EAGER_IS_OFF = (
+    "its module turns eager execution off (tf.compat.v1.disable_v2_behavior() or disable_eager_execution()): "
+    "nothing of it is ever called eagerly."
+)
+
+
+@dataclass(frozen=True)
+class EagerMode:
+    """Eager mode."""
+
+    def refusal(self, case: Case) -> str | None:
+        """Refuse modules that turn eager execution off."""
+        Binder(case, str, ()).load()
+        return _EAGER_IS_OFF if behaviour.turns_eager_off() else None
+
+    def open(self, case: Case, opening: Opening, state: CaseState) -> EagerOperation | GraphOperation:
+        """Open a form of a case for calls; see `Mode`."""
+        if opening.is_reference:
+            return GraphOperation.of(TracedCase(case, opening, state))
+        op = EagerOperation.of(CalledCase(case, opening, state))
+        if not opening.reversed:
+            op.check_output_shapes()
+        return op
+
+    def in_float64(self, op: EagerOperation | GraphOperation) -> EagerOperation | GraphOperation | None:
+        """Open an opened op in float64 too; see `Mode`.
+
+        It is traced if the trace has the same values and gradients, since a trace has a twin. Otherwise it is
+        called with float64 inputs. That is equivalent if nothing in it casts them down or depends on the
+        dtype.
+        """
+        if isinstance(op, GraphOperation):
+            return float64_twin(op)
+        if not op.facts.low_precision:
+            return None
+        return _trace_in_float64(op) or _call_in_float64(op)
+
+
+def _trace_in_float64(op: EagerOperation) -> GraphOperation | None:
+    traced = GraphOperation.of(TracedCase(op.called.case, op.opening, op.called.state))
+    try:
+        if not (agree(op, traced) and have_same_gradients(op, traced)):
+            return None
+    except (CaseFailedError, GradientFormError):
+        return None
+    return float64_twin(traced)
+
+
+def _call_in_float64(op: EagerOperation) -> EagerOperation | None:
+    opening = replace(op.opening, dtype="float64")
+    wide = EagerOperation.of(CalledCase(op.called.case, opening, op.called.state))
+    try:
+        if wide.facts.low_precision or not agree(op, wide):
+            return None
+        _ = wide.facts.dtype_faults  # calls the gradient: one that refuses float64 is no reference
+    except (CaseFailedError, GradientFormError):
+        return None
+    return wide
+
+
+def works_eagerly(case: Case, opening: Opening, state: CaseState) -> bool:
+    """Whether a forward that can't be traced has gradients when it is called eagerly."""
+    if "eager" in BINDINGS[case.binding].unfit or behaviour.turns_eager_off():
+        return False
+    op = EagerOperation.of(CalledCase(case, opening, state))
+    try:
+        pairs = itertools.product(range(len(op.outputs)), op.called.at.differentiable)
+        return any(op.facts.is_connected(*pair) for pair in pairs)
+    except (CaseFailedError, CaseSkippedError, GradientFormError):
+        return False
+
 
 MODES: dict[str, Mode] = {
     "graph": GraphMode(works_eagerly),
@@ -57,8 +329,6 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
     """Return the opener of a case in a mode; its `case` has the variables among the arguments, if requested.
 
     Args:
-        case: the case.
-        mode: the mode.
         like: an opener of the same case in another mode; the layers that it built are used here too.
 
     Raises:
@@ -148,3 +418,95 @@ def _with_variables(opener: CaseOpener[Any], variables: Sequence[Any], op: Any) 
     state = replace(opener.state, draws={}, graphs={}, variables=tuple(variables))
     target = Binder(opener.case, str, (), built=state.built).target()
     return replace(opener, case=with_variables(opener.case, variables, target), state=state)
+
+
+Op = TypeVar("Op")
+
+
+class Mode(Protocol):
+    """How a case is opened in one mode."""
+
+    def refusal(self, case: Case) -> str | None:
+        """Say why a case can't have this mode, whatever its functions do; `None` if it can."""
+
+    def open(self, case: Case, opening: Opening, state: CaseState) -> Any:
+        """Open a form of a case in the dtypes that the spec names.
+
+        Raises:
+            CaseFailedError: the forward raises, or its outputs aren't what the spec says.
+            CaseSkippedError: the mode can't have what the forward or the gradient uses.
+        """
+
+    def in_float64(self, op: Any) -> Any:
+        """Open an opened op in float64; `None` where that isn't needed, or isn't the same function."""
+
+
+@dataclass(frozen=True)
+class CaseOpener(Generic[Op]):
+    """Opens one case in one mode; `checking.Opener`.
+
+    Attributes:
+        state: the state that all its ops share.
+    """
+
+    case: Case
+    mode: Mode
+    state: CaseState = field(default_factory=CaseState)
+
+    def open(self, opening: Opening) -> Op:
+        """Open a form of the case in the dtypes that the spec names; see `Opener`."""
+        op: Op = self.mode.open(self.case, opening, self.state)
+        return op
+
+    def in_dtype(self, op: Any, dtype: Dtype) -> Op | None:
+        """Open an opened op in float64, or in complex128 for the complex step; see `Opener`."""
+        wide: Any = self.mode.in_float64(op) if dtype == "float64" else in_complex(op)
+        opened: Op | None = wide
+        return opened
+
+    def retrace(self, op: Any) -> Op:
+        """Trace or call an opened op's gradient again, for the same point."""
+        retraced: Op = op.again()
+        return retraced
+
+    def vjp(self, op: Any) -> CaseOpener[Op]:
+        """Return an opener of an opened op's vjp as an op of its own."""
+        reference = None if self.case.reference is None else self._reference_at(op)
+        case, vjp = case_of_vjp(self.case, op, reference)
+        return replace(self, case=case, state=replace(self.state, draws={}, graphs={}, vjp=vjp))
+
+    def _reference_at(self, op: Any) -> Any:
+        return self.mode.open(self.case, replace(op.opening, of="reference"), self.state)
+
+    def written_ops(self, op: Any, output: int, input_index: int) -> Sequence[Operation] | None:
+        """Return the ops on a pair's path whose gradients the user wrote, each by itself; see `Opener`."""
+        is_walked = isinstance(op, GraphOperation) and self.case.gradient is None and self.state.vjp is None
+        if not is_walked:
+            return None
+        sources, count = [input_index], op.traced.at.count
+        if input_index >= count:
+            # Paths can't start at a variable: use the other inputs' paths, which must hold its gradients.
+            sources = [index for index in range(count) if op.facts.is_connected(output, index)]
+            sites: dict[int, set[object]] = {index: set() for index in range(len(op.inputs))}
+            for site, of_output, of_input in op.traced.vjp_trace.sites:
+                if of_output == output:
+                    sites[of_input].add(site)
+            if not sites[input_index] <= set().union(*(sites[index] for index in sources)):
+                return None
+        return hooks.find_written_ops(op, output, sources)
+
+    def gradients_seen(self, op: Any) -> Mapping[str, int]:
+        """Return how often each registered gradient function was called when an op's vjp was built.
+
+        Raises:
+            CaseFailedError: of kind "covers": one that the spec covers wasn't called.
+        """
+        is_vjp = self.state.vjp is not None
+        return require_seen(self.case, op.gradients_seen, op.gradients_seen_anew, is_vjp=is_vjp)
+
+    def unrun_gradients(self) -> list[str]:
+        """Say which custom gradients the forward called and no backward pass ran; see `Opener`."""
+        return [] if self.state.vjp is not None else self.state.gradients.unrun()
+
+
+GraphOpener = CaseOpener[GraphOperation]

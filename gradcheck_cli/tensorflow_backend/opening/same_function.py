@@ -3,49 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import precision_of
-from gradcheck_cli.numerics.agreement import VJP_ROUNDINGS
+from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase
 from gradcheck_cli.tensorflow_backend.eager.eager_operation import EagerOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-
-if TYPE_CHECKING:
-    from gradcheck_cli.checking.ops.operation import Operation
-
-# The float64 forward may differ from the declared one by the declared dtype's rounding, relative to the
-# output's largest value. The limit is about the square root of the unit roundoff: far more than a sane
-# forward loses, and far less than another function differs by.
-_AGREEMENT = {"float32": 1e-3, "complex64": 1e-3, "float16": 0.1, "bfloat16": 0.25}
 
 
 def float64_twin(op: GraphOperation) -> GraphOperation | None:
     """Return the float64 twin of an opened op; `None` where all is float64 already, or there is no twin.
 
     There is none if its values differ from those of the declared dtype, for example where that overflows. The
-    op's `no_twin` says why.
+    case's `no_twin` says why.
     """
-    if not op.low_precision:
+    if not op.facts.low_precision:
         return None
     try:
         twin = op.in_float64()
         if not agree(op, twin):
-            op.no_twin = "its outputs differ in float64: it overflows, or takes another branch"
+            op.traced.no_twin = "its outputs differ in float64: it overflows, or takes another branch"
             return None
         if not op.opening.is_reference and not _has_same_gradients_as_twin(op, twin):
-            op.no_twin = "its gradient differs in float64: a kernel there depends on equal values"
+            op.traced.no_twin = "its gradient differs in float64: a kernel there depends on equal values"
             return None
     except GradientFormError:  # a finding, which is raised again where the form is checked
         return None
     except (CaseFailedError, ValueError, tf.errors.OpError) as error:
-        op.no_twin = f"its graph can't be run in float64: {frames.first_line(error)}"
+        op.traced.no_twin = f"its graph can't be run in float64: {frames.first_line(error)}"
         return None
     return twin
 
@@ -63,7 +55,7 @@ def in_complex(op: GraphOperation | EagerOperation) -> GraphOperation | EagerOpe
         in_complex = GraphOperation.open(op.traced.case, opening, op.traced.state, op.traced.trace_mode)
     else:
         _require_real(op, op.called.at.count)
-        in_complex = EagerOperation(CalledCase(op.called.case, opening, op.called.state))
+        in_complex = EagerOperation.of(CalledCase(op.called.case, opening, op.called.state))
     _require_complex(in_complex)
     return in_complex
 
@@ -85,7 +77,8 @@ def agree(op: Operation, wide: Operation) -> bool:
         if not np.array_equal(finite, np.isfinite(reference)):
             return False
         scale = float(np.max(np.abs(reference[finite]), initial=0.0))
-        allowed = max(_AGREEMENT.get(name, 1e-9) for name in (narrow.dtype, *op.low_precision)) * scale
+        names = (narrow.dtype, *op.facts.low_precision)
+        allowed = max(precision_of(name).agreement for name in names) * scale
         if np.any(np.abs(value[finite] - reference[finite]) > allowed):
             return False
     return True
@@ -98,9 +91,8 @@ def have_same_gradients(op: EagerOperation, traced: GraphOperation) -> bool:
         if not info.is_differentiable:
             continue
         upstream = generator.normal(size=(1, *info.shape))
-        for called_gradient, traced_gradient in zip(
-            op.vjp(output_index, upstream), traced.vjp(output_index, upstream), strict=True
-        ):
+        gradients: Any = (op.vjp(output_index, upstream), traced.vjp(output_index, upstream))
+        for called_gradient, traced_gradient in zip(*gradients, strict=True):
             if called_gradient is None or traced_gradient is None:
                 if called_gradient is not traced_gradient:
                     return False
@@ -108,9 +100,9 @@ def have_same_gradients(op: EagerOperation, traced: GraphOperation) -> bool:
             with np.errstate(invalid="ignore"):
                 difference = np.abs(called_gradient - traced_gradient)
                 largest = np.max(np.abs(traced_gradient), initial=0.0, where=np.isfinite(traced_gradient))
-            unit = max(precision_of(name).unit_roundoff for name in op.low_precision)
+            unit = max(precision_of(name).unit_roundoff for name in op.facts.low_precision)
             if not np.all(
-                (difference <= VJP_ROUNDINGS * unit * largest)
+                (difference <= ROUNDINGS_OF_A_RUN * unit * largest)
                 | (np.isnan(called_gradient) & np.isnan(traced_gradient))
             ):
                 return False
@@ -121,21 +113,24 @@ def _has_same_gradients_as_twin(op: GraphOperation, twin: GraphOperation) -> boo
     """Run the twin's vjp, which raises if an op has no kernel, and compare gradients if not all is float64.
 
     Some kernels may stay in the declared dtype. A gradient that searches for the values it selected
-    (MaxPool3DGradGrad) may then not find them among cast values.
+    (MaxPool3DGradGrad) may then not find them among cast values. The upstream is drawn: of ones, a softmax's
+    gradient is zero, and in the declared dtype nothing but rounding.
     """
+    generator = np.random.default_rng([op.traced.case.seed, op.opening.sample])
     for output_index, output in enumerate(twin.outputs):
         if not output.is_differentiable:
             continue
-        ones = np.ones((1, *output.shape))
-        gradients = twin.vjp(output_index, ones)
-        if not twin.not_float64:
+        upstream = generator.normal(size=(1, *output.shape))
+        gradients: Any = twin.vjp(output_index, upstream)
+        if not twin.facts.not_float64:
             continue
-        for declared, wide in zip(op.vjp(output_index, ones), gradients, strict=True):
+        declared_gradients: Any = op.vjp(output_index, upstream)
+        for declared, wide in zip(declared_gradients, gradients, strict=True):
             if declared is None or wide is None:
                 continue
             largest = float(np.max(np.abs(declared), initial=0.0))
             difference = float(np.max(np.abs(declared - wide), initial=0.0))
-            if difference > _AGREEMENT.get(op.outputs[output_index].dtype, 1e-3) * largest:
+            if difference > precision_of(op.outputs[output_index].dtype).agreement * largest:
                 return False
     return True
 
@@ -144,7 +139,6 @@ def _require_real(op: Operation, argument_count: int) -> None:
     """Refuse the complex step for an op that is complex already, or for variables, which keep their dtype.
 
     Args:
-        op: the op.
         argument_count: how many of its inputs are arguments; the rest are variables.
 
     Raises:

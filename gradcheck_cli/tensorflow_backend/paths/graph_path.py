@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 STOP = "StopGradient"
 LOOPS_AND_BRANCHES = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
@@ -385,8 +382,6 @@ def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ())
     """Return the types of stateful ops whose results may vary (random ones) that the outputs depend on.
 
     Args:
-        graph: the graph.
-        outputs: its outputs.
         held: tensors that are fed: the ops that make them don't run.
     """
     types: set[str] = set()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.paths import graph_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 # Ops through which a tensor passes unchanged in a loop or a branch of TensorFlow 1.
 _UNCHANGED = {"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"}

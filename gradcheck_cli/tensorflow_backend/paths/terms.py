@@ -13,16 +13,13 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 # What an op makes of its operands' sizes: from the op, the sizes, the operands' values and its own value. NaN
 # where it isn't known.
@@ -95,15 +92,20 @@ _ADDS: dict[str, _PassOn] = {
     **dict.fromkeys(
         ("LogSoftmax", "SparseSoftmaxCrossEntropyWithLogits"), _add_one(lambda _, y: np.ones_like(y))
     ),
+    "SigmoidGrad": _add_one(lambda values, _: values[0] * values[1]),  # dy y (1 - y)
     "SoftmaxCrossEntropyWithLogits": _add_one(lambda values, _: values[1].sum(axis=-1)),
+    "TanhGrad": _add_one(lambda values, _: values[1]),  # dy (1 - y y)
 }
 _PASS_ON: dict[str, _PassOn] = {
     **_ADDS,
     **_FUNCTIONS,
     **dict.fromkeys(("Mul", "RealDiv"), _multiply),
-    **dict.fromkeys(("Maximum", "Minimum", "SelectV2"), lambda _, sizes, *__: np.fmax(*sizes)),
+    **dict.fromkeys(("Complex", "Maximum", "Minimum", "SelectV2"), lambda _, sizes, *__: np.fmax(*sizes)),
     **dict.fromkeys(
-        ("ExpandDims", "Identity", "IdentityN", "Neg", "Reshape", "Squeeze", "StopGradient"),
+        (
+            *("Conj", "ExpandDims", "Identity", "IdentityN", "Imag", "Neg", "Real", "Reshape", "Squeeze"),
+            "StopGradient",
+        ),
         lambda _, sizes, __, value: np.reshape(sizes[0], np.shape(value)),
     ),
     "ConcatV2": _concatenate,
@@ -182,4 +184,7 @@ def _operands(tensor: Any) -> list[Any]:
         return []
     if op.type == "IdentityN":
         return [op.inputs[tensor.value_index]]
-    return list(op.inputs[_OPERANDS.get(op.type, slice(None))])
+    operands = list(op.inputs[_OPERANDS.get(op.type, slice(None))])
+    # A graph function can't return a reference, which ops of TensorFlow 1 hand on.
+    has_reference = any(operand.dtype != operand.dtype.base_dtype for operand in operands)
+    return [] if has_reference else operands

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context, record
@@ -21,9 +22,6 @@ from tensorflow.python.ops import (
 )
 
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_variables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 _IGNORES_STOPS = contextvars.ContextVar("ignores_stops", default=False)
 _WRITES = (
@@ -195,10 +193,11 @@ class _LookedAtRecord:
             def backward(*upstreams: Any) -> Any:
                 self._note(function)
                 gradients = list(called(*upstreams))
-                for index, (tensor, used) in enumerate(zip(inputs, is_used, strict=False)):
-                    has_shape = isinstance(gradients[index], tf.Tensor | tf.IndexedSlices)
-                    if used and has_shape and not gradients[index].shape.is_compatible_with(tensor.shape):
-                        self._note_fault(tensor, gradients[index])
+                for tensor, used, returned in zip(inputs, is_used, gradients, strict=False):
+                    gradient = private_gradients.from_number(returned, tensor.dtype)
+                    has_shape = isinstance(gradient, tf.Tensor | tf.IndexedSlices)
+                    if used and has_shape and not gradient.shape.is_compatible_with(tensor.shape):
+                        self._note_fault(tensor, gradient)
                 return gradients
 
         return record.record_operation(op_type, outputs, inputs, backward, *rest)

@@ -9,8 +9,10 @@ import contextlib
 import contextvars
 import functools
 import re
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,10 +23,6 @@ from tensorflow.python.ops import gradients_util
 
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable, Iterator
-
 # Names under which TensorFlow, or gradcheck, registers a gradient at run time; no op type has a hyphen.
 RUN_TIME_NAME = re.compile(r"(CustomGradient|PartitionedCall|StatefulPartitionedCall)-\d+|gradcheck_.*")
 _GENERATED = "__autograph_generated_file"
@@ -33,17 +31,13 @@ _IS_UNCOUNTED = contextvars.ContextVar("is_uncounted", default=False)
 
 @dataclass(frozen=True)
 class Visit:
-    """One op that backpropagation called the gradient of.
-
-    Attributes:
-        op: the op.
-        upstreams: the incoming gradients, one for each output: a tensor, IndexedSlices, or neither if there
-            is none and no zeros could replace it.
-        gradients: the outgoing gradients, one for each input; `None` if the gradient function returns that.
-    """
+    """One op that backpropagation called the gradient of."""
 
     op: Any
+    # the incoming gradients, one for each output: a tensor, IndexedSlices, or neither if there is none and no
+    # zeros could replace it
     upstreams: tuple[Any, ...]
+    # the outgoing gradients, one for each input; `None` if the gradient function returns that
     gradients: tuple[Any, ...]
 
 
@@ -121,13 +115,16 @@ def accept_numbers() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def note_shape_faults(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
+def note_shape_faults(
+    note: Callable[[Any, int, Any], None], spread: Callable[[Any, Any], Any]
+) -> Iterator[None]:
     """Replace gradients of another shape than their input by zeros, and note them.
 
     TensorFlow stops at the first, so nothing would be known about the others.
 
     Args:
         note: is called with the op, the index of its input, and the gradient.
+        spread: makes a tensor of hand-written IndexedSlices; it also gets their op's input.
     """
     log = gradients_util._LogOpGradients
 
@@ -137,9 +134,12 @@ def note_shape_faults(note: Callable[[Any, int, Any], None]) -> Iterator[None]:
             is_value = tensor.dtype.is_floating or tensor.dtype.is_complex
             if not (is_value and isinstance(gradient, tf.Tensor | tf.IndexedSlices)):
                 continue
+            is_list = isinstance(gradients, list)
             if gradient.shape.is_compatible_with(tensor.shape):
+                if is_list and isinstance(gradient, tf.IndexedSlices) and has_own_gradient(op):
+                    gradients[input_index] = spread(gradient, tensor)
                 continue
-            if not isinstance(gradients, list):
+            if not is_list:
                 continue  # nothing can replace it: TensorFlow raises, and its message says so
             note(op, input_index, gradient)
             gradients[input_index] = tf.zeros_like(tensor)  # backpropagation goes on with this list

@@ -14,10 +14,11 @@ import os
 import sys
 import sysconfig
 import weakref
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import function as functions
@@ -28,9 +29,6 @@ from gradcheck_cli.covered import GradientRun
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 _DEEPEST = 4  # functions in closures of functions: a decorator's wrapper holds one, that another
 _MOST_FRAMES = 12  # lines that asked for a gradient: enough to leave a library's wrapper
@@ -69,9 +67,9 @@ class GradientLog:
     ran: dict[Site, set[str]] = field(default_factory=dict)
     lost: dict[Site, str] = field(default_factory=dict)  # calls that backpropagation may never meet, with why
 
-    def add(self, site: Site, output: str, input_name: str) -> None:
-        """Record that a gradient ran for the pair of an output and an input, by name."""
-        self.ran.setdefault(site, set()).add(f"d{output}/d{input_name}")
+    def add(self, site: Site, label: str) -> None:
+        """Record that a gradient ran for a pair, by its label."""
+        self.ran.setdefault(site, set()).add(label)
 
     def unrun(self) -> list[str]:
         """Say which custom gradients were called where backpropagation didn't meet them, and why."""

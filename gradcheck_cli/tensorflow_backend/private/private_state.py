@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import types_pb2
@@ -15,9 +16,6 @@ from tensorflow.python.framework import auto_control_deps, auto_control_deps_uti
 from tensorflow.python.ops import control_flow_util
 
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # They don't change their table, but TensorFlow treats each as a write.
 _TABLE_READS = frozenset({"LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2"})
@@ -104,16 +102,11 @@ class Order:
 
     `tf.function` adds it to a graph; `wrap_function` doesn't. Unlike there, a print or an assertion that
     nothing depends on needn't run here.
-
-    Attributes:
-        last_write: by resource, the last op that wrote to it.
-        reads: by resource, the ops that have read it since.
-        last_call: the last op that called Python.
     """
 
-    last_write: dict[int, Any] = field(default_factory=dict)
-    reads: dict[int, list[Any]] = field(default_factory=dict)
-    last_call: Any = None
+    last_write: dict[int, Any] = field(default_factory=dict)  # by resource, the last op that wrote to it
+    reads: dict[int, list[Any]] = field(default_factory=dict)  # by resource, the ops that have read it since
+    last_call: Any = None  # the last op that called Python
 
     def copy(self) -> Order:
         """Return an independent copy that continues from here."""

@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import function_type_utils
 from tensorflow.python.framework import func_graph, function_def_to_graph, kernels
 from tensorflow.python.ops import script_ops
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 
 @functools.cache
@@ -39,7 +37,6 @@ def import_graph(
     """Import a GraphDef, with its own names, into a graph from which functions can be made.
 
     Args:
-        graph_def: the GraphDef.
         captures: eager tensors by the name of the node, not in the GraphDef, that they stand for.
         called: its NumPy functions, or the objects they belong to: they live as long as the graph.
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python import tf2
@@ -21,10 +22,7 @@ from tensorflow.python.framework import tensor as tensor_module
 from tensorflow.python.ops import control_flow_util, gradients_util, resource_variables_toggle
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
 
-from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 
 _NUMBERS = itertools.count(1)
 # The value of each switch in TensorFlow 2, under which gradcheck itself runs.

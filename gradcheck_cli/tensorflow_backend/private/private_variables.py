@@ -9,14 +9,12 @@ import builtins
 import collections
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import custom_gradient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 def trainable_of(function: Any) -> list[Any]:

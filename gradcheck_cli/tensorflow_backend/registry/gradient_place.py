@@ -6,22 +6,19 @@ import ast
 import inspect
 import os
 import sys
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.plain_files import short_path
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend.binding.loading import is_installed
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED
 from gradcheck_cli.tensorflow_backend.registry import gradient_registry
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.spec.case import Case
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -98,7 +95,6 @@ def _line(lines: Sequence[str], first: int, *, finds_gradient: bool) -> int:
     """Return the line of a definition whose text, with its decorators, starts at line `first`.
 
     Args:
-        lines: of the file.
         first: 1-based.
         finds_gradient: look inside for the gradient of a custom gradient.
     """

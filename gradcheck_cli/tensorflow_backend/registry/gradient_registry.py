@@ -10,22 +10,22 @@ import contextlib
 import inspect
 import sys
 import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from tensorflow.python.framework.ops import gradient_registry
 from tensorflow.python.ops.custom_gradient import Bind
 
-from gradcheck_cli.errors import UsageError
+from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.plain_files import short_path
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend.binding import behaviour
+from gradcheck_cli.tensorflow_backend.binding.raw_op import unknown_op_type
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_gradients import RUN_TIME_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from types import ModuleType
 
 _DEEPEST = 10  # decorators around one function
 # Packages whose custom gradients aren't the user's, though an import may load more of them.
@@ -34,25 +34,18 @@ NOT_THE_USERS = ("tensorflow", "keras", "tf_keras", "gradcheck_cli")
 
 @dataclass(frozen=True)
 class GradientEntry:
-    """One op type or one function with a custom gradient.
+    """One op type or one function with a custom gradient."""
 
-    Attributes:
-        name: the op type; for a function with a custom gradient, `module:name`, as a spec names it.
-        status: "gradient", "not differentiable" (registered as such), "none" (an op type that nobody
-            registered anything for: TensorFlow raises LookupError), or "custom_gradient".
-        function: `module:name` of the gradient function, or of the function that carries the gradient.
-        file: where that function is defined, relative to `site-packages` or the working directory if it lies
-            in one of them; empty if there is no Python function.
-        line: its 1-based line; 0 if there is none.
-        origin: the module after `--import` that registered it; "tensorflow" otherwise.
-    """
-
-    name: str
+    name: str  # the op type; for a function with a custom gradient, `module:name`, as a spec names it
+    # "gradient", "not differentiable" (registered as such), "none" (an op type that nobody registered
+    # anything for: TensorFlow raises LookupError), or "custom_gradient"
     status: str
-    function: str = ""
+    function: str = ""  # `module:name` of the gradient function, or of the function that carries the gradient
+    # where that function is defined, relative to `site-packages` or the working directory if it lies in one
+    # of them; empty if there is no Python function
     file: str = ""
-    line: int = 0
-    origin: str = "tensorflow"
+    line: int = 0  # its 1-based line; 0 if there is none
+    origin: str = "tensorflow"  # the module after `--import` that registered it; "tensorflow" otherwise
 
 
 def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
@@ -241,3 +234,62 @@ def _code_of(module: Any, path: Sequence[str]) -> types.CodeType | None:
             None,
         )
     return code
+
+
+def covered_types(case: Case) -> tuple[str, ...]:
+    """Return the op types that a case covers: those that its spec names, and a raw op's own.
+
+    A raw op whose type has no gradient function, or is registered as not differentiable, covers nothing.
+    """
+    own = str(case.op_type) if case.is_raw_op else ""
+    if own and own not in case.covers and private_graphs.has_gradient(own):
+        return (own, *case.covers)
+    return case.covers
+
+
+def require_seen(
+    case: Case,
+    seen: Mapping[str, int],
+    look_inside: Callable[[], Mapping[str, int]],
+    *,
+    is_vjp: bool = False,
+) -> Mapping[str, int]:
+    """Return which gradient functions were seen, with the number of calls.
+
+    Args:
+        case: the case, which covers some op types.
+        seen: the number of calls, by op type.
+        look_inside: returns what is seen if the functions that the forward calls are differentiated anew.
+            It is called only if something is missing, as it costs another trace.
+        is_vjp: whether the case is another one's vjp: the spec says nothing about the gradients that run
+            there.
+
+    Raises:
+        CaseFailedError: of kind "covers": the gradient of an op type that the case covers wasn't seen.
+    """
+    wanted = () if is_vjp else covered_types(case)
+    if not all(op_type in seen for op_type in wanted):
+        seen = {**look_inside(), **seen}
+    missing = [op_type for op_type in wanted if op_type not in seen]
+    if missing:
+        raise CaseFailedError("covers", _missing_message(missing, seen))
+    return dict(sorted(seen.items()))
+
+
+def _missing_message(missing: list[str], seen: Mapping[str, int]) -> str:
+    for op_type in missing:
+        if not private_graphs.is_registered(op_type):
+            is_known = private_graphs.op_def(op_type) is not None
+            return (
+                f"{op_type} has no gradient function in TensorFlow's registry."
+                if is_known
+                else unknown_op_type(op_type)
+            )
+        if not private_graphs.has_gradient(op_type):
+            return f"{op_type} is registered as not differentiable: it has no gradient to be seen."
+    seen_text = f"those seen were {', '.join(sorted(seen))}" if seen else "none was seen"
+    return (
+        f"the registered gradient of {', '.join(missing)} must be seen to run in the backward pass, but "
+        f"wasn't; {seen_text}. Let the forward use the op, without another gradient in its place, between a "
+        "differentiable input and an output, or correct covers."
+    )

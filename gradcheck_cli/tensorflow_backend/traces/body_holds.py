@@ -8,43 +8,31 @@ at a time, and points one by one, so the order of calls is always the same.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.paths.graph_path import MARK, STOP
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 
 @dataclass
 class HeldOp:
-    """One op in a body, with its outputs at the base point, call by call.
-
-    Attributes:
-        op: the op.
-        key: for a `stop_gradient` that backpropagation meets, where it comes from.
-        token: the token of the PyFunc that records and replays its values.
-        is_held: whether the recorded values replace the op's own.
-        recorded: its outputs at the base point, one entry for each call.
-        calls: how often it was called since the last rewind.
-        is_recording: whether calls are recorded.
-    """
+    """One op in a body, with its outputs at the base point, call by call."""
 
     op: Any
-    key: str = ""
-    token: str = ""
-    is_held: bool = True
+    key: str = ""  # for a `stop_gradient` that backpropagation meets, where it comes from
+    token: str = ""  # the token of the PyFunc that records and replays its values
+    is_held: bool = True  # whether the recorded values replace the op's own
+    # its outputs at the base point, one entry for each call
     recorded: list[list[Array]] = field(default_factory=list)
-    calls: int = 0
-    is_recording: bool = False
+    calls: int = 0  # how often it was called since the last rewind
+    is_recording: bool = False  # whether calls are recorded
 
     def record_or_replay(self, *values: Array) -> list[Array]:
         """Record the op's values, or return the base point's values instead."""
@@ -63,18 +51,13 @@ class HeldOp:
 
 @dataclass
 class BodyHolds:
-    """The ops that one trace holds in bodies.
+    """The ops that one trace holds in bodies."""
 
-    Attributes:
-        is_random: says whether an op type's draw is held.
-        with_stops: hold `stop_gradient`s too. The graph of the gradient doesn't need this, since it stays at
-            the base point.
-        ops: in order of creation.
-    """
-
-    is_random: Callable[[str], bool]
+    is_random: Callable[[str], bool]  # says whether an op type's draw is held
+    # hold `stop_gradient`s too. The graph of the gradient doesn't need this, since it stays at the base
+    # point.
     with_stops: bool = True
-    ops: list[HeldOp] = field(default_factory=list)
+    ops: list[HeldOp] = field(default_factory=list)  # in order of creation
 
     @contextlib.contextmanager
     def trace_with_holds(self) -> Iterator[None]:

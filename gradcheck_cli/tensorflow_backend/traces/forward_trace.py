@@ -7,49 +7,37 @@ fails under vectorized_map. So the gradient is traced in a separate graph, by `v
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
+from gradcheck_cli.tensorflow_backend.binding.binder import Bound
 from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_variables
-from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
+from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
 from gradcheck_cli.tensorflow_backend.traces.state import Order, find_written
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, trace_function
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.tensorflow_backend.binding.binder import Bound
-
 
 @dataclass(frozen=True)
 class TraceSubject:
-    """The function to trace, and the inputs by which it is differentiated.
+    """The function to trace, and the inputs by which it is differentiated."""
 
-    Attributes:
-        bound: the forward, with its gradient where that is traced as well.
-        signature: the arguments.
-        differentiable: indices of the inputs to differentiate by.
-        variables: the variables among the inputs, numbered after the arguments.
-        compiled: whether XLA is to compile the trace.
-    """
-
-    bound: Bound
-    signature: Sequence[Any]
-    differentiable: Sequence[int]
-    variables: Sequence[Any] = ()
-    compiled: bool = False
+    bound: Bound  # the forward, with its gradient where that is traced as well
+    signature: Sequence[Any]  # the arguments
+    differentiable: Sequence[int]  # indices of the inputs to differentiate by
+    variables: Sequence[Any] = ()  # the variables among the inputs, numbered after the arguments
+    compiled: bool = False  # whether XLA is to compile the trace
 
     def moving_tensors(self, function: Any, arguments: Sequence[Any]) -> list[Any]:
         """Return a graph's tensors of the differentiable inputs; for a variable, its handle's.
 
         Args:
-            function: the traced function.
             arguments: its graph's own tensors of the arguments.
         """
         return moving_tensors(function, arguments, self.differentiable, self.variables)
@@ -96,7 +84,6 @@ def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -
     """Trace the forward; trace it again with functions inlined if something to hold is inside one.
 
     Args:
-        subject: the function to trace.
         stops: also open bodies that contain `stop_gradient`s, so that these can be held.
         seed: the graph's seed, so that its random ops draw the same numbers in every run of the command.
 

@@ -8,18 +8,15 @@ body, which can't be fed, `body_holds` hold them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.paths.graph_path import MARK, STOP
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
+from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
 
 # Ops that draw at each call. Those that have a gradient with respect to their parameters (RandomGamma) are
 # left out below: the draw itself moves with the parameters, so it can't be held.
@@ -79,27 +76,17 @@ class Stop:
 
 @dataclass(frozen=True)
 class Held:
-    """What can be held in a trace.
+    """What can be held in a trace."""
 
-    Attributes:
-        stops: tensors of `stop_gradient`s that backpropagation meets, in the graph itself.
-        stop_origins: where each of these comes from.
-        draws: the random ops' tensors in the graph itself, in order of creation.
-        body_holds: holds stops and draws in bodies of loops and branches; `None` where there are none.
-        closed: ops whose body has a `stop_gradient` that nothing can hold in this trace.
-        inlined: whether tf.functions were inlined for it.
-        can_be_opened: whether another trace could hold what is closed here.
-        sides: for kinked ops, the side that elements are on (`twin/one_piece.py`).
-    """
-
-    stops: tuple[Any, ...] = ()
-    stop_origins: tuple[Stop, ...] = ()
-    draws: tuple[Any, ...] = ()
+    stops: tuple[Any, ...] = ()  # tensors of `stop_gradient`s that backpropagation meets, in the graph itself
+    stop_origins: tuple[Stop, ...] = ()  # where each of these comes from
+    draws: tuple[Any, ...] = ()  # the random ops' tensors in the graph itself, in order of creation
+    # holds stops and draws in bodies of loops and branches; `None` where there are none
     body_holds: BodyHolds | None = None
-    closed: tuple[Any, ...] = ()
-    inlined: bool = False
-    can_be_opened: bool = False
-    sides: tuple[Any, ...] = ()
+    closed: tuple[Any, ...] = ()  # ops whose body has a `stop_gradient` that nothing can hold in this trace
+    inlined: bool = False  # whether tf.functions were inlined for it
+    can_be_opened: bool = False  # whether another trace could hold what is closed here
+    sides: tuple[Any, ...] = ()  # for kinked ops, the side that elements are on (`twin/one_piece.py`)
 
 
 @dataclass(frozen=True)
@@ -132,7 +119,6 @@ def find_held(
     """Find what can be held in a traced forward.
 
     Args:
-        function: the traced function.
         inputs: the differentiable inputs' tensors.
         outputs: the outputs' tensors.
         body_holds: the holds that were made while it was traced.

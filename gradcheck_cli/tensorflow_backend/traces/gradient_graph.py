@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.binding.binder import Override
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
+from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace, TraceSubject
 from gradcheck_cli.tensorflow_backend.traces.state import Order
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, trace_function
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-    from gradcheck_cli.tensorflow_backend.binding.binder import Override
-    from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace, TraceSubject
-
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _BOOKKEEPING = frozenset({"Placeholder", "Identity", "IdentityN", "Const", "NoOp", "ReadVariableOp"})
@@ -30,33 +26,19 @@ _BOOKKEEPING = frozenset({"Placeholder", "Identity", "IdentityN", "Const", "NoOp
 
 @dataclass
 class GradientGraph:
-    """One trace of a forward followed by a gradient.
-
-    Attributes:
-        subject: the function to trace.
-        traced: the forward alone, traced earlier; the draws that it holds are fed here, too.
-        inlined: inline functions, so that their ops are in the graph one by one.
-        function: the traced function, once `trace` has made it.
-        inputs: the graph's own tensors of the arguments.
-        outputs: the graph's own tensors of the outputs.
-        forward_ops: the ops that existed before the first gradient.
-        order: the order in which the graph's ops run.
-        missed: the ops that an override was meant for but didn't reach.
-        moving: the tensors of the inputs that are differentiated by.
-        draws: the tensors of random draws to feed.
-    """
+    """One trace of a forward followed by a gradient."""
 
     subject: TraceSubject
-    traced: ForwardTrace
-    inlined: bool = False
-    function: Any = None
-    inputs: tuple[Any, ...] = ()
-    outputs: list[Any] = field(default_factory=list)
-    forward_ops: list[Any] = field(default_factory=list)
-    order: Any = None
-    missed: list[str] = field(default_factory=list)
-    moving: list[Any] = field(default_factory=list)
-    draws: list[Any] = field(default_factory=list)
+    traced: ForwardTrace  # the forward alone, traced earlier; the draws that it holds are fed here, too
+    inlined: bool = False  # inline functions, so that their ops are in the graph one by one
+    function: Any = None  # the traced function, once `trace` has made it
+    inputs: tuple[Any, ...] = ()  # the graph's own tensors of the arguments
+    outputs: list[Any] = field(default_factory=list)  # the graph's own tensors of the outputs
+    forward_ops: list[Any] = field(default_factory=list)  # the ops that existed before the first gradient
+    order: Any = None  # the order in which the graph's ops run
+    missed: list[str] = field(default_factory=list)  # the ops that an override was meant for but didn't reach
+    moving: list[Any] = field(default_factory=list)  # the tensors of the inputs that are differentiated by
+    draws: list[Any] = field(default_factory=list)  # the tensors of random draws to feed
     _body_holds: BodyHolds | None = None
 
     def __post_init__(self) -> None:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operation import GradientFormError, OpPlace
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import behaviour
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gradcheck_cli.checking.ops.operation import OpPlace
 
 _COUNT_CLASH = "custom_gradient function expected to return"
 # TensorFlow writes the whole node into its message, followed by the reason.
@@ -65,7 +61,7 @@ def in_users_words(inputs: Sequence[Any]) -> Iterator[None]:
             raise CaseFailedError("gradient_count", _count_fault(counts)) from error
         raise CaseFailedError(
             "gradient_count" if _COUNT_CLASH in frames.text_of(error) else "gradient",
-            f"building the gradient raised {frames.first_line(error)}",
+            _describe(error),
             frames.user_frames(error),
         ) from error
     except AttributeError as error:
@@ -76,9 +72,7 @@ def in_users_words(inputs: Sequence[Any]) -> Iterator[None]:
                 f"{frames.first_line(error)}. Return a tensor, such as tf.constant(...), or None.",
                 frames.user_frames(error),
             ) from error
-        raise CaseFailedError(
-            "gradient", f"building the gradient raised {frames.first_line(error)}", frames.user_frames(error)
-        ) from error
+        raise CaseFailedError("gradient", _describe(error), frames.user_frames(error)) from error
     except BaseException as error:  # the user's code may raise anything
         # The user's own IndexError or KeyError is a LookupError, too.
         if type(error) is LookupError and _NO_GRADIENT in frames.text_of(error):
@@ -88,9 +82,20 @@ def in_users_words(inputs: Sequence[Any]) -> Iterator[None]:
                 "the spec a 'gradient'.",
                 frames.user_frames(error),
             ) from error
-        raise CaseFailedError(
-            "gradient", f"building the gradient raised {frames.first_line(error)}", frames.user_frames(error)
-        ) from error
+        raise CaseFailedError("gradient", _describe(error), frames.user_frames(error)) from error
+
+
+def _describe(error: BaseException) -> str:
+    """Say what was raised, and whether it was TensorFlow's own code that did so."""
+    raised = f"building the gradient raised {frames.first_line(error)}"
+    place = frames.place_in_tensorflow(error)
+    if not place or frames.user_frames(error):
+        return raised
+    return (
+        f"{raised.rstrip('.')}. TensorFlow's own code raised it ({place}), not a gradient function: there "
+        "are nests of branches and loops that it can't differentiate, in a tf.function either. Say 'modes: "
+        "[eager]' (or --mode eager) to check it there."
+    )
 
 
 def _shape_fault(error: ValueError, inputs: Sequence[Any]) -> GradientFormError:
@@ -199,9 +204,10 @@ def _count_fault(counts: re.Match[str]) -> str:
     if unit is not None:
         returned, expected = returned - unit.results, expected - unit.results
     what = "a custom gradient" if unit is not None else f"the gradient function of op {counts['name']}"
-    place = "" if op is None else frames.place_in_users_code(op)
+    function = None if op is None else place_of(op)
+    place = f" at {function.file}:{function.line}" if function is not None and function.file else ""
     return (
-        f"{what}{place and f' at {place}'} must return {expected} gradient(s), one (or None) for each "
+        f"{what}{place} must return {expected} gradient(s), one (or None) for each "
         f"argument, but returned {returned}."
     )
 
@@ -213,3 +219,18 @@ def dense(gradient: Any, tensor: Any) -> Any:
     rows = tf.shape(tensor)[0]
     dense = tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
     return tf.ensure_shape(dense, tensor.shape)
+
+
+def in_claimed_shape(gradient: Any, tensor: Any) -> Any:
+    """Add up IndexedSlices into their `dense_shape` where it can't be compared until the graph runs.
+
+    TensorFlow takes only the number of rows from it, if anything, so that a wrong one would stay unseen.
+    """
+    is_known = gradient.shape.is_fully_defined() and tensor.shape.is_fully_defined()
+    if gradient.dense_shape is None or is_known:
+        return gradient
+    shape = tf.shape(tensor)
+    claimed = tf.cast(gradient.dense_shape, shape.dtype)
+    missing = tf.maximum(claimed - shape, 0)
+    padded = tf.pad(dense(gradient, tensor), tf.stack([tf.zeros_like(missing), missing], 1))
+    return tf.slice(padded, tf.zeros_like(claimed), claimed)

@@ -8,21 +8,18 @@ gradient that counts its calls is found to differ from call to call.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.dtypes import Stack, value_of
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state, private_variables
-from gradcheck_cli.tensorflow_backend.stacks import value_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from gradcheck_cli.tensorflow_backend.stacks import Stack
 
 # A point of this many elements costs far more than its call: batching it gains nothing.
 LARGE_POINT = 2**17
@@ -32,15 +29,10 @@ _TABLE_TYPES = ("LookupTableInsertV2", "LookupTableFindV2")
 
 @dataclass(frozen=True)
 class Resource:
-    """A variable or a table outside of all graphs.
-
-    Attributes:
-        handle: its handle.
-        dtypes: the variable's, or those of the table's keys and values.
-    """
+    """A variable or a table outside of all graphs."""
 
     handle: Any
-    dtypes: tuple[Any, ...]
+    dtypes: tuple[Any, ...]  # the variable's, or those of the table's keys and values
 
     def read(self) -> Any:
         """Return its value."""
@@ -118,6 +110,11 @@ class Order:
         return branched
 
 
+def python_calls(ops: Iterable[Any]) -> list[Any]:
+    """Return the ops that call Python when they run, also those that TensorFlow assumes to have no state."""
+    return [op for op in ops if op.type == "PyFuncStateless" or private_state.calls_python(op)]
+
+
 def find_written(function: Any) -> list[Resource]:
     """Return what a traced function writes to when it runs, also inside a function's body."""
     graph = function.graph
@@ -185,7 +182,6 @@ def restoring_call(
     """Return a function that calls a traced function with its tensors and then restores its state.
 
     Args:
-        function: the traced function.
         compiled: its compiled form, which is called instead if there is one.
         unrestored: ids of the handles of what isn't restored.
     """
@@ -220,7 +216,7 @@ def is_mappable(function: Any) -> bool:
 
 
 def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
-    """Call a traced function at one point, and restore its state.
+    """Call a traced function at one point, restore its state, and return the values, in NumPy's form.
 
     It is called in the same way as at many points, if possible: preparing a graph takes milliseconds, once
     for each way.
@@ -228,12 +224,13 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
     sizes = [tensor.shape.num_elements() for tensor in (*function.inputs, *function.outputs)]
     is_small = all(size is not None and size < LARGE_POINT for size in sizes)
     if not tensors or not is_small or not is_mappable(function):
-        return list(restoring_call(function)(tensors))
+        return [value.numpy() for value in restoring_call(function)(tensors)]
     try:
-        stacked = private_graphs.map_flat(function, [tensors[0][tf.newaxis]], tensors[1:])
+        stack = tf.raw_ops.ExpandDims(input=tensors[0], axis=0)
+        stacked = private_graphs.map_flat(function, [stack], tensors[1:])
     except tf.errors.OpError:  # a call may succeed: it prepares the graph first
-        return list(restoring_call(function)(tensors))
-    return [tf.squeeze(value, 0) for value in stacked]
+        return [value.numpy() for value in restoring_call(function)(tensors)]
+    return [value.numpy()[0] for value in stacked]
 
 
 @contextlib.contextmanager
@@ -259,3 +256,50 @@ def at_values(variables: Sequence[Any], moved: Mapping[int, Stack]) -> Iterator[
     finally:
         for index, value in before.items():
             variables[index].assign(value)
+
+
+@dataclass(frozen=True)
+class TraceMode:
+    """How a graph is traced and run."""
+
+    # which dimensions the trace doesn't know: "none", "first" (of each tensor) or "all"
+    unknown: str = "none"
+    compiled: bool = False  # whether XLA compiles what is run
+
+    def shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Return a tensor's shape with the dimensions that the trace may know."""
+        if self.unknown == "none":
+            return tuple(shape)
+        return (None,) * len(shape) if self.unknown == "all" else (None, *shape[1:])[: len(shape)]
+
+    def signature(self, arguments: Sequence[tuple[str, tuple[int, ...]]]) -> list[Any]:
+        """Return the signature of a trace of arguments of these dtypes and shapes."""
+        return [tf.TensorSpec(self.shape(shape), dtype) for dtype, shape in arguments]
+
+    def compile(self, function: Any, *, prepare: bool = False) -> Callable[..., Any] | None:
+        """Return what is run instead of a traced function: its compiled form, or nothing.
+
+        Args:
+            function: the traced function.
+            prepare: let Grappler prepare its graph, if it isn't compiled.
+        """
+        if not self.compiled:
+            return partial(_run_prepared, function) if prepare else None
+        return tf.function(  # type: ignore[no-any-return]
+            lambda *tensors: private_graphs.call_flat(function, tensors), jit_compile=True, autograph=False
+        )
+
+
+def _run_prepared(function: Any, *tensors: Any) -> Any:
+    optimizer = tf.config.optimizer
+    optimizer.set_experimental_options({"disable_meta_optimizer": False})
+    try:
+        return private_graphs.call_flat(function, tensors)
+    finally:
+        optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
+GRAPH = TraceMode()
+ALL_UNKNOWN = TraceMode("all")
+FIRST_UNKNOWN = TraceMode("first")
+COMPILED = TraceMode(compiled=True)

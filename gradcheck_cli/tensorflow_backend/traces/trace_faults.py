@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operation import GradientFormError, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import frames, work_counts
 from gradcheck_cli.tensorflow_backend.binding import behaviour
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
-# The message for a forward whose outputs' shapes depend on the inputs' values.
-SHAPE_CHANGES = (
-    "an output's shape changes as the inputs' values do (boolean_mask, unique and the like): there is no "
-    "derivative across such a change; choose inputs away from it (away_from, domain), or check what comes "
-    "before it."
-)
+class ShapeChangesError(CaseFailedError):
+    """At some points, an output hasn't the shape that it has at the base point."""
+
+    def __init__(self) -> None:
+        """Say what to do."""
+        super().__init__(
+            "outputs",
+            "an output's shape changes as the inputs' values do (boolean_mask, unique and the like): there "
+            "is no derivative across such a change; choose inputs away from it (away_from, domain), or check "
+            "what comes before it.",
+        )
+
+
+def require_shapes(shapes: Iterable[Sequence[int]], outputs: Iterable[TensorInfo]) -> None:
+    """Refuse outputs of other shapes than at the base point.
+
+    Raises:
+        ShapeChangesError: there are some.
+    """
+    if [tuple(shape) for shape in shapes] != [output.shape for output in outputs]:
+        raise ShapeChangesError
 
 
 def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
@@ -75,6 +89,8 @@ def _name_variables(function: Callable[..., Any]) -> Callable[..., Any]:
 _REMEDIES = {
     "supports keywords arguments only when eager": "A tf.custom_gradient takes keyword arguments in eager "
     "mode only: leave them at their defaults, or check in mode eager.",
+    "'SymbolicTensor' object has no attribute 'numpy'": "In a graph, a tensor has no value: compute with "
+    "TensorFlow's functions.",
 }
 
 
@@ -82,7 +98,9 @@ def _describe_error(error: BaseException) -> str:
     line = frames.first_line(error)
     if isinstance(error, NotImplementedError) and "symbolic" in frames.text_of(error):
         return f"{line} It looks like a NumPy function: use binding: py_func."
-    return next((f"{line} {remedy}" for words, remedy in _REMEDIES.items() if words in line), line)
+    return next(
+        (f"{line.rstrip('.')}. {remedy}" for words, remedy in _REMEDIES.items() if words in line), line
+    )
 
 
 # The messages of MapDefun, and of map_fn and its list of results, when rows differ in shape.
@@ -101,7 +119,7 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
     """Describe an error of a running traced function: an op's, or that of a NumPy function."""
     message = str(getattr(error, "message", error))
     if any(words in message for words in _SHAPE_CHANGED):
-        return CaseFailedError("outputs", SHAPE_CHANGES)
+        return ShapeChangesError()
     wrong_return = _WRONG_RETURN.search(message)
     if wrong_return is not None and what == "forward":
         output_index, actual, expected = (_C_NAMES.get(word, word) for word in wrong_return.groups())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any, Literal
 
 import tensorflow as tf
 
@@ -19,19 +21,20 @@ from gradcheck_cli.tensorflow_backend.private import (
     private_sites,
     private_variables,
 )
-from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
-from gradcheck_cli.tensorflow_backend.traces.forward_trace import handles
+from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
+from gradcheck_cli.tensorflow_backend.private.private_sites import Site
+from gradcheck_cli.tensorflow_backend.traces import frozen
+from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace, TraceSubject, handles
 from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
-from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of, shape_fault
-from gradcheck_cli.tensorflow_backend.traces.state import captured_ids, find_written
+from gradcheck_cli.tensorflow_backend.traces.gradients import (
+    dense,
+    gradients_of,
+    in_claimed_shape,
+    shape_fault,
+)
+from gradcheck_cli.tensorflow_backend.traces.state import Resource, captured_ids, find_written, python_calls
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from gradcheck_cli.tensorflow_backend.private.private_sites import Site
-    from gradcheck_cli.tensorflow_backend.traces import frozen
-    from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace, TraceSubject
-    from gradcheck_cli.tensorflow_backend.traces.state import Resource
+OtherCall = Literal["", "traced", "run"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class VjpTrace:
     held: frozen.Held  # the forward's draws; stop_gradients needn't be held where the inputs don't move
     gradients_seen: dict[str, int]
     sites: frozenset[tuple[Site, int, int]]
-    unrestored: tuple[Resource, ...]  # what only the gradient writes to: it isn't restored after each call
+    unrestored: tuple[Resource, ...]  # state that only the gradient writes: restored at the end of the case
     whole: Any  # the complete function, of which the others are parts
     inputs: tuple[Any, ...]  # its graph's own tensors
     outputs: tuple[Any, ...]
@@ -65,6 +68,11 @@ class VjpTrace:
     results: tuple[Any, ...]  # the outputs, and every gradient
     forward_ops: frozenset[Any]  # the ops that existed before the first gradient
 
+    @cached_property
+    def forward(self) -> Any:
+        """The forward's part of this graph: it takes the inputs and the draws, and returns the outputs."""
+        return subgraph_function(self.whole, [*self.inputs, *self.held.draws], self.outputs)
+
 
 def trace_vjp(
     subject: TraceSubject,
@@ -72,18 +80,18 @@ def trace_vjp(
     traced: ForwardTrace,
     *,
     reverse: bool = False,
-    called_twice: bool = False,
+    other_call: OtherCall = "",
 ) -> VjpTrace:
     """Trace forward and vjp; each differentiable output has an upstream of its own.
 
     Args:
-        subject: the function to trace.
         output_shapes: the outputs' shapes, as far as the trace may know them.
         traced: the forward alone: its held draws are fed here, too.
         reverse: give custom gradients their variables in reverse order, functions inlined.
-        called_twice: call the forward at other values before the backward pass. A gradient that takes what
-            the last call kept, on `self` or in a global, isn't the first call's then. The vjp of all outputs
-            at once is left out.
+        other_call: whether the forward is called at other values before the backward pass. A gradient that
+            takes what the last call kept, on `self` or in a global, isn't the first call's then. The other
+            call is only traced, or its Python functions are also run. The vjp of all outputs at once is left
+            out.
 
     Raises:
         CaseFailedError: what the gradient raised, or an override that no op on the path carries.
@@ -95,7 +103,8 @@ def trace_vjp(
     upstreams = [
         tf.TensorSpec(output_shapes[output_index], traced.dtypes[output_index]) for output_index in sources
     ]
-    passes = _BackwardPasses(GradientGraph(subject, traced, inlined=reverse), sources, called_twice)
+    graph = GradientGraph(subject, traced, inlined=reverse)
+    passes = _BackwardPasses(graph, sources, other_call)
     with private_variables.order_of_variables(lambda _: None, reverse=reverse):
         build = private_graphs.show_xla(passes.build) if subject.compiled else passes.build
         passes.graph.trace(build, [*upstreams, *subject.signature])
@@ -104,30 +113,23 @@ def trace_vjp(
 
 @dataclass
 class _BackwardPasses:
-    """The backward passes of one graph: its tensors while it is traced, and the results.
+    """The backward passes of one graph: its tensors while it is traced, and the results."""
 
-    Attributes:
-        graph: the forward's part of the graph.
-        sources: indices of the outputs that have an upstream.
-        called_twice: whether the forward is called again, at other values, before the first backward pass.
-        upstreams: the placeholders of the upstreams.
-        gradients: per output, the gradient for each differentiable input, or `None`.
-        joint: the same for all outputs at once, if that is built.
-        values: the outputs, from the graph that also computes the gradients.
-        malformed: inputs of ops whose gradient has a wrong form, each with a message.
-        seen: how often each registered gradient function was called.
-        ran: per output, the hand-written gradients that ran, with their ops.
-    """
-
-    graph: GradientGraph
-    sources: list[int]
-    called_twice: bool = False
-    upstreams: tuple[Any, ...] = ()
+    graph: GradientGraph  # the forward's part of the graph
+    sources: list[int]  # indices of the outputs that have an upstream
+    # how the forward is called at other values before the first backward pass; see `trace_vjp`
+    other_call: OtherCall = ""
+    upstreams: tuple[Any, ...] = ()  # the placeholders of the upstreams
+    # per output, the gradient for each differentiable input, or `None`
     gradients: dict[int, list[Any]] = field(default_factory=dict)
-    joint: list[Any] = field(default_factory=list)
+    joint: list[Any] = field(default_factory=list)  # the same for all outputs at once, if that is built
+    # the outputs, from the graph that also computes the gradients
     values: list[Any] = field(default_factory=list)
+    # inputs of ops whose gradient has a wrong form, each with a message
     malformed: list[tuple[Any, str]] = field(default_factory=list)
+    # how often each registered gradient function was called
     seen: Counter[str] = field(default_factory=Counter)
+    # per output, the hand-written gradients that ran, with their ops
     ran: dict[int, list[tuple[Site, Any]]] = field(default_factory=dict)
 
     def build(self, *tensors: Any) -> list[Any]:
@@ -135,18 +137,17 @@ class _BackwardPasses:
         subject, sources = self.graph.subject, self.sources
         self.upstreams, inputs = tensors[: len(sources)], tensors[len(sources) :]
         outputs = self.graph.call_forward(inputs)
-        if self.called_twice:
-            with contextlib.suppress(Exception):  # nothing is asked of another call but what it leaves behind
-                subject.bound.call(*map(dtypes.moved, inputs))
+        others = self._call_elsewhere(inputs) if self.other_call else []
         all_inputs = [*inputs, *subject.variables]
         chosen_inputs = [all_inputs[input_index] for input_index in subject.differentiable]
         for output_index, upstream in zip(sources, self.upstreams, strict=True):
             with (
                 private_sites.note_runs() as (looked_up, self.ran[output_index]),
                 private_gradients.count_gradients(self.seen, looked_up),
+                tf.control_dependencies(others),
             ):
                 self.gradients[output_index] = self._pull([outputs[output_index]], chosen_inputs, [upstream])
-        if len(sources) > 1 and not self.called_twice:
+        if len(sources) > 1 and not self.other_call:
             self.joint = self._pull(
                 [outputs[output_index] for output_index in sources], chosen_inputs, list(self.upstreams)
             )
@@ -156,6 +157,17 @@ class _BackwardPasses:
             if present:
                 return present
         return list(self.values)
+
+    def _call_elsewhere(self, inputs: Sequence[Any]) -> list[Any]:
+        """Call the forward at other values; return the ops of that call that are to run before the gradient.
+
+        Nothing is asked of that call but what it leaves behind.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        first_calls = python_calls(graph.get_operations()) if self.other_call == "run" else []
+        with contextlib.suppress(Exception), tf.control_dependencies(first_calls):
+            self.graph.subject.bound.call(*map(dtypes.moved, inputs))
+        return python_calls(graph.get_operations())[len(first_calls) :] if first_calls else []
 
     def _pull(self, outputs: list[Any], chosen_inputs: Sequence[Any], flows: list[Any]) -> list[Any]:
         """Build one backward pass, parallel to those that were built since the forward.
@@ -170,7 +182,10 @@ class _BackwardPasses:
         def note_shape(op: Any, input_index: int, gradient: Any) -> None:
             note(op.inputs[input_index], shape_fault(op, input_index, gradient, chosen_inputs))
 
-        with private_gradients.note_shape_faults(note_shape), user_gradient.note_form_faults(note):
+        with (
+            private_gradients.note_shape_faults(note_shape, in_claimed_shape),
+            user_gradient.note_form_faults(note),
+        ):
             pulled = gradients_of(outputs, chosen_inputs, flows)
         gradients = [dense(gradient, tensor) for gradient, tensor in zip(pulled, chosen_inputs, strict=True)]
         with tf.control_dependencies(branch.add()):  # what a gradient writes affects the next call
@@ -184,7 +199,7 @@ class _BackwardPasses:
         }
         connected = {output_index: tuple(gradients) for output_index, gradients in by_input.items()}
         written = find_written(whole)
-        is_whole = len(self.sources) == 1 and not (graph.draws or written or self.called_twice)
+        is_whole = len(self.sources) == 1 and not (graph.draws or written or self.other_call)
         feeds = [*graph.inputs, *graph.draws]
         functions = {
             output_index: whole

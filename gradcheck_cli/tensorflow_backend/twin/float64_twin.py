@@ -7,26 +7,22 @@ it. An op without a double kernel, or with a fixed float argument, keeps its dty
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_twin, private_variables
-from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function, whole_graph
+from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function, whole_graph
+from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
+from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
+from gradcheck_cli.tensorflow_backend.traces.frozen import Held
+from gradcheck_cli.tensorflow_backend.traces.state import Resource
+from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace
 from gradcheck_cli.tensorflow_backend.twin.one_piece import hold_sides
-from gradcheck_cli.tensorflow_backend.twin.widening import Roundings, Widening, wide_dtype
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
-    from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
-    from gradcheck_cli.tensorflow_backend.traces.frozen import Held
-    from gradcheck_cli.tensorflow_backend.traces.state import Resource
-    from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace
-    from gradcheck_cli.tensorflow_backend.twin.widening import NarrowOp
+from gradcheck_cli.tensorflow_backend.twin.widening import NarrowOp, Roundings, Widening, wide_dtype
 
 
 @dataclass

@@ -8,23 +8,17 @@ takes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, node_def_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _DOUBLE = tf.float64.as_datatype_enum
 
 
 class _Nodes:
-    """Nodes that replace one kinked op; the last one has its name.
-
-    Args:
-        node: the op's node.
-    """
+    """Nodes that replace one kinked op; the last one has its name."""
 
     def __init__(self, node: Any) -> None:
         self.node = node

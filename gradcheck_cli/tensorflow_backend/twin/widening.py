@@ -5,21 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 
+from gradcheck_cli.numerics import Precision
 from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.tensorflow_backend.dtypes import REFERENCE
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_twin
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from gradcheck_cli.numerics import Precision
 
 # A number with a quarter of its dtype's bits was hardly rounded to it: one in 64 is in bfloat16, which has 8.
 _EXACT_SHARE = 0.25
@@ -50,7 +47,6 @@ class NarrowOp:
     """An op that keeps its dtypes, with casts around it.
 
     Attributes:
-        op_type: its type.
         name: its node's name.
         function: the function in whose body it is, by its new name; empty for the graph itself.
         dtypes: its dtypes below float64.
@@ -74,9 +70,7 @@ class NumpyCall:
     """Calls a NumPy function with float64 arrays, if it takes and returns such.
 
     Attributes:
-        function: the function.
         argument_dtypes: dtypes of its arguments in the graph that was traced.
-        result_dtypes: dtypes of its results there.
         is_narrow: whether it refused float64 or returned less, so that it gets the dtypes it was written for.
     """
 
@@ -160,7 +154,6 @@ class Widening:
     """A GraphDef, widened in place.
 
     Attributes:
-        graph_def: the GraphDef.
         left_out: names of nodes to remove, since something else replaces them.
         replaced: the functions that PyFuncs call instead of their own, by token.
         roundings: moves its constants; `None`: they stay.
@@ -242,6 +235,10 @@ class Widening:
 
     def _widen_node(self, node: Any, function: str) -> _Casts:
         node.ClearField("experimental_type")
+        node.attr.pop("_class", None)  # names a node to be placed with, which may be one that is left out
+        if node.op == "VarHandleOp":  # one of the same name exists, of the narrow dtype
+            name = node.attr["shared_name"].s.decode() or node.name
+            node.attr["shared_name"].s = f"{name}{self._suffix}".encode()
         definition = private_graphs.op_def(node.op)
         if definition is None:  # the op type of a Defun's call is the function's name
             node.op = self._names.get(node.op, node.op)

@@ -213,3 +213,11 @@ def test_silu_of_complex_numbers():
         tape.watch(x)
         y = tf.math.real(tf.nn.silu(x))
     np.testing.assert_allclose(tape.gradient(y, x), s * (1 + z * (1 - s)))  # exact: the conjugate
+
+
+def test_the_length_of_equal_numbers():
+    x, y = np.array([3.0, 3.0]), np.array([3.0, 4.0])
+    by_x, by_y = gradient(keras_op("hypot"), x, y)
+    length = np.hypot(x, y)
+    np.testing.assert_allclose([by_x[1], by_y[1]], [x[1] / length[1], y[1] / length[1]])
+    np.testing.assert_allclose([by_x[0], by_y[0]], [2 * x[0] / length[0], 0], atol=1e-12)

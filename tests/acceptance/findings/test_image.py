@@ -154,3 +154,14 @@ def test_the_gradient_of_a_bilinear_resize_has_none_of_its_own():
             outer.gradient(penalty, image)
     else:
         assert outer.gradient(penalty, image) is None
+
+
+def test_the_similarity_of_unlike_images_is_constant_and_has_no_finite_gradient():
+    image = (np.sin(np.arange(64.0)) / 2 + 0.5).reshape(1, 8, 8, 1)
+
+    def similarity(x):
+        return tf.image.ssim_multiscale(x, 1 - image, 1.0, power_factors=(0.5, 0.5), filter_size=3)
+
+    near = [image, image + 0.01 * np.cos(np.arange(64.0)).reshape(image.shape)]
+    assert [float(similarity(tf.constant(x))[0]) for x in near] == [0, 0]
+    assert not np.isfinite(gradient(similarity, image)).any()

@@ -194,10 +194,14 @@ def test_the_gradient_of_a_depthwise_convolution_of_nothing_is_what_stood_in_mem
     assert not all((one.numpy() == 0).all() for one in found)
 
 
-def test_in_float32_it_is_zero():
-    images, filters = tf.zeros([0, 5, 5, 64]), tf.zeros([3, 3, 64, 1])
-    for _ in range(20):
-        pieces = [tf.fill([3, 3, 64, 1], 1234.5) for _ in range(20)]
-        del pieces
-        found = gradient(lambda w: tf.nn.depthwise_conv2d(images, w, [1, 1, 1, 1], "VALID"), filters)
-        assert (found.numpy() == 0).all()
+def test_the_weighted_cross_entropy_of_a_logit_of_0():
+    labels, weight = np.array([1.0, 0.0, 0.2]), 2.0
+
+    def loss(logits):
+        return tf.nn.weighted_cross_entropy_with_logits(labels, logits, weight)
+
+    def exact(logit):  # of (1 - z) x + (1 + (q - 1) z) log(1 + exp(-x))
+        return 1 - labels - (1 + (weight - 1) * labels) / (1 + np.exp(logit))
+
+    np.testing.assert_allclose(gradient(loss, np.full(3, 0.1)), exact(0.1))
+    np.testing.assert_allclose(gradient(loss, np.zeros(3)), 1 - labels)

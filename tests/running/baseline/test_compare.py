@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from flat_results import altered, make_case, make_pair
 
 from gradcheck_cli.features.baseline.compare import compare, is_same
 from gradcheck_cli.features.baseline.locked_pair import LockedPair, locked_pairs_of
 from gradcheck_cli.gate import Change, Fingerprint, Projection, Tolerance
-from gradcheck_cli.results import CaseResult, PairResult, Status, WorstElement
+from gradcheck_cli.results import Status, WorstElement
 
 
 def print_of(analytic, forward):
@@ -61,7 +60,7 @@ def kinds(new, old=BASE, **options):
     ],
 )
 def test_no_change(different):
-    assert kinds(replace(BASE, **different)) == []
+    assert kinds(altered(BASE, **different)) == []
 
 
 @pytest.mark.parametrize(
@@ -109,25 +108,25 @@ def test_no_change(different):
     ],
 )
 def test_a_change(different, change, message):
-    assert changes(BASE, replace(BASE, **different)) == [(change, message)]
+    assert changes(BASE, altered(BASE, **different)) == [(change, message)]
 
 
 def test_what_was_loosened_from_one_number_to_another():
-    old = replace(BASE, tolerance=Tolerance(1e-6, 0.0, 1e-9))
-    assert kinds(replace(old, tolerance=Tolerance(1e-6, 0.0, 1e-8)), old) == [Change.LOOSENED]
-    assert kinds(replace(old, tolerance=Tolerance(1e-6, 0.0, 1e-10)), old) == []
-    scaled = replace(old, tolerance=Tolerance(1e-6, 1e-10))
-    assert kinds(replace(scaled, allowed=1e-4), old) == [Change.LOOSENED]
-    assert kinds(replace(scaled, allowed=2e-6), old) == []
+    old = altered(BASE, tolerance=Tolerance(1e-6, 0.0, 1e-9))
+    assert kinds(altered(old, tolerance=Tolerance(1e-6, 0.0, 1e-8)), old) == [Change.LOOSENED]
+    assert kinds(altered(old, tolerance=Tolerance(1e-6, 0.0, 1e-10)), old) == []
+    scaled = altered(old, tolerance=Tolerance(1e-6, 1e-10))
+    assert kinds(altered(scaled, allowed=1e-4), old) == [Change.LOOSENED]
+    assert kinds(altered(scaled, allowed=2e-6), old) == []
 
 
 def test_a_loosened_tolerance_does_not_raise_what_counts_as_drift():
-    loose = replace(BASE, error=1e-7, allowed=1.0, tolerance=Tolerance(1e-6, 0.0, 1.0))
+    loose = altered(BASE, error=1e-7, allowed=1.0, tolerance=Tolerance(1e-6, 0.0, 1.0))
     assert set(kinds(loose)) == {Change.LOOSENED, Change.DRIFTED}
 
 
 def test_failures_of_a_run_are_its_own_to_report():
-    wrong = replace(BASE, status=Status.MISMATCHED, error=1.0, fingerprint=print_of(-1.0, 2.0))
+    wrong = altered(BASE, status=Status.MISMATCHED, error=1.0, fingerprint=print_of(-1.0, 2.0))
     assert kinds(wrong) == []
     assert kinds(wrong, breaks=True) == [Change.BROKE]
 
@@ -145,20 +144,20 @@ def test_failures_of_a_run_are_its_own_to_report():
     ],
 )
 def test_between_two_reports_what_was_wrong_may_get_worse(was, now, error, change):
-    old = replace(BASE, status=was, error=1e-3)
-    new = replace(old, status=now, error=error)
+    old = altered(BASE, status=was, error=1e-3)
+    new = altered(old, status=now, error=error)
     assert kinds(new, old, breaks=True) == change
     assert kinds(new, old) == []
 
 
 def test_what_was_wrong_has_no_past_to_keep():
-    old = replace(BASE, status=Status.INCONCLUSIVE, fingerprint=print_of(5.0, 2.0))
+    old = altered(BASE, status=Status.INCONCLUSIVE, fingerprint=print_of(5.0, 2.0))
     assert kinds(BASE, old) == []
-    assert kinds(BASE, replace(BASE, status=Status.EXPECTED_MISMATCH, error=1.0)) == []
+    assert kinds(BASE, altered(BASE, status=Status.EXPECTED_MISMATCH, error=1.0)) == []
 
 
 def test_a_pair_that_is_gone_or_new():
-    other = replace(BASE, pair="dy/dz")
+    other = altered(BASE, pair="dy/dz")
     found = compare({BASE.key: BASE}, {other.key: other})
     assert [(one.pair, one.change, one.is_failure) for one in found] == [
         ("dy/dx", Change.VANISHED, True),
@@ -176,8 +175,8 @@ def test_a_pair_that_is_gone_or_new():
     ],
 )
 def test_less_of_a_case_is_checked(different, message):
-    old = [replace(BASE, samples=2, pair=pair) for pair in ("dy/dx", "dy/dz")]
-    new = [replace(entry, **different) for entry in old]
+    old = [altered(BASE, samples=2, pair=pair) for pair in ("dy/dx", "dy/dz")]
+    new = [altered(entry, **different) for entry in old]
     keyed = [{entry.key: entry for entry in entries} for entries in (old, new)]
     (found,) = compare(*keyed)  # once, not for each pair
     assert (found.change, found.message) == (Change.WEAKENED, message)
@@ -195,8 +194,8 @@ def test_less_of_a_case_is_checked(different, message):
     ],
 )
 def test_projections_that_are_not_finite(before, after, changed):
-    old = replace(BASE, fingerprint=print_of(before, 2.0))
-    new = replace(BASE, fingerprint=print_of(after, 2.0))
+    old = altered(BASE, fingerprint=print_of(before, 2.0))
+    new = altered(BASE, fingerprint=print_of(after, 2.0))
     assert kinds(new, old) == ([Change.GRADIENT] if changed else [])
 
 
@@ -214,32 +213,32 @@ def test_projections_that_are_not_finite(before, after, changed):
     ],
 )
 def test_what_a_baseline_keeps_as_it_is(different, same):
-    assert is_same(BASE, replace(BASE, **different)) is same
+    assert is_same(BASE, altered(BASE, **different)) is same
 
 
 def test_an_error_that_became_smaller_is_worth_remembering():
-    assert not is_same(replace(BASE, error=1e-7), BASE)
+    assert not is_same(altered(BASE, error=1e-7), BASE)
 
 
 def test_entries_tell_of_the_worst_element():
     worst = WorstElement((0,), (0,), 1.0, 1.5, 1e-9)
-    pair = PairResult("dy/dx", "y", "x", Status.PASSED, max_abs_error=7.0, uncertainty=1e-9, worst=worst)
-    case = CaseResult(
+    pair = make_pair("dy/dx", "y", "x", Status.PASSED, max_abs_error=7.0, uncertainty=1e-9, worst=worst)
+    case = make_case(
         "huber", "wide", "a/b.yaml:12", "graph", "float64", Status.PASSED, 1.0, "", pairs=(pair,)
     )
     (entry,) = locked_pairs_of([case]).values()
     assert entry.key == ("huber", "wide", "float64", "graph", "dy/dx")
     assert (entry.error, entry.noise, entry.spec) == (0.5, 1e-9, "a/b.yaml")
-    infinite = replace(pair, worst=replace(worst, analytic=float("nan")))
-    (entry,) = locked_pairs_of([replace(case, pairs=(infinite,))]).values()
+    infinite = altered(pair, worst=altered(worst, analytic=float("nan")))
+    (entry,) = locked_pairs_of([altered(case, pairs=(infinite,))]).values()
     assert entry.error == float("inf")
-    equal = replace(pair, worst=replace(worst, analytic=float("inf"), numeric=float("inf")))
-    (entry,) = locked_pairs_of([replace(case, pairs=(equal,))]).values()
+    equal = altered(pair, worst=altered(worst, analytic=float("inf"), numeric=float("inf")))
+    (entry,) = locked_pairs_of([altered(case, pairs=(equal,))]).values()
     assert entry.error == 0.0
 
 
 def test_the_dtypes_of_a_case_are_remembered_apart():
-    low = replace(BASE, dtype="float32", error=1e-5)
+    low = altered(BASE, dtype="float32", error=1e-5)
     both = {entry.key: entry for entry in (BASE, low)}
     assert len(both) == 2
     assert compare(both, both) == ()
@@ -248,10 +247,10 @@ def test_the_dtypes_of_a_case_are_remembered_apart():
 
 
 def test_an_op_or_a_case_that_was_renamed_is_known_again():
-    assert changes(BASE, replace(BASE, op="smooth_l1")) == [
+    assert changes(BASE, altered(BASE, op="smooth_l1")) == [
         (Change.RENAMED, "was huber; the gradient and its forward are the same")
     ]
-    assert changes(BASE, replace(BASE, case="wide"))[0][0] is Change.RENAMED
+    assert changes(BASE, altered(BASE, case="wide"))[0][0] is Change.RENAMED
 
 
 @pytest.mark.parametrize(
@@ -267,17 +266,17 @@ def test_an_op_or_a_case_that_was_renamed_is_known_again():
     ],
 )
 def test_what_only_looks_renamed_has_vanished(different):
-    assert Change.VANISHED in kinds(replace(BASE, op="smooth_l1", **different))
+    assert Change.VANISHED in kinds(altered(BASE, op="smooth_l1", **different))
 
 
 def test_of_two_that_fit_none_is_taken():
-    new = [replace(BASE, op=name) for name in ("first", "second")]
+    new = [altered(BASE, op=name) for name in ("first", "second")]
     found = compare({BASE.key: BASE}, {one.key: one for one in new})
     assert sorted(str(one.change) for one in found) == ["new", "new", "vanished"]
 
 
 def test_what_was_renamed_is_compared_all_the_same():
-    new = replace(BASE, op="smooth_l1", tolerance=Tolerance(1e-3, 1e-10))
+    new = altered(BASE, op="smooth_l1", tolerance=Tolerance(1e-3, 1e-10))
     assert {change for change, _ in changes(BASE, new)} == {Change.RENAMED, Change.LOOSENED}
 
 
@@ -294,7 +293,7 @@ def test_what_was_renamed_is_compared_all_the_same():
     ],
 )
 def test_fewer_sides_of_branches_are_less(before, after, weakened):
-    found = changes(replace(BASE, sides=before), replace(BASE, sides=after))
+    found = changes(altered(BASE, sides=before), altered(BASE, sides=after))
     assert [change for change, _ in found] == [Change.WEAKENED] * weakened
     if weakened:
         assert found[0][1] == f"saw 4 of 4 sides of branches, and sees {after[0]} of 4 now"

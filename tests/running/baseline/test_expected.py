@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from flat_results import make_case, make_pair
 
 from gradcheck_cli.features.baseline.expected import Expected
 from gradcheck_cli.features.baseline.locked_pair import LockedPair
 from gradcheck_cli.features.watch.merging import merge
 from gradcheck_cli.gate import Selection
-from gradcheck_cli.results import CaseResult, PairResult, Report, Status
+from gradcheck_cli.results import Report, Status
 
 
 def entry(op="huber", mode="graph", spec="specs/huber.yaml"):
@@ -16,9 +17,9 @@ def entry(op="huber", mode="graph", spec="specs/huber.yaml"):
 
 
 def report(selection, *ops):
-    pair = PairResult("dy/dx", "y", "x", Status.PASSED)
+    pair = make_pair("dy/dx", "y", "x", Status.PASSED)
     cases = [
-        CaseResult(
+        make_case(
             op, "default", f"specs/{op}.yaml:1", "graph", "float64", Status.PASSED, 0.1, "", pairs=(pair,)
         )
         for op in ops

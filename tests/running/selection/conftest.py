@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from flat_results import make_case, make_pair
 
-from gradcheck_cli.results import CaseResult, PairResult, Status
+from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
 
 
@@ -25,8 +26,8 @@ def a_result():
     """Return a function that makes a case's result."""
 
     def make(op="a", status=Status.PASSED, case="default", duration=1.0, **changes):
-        pair = PairResult("dy/dx", "y", "x", status, elements=4)
+        pair = make_pair("dy/dx", "y", "x", status, elements=4)
         fields = {"pairs": (pair,), "reproduce": "", **changes}
-        return CaseResult(op, case, f"{op}.yaml:1", "graph", "float64", status, duration, **fields)
+        return make_case(op, case, f"{op}.yaml:1", "graph", "float64", status, duration, **fields)
 
     return make

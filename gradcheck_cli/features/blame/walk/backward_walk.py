@@ -6,19 +6,24 @@ are visited one by one. The ops in a loop's or a branch's body belong to the loo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.backward_pass import OpPass
-from gradcheck_cli.features.blame.walk.backward_steps import Step, is_numeric, steps_of
+from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
-from gradcheck_cli.tensorflow_backend.private import private_gradients
-from gradcheck_cli.tensorflow_backend.private.private_parts import subgraph_function
+from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
+from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
@@ -28,16 +33,7 @@ from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin
 from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy as np
-
-    from gradcheck_cli.checking.ops.operation import OpPlace
-    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-    from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 
 _READ = "ReadVariableOp"
@@ -49,29 +45,18 @@ class Walk:
 
     For a float64 twin, the graph is in the declared dtypes, since its ops have gradients to call; what runs
     is its twin.
-
-    Attributes:
-        source: the case that was traced, or its twin.
-        output: index of the output.
-        input_indices: indices of the inputs.
-        function: forward and gradient, traced.
-        inputs: every input's tensor.
-        upstream: the placeholder of the upstream.
-        result: the output's tensor.
-        gradients: for each of these inputs, its gradient, or `None`.
-        steps: the ops on the path, in backward order.
-        held: what keeps its value while the inputs move: draws, and `stop_gradient`s if they are held.
     """
 
-    source: TracedCase
+    source: TracedCase  # the case that was traced, or its twin
     output: int
     input_indices: tuple[int, ...]
-    function: Any
-    inputs: tuple[Any, ...]
-    upstream: Any
-    result: Any
-    gradients: tuple[Any, ...]
-    steps: tuple[Step, ...]
+    function: Any  # forward and gradient, traced
+    inputs: tuple[Any, ...]  # every input's tensor
+    upstream: Any  # the placeholder of the upstream
+    result: Any  # the output's tensor
+    gradients: tuple[Any, ...]  # for each of these inputs, its gradient, or `None`
+    steps: tuple[Step, ...]  # the ops on the path, in backward order
+    # what keeps its value while the inputs move: draws, and `stop_gradient`s if they are held
     held: frozen.Held
 
     @cached_property
@@ -130,13 +115,13 @@ class Walk:
 
     @cached_property
     def _moving(self) -> tuple[list[Any], Any]:
-        """The output and the moving tensors at each op, each once, and the function that computes them."""
+        """The output and the tensors at each op, each once, and the function that computes them."""
         all_tensors = [self.result]
         for step in self.steps:
             all_tensors += [step.op.inputs[index] for index in step.gradients]
-            all_tensors += [step.op.outputs[index] for index in step.upstreams]
+            all_tensors += [*step.beside, *(step.op.outputs[index] for index in step.upstreams)]
         tensors = list(
-            {id(tensor): tensor for tensor in all_tensors if dtypes.is_differentiable(tensor.dtype)}.values()
+            {id(tensor): tensor for tensor in all_tensors if tensor.dtype not in _HANDLES}.values()
         )
         return tensors, self.prune(self.held.stops, tensors)
 
@@ -147,7 +132,7 @@ class Walk:
         return list(self.prune([], self.held.stops)(*self.point, *self.drawn))
 
     def values(self, point: Sequence[Any]) -> dict[int, Array]:
-        """Return the values, wide, of the tensors that move through each op, by their ids.
+        """Return the values, wide, of the tensors at each op, by their ids.
 
         Raises:
             tf.errors.OpError: the forward refuses the point.
@@ -160,7 +145,7 @@ class Walk:
 
     @cached_property
     def base(self) -> dict[int, Array]:
-        """Values at the point of what moves through each op and what is held, by ids, in their own dtypes.
+        """Values at the point of the tensors at each op and of what is held, by ids, in their own dtypes.
 
         Raises:
             CaseFailedError: what the forward raises.
@@ -260,7 +245,6 @@ def walk(op: GraphOperation, output: int, input_indices: Sequence[int]) -> Walk:
     """Trace a backward pass.
 
     Args:
-        op: the op of a case, at a sample point.
         output: index of the output that it starts from.
         input_indices: indices of the inputs that it leads to, including variables.
 
@@ -290,27 +274,16 @@ def walk(op: GraphOperation, output: int, input_indices: Sequence[int]) -> Walk:
 
 @dataclass
 class _BackwardPass:
-    """One backward pass in a graph that is being traced.
+    """One backward pass in a graph that is being traced."""
 
-    Attributes:
-        graph: the forward's part of the graph.
-        output: index of the output that it starts from.
-        input_indices: indices of the inputs that it leads to.
-        holds_stops: whether `stop_gradient`s keep their value while the inputs move.
-        upstream: the placeholder of the upstream.
-        gradients: for each of these inputs, its gradient, or `None`.
-        stops: the `stop_gradient`s that are held.
-        steps: the ops on the path, in backward order.
-    """
-
-    graph: GradientGraph
-    output: int
-    input_indices: Sequence[int]
-    holds_stops: bool
-    upstream: Any = None
-    gradients: list[Any] = field(default_factory=list)
-    stops: Sequence[Any] = ()
-    steps: list[Step] = field(default_factory=list)
+    graph: GradientGraph  # the forward's part of the graph
+    output: int  # index of the output that it starts from
+    input_indices: Sequence[int]  # indices of the inputs that it leads to
+    holds_stops: bool  # whether `stop_gradient`s keep their value while the inputs move
+    upstream: Any = None  # the placeholder of the upstream
+    gradients: list[Any] = field(default_factory=list)  # for each of these inputs, its gradient, or `None`
+    stops: Sequence[Any] = ()  # the `stop_gradient`s that are held
+    steps: list[Step] = field(default_factory=list)  # the ops on the path, in backward order
 
     def build(self, *tensors: Any) -> list[Any]:
         """Build the graph from its inputs and the upstream, and return the output."""
@@ -334,3 +307,111 @@ class _BackwardPass:
             self.stops = frozen.stops_among(graph_sources, [result])
         self.steps = steps_of(visits, graph_sources, result, self.upstream, self.stops)
         return [tf.identity(result)]
+
+
+_HANDLES = (tf.resource, tf.variant)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One op of the pass, with the gradients that flow through it."""
+
+    op: Any
+    upstreams: dict[int, Any]  # output index -> the incoming gradient, for outputs that have one
+    # input index -> the outgoing gradient, or `None`; for floating inputs that move with an input of the case
+    gradients: dict[int, Any]
+    results: int = 0  # how many leading inputs are a custom gradient's results; its arguments follow them
+
+    @property
+    def beside(self) -> list[Any]:
+        """The inputs that don't move although others do, such as a selection's condition."""
+        if self.results:
+            return []
+        inputs = enumerate(self.op.inputs)
+        return [tensor for index, tensor in inputs if index not in self.gradients]
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether it is a plain `Identity`, whose gradient is its upstream."""
+        return bool(self.op.type == "Identity" and not private_gradients.has_own_gradient(self.op))
+
+
+def is_numeric(tensor: Any) -> bool:
+    """Whether a gradient is a tensor with numbers; not `None`, and not a TensorList's handle."""
+    return tensor is not None and dtypes.is_differentiable(tensor.dtype)
+
+
+def steps_of(
+    visits: Sequence[private_gradients.Visit],
+    sources: Sequence[Any],
+    result: Any,
+    upstream: Any,
+    stops: Sequence[Any],
+) -> list[Step]:
+    """Collect the gradients at each op. An op without a gradient function is the last on its path."""
+    moving_ids = _find_moving(sources, stops)
+    visited = {visit.op for visit in visits} | {tensor.op for tensor in sources}
+    unvisited = [
+        op for op in graph_path.ops_between(sources, [result]) if op not in visited and op.type != STOP
+    ]
+    flows: dict[int, list[Any]] = {id(result): [upstream]}  # the gradients of each tensor, by its id
+    steps = []
+    for visit in visits:
+        op = visit.op
+        if op.graph is not result.graph:
+            continue
+        unit = private_graphs.custom_gradient_of(op)
+        first = 0 if unit is None else unit.results
+        upstreams = {
+            index: _as_tensor(flow, op.outputs[index])
+            for index, flow in enumerate(visit.upstreams)
+            if id(op.outputs[index]) in flows and isinstance(flow, tf.Tensor | tf.IndexedSlices)
+        }
+        # A loop's op gains inputs when its gradient is built; these have no gradient.
+        pulled = list(zip(op.inputs, visit.gradients, strict=False))
+        for tensor, gradient in pulled:
+            if gradient is not None:
+                flows.setdefault(id(tensor), []).append(gradient)
+        gradients = {
+            index: _as_tensor(gradient, tensor)
+            for index, (tensor, gradient) in enumerate(pulled)
+            if index >= first and id(tensor) in moving_ids
+        }
+        steps.append(Step(op, upstreams, gradients, results=first))
+    return steps + [
+        step for op in unvisited if (step := _step_without_gradient(op, flows, moving_ids)) is not None
+    ]
+
+
+def _step_without_gradient(op: Any, flows: Mapping[int, Sequence[Any]], moving_ids: set[int]) -> Step | None:
+    """Return the step of an op that has an upstream but no gradient function to call."""
+    upstreams = {
+        index: tf.add_n([_as_tensor(flow, tensor) for flow in flows[id(tensor)]])
+        for index, tensor in enumerate(op.outputs)
+        if id(tensor) in flows
+    }
+    gradients = {index: None for index, tensor in enumerate(op.inputs) if id(tensor) in moving_ids}
+    return Step(op, upstreams, gradients) if upstreams and gradients else None
+
+
+def _as_tensor(flow: Any, tensor: Any) -> Any:
+    if isinstance(flow, tf.IndexedSlices):
+        # A variable's handle has no shape; the slices have one.
+        return tf.convert_to_tensor(flow) if tensor.dtype == tf.resource else dense(flow, tensor)
+    return flow
+
+
+def _find_moving(sources: Sequence[Any], stops: Sequence[Any]) -> set[int]:
+    """Return the ids of floating tensors that move with the inputs, except through a held `stop_gradient`."""
+    stop_ids = {id(tensor) for tensor in stops}
+    moving_ids = {id(tensor) for tensor in sources}
+    stack, visited = list(sources), set()
+    while stack:
+        for op in stack.pop().consumers():
+            if op in visited:
+                continue
+            visited.add(op)
+            reached = [tensor for tensor in op.outputs if id(tensor) not in stop_ids]
+            moving_ids |= {id(tensor) for tensor in reached if dtypes.is_differentiable(tensor.dtype)}
+            stack += reached
+    return moving_ids

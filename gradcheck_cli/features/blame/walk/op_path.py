@@ -2,51 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.backward_pass import OpPass
+from gradcheck_cli.checking.ops.operation import Operation
+from gradcheck_cli.checking.ops.packing import Float
 from gradcheck_cli.features.blame.path_blame import OpOnPath
-from gradcheck_cli.features.blame.walk.backward_steps import is_numeric
-from gradcheck_cli.features.blame.walk.backward_walk import walk
-from gradcheck_cli.features.blame.walk.local_op import LocalOperation
-from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.features.blame.walk.backward_walk import Step, Walk, is_numeric, walk
+from gradcheck_cli.features.blame.walk.local_op import isolate
+from gradcheck_cli.numerics import Precision, precision_of
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.random_vectors import draw_spread
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.checking.ops.backward_pass import OpPass
-    from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.checking.ops.packing import Float
-    from gradcheck_cli.features.blame.walk.backward_steps import Step
-    from gradcheck_cli.features.blame.walk.backward_walk import Walk
-    from gradcheck_cli.numerics import Precision
-    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 
 @dataclass
 class WalkedPath:
-    """`checking.blame.OpPath` over one walk; `Identity` ops, which only pass a gradient on, are left out.
+    """`checking.blame.OpPath` over one walk; `Identity` ops, which only pass a gradient on, are left out."""
 
-    Attributes:
-        walk: the backward pass.
-    """
-
-    walk: Walk
+    walk: Walk  # the backward pass
 
     @staticmethod
     def of(source: GraphOperation, output: int, input_indices: Sequence[int]) -> WalkedPath:
@@ -93,16 +82,24 @@ class WalkedPath:
 
     def isolate(self, index: int) -> Operation:
         """Return one op as an `Operation`, at its own operating point."""
-        return LocalOperation(self.walk, self.steps[index])
+        return isolate(self.walk, self.steps[index])
 
-    def written_ops(self) -> list[Operation] | None:
-        """Return each op whose gradient isn't TensorFlow's by itself; `None` if one of them can't be."""
+    def written_ops(self, whole: WalkedPath) -> list[Operation] | None:
+        """Return each op whose gradient isn't TensorFlow's by itself; `None` if one of them can't be.
+
+        Args:
+            whole: the path from all inputs, on which all that moves an op moves it.
+        """
         written = []
+        index_in_whole = {step.op.name: index for index, step in enumerate(whole.steps)}
         for index, op in enumerate(self.ops):
             if op.place.inside or (op.place.file and not op.place.file.startswith("tensorflow/")):
                 if op.place.inside or op.obstacle or op.fault or self.closes_over(index):
                     return None
-                written.append(self.isolate(index))
+                here = index_in_whole.get(self.steps[index].op.name)
+                if here is None:
+                    return None
+                written.append(whole.isolate(here))
         return written
 
     def closes_over(self, index: int) -> bool:
@@ -196,20 +193,13 @@ class WalkedPath:
 
 @dataclass
 class WalkedProbe:
-    """One upstream and one direction, with the backward pass for it; see `checking.blame.Probe`.
+    """One upstream and one direction, with the backward pass for it; see `checking.blame.Probe`."""
 
-    Attributes:
-        walk: the backward pass.
-        upstream: the upstream at the output.
-        directions: by input index, the direction in which it moves.
-        slope: the pair's gradient along that direction.
-        terms: for each op, its outputs with their upstreams, and its inputs with their gradients.
-    """
-
-    walk: Walk
+    walk: Walk  # the backward pass
     upstream: Array
-    directions: dict[int, Array]
-    slope: float
+    directions: dict[int, Array]  # by input index, the direction in which it moves
+    slope: float  # the pair's gradient along that direction
+    # for each op, its outputs with their upstreams, and its inputs with their gradients
     terms: list[tuple[list[tuple[Any, Array]], list[tuple[Any, Array]]]]
 
     @cached_property

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from gradcheck_cli.figure import PathOp
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradcheck_cli.figure import PathOp
 
 MOST_NODES = 40  # nobody reads a larger graph as a whole
 _NEAR = 6  # edges from the op to blame: a chain then fits a screen

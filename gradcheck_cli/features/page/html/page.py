@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gradcheck_cli.features.page.html.op_graph import graph_of
+from gradcheck_cli.features.page.html.pictures import Picture
+from gradcheck_cli.figure import Figure, HeatMap
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
 from gradcheck_cli.reporting.exchange.findings import (
     BAD,
+    SPEC_COLUMNS,
+    Finding,
     Outcome,
     counterexample_lines,
     findings_of,
+    group_alike,
     name_of,
     pair_lines,
     path_from_root,
     split_place,
+    summarize_specs,
 )
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import describe_rules, is_plain, named_numbers
-from gradcheck_cli.reporting.terminal.report_text import branch_line, summary_lines
-from gradcheck_cli.results import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.features.page.html.pictures import Picture
-    from gradcheck_cli.figure import Figure, HeatMap
-    from gradcheck_cli.reporting.exchange.findings import Finding
-    from gradcheck_cli.results import CaseResult, PairResult, Report
+from gradcheck_cli.reporting.terminal.report_text import all_right, branch_line, summary_lines
+from gradcheck_cli.results import CaseResult, PairResult, Report, Status
 
 COLUMNS = (
     ("spec", "text"),
@@ -87,7 +86,14 @@ def to_html(report: Report, root: Path) -> str:
         if finding.pair is None and (finding.outcome is not Outcome.PASSED or finding.text)
     ]
     # The gravest come first: of thousands, a page shows the first few hundred until all are requested.
-    others = _group([_entry(finding, anchors[id(finding)], root) for finding in beside])
+    others: list[dict[str, Any]] = [
+        {
+            **_entry(alike[0], anchors[id(alike[0])], root),
+            "names": [finding.case_name for finding in alike],
+            "anchors": [anchors[id(finding)] for finding in alike],
+        }
+        for alike in group_alike(beside)
+    ]
     places = {anchor: other["anchor"] for other in others for anchor in other["anchors"]}
     rows = [
         _row(finding, anchors[id(finding)] if anchors[id(finding)] in shown else "")
@@ -107,7 +113,7 @@ def to_html(report: Report, root: Path) -> str:
         "page.html",
         title=f"gradcheck: {_verdict(report)}",
         verdict=_verdict(report),
-        exit_code=report.exit_code,
+        tone="bad" if report.exit_code else "partly" if report.summary["ignored"] else "good",
         counts=counts_of(report),
         versions=", ".join(f"{name} {value}" for name, value in report.facts.items()),
         first=first_entry,
@@ -115,7 +121,8 @@ def to_html(report: Report, root: Path) -> str:
         rows=rows,
         columns=COLUMNS,
         statuses=sorted({row["word"] for row in rows}),
-        specs=sorted({row["spec"] for row in rows}),
+        specs=summarize_specs(report, findings),
+        spec_columns=SPEC_COLUMNS,
         details=details,
         footer=f"Exit code {report.exit_code}, after {report.duration_s:.1f} s.",
     )
@@ -176,7 +183,7 @@ def _needs_details(finding: Finding) -> bool:
     return (
         pair.status is not Status.PASSED
         or pair.figure is not None
-        or bool(pair.kinks or pair.not_float64)
+        or bool(pair.numbers.kinks or pair.numeric.not_float64)
         or not is_plain(pair)
     )
 
@@ -188,7 +195,7 @@ def _verdict(report: Report) -> str:
     if report.interrupted:
         return "interrupted"
     if not report.exit_code:
-        return "all right"
+        return all_right(report)
     if wrong:
         verb = "is" if wrong == 1 else "are"
         return f"{wrong:,} of {layout.count(summary['pairs'], 'pair')} {verb} wrong"
@@ -209,13 +216,13 @@ def _entry(finding: Finding, anchor: str, root: Path) -> dict[str, str]:
     """Return the page's text for a finding that has no row of its own, or that comes first."""
     where = path_from_root(finding.file, root) if finding.file else ""
     name = f"{finding.case_name}: " if finding.case is not None and finding.pair is None else ""
+    word = str(Status.ERROR) if finding.rule.startswith("error/") else finding.outcome.value
     return {
         "anchor": anchor,
-        "status": finding.outcome.value,
-        "word": finding.outcome.value,
+        "status": word,
+        "word": word,
         "title": f"{name}{finding.headline}",
         "headline": finding.headline,
-        "name": finding.case_name,
         "text": finding.text,
         "place": f"{where}:{finding.line}" if finding.line else where,
     }
@@ -224,17 +231,6 @@ def _entry(finding: Finding, anchor: str, root: Path) -> dict[str, str]:
 def _ends_a_case(finding: Finding) -> bool:
     """Whether a finding says why a case has no pairs."""
     return finding.case is not None and finding.rule.startswith("error/")
-
-
-def _group(entries: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
-    """Return entries with each text once; `names` and `anchors` are those of all cases that share it."""
-    groups: dict[tuple[str, str], dict[str, Any]] = {}
-    for entry in entries:
-        key = entry["word"], entry["headline"] + entry["text"]
-        group = groups.setdefault(key, {**entry, "names": [], "anchors": []})
-        group["names"].append(entry["name"])
-        group["anchors"].append(entry["anchor"])
-    return list(groups.values())
 
 
 def _row_of_error(finding: Finding, anchor: str) -> dict[str, str]:
@@ -259,7 +255,7 @@ def _cells_of_case(case: CaseResult) -> dict[str, str]:
         "op": f"{case.op} · {case.case}" if case.case != "default" else case.op,
         "mode": case.mode,
         "dtype": case.dtype,
-        "seconds": f"{case.duration_s:.2f}",
+        "seconds": f"{case.ran.duration_s:.2f}",
     }
 
 
@@ -268,7 +264,7 @@ def _row(finding: Finding, anchor: str) -> dict[str, str]:
     numbers = (
         {"error": "disconnected", "allowed": "", "ratio": ""} if not pair.connected else named_numbers(pair)
     )
-    if pair.status is Status.SKIPPED or not pair.elements:
+    if pair.status is Status.SKIPPED or not pair.numbers.elements:
         numbers = {"error": "-", "allowed": "-", "ratio": "-"}
     return {
         **_cells_of_case(case),
@@ -299,7 +295,7 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
     graph = graph_of(path, pair.input, pair.output)
     # An op's gradient has the form `grad at ops.py:12`; TensorFlow's own can't be read from here.
     blamed = [op.place.rpartition(" at ")[2] for op in path if op.status == str(Status.MISMATCHED)]
-    sources = [*blamed, case.source]
+    sources = [*blamed, case.seen.source]
     return {
         "anchor": anchor,
         "status": str(pair.status),
@@ -333,10 +329,10 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
             }
             for check in checks
         ],
-        "branches": branch_line(case) if case.branches or case.sides_unknown else "",
-        "seen": ", ".join(f"{name} x {count}" for name, count in sorted(case.gradients_seen.items())),
+        "branches": branch_line(case) if case.seen.branches or case.seen.sides_unknown else "",
+        "seen": ", ".join(f"{name} x {count}" for name, count in sorted(case.seen.gradients_seen.items())),
         "source": next(filter(None, (_source(where, root) for where in sources)), None),
-        "reproduce": case.reproduce,
+        "reproduce": case.ran.reproduce,
     }
 
 
@@ -362,7 +358,7 @@ def _pictures(
     on_demand = f"gradcheck show {file} --op {case.op} --case {case.case} --pair '{pair.label}' --plot"
     if figure is None:
         undrawn = f"No picture was made in the run; {on_demand} FILE.html makes one."
-        return (), undrawn if pair.elements else ""
+        return (), undrawn if pair.numbers.elements else ""
     if find_spec("matplotlib") is None:
         return (), MISSING
     if not is_drawn:
@@ -377,7 +373,7 @@ def _pictures(
 
 def needs_slopes(pair: PairResult) -> bool:
     """Whether the slopes on either side are informative: at a kink, or where no slope was settled on."""
-    return bool(pair.kinks) or pair.status is Status.INCONCLUSIVE
+    return bool(pair.numbers.kinks) or pair.status is Status.INCONCLUSIVE
 
 
 def _worst_cells(heat_map: HeatMap) -> list[dict[str, str]]:

@@ -8,25 +8,21 @@ from __future__ import annotations
 import io
 import math
 import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+from gradcheck_cli.figure import Figure, HeatMap, Ladder
 from gradcheck_cli.reporting.terminal import layout
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from matplotlib.axes import Axes
-
-    from gradcheck_cli.figure import Figure, HeatMap, Ladder
 
 # Stands for the page's own colour until the SVG is complete.
 _INK = "#010203"
@@ -60,8 +56,6 @@ def pictures_of(label: str, figure: Figure, *, kinks: bool) -> list[Picture]:
     """Draw the contents of a figure.
 
     Args:
-        label: the pair.
-        figure: its data.
         kinks: whether to show one-sided slopes.
     """
     with _drawing(_STYLE):

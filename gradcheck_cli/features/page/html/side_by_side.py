@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from gradcheck_cli.features.page.html.page import counts_of, render, words_of
+from gradcheck_cli.gate import BaselineFinding
 from gradcheck_cli.reporting.exchange.findings import join_name
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers
+from gradcheck_cli.results import PairResult, Report
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradcheck_cli.gate import BaselineFinding
-    from gradcheck_cli.results import PairResult, Report
-
-    Side = tuple[str, Report]
-    Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair
+Side = tuple[str, Report]
+Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair
 
 COLUMNS = (
     ("op", "text"),
@@ -96,5 +92,5 @@ def _row(
 def _side(pair: PairResult | None) -> dict[str, str] | None:
     if pair is None:
         return None
-    ratio = named_numbers(pair)["ratio"] if pair.connected and pair.elements else "-"
+    ratio = named_numbers(pair)["ratio"] if pair.connected and pair.numbers.elements else "-"
     return {"status": str(pair.status), "word": words_of(pair.status), "ratio": ratio}

@@ -5,20 +5,15 @@ If a condition decides, its truth shows the side.
 
 from __future__ import annotations
 
-import math as exact
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    Array = Any  # NumPy's, or a tensor of a graph
-    # From the values of the deciding tensors, (B, *shape) each, to the margins of each side, (B, ...) each.
-    # It uses NumPy's functions, or those of `IN_GRAPH`.
-    Margins = Callable[[Sequence[Array], Any], Sequence[Array]]
+Array = Any  # NumPy's, or a tensor of a graph
+Margins = Callable[[Sequence[Array], Any], Sequence[Array]]
 
 # TensorFlow's functions under NumPy's names, for margins inside a graph. The tensors there are float64.
 IN_GRAPH = SimpleNamespace(
@@ -53,21 +48,12 @@ _SIX = 6.0  # where relu6 ends
 
 @dataclass(frozen=True)
 class Kind:
-    """How a kind of op branches.
+    """How a kind of op branches."""
 
-    Attributes:
-        sides: their names.
-        margins: of each side; `None` if a condition decides.
-        inputs: the indices of the op's inputs that decide.
-        is_output: whether the op's first output decides instead.
-        offered: the sides that count only if a point takes them, because not all inputs reach them.
-    """
-
-    sides: tuple[str, ...]
-    margins: Margins | None
-    inputs: tuple[int, ...] = (0,)
-    is_output: bool = False
-    offered: frozenset[str] = frozenset()
+    sides: tuple[str, ...]  # their names
+    margins: Margins | None  # of each side; `None` if a condition decides
+    inputs: tuple[int, ...] = (0,)  # the indices of the op's inputs that decide
+    is_output: bool = False  # whether the op's first output decides instead
 
 
 def align(values: Sequence[Array], math: Any) -> list[Array]:
@@ -136,36 +122,6 @@ def index_kind(count: int, noun: str = "branch", input_index: int = 0) -> Kind:
         return [0.5 - math.abs(selected - side) for side in range(count)]
 
     return Kind(tuple(f"{noun} {side}" for side in range(count)), margins, (input_index,))
-
-
-# From n to the argument at which a function is within about 1/n of its limit: there e^-x, 2 e^-2x or the
-# bound e^-x^2 of erfc(x) is 1/n.
-_LIMITS: dict[str, Callable[[float], float]] = {
-    **dict.fromkeys(("Sigmoid", "Softplus", "Elu", "Selu"), exact.log),
-    "Tanh": lambda n: exact.log(2.0 * n) / 2.0,
-    **dict.fromkeys(("Erf", "Erfc"), lambda n: exact.sqrt(exact.log(n))),
-}
-_ROUNDINGS = {tf.float64: 2.0**53, tf.float32: 2.0**24}  # n: 1/n is lost in rounding
-
-
-def saturating_kind(op: Any) -> Kind | None:
-    """Return the sides of a function that reaches its limit within rounding; `None` for any other op."""
-    n = _ROUNDINGS.get(op.inputs[0].dtype) if op.inputs else None
-    if op.type not in _LIMITS or n is None:
-        return None
-    limit = _LIMITS[op.type](n)
-
-    def margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
-        value = values[0]
-        return -limit - value, limit - math.abs(value), value - limit
-
-    def one_tail(values: Sequence[Array], _math: Any) -> Sequence[Array]:
-        return values[0], -values[0], -limit - values[0]
-
-    if op.type in ("Elu", "Selu"):
-        return Kind((*_SIGNS.sides, "saturated"), one_tail, offered=frozenset({"saturated"}))
-    low, high = "saturated low", "saturated high"
-    return Kind((low, "unsaturated", high), margins, offered=frozenset({low, high}))
 
 
 COMPARED = Kind(("greater", "less"), _comparison_margins, (0, 1))

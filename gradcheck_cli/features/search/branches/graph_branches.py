@@ -8,21 +8,14 @@ as their forwards do, and don't count.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.covered import Branch
-from gradcheck_cli.features.search.branches.bodies import (
-    SHAPES,
-    bodies_of,
-    body_arguments,
-    follow,
-    is_passed_on,
-    moved_in_loop,
-)
 from gradcheck_cli.features.search.branches.branch_kinds import (
     CASES,
     COMPARED,
@@ -34,23 +27,14 @@ from gradcheck_cli.features.search.branches.branch_kinds import (
     Kind,
     align,
     index_kind,
-    saturating_kind,
-)
-from gradcheck_cli.features.search.branches.conditions import (
-    constants_of,
-    describe_branch,
-    describe_in_body,
-    read_literals,
 )
 from gradcheck_cli.tensorflow_backend.frames import is_guard_of_tensorflow, place_of_branch
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.private import private_graphs
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+Array = np.ndarray[Any, Any]
+Key = tuple[str, str, str]
 
-    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-
-    Array = np.ndarray[Any, Any]
-    Key = tuple[str, str, str]
 
 _LARGEST_TABLE = 16  # entries
 _MOST = 200  # branches of a case: a deep network repeats the same few
@@ -58,15 +42,10 @@ _MOST = 200  # branches of a case: a deep network repeats the same few
 
 @dataclass(frozen=True)
 class Outer:
-    """A selection that has another one as a value.
+    """A selection that has another one as a value."""
 
-    Attributes:
-        tensor: its condition.
-        holds: whether it takes this value where the condition is true, rather than where it is false.
-    """
-
-    tensor: Any
-    holds: bool
+    tensor: Any  # its condition
+    holds: bool  # whether it takes this value where the condition is true, rather than where it is false
 
     @staticmethod
     def all_of(op: Any) -> tuple[Outer, ...]:
@@ -89,32 +68,21 @@ class Outer:
 
 @dataclass(frozen=True)
 class Watched:
-    """A branch in a graph, with the tensors that show its sides.
+    """A branch in a graph, with the tensors that show its sides."""
 
-    Attributes:
-        branch: with no side seen.
-        kind: how it branches.
-        tensors: the tensors that show its sides.
-        within: the selections around this one, each with the side on which it takes this one's value.
-        is_hidden: whether it is a comparison inside a branch's condition: no report has its sides, but a
-            change of them may lie beside a side that no point takes.
-    """
-
-    branch: Branch
-    kind: Kind
-    tensors: tuple[Any, ...]
+    branch: Branch  # with no side seen
+    kind: Kind  # how it branches
+    tensors: tuple[Any, ...]  # the tensors that show its sides
+    # the selections around this one, each with the side on which it takes this one's value
     within: tuple[Outer, ...] = ()
+    # whether it is a comparison inside a branch's condition: no report has its sides, but a change of them
+    # may lie beside a side that no point takes
     is_hidden: bool = False
 
     @property
     def key(self) -> Key:
         """Its name, the same in every trace."""
         return self.branch.key
-
-    @property
-    def offered(self) -> frozenset[str]:
-        """The sides that count only if a point takes them."""
-        return self.kind.offered
 
     @property
     def fetched(self) -> tuple[Any, ...]:
@@ -164,21 +132,14 @@ class Watched:
 
 @dataclass
 class Body:
-    """A graph, or the body of a loop, a branch or a function in it, with what branches there.
+    """A graph, or the body of a loop, a branch or a function in it, with what branches there."""
 
-    Attributes:
-        name: the function's name; empty for the whole graph.
-        graph: its own graph.
-        watched: the branches in it.
-        calls: the bodies of each op in it, by the op's name, if something branches in one of them.
-        constants: the numbers in it, and in its bodies.
-    """
-
-    name: str
-    graph: Any
-    watched: list[Watched] = field(default_factory=list)
+    name: str  # the function's name; empty for the whole graph
+    graph: Any  # its own graph
+    watched: list[Watched] = field(default_factory=list)  # the branches in it
+    # the bodies of each op in it, by the op's name, if something branches in one of them
     calls: dict[str, list[Body]] = field(default_factory=dict)
-    constants: list[float] = field(default_factory=list)
+    constants: list[float] = field(default_factory=list)  # the numbers in it, and in its bodies
 
     @property
     def inside(self) -> list[Watched]:
@@ -212,19 +173,12 @@ def find_branches(op: GraphOperation) -> Body:
 
 @dataclass
 class _Finder:
-    """Finds the branches of a graph and of the bodies in it.
+    """Finds the branches of a graph and of the bodies in it."""
 
-    Attributes:
-        names: what tensors are called, by id.
-        forward_ops: the ops of the graph that aren't the gradient's.
-        part: what the current op belongs to, "forward" or "gradient".
-        count: how many were found.
-    """
-
-    names: dict[int, str]
-    forward_ops: Collection[Any]
-    part: str = ""
-    count: int = 0
+    names: dict[int, str]  # what tensors are called, by id
+    forward_ops: Collection[Any]  # the ops of the graph that aren't the gradient's
+    part: str = ""  # what the current op belongs to, "forward" or "gradient"
+    count: int = 0  # how many were found
 
     def fill(self, body: Body, starts: Sequence[Any], results: Iterable[Any]) -> None:
         """Find what branches in a graph.
@@ -270,7 +224,7 @@ class _Finder:
         return body
 
     def _watch(self, op: Any, moved: Collection[int]) -> Watched | None:
-        kind = self._saturating_kind(op) or _lookup_kind(op, moved) or _kind_of(op)
+        kind = _lookup_kind(op, moved) or _kind_of(op)
         place = "" if kind is None else place_of_branch(op)
         if kind is None or not place:
             return None
@@ -285,23 +239,6 @@ class _Finder:
         if tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op):
             return None  # `reduce_logsumexp` has it: no finite values take its other side
         return Watched(branch, kind, tensors, Outer.all_of(op))
-
-    def _saturating_kind(self, op: Any) -> Kind | None:
-        """Return how a function saturates, if a hand-written gradient calls it or reads its values.
-
-        Those that TensorFlow's own kernel differentiates don't count: a gradient may run the forward again.
-        """
-        kind = saturating_kind(op)
-        if kind is None:
-            return None
-        readers = {*op.outputs[0].consumers(), *op.inputs[0].consumers()}
-        if any(reader.type == f"{op.type}Grad" for reader in readers):
-            return None
-        if self.part == "gradient":
-            return kind
-        later = [reader for reader in readers if reader not in self.forward_ops]
-        is_read = op in self.forward_ops and any(place_of_branch(reader) for reader in later)
-        return kind if is_read else None
 
 
 def _watch_compared(op: Any, moved: Collection[int]) -> Watched | None:
@@ -367,3 +304,192 @@ def needed_by(tensors: Iterable[Any]) -> set[Any]:
             needed.add(op)
             waiting += [tensor.op for tensor in op.inputs]
     return needed
+
+
+_LONGEST = 40  # characters of a condition
+_MOST_NUMBERS = 16  # in a constant
+_INFIX = {**COMPARISONS, "AddV2": "+", "Add": "+", "Sub": "-", "Mul": "*", "RealDiv": "/"}
+# Ops that return their input unchanged, or in another shape or dtype.
+SAME = frozenset({"Identity", "IdentityN", "Cast", "ReadVariableOp", "BroadcastTo", "StopGradient"})
+_AND = frozenset({"LogicalAnd", "All"})
+_OR = frozenset({"LogicalOr", "Any"})
+_REDUCING = frozenset({"All", "Any"})
+# Ops that store a value in a list or for a gradient, with the index of that input; and ops that read it back.
+_STORES = {"TensorListPushBack": 1, "TensorListSetItem": 2, "OptionalFromValue": 0}
+_READS_BACK = frozenset(
+    {"TensorListPopBack", "TensorListFromTensor", "TensorListGetItem", "TensorListStack", "OptionalGetValue"}
+)
+
+
+def describe_branch(op: Any, kind: Kind, names: Mapping[int, str]) -> str:
+    """Describe what an op branches on: a condition, or the function and its arguments."""
+    if op.type in LOOPS:
+        return "loop"
+    if op.type in CASES:
+        return _shorten(_describe_tensor(op.inputs[0], names, 3))
+    if kind.margins is None:
+        condition = op.outputs[0] if kind.is_output else op.inputs[0]
+        return _shorten(_describe_tensor(condition, names, 3))
+    arguments = ", ".join(_describe_tensor(op.inputs[index], names, 2) for index in kind.inputs)
+    return _shorten(f"{op.type.lower()}({arguments})")
+
+
+def describe_in_body(tensor: Any, names: Mapping[int, str]) -> str:
+    """Describe a tensor that a body takes."""
+    return _shorten(_describe_tensor(tensor, names, 1))
+
+
+def _describe_tensor(tensor: Any, names: Mapping[int, str], depth: int) -> str:
+    """Describe a tensor: an input's name, a number, or an op with its arguments."""
+    if id(tensor) in names:
+        return names[id(tensor)]
+    op = tensor.op
+    source = _source_of(tensor)
+    if source is not None:
+        return _describe_tensor(source, names, depth)
+    if op.type in SAME and op.inputs:
+        return _describe_tensor(op.inputs[min(tensor.value_index, len(op.inputs) - 1)], names, depth)
+    if not op.inputs:
+        return _constant_text(op) if op.type == "Const" else op.name.rpartition("/")[2].lower()
+    arguments = [_describe_tensor(operand, names, depth - 1) for operand in op.inputs] if depth else ["..."]
+    if op.type in _INFIX and len(arguments) == 2:  # noqa: PLR2004 (its two sides)
+        return f"{arguments[0]} {_INFIX[op.type]} {arguments[1]}"
+    return f"{op.type.lower()}({', '.join(arguments)})"
+
+
+def _source_of(tensor: Any) -> Any | None:
+    """Return the tensor behind the result of a call, or behind a value read from a list; else `None`."""
+    op = tensor.op
+    if op.type in _READS_BACK:
+        return op.inputs[0]
+    for _, body in bodies_of(op):
+        inner = body.outputs[tensor.value_index]
+        if op.type in CALLS:
+            return inner
+        if inner.op.type in _STORES:
+            return inner.op.inputs[_STORES[inner.op.type]]
+    return None
+
+
+def _constant_text(op: Any) -> str:
+    value = tf.make_ndarray(op.get_attr("value"))
+    return f"{value.reshape(-1)[0]:g}" if value.size == 1 and value.dtype.kind in "fiub" else "constant"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def read_literals(tensor: Any, *, holds: bool) -> tuple[tuple[Any, bool], ...]:
+    """Return what must all be so for a condition to hold, or not to hold: boolean tensors, each with a truth.
+
+    A condition that holds if any of several does stays whole.
+    """
+    op = tensor.op
+    if op.type in SAME and op.inputs and op.inputs[0].dtype == tf.bool:
+        return read_literals(op.inputs[0], holds=holds)
+    if op.type == "LogicalNot":
+        return read_literals(op.inputs[0], holds=not holds)
+    if op.type in (_AND if holds else _OR):
+        parts = op.inputs[:1] if op.type in _REDUCING else op.inputs
+        return tuple(literal for part in parts for literal in read_literals(part, holds=holds))
+    return ((tensor, holds),)
+
+
+def constants_of(tensor: Any) -> list[float]:
+    """Return the numbers of a small constant tensor."""
+    value = tf.get_static_value(tensor) if tensor.op.type == "Const" else None
+    if value is None or value.dtype.kind not in "fiu" or value.size > _MOST_NUMBERS:
+        return []
+    return [float(number) for number in np.ravel(value) if np.isfinite(number)]
+
+
+CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_BODIES = {
+    **dict.fromkeys(LOOPS, ("body",)),
+    **dict.fromkeys(CONDITIONALS, ("then_branch", "else_branch")),
+    **dict.fromkeys(CASES, ("branches",)),
+    **dict.fromkeys(CALLS, ("f",)),
+}
+SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
+_SAME = frozenset({"Identity", "StopGradient"})
+
+
+def bodies_of(op: Any) -> list[tuple[str, Any]]:
+    """Return (function name, graph) of each body of a loop, a branch or a call.
+
+    Empty for other ops, and if the graph of a body isn't known or is compiled.
+    """
+    bodies = [
+        (name, private_graphs.body_named(op.graph, name))
+        for attr in _BODIES.get(op.type, ())
+        for name in _function_names(op, attr)
+    ]
+    return [] if any(body is None for _, body in bodies) else bodies
+
+
+def _function_names(op: Any, attr: str) -> list[str]:
+    functions = op.get_attr(attr)
+    return [function.name for function in (functions if isinstance(functions, list) else [functions])]
+
+
+def body_arguments(op: Any) -> Sequence[Any]:
+    """Return the inputs that an op passes to its bodies, in the order of the bodies' inputs."""
+    return list(op.inputs)[1:] if op.type in CONDITIONALS | CASES else list(op.inputs)
+
+
+def follow(tensors: Iterable[Any]) -> tuple[set[int], set[Any]]:
+    """Return the ids of the tensors that move with some tensors, including these, and the ops on the way.
+
+    A shape isn't a value. A variable that a loop only passes on doesn't move with the loop's other variables.
+    """
+    waiting = list(tensors)
+    moved, ops = {id(tensor) for tensor in waiting}, set()
+    while waiting:
+        for user in waiting.pop().consumers():
+            if user.type in SHAPES or (user in ops and user.type not in LOOPS):
+                continue
+            ops.add(user)
+            for output in _moved_outputs(user, moved):
+                if id(output) not in moved:
+                    moved.add(id(output))
+                    waiting.append(output)
+    return moved, ops
+
+
+def _moved_outputs(op: Any, moved: Collection[int]) -> list[Any]:
+    if op.type not in LOOPS:
+        return list(op.outputs)
+    indices, _ = moved_in_loop(op, moved)
+    return [op.outputs[index] for index in indices]
+
+
+def moved_in_loop(op: Any, moved: Collection[int]) -> tuple[set[int], bool]:
+    """Return the indices of a loop's variables that move, and whether the number of rounds changes.
+
+    Args:
+        moved: the ids of the tensors that move in the graph around it.
+    """
+    bodies, condition = bodies_of(op), private_graphs.body_named(op.graph, op.get_attr("cond").name)
+    moving = {index for index, tensor in enumerate(op.inputs) if id(tensor) in moved}
+    if not bodies or condition is None:
+        return set(range(len(op.outputs))), True
+    body = bodies[0][1]
+    while True:
+        inside, _ = follow(body.inputs[index] for index in moving)
+        new = {index for index, tensor in enumerate(body.outputs) if id(tensor) in inside}
+        decided, _ = follow(condition.inputs[index] for index in moving)
+        depends = id(condition.outputs[0]) in decided
+        if depends:
+            new |= {index for index in range(len(body.outputs)) if not is_passed_on(body, index)}
+        if new <= moving:
+            return moving, depends
+        moving |= new
+
+
+def is_passed_on(body: Any, index: int) -> bool:
+    """Whether a loop's body passes one of its variables on unchanged."""
+    tensor = body.outputs[index]
+    while tensor.op.type in _SAME:
+        tensor = tensor.op.inputs[0]
+    return tensor is body.inputs[index]

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gradcheck_cli import clock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _SHARE = 0.25  # of the remaining time, for one call
 _FADING = 0.5  # a point's time falls by this factor at most: the first call also builds the function
@@ -22,19 +19,12 @@ def _now() -> float:
 
 @dataclass
 class Pace:
-    """A limited time, and how long points take in it.
+    """A limited time, and how long points take in it."""
 
-    Attributes:
-        seconds: how long it is; infinite if only counts matter.
-        clock: tells the time; by default processor time.
-        began: when it began.
-        point: how many seconds a point takes.
-    """
-
-    seconds: float = math.inf
-    clock: Callable[[], float] = _now
-    began: float = field(init=False)
-    point: float = 0.0
+    seconds: float = math.inf  # how long it is; infinite if only counts matter
+    clock: Callable[[], float] = _now  # tells the time; by default processor time
+    began: float = field(init=False)  # when it began
+    point: float = 0.0  # how many seconds a point takes
 
     def __post_init__(self) -> None:
         """Begin."""

@@ -17,6 +17,7 @@ from gradcheck_cli.features.search.branches.python_branches import constants_in,
 from gradcheck_cli.features.search.branches.side_graph import SideGraph
 from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,20 +36,16 @@ _LARGEST = 2**22  # elements fetched at all points of one call together: 32 MiB
 
 @dataclass(frozen=True)
 class Looked:
-    """What was seen at some points.
+    """What was seen at some points."""
 
-    Attributes:
-        taken: (B, sides) which sides are taken.
-        scores: (B, sides) the share of what must hold on a side that does; 0 where nothing is known of it.
-        is_finite: (B,) whether every output is finite.
-        upstreams: of each differentiable output, (B, *shape).
-        gradients: what the upstreams are pulled back to for each input, (B, *shape); `None` for no path.
-    """
-
-    taken: Array
+    op: GraphOperation
+    taken: Array  # (B, sides) which sides are taken
+    # (B, sides) the share of what must hold on a side that does; 0 where nothing is known of it
     scores: Array
-    is_finite: Array
-    upstreams: list[Array]
+    is_finite: Array  # (B,) whether every output is finite
+    values: list[Array]  # of each differentiable output, (B, *shape)
+    upstreams: list[Array]  # of the same, (B, *shape)
+    # what the upstreams are pulled back to for each input, (B, *shape); `None` for no path
     gradients: list[Array | None]
 
 
@@ -60,7 +57,6 @@ class PointField:
         sides: the sides of all branches, each once.
         unknown: why some branches can't be looked at; empty if all can.
         python: the branches of Python code that is called, once the code has run.
-        reached: (sides,) which sides are taken by some point that was looked at.
         constants: the numbers in the graph, and in Python code that has run.
     """
 
@@ -88,7 +84,6 @@ class PointField:
         self.watched, self._copy = branches, copy
         self.sides: list[Side] = []
         self._side_index: dict[Side, int] = {}
-        self.reached = np.zeros(0, bool)
         for watched in branches:
             self._add_sides(watched.key, watched.branch.sides)
 
@@ -97,7 +92,6 @@ class PointField:
             if (key, side) not in self._side_index:
                 self._side_index[key, side] = len(self.sides)
                 self.sides.append((key, side))
-        self.reached = np.pad(self.reached, (0, len(self.sides) - len(self.reached)))
 
     def _watch_bodies(self, whole: Body) -> bool:
         """Watch branches in bodies, too; return whether that works."""
@@ -119,11 +113,6 @@ class PointField:
         hidden = {watched.key for watched in self.watched if watched.is_hidden}
         return np.array([key in hidden for key, _ in self.sides], bool)
 
-    @cached_property
-    def offered(self) -> set[Side]:
-        """The sides that count only if a point takes them."""
-        return {(watched.key, side) for watched in self.watched for side in watched.offered}
-
     @property
     def most(self) -> int:
         """How many points one call may take."""
@@ -136,7 +125,7 @@ class PointField:
 
         Args:
             points: the inputs that differ, (B, *shape) each.
-            seeds: the seed of each point's upstreams.
+            seeds: a number for each point; together they are the seed of the upstreams.
 
         Raises:
             CaseFailedError: a call raises at every point. If it raises at some points only, these take no
@@ -144,10 +133,8 @@ class PointField:
         """
         trace = self._op.traced.vjp_trace
         infos = [self._op.outputs[output_index] for output_index in trace.joint_outputs]
-        upstreams = [
-            np.stack([np.random.default_rng(seed).standard_normal(info.shape) for seed in seeds])
-            for info in infos
-        ]
+        generator = np.random.default_rng(list(seeds))
+        upstreams = [generator.standard_normal((len(seeds), *info.shape)) for info in infos]
         arcs: list[set[Arc]] = []
         if self.calls_python:
             fetched = _stack(
@@ -172,9 +159,11 @@ class PointField:
             if value.dtype.kind in "fc":
                 is_finite &= np.isfinite(value).reshape(len(seeds), -1).all(axis=1)
         taken &= is_finite[:, None]
-        self.reached |= taken.any(axis=0)
         gradients = self._add_gradients([values[id(tensor)] for tensor in trace.results[count:]])
-        return Looked(taken, self._scores(values, len(seeds)), is_finite, upstreams, gradients)
+        outputs = [values[id(trace.results[output_index])] for output_index in trace.joint_outputs]
+        return Looked(
+            self._op, taken, self._scores(values, len(seeds)), is_finite, outputs, upstreams, gradients
+        )
 
     def _note_python(self, arcs: Sequence[set[Arc]]) -> None:
         """Add the branches of the code that ran."""
@@ -251,7 +240,9 @@ class PointField:
                 else nullcontext(iter([0])) as set_rows
             ):
                 next(set_rows)
-                return self._op.runs.beside_gradient(self._fetches, arguments, upstreams, self._copy)
+                fetched = self._op.runs.beside_gradient(self._fetches, arguments, upstreams, self._copy)
+                self._require_shapes(fetched)
+                return fetched
         except CaseFailedError:
             if count == 1:
                 raise
@@ -264,6 +255,16 @@ class PointField:
             except CaseFailedError:
                 halves.append(None)
         return _stack(halves, [half.stop - half.start for half in parts])
+
+    def _require_shapes(self, fetched: Sequence[Array]) -> None:
+        """Refuse points at which an output has another shape than at the base point: upstreams have that one.
+
+        Raises:
+            ShapeChangesError: an output has.
+        """
+        values = dict(zip(map(id, self._fetches), fetched, strict=True))
+        results = self._op.traced.vjp_trace.results[: len(self._op.outputs)]
+        require_shapes((values[id(tensor)].shape[1:] for tensor in results), self._op.outputs)
 
     def _rows_with_variables(self, points: Points, count: int) -> list[slice]:
         """Return runs of points at which variables have the same values."""
@@ -291,6 +292,9 @@ class PointField:
 def _stack(parts: Sequence[list[Array] | None], counts: Sequence[int] | None = None) -> list[Array]:
     """Put values at several points together; NaN at points without values.
 
+    Of a tensor whose shape differs, the last elements are repeated: its elements take the same sides. Nothing
+    is known of a point at which it is empty.
+
     Args:
         parts: the values at some points each, or `None`.
         counts: how many points each part without values has; one by default.
@@ -298,16 +302,30 @@ def _stack(parts: Sequence[list[Array] | None], counts: Sequence[int] | None = N
     Raises:
         CaseFailedError: no point has values.
     """
-    example = next((part for part in parts if part is not None), None)
-    if example is None:
+    parts_with_values = [part for part in parts if part is not None]
+    if not parts_with_values:
         raise CaseFailedError("forward", "the forward raises at every point that was looked at.")
-    filled = [
-        [
-            np.full((count, *value.shape[1:]), np.nan if value.dtype.kind in "fc" else 0, value.dtype)
-            for value in example
-        ]
-        if part is None
-        else part
-        for part, count in zip(parts, counts or [1] * len(parts), strict=True)
+    shapes = [
+        tuple(np.max([value.shape[1:] for value in values], axis=0).astype(int))
+        for values in zip(*parts_with_values, strict=True)
     ]
+
+    def fill(part: list[Array] | None, count: int) -> list[Array]:
+        if part is None or any(
+            not value.size and np.prod(shape) for value, shape in zip(part, shapes, strict=True)
+        ):
+            return [
+                np.full((count, *shape), np.nan if value.dtype.kind in "fc" else 0, value.dtype)
+                for value, shape in zip(parts_with_values[0], shapes, strict=True)
+            ]
+        return [_extend(value, shape) for value, shape in zip(part, shapes, strict=True)]
+
+    filled = map(fill, parts, counts or [1] * len(parts))
     return [np.concatenate(values) for values in zip(*filled, strict=True)]
+
+
+def _extend(stack: Array, shape: tuple[int, ...]) -> Array:
+    if stack.shape[1:] == shape:
+        return stack
+    missing = [(0, most - length) for most, length in zip(shape, stack.shape[1:], strict=True)]
+    return np.pad(stack, [(0, 0), *missing], mode="edge")

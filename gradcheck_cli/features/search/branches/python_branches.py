@@ -12,18 +12,16 @@ import functools
 import linecache
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import CodeType, FrameType
+from typing import Any
 
 from gradcheck_cli.covered import Branch
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend.frames import is_users
 from gradcheck_cli.tensorflow_backend.private.private_eager import around_python_calls
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import CodeType, FrameType
 
 _LONGEST = 40  # characters of a condition
 _DEEPEST = 4  # calls that tell one use of a helper from another
@@ -94,20 +92,13 @@ def _calls_before(frame: FrameType) -> tuple[tuple[CodeType, int], ...]:
 
 @dataclass(frozen=True)
 class _Jump:
-    """A conditional jump.
+    """A conditional jump."""
 
-    Attributes:
-        offset: its own.
-        target: where it jumps to.
-        is_if_true: whether it jumps if its condition is true.
-        is_except: whether its condition is the class of an exception that was raised.
-        position: first line and column, last line and column of the condition; 0 for what isn't known.
-    """
-
-    offset: int
+    offset: int  # its own
     target: int
-    is_if_true: bool
-    is_except: bool
+    is_if_true: bool  # whether it jumps if its condition is true
+    is_except: bool  # whether its condition is the class of an exception that was raised
+    # first line and column, last line and column of the condition; 0 for what isn't known
     position: tuple[int, int, int, int]
 
 
@@ -155,15 +146,10 @@ def _position_of(instruction: Any, line: int) -> tuple[int, int, int, int]:
 
 @dataclass(frozen=True)
 class PythonBranch:
-    """A branch of Python code.
+    """A branch of Python code."""
 
-    Attributes:
-        branch: the branch, with no side seen.
-        arcs: for each side, what shows that it was taken.
-    """
-
-    branch: Branch
-    arcs: tuple[frozenset[Arc], ...]
+    branch: Branch  # the branch, with no side seen
+    arcs: tuple[frozenset[Arc], ...]  # for each side, what shows that it was taken
 
     def sides_taken(self, arcs: set[Arc]) -> list[bool]:
         """Return for each side whether some arc took it."""

@@ -16,7 +16,7 @@ from tensorflow.core.framework import function_pb2, node_def_pb2, op_def_pb2
 
 from gradcheck_cli.features.search.branches.branch_kinds import CASES, CONDITIONALS, IN_GRAPH, LOOPS
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_twin
-from gradcheck_cli.tensorflow_backend.private.private_parts import whole_graph
+from gradcheck_cli.tensorflow_backend.private.private_graphs import whole_graph
 from gradcheck_cli.tensorflow_backend.twin.widening import arguments_of
 
 if TYPE_CHECKING:
@@ -34,17 +34,11 @@ _NAME = "gradcheck_sides"
 
 @dataclass(frozen=True)
 class InBody:
-    """A branch in a body, and where the copy's outputs have its sides.
+    """A branch in a body, and where the copy's outputs have its sides."""
 
-    Attributes:
-        watched: the branch.
-        tensor: the copy's output with the numbers of all sides in the bodies of an op.
-        first: the index of this branch's first number.
-    """
-
-    watched: Watched
-    tensor: Any
-    first: int
+    watched: Watched  # the branch
+    tensor: Any  # the copy's output with the numbers of all sides in the bodies of an op
+    first: int  # the index of this branch's first number
 
     @property
     def branch(self) -> Branch:
@@ -55,11 +49,6 @@ class InBody:
     def key(self) -> Key:
         """Its name, the same in every trace."""
         return self.watched.key
-
-    @property
-    def offered(self) -> frozenset[str]:
-        """The sides that count only if a point takes them."""
-        return self.watched.offered
 
     @property
     def is_hidden(self) -> bool:
@@ -83,15 +72,10 @@ class InBody:
 
 @dataclass
 class SideGraph:
-    """A copy of a graph that also returns the sides.
+    """A copy of a graph that also returns the sides."""
 
-    Attributes:
-        graph: the copy.
-        branches: the branches in its bodies.
-    """
-
-    graph: Any
-    branches: list[InBody]
+    graph: Any  # the copy
+    branches: list[InBody]  # the branches in its bodies
     _captured: Mapping[str, Any]
 
     @staticmethod
@@ -129,14 +113,10 @@ class SideGraph:
 
 @dataclass
 class _Copier:
-    """Rewrites a GraphDef.
-
-    Attributes:
-        graph_def: the GraphDef.
-        side_functions: the functions that compute the sides of each body, kept alive here.
-    """
+    """Rewrites a GraphDef."""
 
     graph_def: Any
+    # the functions that compute the sides of each body, kept alive here
     side_functions: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -163,7 +143,6 @@ class _Copier:
 
         Args:
             node: the op; changed.
-            bodies: its bodies.
             made: further nodes that it needs; added to.
             first: the suffix that names a node's first output here.
         """

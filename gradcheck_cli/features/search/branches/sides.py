@@ -10,7 +10,7 @@ from gradcheck_cli.covered import Branch, with_excuses
 from gradcheck_cli.features.search.branches.point_field import PointField
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from gradcheck_cli.features.search.branches.graph_branches import Key
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
@@ -52,16 +52,17 @@ class Sides:
         return self.field.unknown
 
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
-        """Return the branches, with the sides that were taken, and the reasons why others aren't.
-
-        A saturated side counts only if a point that was looked at takes it: then these inputs can reach it.
-        """
-        counts = {
-            side
-            for side, is_reached in zip(self.field.sides, self.field.reached, strict=True)
-            if is_reached or side not in self.field.offered
-        }
-        return tuple(branch for branch in self._branches(excuses, counts) if len(branch.sides) > 1)
+        """Return the branches, with the sides that were taken, and the reasons why others aren't."""
+        sides: dict[Key, list[tuple[str, bool]]] = {}
+        for (key, side), is_hidden in zip(self.field.sides, self.field.is_hidden, strict=True):
+            if not is_hidden:
+                sides.setdefault(key, []).append((side, (key, side) in self._seen))
+        branches = [
+            Branch(*key, tuple(side for side, _ in own), tuple(side for side, is_seen in own if is_seen))
+            for key, own in sides.items()
+            if len(own) > 1
+        ]
+        return tuple(with_excuses(branch, excuses) for branch in branches)
 
     def names(self, which: Array) -> list[str]:
         """Return the names of some sides."""
@@ -85,18 +86,3 @@ class Sides:
         }
         own = np.array([numbers[key] for key, _ in self.field.sides], int)
         return np.asarray(own[:, None] == own)
-
-    def _branches(self, excuses: Sequence[tuple[str, str]], counts: Collection[Any]) -> list[Branch]:
-        sides: dict[Key, list[tuple[str, bool]]] = {}
-        for (key, side), is_hidden in zip(self.field.sides, self.field.is_hidden, strict=True):
-            if (key, side) in counts and not is_hidden:
-                sides.setdefault(key, []).append((side, (key, side) in self._seen))
-        branches = [
-            Branch(
-                *key,
-                tuple(side for side, _ in sides_of_branch),
-                tuple(side for side, is_seen in sides_of_branch if is_seen),
-            )
-            for key, sides_of_branch in sides.items()
-        ]
-        return [with_excuses(branch, excuses) for branch in branches]

@@ -59,8 +59,17 @@
         body.append(...order);
       });
     });
-    const view = new URLSearchParams(location.hash.startsWith("#?") ? location.hash.slice(2) : "");
-    for (const key of ["text", "status", "spec"]) if (form[key] && view.has(key)) form[key].value = view.get(key);
+    const viewed = () => {
+      const view = new URLSearchParams(location.hash.startsWith("#?") ? location.hash.slice(2) : "");
+      for (const key of ["text", "status", "spec"]) if (form[key] && (isReady || view.has(key))) form[key].value = view.get(key) || "";
+      return view;
+    };
+    const view = viewed();
+    addEventListener("hashchange", () => {
+      if (!location.hash.startsWith("#?")) return;
+      viewed();
+      filter();
+    });
     const [, column, way] = /^(\d+)([-+ ])$/.exec(view.get("sort") || "") || [];
     if (heads[column]) {
       heads[column].setAttribute("aria-sort", way === "-" ? "ascending" : "none");

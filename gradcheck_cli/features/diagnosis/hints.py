@@ -1,0 +1,609 @@
+"""Hints on mistakes: a factor or a term missing or one too many, misplaced or masked elements, wrong rows.
+
+A hint is given only if it explains the gradient element by element, at every sample point, within the bounds
+that judged it. Where the numbers fit several causes, the hint is a question.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.pair_view import PointData
+from gradcheck_cli.numerics import Verdict
+
+Change = Callable[[Float], Float]
+
+
+# A factor.
+
+
+def hint_on_factor(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+    """Say that the gradient is a multiple of the derivative, and which size the factor equals."""
+    numeric = np.concatenate([view.numeric[view.is_judged] for view in views])
+    analytic = np.concatenate([view.analytic[view.is_judged] for view in views])
+    size = float(numeric @ numeric)
+    if size == 0 or np.count_nonzero(numeric) <= 1:  # any one element is a multiple of any other
+        return ""
+    factor = float(numeric @ analytic) / size
+    sizes = {**_sizes(output), **_sizes(input_info)}
+    exact = find_equal(factor, [1 / length for length in sizes])
+    name = name_factor(factor) if exact is None else str(Fraction(1, round(1 / exact)))
+    if factor == 0 or not is_explained(views, lambda values: factor * values):
+        return ""
+    if name == "-1":
+        return "the sign is flipped: the gradient is -1 times the derivative"
+    return f"the gradient is {name} times the derivative{_of_a_size(factor, sizes)}"
+
+
+def _sizes(info: TensorInfo) -> dict[int, str]:
+    """Return the sizes that a mean over a tensor can divide by, each with its description."""
+    axis_sizes = {size: f"the size of {info.name}'s axis {axis}" for axis, size in enumerate(info.shape)}
+    return {info.size: f"the number of {info.name}'s elements", **axis_sizes}
+
+
+def _of_a_size(factor: float, sizes: Mapping[int, str]) -> str:
+    for size, description in sizes.items():
+        if size > 2 and abs(factor - size) < SAME * size:  # noqa: PLR2004 (twice is more often a square's)
+            return f"; {size} is {description}: is the sum taken where a mean is meant?"
+        if size > 1 and abs(factor * size - 1) < SAME:
+            return f"; {size} is {description}: is a mean taken where the sum is meant?"
+    return ""
+
+
+# A factor or a term that depends on the values.
+
+
+def _candidates(name: str, values: Float) -> Iterator[tuple[str, Float]]:
+    yield name, values
+    yield f"{name}**2", values**2
+    yield f"(1 - {name})", 1 - values
+    yield f"(1 + {name})", 1 + values
+    yield f"(1 - {name}**2)", 1 - values**2
+    yield f"(1 + {name}**2)", 1 + values**2
+    yield f"exp({name})", np.exp(np.minimum(values, 700.0))  # exp(709) is float64's largest
+    yield f"sin({name})", np.sin(values)
+    yield f"cos({name})", np.cos(values)
+    yield f"tanh({name})", np.tanh(values)
+
+
+def _known_values(view: View, output: TensorInfo, input_info: TensorInfo) -> dict[str, Float]:
+    """Return values that a factor of an element may depend on: those of its row or of its column."""
+    rows, columns = view.analytic.shape
+    candidates = dict(_candidates(output.name, view.value[:, None]))
+    for name, values in view.point.items():
+        if values.size == columns:
+            candidates |= dict(_candidates(name, values[None]))
+        elif values.size == rows:
+            candidates |= dict(_candidates(name, values[:, None]))
+    # The pair's own input comes first: if it explains the factor, no other input is needed.
+    of_input = {name: values for name, values in candidates.items() if input_info.name in name}
+    return {**of_input, **candidates}
+
+
+def hint_on_multiplier(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+    """Say that the gradient has one value-dependent factor too many or too few."""
+    if output.is_complex or input_info.is_complex:
+        return ""
+    if any((view.has_gradient & ~view.is_moving).any() for view in views):
+        return ""
+    known_values = [_known_values(view, output, input_info) for view in views]
+    for name in known_values[0]:
+        for power, relation in (
+            (-1, "divided by {}: is this factor missing?"),
+            (1, "times {}: is it one too many?"),
+        ):
+            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+                spread = [
+                    np.broadcast_to(values[name], view.analytic.shape) ** power
+                    for values, view in zip(known_values, views, strict=True)
+                ]
+            factor = _fit_factor(
+                views, [view.analytic for view in views], [view.numeric for view in views], spread
+            )
+            if factor is not None:
+                multiple = "" if factor == 1 else f"{name_factor(factor)} times "
+                return f"the gradient is {multiple}the derivative {relation.format(name)}"
+    return ""
+
+
+def hint_on_term(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+    """Say which term is added to the derivative, or what kind of term it is."""
+    if output.is_complex or input_info.is_complex:
+        return ""
+    errors = [view.analytic - view.numeric for view in views]
+    is_wrong = [
+        view.is_judged & (np.abs(error) > view.slack) for error, view in zip(errors, views, strict=True)
+    ]
+    is_elementwise = all(
+        np.all(view.is_moving.sum(1) <= 1) and np.all(mask <= view.is_moving)
+        for view, mask in zip(views, is_wrong, strict=True)
+    )
+    if not is_elementwise:
+        return _hint_on_rank_one(views, errors, is_wrong, output, input_info)
+    for name, arrays in _terms(views, output, input_info):
+        ones = [np.ones(array.shape) for array in arrays]
+        factor = _fit_factor(views, errors, arrays, ones, 1 if name == "1" else 2)
+        if factor is not None:
+            sign = "minus" if factor < 0 else "plus"
+            multiple = "" if abs(factor) == 1 and name != "1" else name_factor(abs(factor))
+            term = multiple if name == "1" else f"{multiple} {name}".strip()
+            return f"the gradient is the derivative {sign} {term}: is a term missing, or its sign flipped?"
+    return ""
+
+
+def _terms(
+    views: Sequence[View], output: TensorInfo, input_info: TensorInfo
+) -> list[tuple[str, list[Float]]]:
+    """Return candidates for a term of an elementwise op's gradient."""
+    spread = [view.is_moving.astype(float) for view in views]
+    known_values = [_known_values(view, output, input_info) for view in views]
+    terms: list[tuple[str, list[Float]]] = [("1", spread)]
+    for name in known_values[0]:
+        value_arrays = [
+            np.broadcast_to(values[name], moving.shape)
+            for values, moving in zip(known_values, spread, strict=True)
+        ]
+        terms.append(
+            (
+                name,
+                [
+                    np.where(moving > 0, values, 0.0)
+                    for values, moving in zip(value_arrays, spread, strict=True)
+                ],
+            )
+        )
+    of_points = [(name, arrays) for name, arrays in terms if name in views[0].point]
+    products = [
+        (
+            f"{first_name} {second_name}",
+            [left * right for left, right in zip(first_arrays, second_arrays, strict=True)],
+        )
+        for (first_name, first_arrays), (second_name, second_arrays) in itertools.product(
+            of_points, terms[1:]
+        )
+        if first_name != second_name
+    ]
+    return terms + products
+
+
+def _fit_factor(
+    views: Sequence[View],
+    targets: Sequence[Float],
+    base: Sequence[Float],
+    spread: Sequence[Float],
+    distinct: int = 2,
+) -> float | None:
+    """Return the round number k with targets = k base spread at every view; `None` where there is none.
+
+    Products with fewer than `distinct` distinct values show nothing: any gradient is a multiple of a number.
+    """
+    products = []
+    for view, values, right in zip(views, base, spread, strict=True):
+        with np.errstate(invalid="ignore", over="ignore"):
+            product = np.where(values == 0, 0.0, values * right)
+        if not np.isfinite(product[view.is_judged]).all():
+            return None
+        products.append(np.where(view.is_judged, product, 0.0))
+    size = sum(float(np.vdot(product, product)) for product in products)
+    distinct_count = max(_count_distinct(products, base), _count_distinct(products, spread))
+    if (
+        size == 0
+        or sum(int(np.count_nonzero(product)) for product in products) < FEW
+        or distinct_count < distinct
+    ):
+        return None
+    quotient = (
+        sum(
+            float(np.vdot(product, np.where(view.is_judged, target, 0.0)))
+            for view, product, target in zip(views, products, targets, strict=True)
+        )
+        / size
+    )
+    if not np.isfinite(quotient):  # squares overflow where products don't
+        return None
+    rounded = Fraction(quotient).limit_denominator(4)
+    if not rounded or abs(float(rounded) - quotient) > SAME * abs(quotient) or abs(rounded) > NICE:
+        return None
+    factor = float(rounded)
+    for view, target, product in zip(views, targets, products, strict=True):
+        slack = view.slack * (1 + abs(factor)) + 1e-6 * np.abs(factor * product)
+        if not np.all((np.abs(target - factor * product) <= slack) | ~view.is_judged):
+            return None
+    return factor
+
+
+def _count_distinct(products: Sequence[Float], values: Sequence[Float]) -> int:
+    """Count the distinct values behind the first non-zero products of each view."""
+    samples = [array[product != 0][: FEW**3] for product, array in zip(products, values, strict=True)]
+    return len({f"{value:.6e}" for value in np.concatenate(samples)})
+
+
+def _hint_on_rank_one(
+    views: Sequence[View],
+    errors: Sequence[Float],
+    is_wrong: Sequence[Mask],
+    output: TensorInfo,
+    input_info: TensorInfo,
+) -> str:
+    """Say that the error is of rank one, as a whole or per row of a batch, while the derivative isn't."""
+    if sum(int(mask.sum()) for mask in is_wrong) <= FEW:
+        return ""
+    slack = max(float(np.linalg.norm(view.slack)) for view in views)
+    sizes = list(
+        itertools.takewhile(
+            lambda pair: pair[0] == pair[1], zip(output.shape, input_info.shape, strict=False)
+        )
+    )
+    for axes in range(min(len(sizes), len(output.shape) - 1, len(input_info.shape) - 1), -1, -1):
+        count = int(np.prod(output.shape[:axes]))
+        error_blocks, derivatives = (
+            [_blocks(error, count) for error in errors],
+            [_blocks(view.numeric, count) for view in views],
+        )
+        if not all(error_blocks) or not all(derivatives):
+            continue
+        every = [block for blocks in derivatives for block in blocks]
+        ranks = [_rank(block, slack) for blocks in error_blocks for block in blocks]
+        if min(min(block.shape) for block in every) < FEW or max(ranks) != 1:
+            continue
+        if max(_rank(block, slack) for block in every) > 1:
+            rows = " in each row of the batch" if axes else ""
+            return (
+                f"what is wrong is of rank one{rows}: a term that is made of a sum (a mean, a product with "
+                "the upstream) is missing, or its sign flipped"
+            )
+    return ""
+
+
+def _blocks(matrix: Float, count: int) -> list[Float]:
+    """Return the diagonal blocks of a batch's matrix; none if anything else is non-zero."""
+    parts = matrix.reshape(count, matrix.shape[0] // count, count, matrix.shape[1] // count)
+    largest = np.abs(parts).max(axis=(1, 3), initial=0.0)
+    if (largest * (1 - np.eye(count)) > SAME * float(largest.max())).any():
+        return []
+    return [np.asarray(parts[index, :, index]) for index in range(count)]
+
+
+def _rank(matrix: Float, slack: float) -> int:
+    values = np.linalg.svd(matrix, compute_uv=False)
+    return int(np.count_nonzero(values > max(slack, SAME * float(values[0]))))
+
+
+Mask = npt.NDArray[np.bool_]
+
+# Factors that differ by less count as equal: far below what a mistake causes, far above the noise.
+SAME = 1e-4
+NICE = 12  # the largest denominator of a factor that is written as a fraction
+FEW = 3  # this many elements agree with a fitted number by chance in one case of many thousands
+
+
+@dataclass(frozen=True)
+class View:
+    """A pair at one sample point: its Jacobians, packed and finite, and the point and value there."""
+
+    analytic: Float  # (m, n)
+    numeric: Float  # (m, n)
+    slack: Float  # what the two may differ by
+    is_judged: Mask  # where the gradient is compared with the numeric value
+    point: Mapping[str, Float]  # the inputs' packed values, by name
+    value: Float  # the output's packed value, (m,)
+    others: Mapping[str, Float]  # numeric Jacobians of the same output by other inputs, by their names
+
+    @property
+    def is_moving(self) -> Mask:
+        """Where the derivative isn't zero."""
+        return np.asarray(self.is_judged & (np.abs(self.numeric) > self.slack))
+
+    @property
+    def has_gradient(self) -> Mask:
+        """Where the gradient isn't zero."""
+        return np.asarray(self.is_judged & (np.abs(self.analytic) > self.slack))
+
+    @property
+    def ratios(self) -> Float:
+        """The gradient divided by the derivative, where that isn't zero."""
+        moving = self.is_moving
+        return np.asarray(np.where(moving, self.analytic, 0.0) / np.where(moving, self.numeric, 1.0))
+
+
+def view_of(sample: PairSample, output: str, other_pairs: Mapping[str, PairSample], scene: PointData) -> View:
+    """Return a whole, finite sample as a view."""
+    decided = (sample.verdict == Verdict.PASS) | (sample.verdict == Verdict.MISMATCH)
+    is_judged = decided & np.isfinite(sample.numeric) & np.isfinite(sample.uncertainty)
+    numeric = np.where(is_judged, sample.numeric, 0.0)
+    return View(
+        analytic=sample.analytic,
+        numeric=numeric,
+        slack=np.where(is_judged, sample.allowed + sample.uncertainty, 0.0),
+        is_judged=is_judged,
+        point=scene.point,
+        value=scene.values[output],
+        others={
+            name: pair.numeric
+            for name, pair in other_pairs.items()
+            if pair.is_whole and np.isfinite(pair.numeric).all()
+        },
+    )
+
+
+def is_explained(views: Sequence[View], change: Change) -> bool:
+    """Whether the changed derivative equals the gradient everywhere; zeros alone show nothing."""
+    count = 0
+    for view in views:
+        expected = change(view.numeric)
+        is_judged = view.is_judged & (change(view.is_judged.astype(float)) != 0)
+        slack = view.slack + np.abs(change(view.slack))
+        if not np.all((np.abs(view.analytic - expected) <= slack) | ~is_judged):
+            return False
+        count += int(np.count_nonzero(is_judged & (np.abs(expected) > slack)))
+    return count > 1
+
+
+def find_equal(factor: float, candidates: Sequence[float]) -> float | None:
+    """Return the candidate that equals a factor, if any."""
+    return next((candidate for candidate in candidates if abs(candidate - factor) < SAME * abs(factor)), None)
+
+
+def name_factor(factor: float) -> str:
+    """Return a factor as text: as a simple fraction where it is one, else as a decimal number."""
+    nice = Fraction(factor).limit_denominator(NICE)
+    if nice and abs(float(nice) - factor) < SAME * abs(factor):
+        return str(nice)
+    return f"{factor:.6g}"
+
+
+_MOST_AXES = 4  # which have 24 orders
+_MOST_STEPS = 16  # the longest axis along which all shifts are tried: parts of a concatenation swapped
+_LISTED = 3  # at most this many slices are named
+
+
+# Another input's derivative.
+
+
+def hint_on_swap(views: Sequence[View]) -> str:
+    """Say that the gradient is the derivative by another input, or its negative."""
+    order = "are the gradients returned in the wrong order?"
+    for name in views[0].others:
+        if any(view.others[name].shape != view.analytic.shape for view in views if name in view.others):
+            continue
+        other_jacobians = [view.others.get(name) for view in views]
+        for sign, multiple in ((1.0, "the derivative"), (-1.0, "-1 times the derivative")):
+            if _equals_jacobians(views, other_jacobians, sign):
+                return f"it is {multiple} with respect to {name}: {order}"
+    return ""
+
+
+def _equals_jacobians(views: Sequence[View], other_jacobians: Sequence[Float | None], sign: float) -> bool:
+    """Whether the gradient is the other Jacobian, or its negative, at each sample point."""
+    count = 0
+    for view, jacobian in zip(views, other_jacobians, strict=True):
+        if jacobian is None:
+            return False
+        # The other pair's values are accurate relative to their own size.
+        scale = SAME * float(np.max(np.abs(jacobian), initial=0.0))
+        if not np.all(np.abs(view.analytic - sign * jacobian) <= view.slack + scale):
+            return False
+        count += int(np.count_nonzero(jacobian))
+    return count > 0
+
+
+# Elements in other places.
+
+
+def hint_on_moves(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+    """Say that axes are reversed, shifted, or have changed places."""
+    if output.is_complex or input_info.is_complex:
+        return ""
+    return next(
+        (description for description, change in _moves(output, input_info) if is_explained(views, change)), ""
+    )
+
+
+def _moves(output: TensorInfo, input_info: TensorInfo) -> Iterator[tuple[str, Change]]:
+    shape, rank = (*output.shape, *input_info.shape), len(output.shape)
+    for info, first, what in (
+        (input_info, rank, f"the gradient for {input_info.name}"),
+        (output, 0, f"the upstream of {output.name}"),
+    ):
+        for description, order in _orders(info.shape, first, shape, what):
+            yield description, _on_axes(shape, partial(np.transpose, axes=order))
+    for axis, size in enumerate(shape):
+        if size > 1:
+            yield from _move_along(output, input_info, axis)
+    if len(input_info.shape) > 1:
+        description = f"the elements of the gradient for {input_info.name} stand in reverse order"
+        yield description, lambda values: values[:, ::-1]
+    if len(shape) > 2:  # noqa: PLR2004 (of two vectors the whole Jacobian is transposed, below)
+        yield from _swap_axes(output, input_info)
+    if output.shape == input_info.shape:
+        description = (
+            "the upstream is multiplied by the Jacobian instead of its transpose: does a step run forwards?"
+        )
+        yield description, lambda values: values.T
+
+
+def _on_axes(shape: Sequence[int], change: Change) -> Change:
+    """Turn a change of an array, with the output's and the input's axes, into one of a packed Jacobian."""
+    return lambda values: np.asarray(change(values.reshape(shape)).reshape(values.shape))
+
+
+def _move_along(output: TensorInfo, input_info: TensorInfo, axis: int) -> Iterator[tuple[str, Change]]:
+    """Yield the changes that reverse an axis, or shift it with or without wrapping around."""
+    shape, rank = (*output.shape, *input_info.shape), len(output.shape)
+    info, own_axis = (output, axis) if axis < rank else (input_info, axis - rank)
+    suffix = f" along axis {own_axis}" if len(info.shape) > 1 else ""
+    what = f"the upstream of {info.name}" if axis < rank else f"the gradient for {info.name}"
+    reversal = f"{what} is reversed{suffix}, or isn't where it should be"
+    if axis >= rank:
+        reversal = f"the elements of {what} stand in reverse order{suffix}"
+    yield reversal, _on_axes(shape, partial(np.flip, axis=axis))
+    size = shape[axis]
+    for step in (1, -1, *range(2, size - 1 if size <= _MOST_STEPS else 2)):
+        description = f"{what} is shifted by {step}{suffix}: is an index off by one?"
+        yield description, _on_axes(shape, partial(np.roll, shift=step, axis=axis))
+        if abs(step) == 1:
+            yield description, _on_axes(shape, partial(_shift, step=step, axis=axis))
+
+
+def _swap_axes(output: TensorInfo, input_info: TensorInfo) -> Iterator[tuple[str, Change]]:
+    """Yield the changes that swap an axis of the output with one of the input."""
+    shape, rank = (*output.shape, *input_info.shape), len(output.shape)
+    for output_axis, input_axis in itertools.product(range(rank), range(rank, len(shape))):
+        if shape[output_axis] == shape[input_axis] > 1:
+            description = (
+                f"a factor of the gradient for {input_info.name} is transposed, or should be: "
+                f"{output.name}'s axis {output_axis} and {input_info.name}'s axis {input_axis - rank} have "
+                "changed places"
+            )
+            yield description, _on_axes(shape, partial(np.swapaxes, axis1=output_axis, axis2=input_axis))
+
+
+def _orders(
+    axes: Sequence[int], first: int, shape: Sequence[int], what: str
+) -> Iterator[tuple[str, list[int]]]:
+    """Yield the other orders of a tensor's axes that leave its shape as it is."""
+    if len(axes) > _MOST_AXES:
+        return
+    for order in itertools.permutations(range(len(axes))):
+        if list(order) == list(range(len(axes))) or [axes[axis] for axis in order] != list(axes):
+            continue
+        changed = [axis for axis, source in enumerate(order) if axis != source]
+        description = f"{what} is transposed" if changed == [len(axes) - 2, len(axes) - 1] else ""
+        description = description or f"the axes of {what} are permuted: {order}"
+        full_order = list(range(len(shape)))
+        full_order[first : first + len(axes)] = [first + axis for axis in order]
+        yield description, full_order
+
+
+def _shift(values: Float, step: int, axis: int) -> Float:
+    rolled = np.roll(values, step, axis)
+    index: list[int | slice] = [slice(None)] * values.ndim
+    index[axis] = 0 if step > 0 else -1
+    rolled[tuple(index)] = 0.0
+    return np.asarray(rolled)
+
+
+# Masks and signs.
+
+
+def hint_on_mask(views: Sequence[View]) -> str:
+    """Say that a mask is inverted, missing or too narrow, judging by the zeros."""
+    nonzero = [view.is_moving & view.has_gradient for view in views]
+    more = sum(int((view.has_gradient & ~view.is_moving).sum()) for view in views)
+    fewer = sum(int((view.is_moving & ~view.has_gradient).sum()) for view in views)
+    shared = sum(int(mask.sum()) for mask in nonzero)
+    if not shared and more and fewer:
+        return "the gradient is zero where the derivative isn't, and the other way round: is a mask inverted?"
+    is_right = all(
+        np.all(np.abs(view.analytic - view.numeric)[mask] <= view.slack[mask])
+        for view, mask in zip(views, nonzero, strict=True)
+    )
+    if not is_right or shared < FEW:
+        return ""
+    if more > 1 and not fewer:
+        return (
+            "the gradient is right where the derivative isn't zero, and not zero where it is: is a mask "
+            "missing?"
+        )
+    if fewer > 1 and not more:
+        return (
+            f"the gradient is zero in {fewer} elements where the derivative isn't, and right in the others: "
+            "is a part left out, or a mask too narrow?"
+        )
+    return ""
+
+
+def hint_on_signs(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+    """Say that the sign alone is wrong, in some elements."""
+    if output.is_complex or input_info.is_complex:
+        return ""
+    flipped = [view.is_moving & (view.ratios < 0) for view in views]
+    count = sum(int(mask.sum()) for mask in flipped)
+    unflipped = sum(int((view.is_moving & ~mask).sum()) for view, mask in zip(views, flipped, strict=True))
+    if not count or count + unflipped < FEW:
+        return ""
+    for view in views:
+        signs = np.where(view.ratios < 0, -1.0, 1.0)
+        if not np.all((np.abs(view.analytic - signs * view.numeric) <= view.slack) | ~view.is_judged):
+            return ""
+    if all(not (view.is_moving & (view.analytic < 0)).any() for view in views):
+        return "the gradient is the derivative's absolute value: is a sign missing?"
+    return f"the sign is flipped in {count} of {count + unflipped} elements, and all else is right"
+
+
+# A factor for some rows or columns.
+
+
+def hint_on_slices(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+    """Say that some slices along an axis are off by a factor."""
+    if output.is_complex or input_info.is_complex:
+        return ""
+    shape, rank = (*output.shape, *input_info.shape), len(output.shape)
+    for axis in (*range(rank, len(shape)), *range(rank)):
+        factors = _factors_along(views, shape, axis)
+        if factors is None:
+            continue
+        groups: dict[float, list[int]] = {}
+        for index, factor in factors.items():
+            matching = find_equal(factor, [1.0, *groups]) if factor else 0.0
+            groups.setdefault(factor if matching is None else matching, []).append(index)
+        off = {factor: indices for factor, indices in groups.items() if factor != 1.0}
+        if len(off) != 1 or 1.0 not in groups:
+            continue
+        ((factor, indices),) = off.items()
+        info, own_axis = (output, axis) if axis < rank else (input_info, axis - rank)
+        where = _slices(info, own_axis, indices)
+        if axis < rank:
+            fault = "is dropped" if factor == 0 else f"counts {name_factor(factor)} times"
+            return f"the upstream of {where} {fault}, and all else is right"
+        fault = "zero" if factor == 0 else f"{name_factor(factor)} times the derivative"
+        return f"the gradient is {fault} for {where}, and all else is right"
+    return ""
+
+
+def _factors_along(views: Sequence[View], shape: Sequence[int], axis: int) -> dict[int, float] | None:
+    """Return the factor of each slice along an axis; `None` where there is no such factor."""
+    factors: dict[int, float] = {}
+    if shape[axis] <= 1:  # one slice is all there is
+        return None
+    for index in range(shape[axis]):
+        slices = [
+            [
+                np.take(array.reshape(shape), index, axis)
+                for array in (view.analytic, view.numeric, view.slack)
+            ]
+            for view in views
+        ]
+        analytic, numeric, slack = (
+            np.concatenate([arrays[k].ravel() for arrays in slices]) for k in range(3)
+        )
+        size = float(numeric @ numeric)
+        moving = int(np.count_nonzero(np.abs(numeric) > slack))
+        factor = float(numeric @ analytic) / size if size else 1.0
+        if moving == 1 and abs(factor - 1) > SAME:  # any number is some multiple of another
+            return None
+        if not np.all(np.abs(analytic - factor * numeric) <= slack * (1 + abs(factor))):
+            return None
+        if moving:
+            factors[index] = factor if abs(factor) > SAME else 0.0
+    return factors
+
+
+def _slices(info: TensorInfo, axis: int, indices: Sequence[int]) -> str:
+    def slice_text(index: int) -> str:
+        places = [":"] * len(info.shape)
+        places[axis] = str(index)
+        return f"{info.name}[{', '.join(places)}]"
+
+    more = f" and {len(indices) - _LISTED} more" if len(indices) > _LISTED else ""
+    return ", ".join(slice_text(index) for index in indices[:_LISTED]) + more

@@ -1,0 +1,17 @@
+"""Results for other programs: JUnit, SARIF, GitHub's annotations and summaries."""
+
+from __future__ import annotations
+
+from gradcheck_cli.hooks import Format
+
+_ROOM = "gradcheck_cli.features.exchange"
+FORMATS = {
+    "junit": Format(f"{_ROOM}.junit", "to_junit"),
+    "github": Format(f"{_ROOM}.github", "to_github", is_rooted=True, to_file=False),
+    "markdown": Format(f"{_ROOM}.markdown", "to_markdown", is_rooted=True),
+    "sarif": Format(f"{_ROOM}.sarif", "to_sarif", is_rooted=True, is_json=True),
+}
+FAULT_FORMATS = {
+    "github": Format(f"{_ROOM}.fault_formats", "faults_github", is_rooted=True),
+    "sarif": Format(f"{_ROOM}.fault_formats", "faults_sarif", is_rooted=True, is_json=True),
+}

@@ -1,0 +1,119 @@
+"""Results as Markdown for a pull request or a job's summary page: what isn't right first, then every pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gradcheck_cli.reporting.exchange.findings import (
+    SPEC_COLUMNS,
+    Finding,
+    Outcome,
+    findings_of,
+    group_alike,
+    name_of,
+    path_from_root,
+    summarize_specs,
+)
+from gradcheck_cli.reporting.exchange.markdown_tables import escape, limit_rows, table_lines
+from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, named_numbers
+from gradcheck_cli.reporting.terminal.report_text import all_right, summary_lines
+from gradcheck_cli.results import PairResult, Report
+
+_MARKS = {
+    Outcome.FAILED: "❌",
+    Outcome.UNDECIDED: "❔",
+    Outcome.WARNED: "⚠️",
+    Outcome.SKIPPED: "⏭️",
+    Outcome.PASSED: "✅",
+}
+_ORDER = (Outcome.FAILED, Outcome.UNDECIDED, Outcome.WARNED, Outcome.SKIPPED)
+_NAMED = 3  # cases that share a finding
+
+
+def _mark_of(report: Report) -> str:
+    if report.exit_code:
+        return _MARKS[Outcome.FAILED]
+    return _MARKS[Outcome.WARNED if report.summary["ignored"] else Outcome.PASSED]
+
+
+def to_markdown(report: Report, root: Path) -> str:
+    """Render a report as Markdown with GitHub's tables.
+
+    Args:
+        root: the repository's folder; places are named relative to it.
+
+    Returns:
+        The text, ending in a newline.
+    """
+    findings = findings_of(report)
+    code = report.exit_code
+    counts = " ".join(
+        line.plain.strip().split("  ")[0] for line in summary_lines(report, width=layout.MAX_WIDTH)
+    )
+    lines = [
+        f"### {_mark_of(report)} gradcheck: {f'exit code {code}' if code else all_right(report)}",
+        "",
+    ]
+    lines += [escape(counts), ""]
+    wrong = [finding for outcome in _ORDER for finding in findings if finding.outcome is outcome]
+    if wrong:
+        lines += table_lines(
+            ("", "op", "what", "details", "where"), [_row_of(alike, root) for alike in group_alike(wrong)]
+        )
+    specs = summarize_specs(report, findings)
+    if len(specs) > 1:
+        lines += [f"<details><summary>{len(specs)} specs</summary>", ""]
+        lines += table_lines(SPEC_COLUMNS, [(escape(spec.spec), *spec.numbers) for spec in specs])
+        lines += ["</details>", ""]
+    changes = [
+        finding for finding in findings if finding.rule.startswith("baseline/") and finding not in wrong
+    ]
+    if changes:
+        lines += ["Since the baseline, without a fault:", ""]
+        lines += limit_rows([f"- {escape(finding.text)}" for finding in changes], "changes")
+        lines.append("")
+    pairs = [finding for finding in findings if finding.pair is not None]
+    if pairs:
+        lines += [f"<details><summary>{layout.count(len(pairs), 'pair')}</summary>", ""]
+        heading = ("", "op", "pair", *NUMBERS, "verdict")
+        lines += table_lines(
+            heading, [_row(finding, finding.pair) for finding in pairs if finding.pair is not None]
+        )
+        lines += ["</details>", ""]
+    searches = [finding for finding in findings if finding.rule == "search"]
+    if searches:
+        count = layout.count(len(searches), "case")
+        lines += [f"<details><summary>{count} in which a search found nothing</summary>", ""]
+        rows = [(escape(finding.case_name), escape(finding.title)) for finding in searches]
+        lines += [*table_lines(("op", "tried"), rows), "</details>", ""]
+    never = [
+        (escape(name_of(case)), escape(branch.label(side)), branch.part)
+        for case in report.cases
+        for branch in case.seen.branches
+        for side in branch.unseen
+    ]
+    if never:
+        count = layout.count(len(never), "side")
+        lines += [f"<details><summary>{count} of branches never seen</summary>", ""]
+        lines += [*table_lines(("op", "side", "of"), never), "</details>", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _row_of(alike: Sequence[Finding], root: Path) -> Sequence[str]:
+    finding = alike[0]
+    names = [same.case_name for same in alike[:_NAMED]]
+    more = f" and {len(alike) - _NAMED:,} more" if len(alike) > _NAMED else ""
+    where = path_from_root(finding.file, root) if finding.file else ""
+    if finding.line:
+        where += f":{finding.line}"
+    cells = (", ".join(names) + more, finding.headline, finding.text, where)
+    return (_MARKS[finding.outcome], *(escape(cell) for cell in cells))
+
+
+def _row(finding: Finding, pair: PairResult) -> Sequence[str]:
+    numbers = ["disconnected", "", ""] if not pair.connected else list(named_numbers(pair).values())
+    code = "" if finding.code is None else finding.code.number
+    verdict = " ".join(filter(None, [str(pair.status).replace("_", " "), code, pair.note]))
+    return (_MARKS[finding.outcome], *map(escape, [finding.case_name, pair.label]), *numbers, escape(verdict))

@@ -1,0 +1,100 @@
+"""Results as SARIF 2.1.0, for code scanning: one result for each thing that isn't right."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from urllib.parse import quote
+
+from gradcheck_cli.reporting.codes import Code, code_of, link_of, page_of
+from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings_of, path_from_root
+from gradcheck_cli.results import Report
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_LEVELS = {Outcome.FAILED: "error", Outcome.UNDECIDED: "error", Outcome.WARNED: "warning"}
+INTERRUPTED = 130
+
+
+def to_sarif(report: Report, root: Path) -> str:
+    """Render a report as SARIF.
+
+    Args:
+        root: the repository's folder; places are paths relative to it, under `%SRCROOT%`.
+
+    Returns:
+        The text, ending in a newline.
+    """
+    findings = [finding for finding in findings_of(report) if finding.outcome in _LEVELS]
+    rules = sorted({_code(finding) for finding in findings})
+    driver = {
+        "name": "gradcheck",
+        "version": report.gradcheck_version,
+        "rules": [rule_of(rule) for rule in rules],
+    }
+    invocation = {
+        "executionSuccessful": report.exit_code != INTERRUPTED,
+        "exitCode": report.exit_code,
+    }
+    content = {
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": driver},
+                "invocations": [invocation],
+                "columnKind": "unicodeCodePoints",
+                "results": [_result(finding, rules.index(_code(finding)), root) for finding in findings],
+            }
+        ],
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _code(finding: Finding) -> Code:
+    return finding.code or code_of(finding.rule)
+
+
+def rule_of(code: Code) -> dict[str, object]:
+    """Return a code as a SARIF rule, with its page as help."""
+    page = page_of(code).partition("\n")[2].strip()
+    rule: dict[str, object] = {
+        "id": code.number,
+        "name": code.name,
+        "shortDescription": {"text": code.title},
+        "help": {"text": page, "markdown": page},
+    }
+    link = link_of(code)
+    return {**rule, "helpUri": link} if link else rule
+
+
+def _result(finding: Finding, rule: int, root: Path) -> dict[str, object]:
+    name = f"{finding.case_name}: " if finding.case is not None else ""
+    result: dict[str, object] = {
+        "ruleId": _code(finding).number,
+        "ruleIndex": rule,
+        "level": _LEVELS[finding.outcome],
+        "message": {"text": "\n".join(filter(None, [f"{name}{finding.title}", finding.text]))},
+        "partialFingerprints": {"gradcheck/v1": _identity(finding)},
+    }
+    if finding.file:
+        location: dict[str, object] = {"artifactLocation": artifact(path_from_root(finding.file, root))}
+        if finding.line:
+            location["region"] = {"startLine": finding.line}
+        result["locations"] = [{"physicalLocation": location}]
+    return result
+
+
+def artifact(file: str) -> dict[str, str]:
+    """Return a URI, relative to the root if the file is below it."""
+    if file.startswith("/"):
+        return {"uri": f"file://{quote(file, errors='surrogateescape')}"}
+    return {"uri": quote(file, errors="surrogateescape"), "uriBaseId": "%SRCROOT%"}
+
+
+def _identity(finding: Finding) -> str:
+    """Return what identifies a result from run to run: neither its line nor its numbers."""
+    case = finding.case
+    parts = [] if case is None else [case.op, case.case, case.dtype, case.mode]
+    text = json.dumps([finding.rule, *parts, finding.name])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -1,0 +1,1 @@
+"""The library for notebooks and tests: `check`, `check_function`, `assert_gradients`."""

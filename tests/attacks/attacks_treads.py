@@ -1,0 +1,71 @@
+"""Staircases whose treads slope, in TensorFlow; tests/numerics/test_sloping_treads.py has more of them."""
+
+import tensorflow as tf
+from attacking import Attack
+
+X = {"x": {"shape": [2], "uniform": {"low": 0.4, "high": 1.4}}}
+ONCE = {"samples": 1}
+
+
+def stair(x):
+    """Round to a grid: a table lookup's nearest entry."""
+    return tf.round(1024 * x) / 1024
+
+
+def hat(t):
+    """Round by a matrix of comparisons, as a search in a table does: no op here is known to round."""
+    grid = tf.cast(tf.range(0, 2049), t.dtype) / 1024
+    return tf.gather(grid, tf.argmin(tf.abs(t[:, None] - grid), axis=1))
+
+
+def numbered(t):
+    return tf.cast(tf.cast(1024 * t, tf.int32), t.dtype) / 1024
+
+
+def times_cos(x, rounded):
+    return rounded(x) * tf.cos(x)
+
+
+def swish(x, rounded):
+    return x * rounded(tf.sigmoid(x))
+
+
+def identity(x):
+    return x
+
+
+def with_gradient(function, rounded, factor=1.0):
+    """Return a function whose gradient is `factor` times that of the smooth one that is meant."""
+
+    @tf.custom_gradient
+    def call(x):
+        def gradient(upstream):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = function(x, identity)
+            return factor * tape.gradient(y, x, output_gradients=upstream)
+
+        return function(x, rounded), gradient
+
+    return call
+
+
+def attacks():
+    for function in (times_cos, swish):
+        name = function.__name__
+        for rounded in (stair, numbered, hat):
+            call = with_gradient(function, rounded)
+            yield Attack(f"{name}_{rounded.__name__}", "unchecked", X, call, keys=ONCE)
+        yield Attack(f"{name}_own_slope", "unclear", X, lambda x, f=function: f(x, stair), keys=ONCE)
+        named = {"meant": lambda x, f=function: f(x, identity)}
+        keys = {**ONCE, "reference": "attacked:meant"}
+        for factor, truth in ((1.0, "right"), (1.01, "wrong"), (-1.0, "wrong")):
+            call = with_gradient(function, stair, factor)
+            yield Attack(f"{name}_reference_{factor}", truth, X, call, keys=keys, functions=named)
+    x = {"x": {**X["x"], "dtype": "float32"}}
+    yield Attack("times_cos_float32", "unchecked", x, with_gradient(times_cos, stair), keys=ONCE)
+    yield Attack("times_cos_-6", "wrong", X, with_gradient(times_cos, stair, -6.0), keys=ONCE)
+    yield Attack("no_stairs", "wrong", X, with_gradient(times_cos, identity, 1.01), keys=ONCE)
+
+
+ATTACKS = tuple(attacks())

@@ -1,0 +1,79 @@
+"""`python tests/benchmarks/core_figures.py`: how large the core of the verdict is, in a few figures."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+from gradcheck_cli import results
+from gradcheck_cli.checking.ops import opener, operation
+from gradcheck_cli.checking.pairs import pair_sample
+from gradcheck_cli.numerics.refine import stages
+
+PACKAGE = Path(results.__file__).parent
+DECIDING = ("checking", "numerics")
+RECORDS = (
+    stages.Judgement,
+    pair_sample.PairSample,
+    results.PairResult,
+    results.CaseResult,
+    operation.Operation,
+    operation.OpForms,
+    opener.Operations,
+)
+
+
+def trees(*folders):
+    """Yield each module of some folders of the package with its syntax tree."""
+    for folder in folders:
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
+            yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def numbers():
+    """Return the names at module level that stand for numbers, or for tables of numbers."""
+    found = []
+    for path, tree in trees(*DECIDING):
+        for node in tree.body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            constants = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+            is_text = any(isinstance(value, str) and " " in value for value in constants)
+            has_number = any(type(value) in {int, float} for value in constants)
+            if names and names[0].isupper() and has_number and not is_text:
+                found.append(f"{path.relative_to(PACKAGE)}:{names[0]}")
+    return found
+
+
+def verdict_sites():
+    """Return where verdicts are written: calls with a `verdict=` that isn't another record's own."""
+    return [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path, tree in trees("checking")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "verdict"
+    ]
+
+
+def main():
+    """Print the figures."""
+    lines = {
+        folder: sum(len(path.read_text(encoding="utf-8").splitlines()) for path, _ in trees(folder))
+        for folder in (*DECIDING, "tensorflow_backend", "features", "")
+    }
+    for folder, count in lines.items():
+        sys.stdout.write(f"lines of {folder or 'the package'}: {count}\n")
+    for record in RECORDS:
+        sys.stdout.write(f"fields of {record.__name__}: {len(fields(record))}\n")
+    facts = [name for name in vars(operation.OpFacts) if not name.startswith("_")]
+    sys.stdout.write(f"facts of an op: {len({*facts, *operation.OpFacts.__annotations__})}\n")
+    sys.stdout.write(f"numbers at module level in what decides: {len(numbers())}\n")
+    sys.stdout.write(f"sites at which a verdict is written: {', '.join(verdict_sites())}\n")
+
+
+if __name__ == "__main__":
+    main()
