@@ -40,3 +40,15 @@ def warm():
     process = WarmProcess()
     yield process
     process.close()
+
+
+@pytest.fixture(autouse=True)
+def _seed_of_its_own():
+    """Give TensorFlow's seed back: under one that another test set, a function's draws repeat."""
+    if "tensorflow" not in sys.modules:
+        yield
+        return
+    from gradcheck_cli.tensorflow_backend.private.private_eager import restore_seed
+
+    with restore_seed():
+        yield

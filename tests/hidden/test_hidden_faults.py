@@ -70,7 +70,9 @@ FOUND_BY_SEARCH = ("batch-of-one", "rounds-1", "largest-tied", "norm-at-zero")
 
 def checked(name, *, wrong, seconds=0.0):
     (case,) = load_mapping((ROWS | PAIRS)[name].spec(wrong=wrong))
-    return run_case(replace(case, search=seconds))
+    result = run_case(replace(case, search=seconds))
+    assert result.status is not Status.ERROR, result.error
+    return result
 
 
 def test_there_are_many():
