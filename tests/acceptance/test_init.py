@@ -318,8 +318,7 @@ def test_a_gradient_that_is_right_for_some_inputs_only_is_a_question(drafted, na
     report = gradcheck_cli.check(written)
     assert [case.status for case in report.cases] == [Status.PASSED, Status.SKIPPED]
     assert report.exit_code == 3
-    (case,) = written["cases"]
-    written["cases"] = [{"name": case["name"], "inputs": case["inputs"]}]  # it is meant: then it is wrong
+    del written["cases"][0]["pairs"]  # it is meant: then it is wrong
     assert gradcheck_cli.check(written).exit_code == 1
 
 

@@ -12,7 +12,7 @@ _GUESS = "  # values that it accepts: replace them with yours"
 _RIGHT = "  # values for which its gradient is right"
 _QUESTION = """\
 # Is it meant for the inputs of this case, too? With them its gradient differs from the derivative. If they
-# are outside of its domain, delete the case. If not, delete all but its inputs, and run."""
+# are outside of its domain, delete the case. If not, delete 'pairs': a run then shows what is wrong."""
 _BROADCAST = "  # broadcast, so that its gradient needs a sum"
 
 

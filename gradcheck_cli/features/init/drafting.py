@@ -208,8 +208,7 @@ def _make_case(wrong: Drafted, right: Draft) -> dict[str, Any]:
     """Return a case with the inputs for which a gradient is wrong; it is skipped, and a run says why."""
     pairs = zip(wrong.draft.inputs, right.inputs, strict=True)
     inputs = {wide.name: _over(wide.says, own.says) for wide, own in pairs if wide.says != own.says}
-    without_form = {"checks": {"form": False}} if wrong.is_of_wrong_form else {}
-    return {"name": "other_inputs", "inputs": inputs, "pairs": _SKIPPED, **without_form}
+    return {"name": "other_inputs", "inputs": inputs, "pairs": _SKIPPED}
 
 
 def _over(says: Any, below: Any) -> Any:
