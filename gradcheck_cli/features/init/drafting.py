@@ -245,9 +245,9 @@ def _with_shapes_of_gradients(wrong: Drafted) -> Draft | None:
     A function of (n, 2) points that is called with (n, 3) may use two columns and return their gradients.
     """
     shapes = {
-        pair.input: [int(size) for size in found[1].split(", ")]
+        pair.input: [int(size) for size in match[1].split(", ")]
         for pair in (wrong.result.pairs if wrong.result is not None else ())
-        if (found := _SHAPE_OF_GRADIENT.search(pair.message)) is not None
+        if (match := _SHAPE_OF_GRADIENT.search(pair.message)) is not None
     }
     inputs = tuple(
         replace(draft_input, says={**draft_input.says, "shape": shapes[draft_input.name]})
