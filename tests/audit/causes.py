@@ -38,13 +38,14 @@ ROWS = ("kind", "for whom", "reached through", "where", "tried", "upstream", "in
 
 @dataclass(frozen=True)
 class Cause:
-    """A page: its facts by the names of the table's rows, its program, and what that prints."""
+    """A page: its facts by the names of the rows, its program, what that prints, and what it should."""
 
     path: Path
     title: str
     facts: dict[str, str]
     program: str
     printed: str
+    expected: str
 
     @property
     def family(self) -> str:
@@ -92,13 +93,17 @@ class Cause:
 def read(path: Path) -> Cause:
     text = path.read_text(encoding="utf-8")
     program = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    printed = re.search(r"It prints:\n\n```text\n(.*?)```", text, flags=re.DOTALL)
+    printed, expected = (
+        re.search(rf"{heading}:\n\n```text\n(.*?)```", text, flags=re.DOTALL)
+        for heading in ("It prints", "Expected")
+    )
     return Cause(
         path=path,
         title=text.partition("\n")[0].removeprefix("# "),
         facts=dict(re.findall(r"^\| (\w[\w ]*) \| (.*) \|$", text.split("```")[0], flags=re.MULTILINE)),
         program=program[1] if program else "",
         printed=printed[1].rstrip("\n") if printed else "",
+        expected=expected[1].rstrip("\n") if expected else "",
     )
 
 
