@@ -32,7 +32,7 @@ TRACKERS = {
     "keras/": "Keras",
     "tensorflow/": "TensorFlow",
 }
-STATES = ("known", "mended", "new", "not looked for")
+STATES = ("known", "mended", "new")
 ROWS = ("kind", "for whom", "reached through", "where", "tried", "upstream", "in the specs")
 
 
@@ -82,7 +82,7 @@ class Cause:
             return "mended"
         if upstream.startswith("none found"):
             return "new"
-        return "known" if "#" in upstream else "not looked for"
+        return "known"
 
     @property
     def rank(self) -> tuple[int, int, str]:
@@ -132,10 +132,10 @@ def tables() -> str:
             "",
             f"## {kind.capitalize()}",
             "",
-            "| cause | severity | order | reached through | upstream |",
+            "| cause | severity | order | reached through | tracker | upstream |",
         ]
         of_kind = sorted((cause for cause in listed if cause.kind == kind), key=lambda cause: cause.rank)
-        lines += ["|---|---|---|---|---|", *map(_row, of_kind)]
+        lines += ["|---|---|---|---|---|---|", *map(_row, of_kind)]
     return "\n".join(lines)
 
 
@@ -170,7 +170,8 @@ def _row(cause: Cause) -> str:
         re.findall(r"(?<=tensorflow)(?:/tensorflow)?((?:/probability)?#\d+)", cause.facts["upstream"])
     )
     link = cause.path.relative_to(PAGE.parent).as_posix()
-    facts = (cause.severity, cause.order.split()[0], cause.facts["reached through"], numbers)
+    upstream = f"{cause.state}: {numbers}" if numbers else cause.state
+    facts = (cause.severity, cause.order.split()[0], cause.facts["reached through"], cause.tracker, upstream)
     return f"| [{cause.title}]({link}) | " + " | ".join(facts) + " |"
 
 

@@ -21,6 +21,7 @@ def test_a_page_says_all_that_a_maintainer_asks(name):
     kind, severity, order = cause.facts["kind"].split(", ")
     assert (kind in KINDS, severity in SEVERITIES, order in ORDERS) == (True, True, True)
     assert list(cause.facts) == [row for row in ROWS if row in cause.facts]
+    assert cause.state == "new" or "#" in cause.facts["upstream"]
     if kind == "fault":
         assert list(cause.facts) == list(ROWS)
         assert cause.program
