@@ -63,7 +63,8 @@ def command(  # noqa: PLR0913 (one argument per option)
 
     The module is imported from the working directory. Inputs come from the signature; shapes come from
     annotations and defaults, or from trying what the function takes; guesses are marked. The spec is then
-    run: domains and dtypes are tried until it tests something; what is still undecided is reported. For a
+    run: domains and dtypes are tried until it tests something; what is still undecided is reported. If the
+    gradient is right for some inputs and wrong for others, the spec asks whether those are meant. For a
     gradient function, NAME_grad, the spec of NAME is written.
     """
     if sum([bool(targets), op_type is not None, missing is not None]) != 1:
