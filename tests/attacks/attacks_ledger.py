@@ -88,8 +88,8 @@ def decays() -> Iterator[Attack]:
                 yield Attack(f"decay_{decay:g}_{weight:g}_{dtype}", truth, inputs, decayed(decay), keys=ONCE)
 
 
-# Kinks of several ops at once, at 0: TensorFlow's chain rule gives no slope of the function. The first two are
-# x itself, of which it says 0 and 2. The others have slopes from 1 to 2, of which it says 0 and 3.
+# Kinks of several ops at once, at 0: TensorFlow's chain rule gives no slope of the function. The first two
+# are x itself, of which it says 0 and 2. The others have slopes from 1 to 2, of which it says 0 and 3.
 JOINED: dict[str, tuple[str, Function]] = {
     "relus": ("not green", lambda x: tf.nn.relu(x) - tf.nn.relu(-x)),
     "extremes": ("not green", lambda x: tf.maximum(x, like(0, x)) + tf.minimum(x, like(0, x))),
@@ -145,7 +145,7 @@ CLAIMS: dict[str, tuple[str, Function]] = {
     "as_it_is": (
         "not green",
         lambda slope: slope,
-    ),  # at a pole, 0 * inf is NaN in the other output's gradient
+    ),  # 0 * inf is NaN in the other output
     "right": ("unclear", lambda slope: slope),
     "second_off": ("wrong", lambda slope: slope * like([1.0, 1.01], slope)),
     "second_negative": ("wrong", lambda slope: slope * like([1.0, -1.0], slope)),
