@@ -30,6 +30,8 @@ _MAGNIFIED = 2.0**24
 # Multiples of the dtype's nudge, up and down: what the gradients differ by, beyond that factor, measures the
 # vjp's own rounding.
 _NUDGES = (1.0, 3.0, 5.0, 7.0)
+# An element is a sum of many terms if it has this many.
+MANY = 48
 # Where underflow may reach this share of the gradient's largest element, an upstream decides nothing.
 TELLING = 0.25
 
@@ -84,7 +86,7 @@ class Pulled:
     def upstreams(self) -> Upstreams:
         """The upstreams to pull back."""
         is_half = self.precision.nudge is None
-        first = [matrix.first_rows() for matrix in self.matrices.values() if is_half]
+        first = [matrix.first_rows(MANY) for matrix in self.matrices.values() if is_half]
         return Upstreams(
             self.op,
             self.output,
@@ -125,9 +127,17 @@ class Pulled:
             for upstream in self._upstreams(check):
                 yield self.pull(upstream)
 
+    def pull_narrowed(self, draw: int) -> list[dict[int, Float]]:
+        """Pull a random upstream back, and what narrower formats keep of it."""
+        if draw == 0:  # together with the other checks' upstreams
+            return list(self.gradients_for("narrowed"))
+        return [self.pull(upstream) for upstream in self.upstreams.narrowed(draw)]
+
     def _upstreams(self, check: str) -> list[Float]:
         if check == "linearity":
             return [flow.upstream for flow in self.upstreams.flows()]
+        if check == "narrowed":
+            return list(self.upstreams.narrowed(0))
         return [np.zeros(self.base.size) if check == "zero_upstream" else self.base]
 
     @cached_property
@@ -137,6 +147,8 @@ class Pulled:
             "first",
             *[check for check in ("linearity", "zero_upstream", "repeat") if check in self.ahead],
         ]
+        if "linearity" in checks and self.precision.nudge is not None:
+            checks.append("narrowed")
         upstreams = {check: self._upstreams(check) for check in checks}
         all_upstreams = [upstream for of_check in upstreams.values() for upstream in of_check]
         if len(all_upstreams) * self._width > _MOST_TOGETHER:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gradcheck_cli.checking.ops.jacobian import pull_back
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, packed_size
-from gradcheck_cli.numerics import Precision
+from gradcheck_cli.numerics import FLOAT16, Precision
 from gradcheck_cli.numerics.random_vectors import draw_eight_bits
 
 # Sizes of the random upstreams: far below that of a mean (1/n), that of a mean, that of a loss, above any
@@ -29,9 +29,9 @@ _SIZES_SHIFTED = (2.0**-10, 1.0, 2.0**5)
 # within a factor of ten; then a gradient that drops what is small beside the rest looks linear.
 _HALVINGS = (0, 12, 4, 8)
 _HALVINGS_FLOAT16 = (0, 8, 4)
-# The first upstream times this has all bits of its dtype. Rounded to bfloat16, whose numbers are 1/256 to
-# 1/128 apart, it is that upstream again.
-_NUDGED = 1 + math.pi / 3000
+# An upstream of eight bits times this has all bits of its dtype. bfloat16 rounds it to that upstream again;
+# and it lies 3/8 to 3/4 of a spacing above one of float16's numbers.
+_NUDGED = 1 + 3 * 2.0**-13 + math.pi * 2.0**-20
 # How many rows' negatives are pulled back, one at a time.
 _NEGATIVE_ROWS = 4
 # A kernel that never writes its result returns zeros every other time. (empirical)
@@ -46,13 +46,11 @@ class Flow:
     Attributes:
         upstream: (m,) packed.
         factor: set if it is exactly this multiple of the first one.
-        is_nudged: whether it is the first one but for a thousandth, so that each gradient must be another.
     """
 
     words: str
     upstream: Float
     factor: float | None = None
-    is_nudged: bool = False
 
     @property
     def size(self) -> float:
@@ -69,7 +67,7 @@ class Upstreams:
         precision: all upstreams must be exact in it.
         shift: a power of two that every upstream is multiplied by.
         has_rows: whether single rows can be judged, since the Jacobian is at hand.
-        first_rows: in half precision, the first row of each column of a Jacobian that isn't zero.
+        first_rows: in half precision, the first row of each sum of many terms.
     """
 
     op: Operation
@@ -87,8 +85,14 @@ class Upstreams:
 
     @property
     def nudged(self) -> Float:
-        """The first one, a thousandth larger."""
+        """The first one, with all bits of its dtype."""
         return self.precision.round(_NUDGED * self.base)
+
+    def narrowed(self, draw: int) -> tuple[Float, Float, Float]:
+        """Return a random upstream with all bits of its dtype, and what bfloat16 and float16 keep of it."""
+        eight_bits = random_upstream(self.op, self.output, self.seed, draw)
+        whole = self.precision.round(_NUDGED * eight_bits)
+        return self.shift * whole, self.shift * eight_bits, self.shift * FLOAT16.round(whole)
 
     @property
     def size(self) -> float:
@@ -114,10 +118,10 @@ class Upstreams:
             ones[self.op.outputs[self.output].size :] = 0.0
         yield Flow("an upstream of all ones", ones)
         if self.precision.nudge is not None:
-            yield Flow("a random upstream with all bits of its dtype", self.nudged, is_nudged=True)
+            yield Flow("a random upstream with all bits of its dtype", self.nudged)
         if self._rows == 1:
             return
-        if self.first_rows is not None:
+        if self.first_rows is not None and len(self.first_rows):
             # Half precision loses each one that is added to this. What adds in a wider dtype, or in pairs,
             # doesn't.
             saturating = ones.copy()
