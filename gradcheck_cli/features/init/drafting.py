@@ -227,7 +227,10 @@ def _narrow(wrong: Drafted) -> Iterator[Draft]:
     if shaped is not None:
         draft = shaped
         yield draft
-    changes = [_as_square, *(partial(_with_kind, kind=kind) for kind in _NARROW_KINDS)]
+    changes: list[Callable[[Any], Any]] = [
+        _as_square,
+        *(partial(_with_kind, kind=kind) for kind in _NARROW_KINDS),
+    ]
     seen = [wrong.draft.inputs, draft.inputs]
     for change in changes:
         inputs = tuple(
