@@ -122,12 +122,11 @@ class FirstOrder:
     """What is known about a case whose vjp is examined.
 
     Attributes:
-        labels: labels of the case's own pairs: rules may be meant for those.
         stops: the `stop_gradient`s that change a first derivative, if the spec doesn't say whether they are
             intended; `None` if that isn't known.
     """
 
-    labels: Sequence[str] = ()
+    labels: Sequence[str] = ()  # labels of the case's own pairs: rules may be meant for those
     stops: frozenset[str] | None = None
 
 

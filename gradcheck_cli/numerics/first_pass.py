@@ -17,21 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FirstPass:
-    """What the first pass found, (m, slots) each.
+    """What the first pass found, (m, slots) each."""
 
-    Attributes:
-        slope: central difference; one-sided where one side is missing, NaN where both are.
-        noise: Z, a bound on its rounding error.
-        truncation: tau, an estimate of its truncation error.
-        is_flat: f is bitwise unchanged.
-        is_central: both sides exist.
-    """
-
-    slope: Float
-    noise: Float
-    truncation: Float
-    is_flat: Mask
-    is_central: Mask
+    slope: Float  # central difference; one-sided where one side is missing, NaN where both are
+    noise: Float  # Z, a bound on its rounding error
+    truncation: Float  # tau, an estimate of its truncation error
+    is_flat: Mask  # f is bitwise unchanged
+    is_central: Mask  # both sides exist
 
     @property
     def uncertainty(self) -> Float:

@@ -34,17 +34,11 @@ _ROUNDINGS = 4.0
 
 @dataclass(frozen=True)
 class Sparsity:
-    """A Jacobian with a block structure: a row depends only on the columns of its own class.
+    """A Jacobian with a block structure: a row depends only on the columns of its own class."""
 
-    Attributes:
-        row_class: (m,) the class of each row.
-        column_class: (n,) the class of each column.
-        table: (classes, slots) the columns of each class; all classes have the same size.
-    """
-
-    row_class: Index
-    column_class: Index
-    table: Index
+    row_class: Index  # (m,) the class of each row
+    column_class: Index  # (n,) the class of each column
+    table: Index  # (classes, slots) the columns of each class; all classes have the same size
 
     @property
     def slots(self) -> int:

@@ -39,28 +39,23 @@ class Pulled:
     """One output's vjp, with a first random upstream.
 
     Attributes:
-        case: has the author's tolerances, and how far a repeated gradient may differ.
-        input_indices: indices of the inputs whose gradients are to be right, all connected.
-        matrices: Jacobians by input index, where they are at hand.
-        shift: a power of two that every upstream is multiplied by.
         ahead: names of the checks whose upstreams are pulled back together with the first one.
         lossy: indices of the inputs whose Jacobian in the declared dtype is known to few digits.
         declared: the precision that the gradient was written for; default: the op's own.
         resolved: indices of the inputs for which some upstream's gradient was well above underflow.
-        stopped: whether small upstreams show an absolute error, as an iterative solver leaves it.
     """
 
-    case: Case
+    case: Case  # has the author's tolerances, and how far a repeated gradient may differ
     op: Operation
     output: int
-    input_indices: Sequence[int]
-    matrices: Mapping[int, Jacobian]
-    shift: float = 1.0
+    input_indices: Sequence[int]  # indices of the inputs whose gradients are to be right, all connected
+    matrices: Mapping[int, Jacobian]  # Jacobians by input index, where they are at hand
+    shift: float = 1.0  # a power of two that every upstream is multiplied by
     ahead: frozenset[str] = frozenset()
     lossy: frozenset[int] = frozenset()
     declared: Precision | None = None
     resolved: set[int] = field(default_factory=set)
-    stopped: bool = False
+    stopped: bool = False  # whether small upstreams show an absolute error, as an iterative solver leaves it
     _typical: dict[int, float] = field(default_factory=dict)
     _with_base: tuple[Flow, dict[int, Float]] | None = None
 

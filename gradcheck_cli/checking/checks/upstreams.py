@@ -44,14 +44,12 @@ class Flow:
     """An upstream in words and numbers.
 
     Attributes:
-        upstream: (m,) packed.
-        factor: set if it is exactly this multiple of the first one.
         is_nudged: whether it is the first one but for a thousandth, so that each gradient must be another.
     """
 
     words: str
-    upstream: Float
-    factor: float | None = None
+    upstream: Float  # (m,) packed
+    factor: float | None = None  # set if it is exactly this multiple of the first one
     is_nudged: bool = False
 
     @property
@@ -65,19 +63,15 @@ class Upstreams:
     """The upstreams of one output.
 
     Attributes:
-        seed: for the random ones.
-        precision: all upstreams must be exact in it.
-        shift: a power of two that every upstream is multiplied by.
-        has_rows: whether single rows can be judged, since the Jacobian is at hand.
         first_rows: in half precision, the first row of each column of a Jacobian that isn't zero.
     """
 
     op: Operation
     output: int
-    seed: int
-    precision: Precision
-    shift: float = 1.0
-    has_rows: bool = False
+    seed: int  # for the random ones
+    precision: Precision  # all upstreams must be exact in it
+    shift: float = 1.0  # a power of two that every upstream is multiplied by
+    has_rows: bool = False  # whether single rows can be judged, since the Jacobian is at hand
     first_rows: npt.NDArray[np.int64] | None = None
 
     @cached_property

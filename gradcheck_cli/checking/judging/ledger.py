@@ -88,21 +88,18 @@ class Evidence:
     """What entries of the ledger may look at, at one sample point.
 
     Attributes:
-        judge: judges other forms of pairs by differences.
         analytic: the formula's Jacobians of pairs that are judged element by element.
         sparsities: of the pairs that are judged without their zeros.
-        stops: the case's `stop_gradient`s; `None` where they don't matter.
         are_right_alone: whether the user's own gradients on a pair's path are right, each by itself.
-        sample: index of the sample point.
     """
 
     pairs: Mapping[PairKey, Pair]
-    judge: JudgePairs | None = None
+    judge: JudgePairs | None = None  # judges other forms of pairs by differences
     analytic: Mapping[PairKey, Jacobian | None] = field(default_factory=dict)
     sparsities: Mapping[PairKey, Sparsity] = field(default_factory=dict)
-    stops: StopGradients | None = None
+    stops: StopGradients | None = None  # the case's `stop_gradient`s; `None` where they don't matter
     are_right_alone: Callable[[PairKey], bool] = lambda _: False
-    sample: int = 0
+    sample: int = 0  # index of the sample point
 
 
 class Stage(Enum):
@@ -118,22 +115,16 @@ class Allowance:
     """An entry of the ledger.
 
     Attributes:
-        rule: the name that stays with the elements it decides.
-        stage: when it acts.
-        effect: what it may turn into what.
-        protects: whom.
-        limit: the largest error that it can ever excuse.
         run: returns the verdicts; a pair for which there is no time is left out.
-        at_elements: whether it acts on single elements of a probed pair, too.
     """
 
-    rule: Rule
-    stage: Stage
-    effect: str
-    protects: str
-    limit: str
+    rule: Rule  # the name that stays with the elements it decides
+    stage: Stage  # when it acts
+    effect: str  # what it may turn into what
+    protects: str  # whom
+    limit: str  # the largest error that it can ever excuse
     run: Callable[[Evidence, Judged], Judged]
-    at_elements: bool = False
+    at_elements: bool = False  # whether it acts on single elements of a probed pair, too
 
 
 def _each(settle: Callable[[Pair, PairSample], PairSample]) -> Callable[[Evidence, Judged], Judged]:

@@ -80,22 +80,14 @@ class Stairs:
 
     Risers that return f to where it was climb nothing: a box's two edges hide no slope. Even stairs hide the
     slope of their climb, and no other.
-
-    Attributes:
-        hidden: how large a slope they may hide.
-        height: of the tallest riser.
-        risers: how many climb.
-        is_even: whether risers are alike, and as far from each other on both sides.
-        least: the least that they may add to the slope of a tread.
-        most: the most.
     """
 
-    hidden: Float
-    height: Float
-    risers: np.ndarray
-    is_even: np.ndarray
-    least: Float
-    most: Float
+    hidden: Float  # how large a slope they may hide
+    height: Float  # of the tallest riser
+    risers: np.ndarray  # how many climb
+    is_even: np.ndarray  # whether risers are alike, and as far from each other on both sides
+    least: Float  # the least that they may add to the slope of a tread
+    most: Float  # the most
 
     def refine(self, which: np.ndarray, other: Stairs) -> None:
         """Take what even stairs add from another look at some elements, in place."""

@@ -41,18 +41,15 @@ class Round:
     """Another round for the elements that are still open.
 
     Attributes:
-        scale: (n,) the scale of each column's steps.
-        exponents: the rungs.
         is_for: which of the open elements it is for, given what is known about them and their columns.
-        depth: all steps are divided by 2**depth.
         is_own: whether each input is stepped by its own magnitude. It is also for elements that
             larger steps seem to have decided.
     """
 
-    scale: Float
-    exponents: tuple[int, ...]
+    scale: Float  # (n,) the scale of each column's steps
+    exponents: tuple[int, ...]  # the rungs
     is_for: Callable[[Resolution, np.ndarray], np.ndarray]
-    depth: int = 0
+    depth: int = 0  # all steps are divided by 2**depth
     is_own: bool = False
 
 
@@ -225,29 +222,21 @@ class _Seen:
     """What rounds have seen of each element, (e,) each, whatever the resolution takes from them.
 
     Attributes:
-        steepest: the steepest slope.
         is_level: whether the function has a slope, but doesn't move at all for steps of the input's own size.
     """
 
-    steepest: Float
+    steepest: Float  # the steepest slope
     is_level: np.ndarray
 
 
 @dataclass(frozen=True)
 class _Doubtful:
-    """The doubtful elements, (e,), by slot and by column.
+    """The doubtful elements, (e,), by slot and by column."""
 
-    Attributes:
-        elements: where they are, by slot.
-        sampled: where they are, by column of the point.
-        analytic: their analytic values, if there are any.
-        trusted: (m, slots) the slopes of which the first pass is certain.
-    """
-
-    elements: Elements
-    sampled: Elements
-    analytic: Float | None
-    trusted: Float
+    elements: Elements  # where they are, by slot
+    sampled: Elements  # where they are, by column of the point
+    analytic: Float | None  # their analytic values, if there are any
+    trusted: Float  # (m, slots) the slopes of which the first pass is certain
 
 
 def _apply_tolerances(

@@ -41,26 +41,19 @@ class Judgement:
     """Verdicts on a Jacobian, (m, c) each, or (m, slots).
 
     Attributes:
-        verdict: `Verdict` codes.
         numeric: the numeric derivative; at a kink the nearest slope to the analytic one; NaN where unknown.
-        uncertainty: bound on its error; infinite where unknown.
-        allowed: the tolerance.
-        reason: `Reason` codes, NONE where the verdict isn't INCONCLUSIVE.
-        evaluations: points at which the function was evaluated.
-        method: "central", or "ladder" if any column needed the second stage, or "complex_step".
-        noisy: number of elements whose relative tolerance was widened, since the forward is noisy.
         is_sparse: whether the function has the sparsity that it was judged with; if not, the judgement is
             void.
     """
 
-    verdict: npt.NDArray[np.int8]
+    verdict: npt.NDArray[np.int8]  # `Verdict` codes
     numeric: Float
-    uncertainty: Float
-    allowed: Float
-    reason: npt.NDArray[np.int8]
-    evaluations: int
-    method: str
-    noisy: int = 0
+    uncertainty: Float  # bound on its error; infinite where unknown
+    allowed: Float  # the tolerance
+    reason: npt.NDArray[np.int8]  # `Reason` codes, NONE where the verdict isn't INCONCLUSIVE
+    evaluations: int  # points at which the function was evaluated
+    method: str  # "central", or "ladder" if any column needed the second stage, or "complex_step"
+    noisy: int = 0  # number of elements whose relative tolerance was widened, since the forward is noisy
     is_sparse: bool = True
 
 

@@ -45,35 +45,26 @@ class EagerCall:
     """A forward that is called repeatedly, at the base point first.
 
     Attributes:
-        function: takes tensors, returns a list of tensors.
         holds: says by its key whether a `stop_gradient` that backpropagation meets keeps its base value.
-        seed: seed of its draws, the same in each call.
-        record: what the first call ran.
-        reverse: give custom gradients their variables in reverse order.
         gradient_variables: the variables that a custom gradient has gradients for, by `id`.
-        custom_gradients: how many of the forward's custom gradients ran at the base point.
-        is_plain: whether all of these custom gradients are TensorFlow's own.
-        written: what a call writes to; it is restored after each call.
         written_by_gradient: what only a gradient writes to; it is restored at the end of the case.
-        must_begin_anew: whether a gradient was seen to write to what the forward uses.
-        draws: the types of the random ops that ran at the base point.
         stops: the `stop_gradient`s that backpropagation meets, with their outputs at the base point.
     """
 
-    function: Callable[..., Sequence[Any]]
+    function: Callable[..., Sequence[Any]]  # takes tensors, returns a list of tensors
     holds: Callable[[str], bool]
-    seed: int = 0
-    reverse: bool = False
+    seed: int = 0  # seed of its draws, the same in each call
+    reverse: bool = False  # give custom gradients their variables in reverse order
     gradient_variables: dict[int, Any] = field(default_factory=dict)
-    record: Record = field(default_factory=Record)
-    custom_gradients: int = 0
-    is_plain: bool = True
-    written: State = field(default_factory=State)
+    record: Record = field(default_factory=Record)  # what the first call ran
+    custom_gradients: int = 0  # how many of the forward's custom gradients ran at the base point
+    is_plain: bool = True  # whether all of these custom gradients are TensorFlow's own
+    written: State = field(default_factory=State)  # what a call writes to; it is restored after each call
     written_by_gradient: State = field(default_factory=State)
-    must_begin_anew: bool = False
+    must_begin_anew: bool = False  # whether a gradient was seen to write to what the forward uses
     _sorted_writes: State = field(default_factory=State)
     _unsorted_writes: State = field(default_factory=State)
-    draws: list[str] = field(default_factory=list)
+    draws: list[str] = field(default_factory=list)  # the types of the random ops that ran at the base point
     stops: list[tuple[Stop, Any]] = field(default_factory=list)
 
     def call_at_base(self, inputs: Sequence[Any]) -> list[Any]:
@@ -199,19 +190,16 @@ class CalledCase:
     """One case, called eagerly at one sample point; nothing is traced.
 
     Attributes:
-        opening: the sample point, and the dtypes of the call.
-        state: the state that all ops of the case share.
         stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
         seen: how often each registered gradient function was called, where that is counted.
-        called_twice: call the forward at other values before each backward pass; see `trace_vjp`.
     """
 
     case: Case
-    opening: Opening = field(default_factory=Opening)
-    state: CaseState = field(default_factory=CaseState)
+    opening: Opening = field(default_factory=Opening)  # the sample point, and the dtypes of the call
+    state: CaseState = field(default_factory=CaseState)  # the state that all ops of the case share
     stops: frozenset[str] | None = None
     seen: Counter[str] = field(default_factory=Counter)
-    called_twice: bool = False
+    called_twice: bool = False  # call the forward at other values before each backward pass; see `trace_vjp`
     _names: list[str] = field(default_factory=list)
 
     @cached_property

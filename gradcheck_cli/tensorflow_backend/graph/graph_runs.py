@@ -35,34 +35,24 @@ class _Part:
     """A part of a traced graph as a function of upstreams, of the case's arguments and of constants.
 
     Attributes:
-        held: what the trace holds.
-        constants: the tensors, after the arguments, that have the same values at each point.
-        values: the values of `constants`.
-        upstreams: the outputs whose upstreams come before the arguments.
-        results: the dtypes of what it returns.
-        random_types: types of ops in it that draw anew at each call.
         unrestored: ids of the handles of variables and tables that aren't restored after each call.
     """
 
     function: Any
-    held: Held
-    constants: Sequence[Any]
-    values: Sequence[Array]
-    results: Sequence[Any]
-    random_types: Sequence[str]
-    upstreams: Sequence[TensorInfo] = ()
+    held: Held  # what the trace holds
+    constants: Sequence[Any]  # the tensors, after the arguments, that have the same values at each point
+    values: Sequence[Array]  # the values of `constants`
+    results: Sequence[Any]  # the dtypes of what it returns
+    random_types: Sequence[str]  # types of ops in it that draw anew at each call
+    upstreams: Sequence[TensorInfo] = ()  # the outputs whose upstreams come before the arguments
     unrestored: frozenset[int] = frozenset()
 
 
 @dataclass
 class GraphRuns:
-    """Runs a traced case.
+    """Runs a traced case."""
 
-    Attributes:
-        traced: the case at one sample point.
-    """
-
-    traced: TracedCase
+    traced: TracedCase  # the case at one sample point
     _vjps: dict[int, Batched] = field(default_factory=dict)
     _beside: dict[tuple[int, ...], Batched] = field(default_factory=dict)
 

@@ -443,15 +443,11 @@ class Mode(Protocol):
 
 @dataclass(frozen=True)
 class CaseOpener(Generic[Op]):
-    """Opens one case in one mode; `checking.Opener`.
-
-    Attributes:
-        state: the state that all its ops share.
-    """
+    """Opens one case in one mode; `checking.Opener`."""
 
     case: Case
     mode: Mode
-    state: CaseState = field(default_factory=CaseState)
+    state: CaseState = field(default_factory=CaseState)  # the state that all its ops share
 
     def open(self, opening: Opening) -> Op:
         """Open a form of the case in the dtypes that the spec names; see `Opener`."""

@@ -27,15 +27,10 @@ from gradcheck_cli.tensorflow_backend.twin.widening import NarrowOp, Roundings, 
 
 @dataclass
 class WideVariables:
-    """The double variables that replace a case's narrower ones: one for each, in all of its twins.
+    """The double variables that replace a case's narrower ones: one for each, in all of its twins."""
 
-    Attributes:
-        roundings: moves their values; `None`: they stay.
-        inputs: variables that stay all the same, since gradients are taken for them.
-    """
-
-    roundings: Roundings | None = None
-    inputs: Sequence[Any] = ()
+    roundings: Roundings | None = None  # moves their values; `None`: they stay
+    inputs: Sequence[Any] = ()  # variables that stay all the same, since gradients are taken for them
     # By id of the handle. The handle itself is here too, so that its id stays in use.
     _by_handle: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
@@ -149,17 +144,11 @@ class Twin:
 
 @dataclass
 class WideForward:
-    """The twin of a traced forward.
+    """The twin of a traced forward."""
 
-    Attributes:
-        trace: what a trace of the forward in float64 would be.
-        moving: the tensors of the inputs that are differentiated by.
-        twin: the graph's.
-    """
-
-    trace: ForwardTrace
-    moving: tuple[Any, ...]
-    twin: Twin
+    trace: ForwardTrace  # what a trace of the forward in float64 would be
+    moving: tuple[Any, ...]  # the tensors of the inputs that are differentiated by
+    twin: Twin  # the graph's
 
     _differenced: dict[tuple[str, ...], Any] = field(default_factory=dict)
 
@@ -199,15 +188,10 @@ class WideForward:
 
 @dataclass
 class WideVjp:
-    """The twin of a traced vjp.
+    """The twin of a traced vjp."""
 
-    Attributes:
-        trace: what a trace of the vjp in float64 would be.
-        twin: the twin of the graph that its functions are parts of.
-    """
-
-    trace: VjpTrace
-    twin: Twin
+    trace: VjpTrace  # what a trace of the vjp in float64 would be
+    twin: Twin  # the twin of the graph that its functions are parts of
 
     @property
     def narrow_ops(self) -> list[NarrowOp]:
