@@ -14,8 +14,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.checks.pulled import TELLING, Pulled
-from gradcheck_cli.checking.checks.upstreams import Flow
+from gradcheck_cli.checking.checks.pulled import TELLING, Flow, Pulled
 from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_point
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, packed_magnitude

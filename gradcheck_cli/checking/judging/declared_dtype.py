@@ -12,8 +12,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.pulled import Pulled
-from gradcheck_cli.checking.checks.upstreams import Upstreams
+from gradcheck_cli.checking.checks.pulled import Pulled, Upstreams
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import judge_one_element
 from gradcheck_cli.checking.judging.probe_group import Group

@@ -50,7 +50,7 @@ def command(
     cases = picked.load()
 
     from gradcheck_cli.features.blame.backward_views import trace_case
-    from gradcheck_cli.features.blame.trace_text import trace_json, trace_lines
+    from gradcheck_cli.features.blame.blame_text import trace_json, trace_lines
 
     def trace(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result

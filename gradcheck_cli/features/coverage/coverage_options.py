@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from gradcheck_cli.cli.options.option_group import option_group
+from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import RunOptions
 

@@ -19,7 +19,7 @@ from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import dtypes, frames
-from gradcheck_cli.tensorflow_backend.binding import declared_outputs
+from gradcheck_cli.tensorflow_backend.binding import flat_outputs
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 from gradcheck_cli.tensorflow_backend.dtypes import Stack, value_of
 from gradcheck_cli.tensorflow_backend.eager.eager_record import Record
@@ -30,7 +30,7 @@ from gradcheck_cli.tensorflow_backend.private import (
     private_eager,
     private_gradients,
     private_sites,
-    private_variables,
+    private_state,
 )
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.gradients import dense, form_fault, in_users_words
@@ -162,7 +162,7 @@ class EagerCall:
         def note(variables: Sequence[Any]) -> None:
             self.gradient_variables.update((id(variable), variable) for variable in variables)
 
-        return private_variables.order_of_variables(note, reverse=self.reverse)
+        return private_state.order_of_variables(note, reverse=self.reverse)
 
     def reseed(self, seed: int) -> None:
         """Set the seed, if anything is drawn: it costs a new kernel for each op."""
@@ -215,9 +215,9 @@ class CalledCase:
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
-        names = declared_outputs.names(self.case, len(self.base), self._names)
+        names = flat_outputs.names(self.case, len(self.base), self._names)
         output_dtypes = [value.dtype for value in self.base]
-        return declared_outputs.infos(
+        return flat_outputs.infos(
             self.case, names, output_dtypes, [tuple(value.shape) for value in self.base]
         )
 
@@ -375,8 +375,8 @@ class CalledCase:
         with self.state.seed_at_first_use(self.case.seed):
             outputs = self._call_forward(lambda *tensors: self.call.call_at_base(tensors))
         output_dtypes = [value.dtype for value in outputs]
-        names = declared_outputs.names(self.case, len(output_dtypes), self._names)
-        declared_outputs.check_dtypes(self.case, names, output_dtypes, self._dtype_of, "forward")
+        names = flat_outputs.names(self.case, len(output_dtypes), self._names)
+        flat_outputs.check_dtypes(self.case, names, output_dtypes, self._dtype_of, "forward")
         return outputs
 
     def _call_forward(self, call: Any) -> list[Any]:

@@ -17,7 +17,7 @@ from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.binding import declared_outputs
+from gradcheck_cli.tensorflow_backend.binding import flat_outputs
 from gradcheck_cli.tensorflow_backend.binding.behaviour import seed_globals
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
 from gradcheck_cli.tensorflow_backend.graph.batching import Batches
@@ -216,14 +216,14 @@ class TracedCase:
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
         shapes = [value.shape for value in self.base_values]
-        return declared_outputs.infos(self.case, self.output_names, self.forward.dtypes, shapes)
+        return flat_outputs.infos(self.case, self.output_names, self.forward.dtypes, shapes)
 
     @property
     def output_names(self) -> list[str]:
         """The outputs' names."""
         if self.narrow is not None:
             return [*self.narrow.output_names, *(["sides changed"] if self.forward.held.sides else [])]
-        return declared_outputs.names(self.case, len(self.forward.dtypes), self._names)
+        return flat_outputs.names(self.case, len(self.forward.dtypes), self._names)
 
     @cached_property
     def base_values(self) -> list[Array]:
@@ -350,8 +350,8 @@ class TracedCase:
         stops = self.holds_every_stop or bool(self.stops)
         trace = trace_forward(self.subject(bound), stops=stops, seed=seed)
         role = "reference" if is_reference else "forward"
-        names = declared_outputs.names(self.case, len(trace.dtypes), self._names)
-        declared_outputs.check_dtypes(self.case, names, trace.dtypes, self._dtype_of, role)
+        names = flat_outputs.names(self.case, len(trace.dtypes), self._names)
+        flat_outputs.check_dtypes(self.case, names, trace.dtypes, self._dtype_of, role)
         return trace
 
     @cached_property

@@ -14,11 +14,10 @@ from typing import Any
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.paths import graph_path
-from gradcheck_cli.tensorflow_backend.private import private_twin, private_variables
+from gradcheck_cli.tensorflow_backend.private import private_state, private_twin
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function, whole_graph
-from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
-from gradcheck_cli.tensorflow_backend.traces.frozen import Held
+from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds, Held
 from gradcheck_cli.tensorflow_backend.traces.state import Resource
 from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace
 from gradcheck_cli.tensorflow_backend.twin.one_piece import hold_sides
@@ -94,7 +93,7 @@ class Twin:
         sides = hold_sides(self._widening.graph_def) if has_sides else []
         substitutes = {}
         for name, outer in captured.items():
-            variable_dtype = private_variables.dtype_of_variable(outer)
+            variable_dtype = private_state.dtype_of_variable(outer)
             dtype = variable_dtype or outer.dtype
             if variable_dtype is not None:
                 substitutes[name] = variables.handle(outer, variable_dtype)
