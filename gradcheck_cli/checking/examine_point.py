@@ -101,7 +101,7 @@ class Examination:
             Evidence(
                 pairs,
                 analytic=jacobians[1],
-                stops=self.stops,
+                weigh_stops=self.stops.weigh,
                 are_right_alone=partial(self._are_right_alone, operations),
                 sample=sample,
             ),

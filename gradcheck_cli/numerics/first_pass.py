@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.numerics.differences import Mask, Sides, differences
 from gradcheck_cli.numerics.precision import Float
+from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.steps import power_of_two, step_to_both_sides
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.precision import PRECISIONS, Float, Precision, coarsest
 from gradcheck_cli.numerics.sampling import Evaluate, EvaluateMoves, Sampler
+from gradcheck_cli.numerics.sparsity import Index, Sparsity
 from gradcheck_cli.numerics.steps import Domain, Scales, scales
 from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, row_scale, rule_for
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.sparsity import Index, Sparsity
 
 EvaluateComplex = Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.complex128]]
 

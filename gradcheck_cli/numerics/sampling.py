@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.numerics.precision import Float, Precision
-from gradcheck_cli.numerics.sparsity import rank_in_class
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.sparsity import Index, Sparsity
+from gradcheck_cli.numerics.sparsity import Index, Sparsity, rank_in_class
 
 Evaluate = Callable[[Float], Float]
 EvaluateMoves = Callable[[Moves], Float]

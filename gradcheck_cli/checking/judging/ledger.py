@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.checking.judging import formula
+from gradcheck_cli.checking.judging.formula import JudgePairs
 from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
 from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
@@ -29,11 +29,6 @@ from gradcheck_cli.checking.pairs.rounding import (
 from gradcheck_cli.checking.pairs.ties import judge_ties, leave_joined_kinks
 from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.numerics.sparsity import Sparsity
-
-if TYPE_CHECKING:
-    from gradcheck_cli.checking.judging.formula import JudgePairs
-    from gradcheck_cli.checking.judging.stop_gradients import StopGradients
-
 
 METHOD = "forward_mode"
 # Reasons why differences fail although there is a derivative. A jump or a singularity has none, and for a
@@ -81,6 +76,9 @@ def _differentiate(pair: Pair, columns: np.ndarray) -> Float | None:
 
 
 Judged = dict["PairKey", "PairSample"]
+WeighStops = Callable[
+    [Mapping[PairKey, Pair], Mapping[PairKey, Jacobian | None], Mapping[PairKey, PairSample], int], Judged
+]
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ class Evidence:
     judge: JudgePairs | None = None  # judges other forms of pairs by differences
     analytic: Mapping[PairKey, Jacobian | None] = field(default_factory=dict)
     sparsities: Mapping[PairKey, Sparsity] = field(default_factory=dict)
-    stops: StopGradients | None = None  # the case's `stop_gradient`s; `None` where they don't matter
+    weigh_stops: WeighStops | None = None  # doubts where a stop may be meant; `None` where none matters
     are_right_alone: Callable[[PairKey], bool] = lambda _: False
     sample: int = 0  # index of the sample point
 
@@ -158,9 +156,9 @@ def _judge_exact_points(evidence: Evidence, judged: Judged) -> Judged:
 
 
 def _weigh_stops(evidence: Evidence, judged: Judged) -> Judged:
-    if evidence.stops is None:
+    if evidence.weigh_stops is None:
         return judged
-    return evidence.stops.weigh(evidence.pairs, evidence.analytic, judged, evidence.sample)
+    return evidence.weigh_stops(evidence.pairs, evidence.analytic, judged, evidence.sample)
 
 
 def _leave_joined_kinks(evidence: Evidence, judged: Judged) -> Judged:

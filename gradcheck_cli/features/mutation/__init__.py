@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gradcheck_cli.hooks import Command
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.check_case import Findings
+    from gradcheck_cli.checking.verdicts.summary import Findings
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
 

@@ -12,14 +12,11 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.numerics.differences import Mask
 from gradcheck_cli.numerics.precision import Float
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.differences import Mask
 
 RATIO = 4.0
 CENTRAL = RATIO**2  # how the truncation error of a central difference grows from rung to rung

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.numerics.first_pass import FirstPass
 from gradcheck_cli.numerics.precision import FLOAT64, Float
+from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.refine.edges import (
     BEYOND,
@@ -30,10 +31,6 @@ from gradcheck_cli.numerics.refine.slopes import Resolution, resolve
 from gradcheck_cli.numerics.steps import own_scale
 from gradcheck_cli.numerics.tolerance import allowed_error, row_scale
 from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, PASS_REACH, decide
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.first_pass import FirstPass
-    from gradcheck_cli.numerics.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import factorial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.numerics.differences import Differences, Sides, differences
 from gradcheck_cli.numerics.precision import Float
+from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.steps import Domain, power_of_two, step_to_both_sides
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.problem import Problem
-
 
 # A chunk's arrays hold (steps, elements); this many elements at a time keep each near 10 MB.
 MAX_ELEMENTS = 50_000

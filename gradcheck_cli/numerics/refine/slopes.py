@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.numerics.differences import Mask
 from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.edges import Edge, find_edges
 from gradcheck_cli.numerics.refine.ladder import ONE_SIDED, Settled, settle
-from gradcheck_cli.numerics.refine.series import BOUND_PER_SIGMA
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.differences import Mask
-    from gradcheck_cli.numerics.refine.series import Series
-
+from gradcheck_cli.numerics.refine.series import BOUND_PER_SIGMA, Series
 
 # Functions that are differentiable only once contract by 4 instead of 16; the bound is then far less certain.
 # The factor is empirical.

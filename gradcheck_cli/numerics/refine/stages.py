@@ -11,23 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.numerics.first_pass import FirstPass
 from gradcheck_cli.numerics.precision import FLOAT64, Float
+from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.refine.second_stage import refine
 from gradcheck_cli.numerics.refine.series import Elements
 from gradcheck_cli.numerics.steps import power_of_two
 from gradcheck_cli.numerics.tolerance import row_scale
 from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, is_conclusive
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.first_pass import FirstPass
-    from gradcheck_cli.numerics.problem import Problem
-
 
 # If more elements than this are in doubt, a few of them are refined first. If one of these is wrong, so is
 # the Jacobian, and the first pass is accurate enough for the others.
