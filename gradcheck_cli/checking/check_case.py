@@ -163,10 +163,7 @@ def examine(
 
 
 def _conclude(
-    examination: Examination,
-    first: Operation,
-    sample: int,
-    others: Mapping[str, Callable[[], Opener[Any]]],
+    examination: Examination, first: Operation, sample: int, others: Mapping[str, Callable[[], Opener[Any]]]
 ) -> Findings:
     """Turn the results of the sample points into findings."""
     case, rules, operations = examination.case, examination.rules, examination.first

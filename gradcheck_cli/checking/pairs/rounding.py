@@ -239,10 +239,7 @@ def _scaled_upstreams(pair: Pair) -> list[tuple[Operation, float]]:
 
 
 def _measure(
-    pair: Pair,
-    sample: PairSample,
-    where: npt.NDArray[np.bool_],
-    upstreams: Iterable[tuple[Operation, float]],
+    pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_], upstreams: Iterable[tuple[Operation, float]]
 ) -> Float:
     """Measure how far rounding moves some elements; the others are given as 0, or as their rows' own.
 

@@ -113,11 +113,7 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
 
 
 def _blame_arguments(
-    opener: GraphOpener,
-    op: GraphOperation,
-    output: int,
-    input_indices: Sequence[int],
-    samples: Sequence[int],
+    opener: GraphOpener, op: GraphOperation, output: int, input_indices: Sequence[int], samples: Sequence[int]
 ) -> PathBlame:
     """Find the op to blame between an output and those inputs that aren't variables."""
     arguments = [input_index for input_index in input_indices if input_index < op.traced.at.count]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "mutate": Command(
         "gradcheck_cli.features.mutation.mutate_command", "Say which wrong gradients specs would miss."
-    ),
+    )
 }
 
 

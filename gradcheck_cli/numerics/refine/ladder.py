@@ -49,12 +49,7 @@ class Settled:
 
 @np.errstate(all="ignore")
 def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to use it)
-    slope: Float,
-    noise: Float,
-    is_usable: Mask,
-    sentinels: int,
-    growth: float = CENTRAL,
-    levels: int = LEVELS,
+    slope: Float, noise: Float, is_usable: Mask, sentinels: int, growth: float = CENTRAL, levels: int = LEVELS
 ) -> Settled:
     """Find, per element, the rung and the level of extrapolation with the least error.
 

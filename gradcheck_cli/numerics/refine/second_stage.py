@@ -267,12 +267,7 @@ def _apply_tolerances(
     value = np.where(is_sure, rounded, np.maximum(rounded, resolution.value))
     claimed = np.zeros(rows.shape) if analytic is None else analytic
     allowed = allowed_error(
-        problem.rule,
-        (claimed, sure_size),
-        scale[rows],
-        value,
-        problem.step_scale[sampled.columns],
-        rtol,
+        problem.rule, (claimed, sure_size), scale[rows], value, problem.step_scale[sampled.columns], rtol
     )
     # If a gradient and a slope are both hidden by the forward's noise (an attention key's bias, which doesn't
     # affect the softmax), they are equal as far as can be seen. That is enough if the noise is within what

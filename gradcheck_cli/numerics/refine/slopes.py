@@ -327,12 +327,7 @@ def find_kinks(series: Series) -> Kinks:
         unknown = np.full(is_kink.shape, np.nan)
         return Kinks(is_kink, unknown, unknown, unknown)
     up, down = _settle_side(series, at.up, smallest), _settle_side(series, at.down, smallest)
-    return Kinks(
-        is_kink,
-        np.minimum(up[0], down[0]),
-        np.maximum(up[0], down[0]),
-        np.maximum(up[1], down[1]),
-    )
+    return Kinks(is_kink, np.minimum(up[0], down[0]), np.maximum(up[0], down[0]), np.maximum(up[1], down[1]))
 
 
 def _settle_side(series: Series, slope: Float, smallest: np.ndarray) -> tuple[Float, Float]:

@@ -192,8 +192,7 @@ def _tensor(leaf: Leaf, role: str, *, is_root: bool) -> Any:
     except (TypeError, ValueError) as error:
         remedy = " Return ta.stack() or ta.concat()." if isinstance(leaf.value, tf.TensorArray) else ""
         raise CaseFailedError(
-            "outputs",
-            f"{role}: must return tensors, but {what} ({frames.first_line(error)}).{remedy}",
+            "outputs", f"{role}: must return tensors, but {what} ({frames.first_line(error)}).{remedy}"
         ) from error
 
 

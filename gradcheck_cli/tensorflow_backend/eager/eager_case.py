@@ -248,10 +248,7 @@ class CalledCase:
         sources = [*self.tensors, *self.state.variables]
         sources_by_input = {input_index: sources[input_index] for input_index in self.at.differentiable}
         rows: list[dict[int, Any]] = []
-        with (
-            private_eager.look_at_gradients(ran, self._raise_form_fault),
-            self.call.call_unheld() as call,
-        ):
+        with private_eager.look_at_gradients(ran, self._raise_form_fault), self.call.call_unheld() as call:
             for row in range(len(next(iter(upstreams.values())))):
                 if rows and self.call.must_begin_anew:
                     self.call.restore()

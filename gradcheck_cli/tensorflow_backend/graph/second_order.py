@@ -114,10 +114,7 @@ def bind(binder: Binder, vjp: Vjp | None, variables: Sequence[Any], *, surrogate
 
 
 def _pull(
-    forward: Bound,
-    arguments: Sequence[Any],
-    sources: Sequence[Any],
-    flows: Mapping[int, Any],
+    forward: Bound, arguments: Sequence[Any], sources: Sequence[Any], flows: Mapping[int, Any]
 ) -> tuple[list[Any], list[list[Any]]]:
     results = forward.call(*arguments)
     rows = [gradients_of([results[output]], sources, [flow]) for output, flow in flows.items()]
@@ -125,10 +122,7 @@ def _pull(
 
 
 def _pull_eagerly(
-    forward: Bound,
-    arguments: Sequence[Any],
-    sources: Sequence[Any],
-    flows: Mapping[int, Any],
+    forward: Bound, arguments: Sequence[Any], sources: Sequence[Any], flows: Mapping[int, Any]
 ) -> tuple[list[Any], list[list[Any]]]:
     with tf.GradientTape(persistent=True) as tape:
         for tensor in sources:

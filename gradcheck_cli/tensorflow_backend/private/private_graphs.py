@@ -105,10 +105,7 @@ def apply_op(op_type: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def call_defun(
-    name: str,
-    body: Callable[..., Any],
-    gradient: Callable[..., Any],
-    inputs: Sequence[Any],
+    name: str, body: Callable[..., Any], gradient: Callable[..., Any], inputs: Sequence[Any]
 ) -> Any:
     """Call `body` through `function.Defun` with a Python gradient function attached."""
     defined = function.Defun(*[tensor.dtype for tensor in inputs], func_name=name, python_grad_func=gradient)(

@@ -68,10 +68,7 @@ class BodyHolds:
     @contextlib.contextmanager
     def trace_with_holds(self) -> Iterator[None]:
         """Trace with tf.functions inlined, and hold ops in every body."""
-        with (
-            private_graphs.inline_functions(),
-            private_graphs.replace_outputs(self._prepare, self._replace),
-        ):
+        with private_graphs.inline_functions(), private_graphs.replace_outputs(self._prepare, self._replace):
             yield
 
     def _prepare(self, op_type: str, arguments: dict[str, Any]) -> dict[str, Any]:
