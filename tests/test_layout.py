@@ -31,6 +31,13 @@ def test_no_file_name_occurs_in_two_packages():
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_no_module_of_the_tests_has_a_namesake():
+    # They share one import path and one process: what is imported first is found under that name ever after.
+    files = Path(__file__).parent.rglob("*.py")
+    names = Counter(file.name for file in files if file.name not in {"conftest.py", "__main__.py"})
+    assert [name for name, count in names.items() if count > 1 and not name.startswith("test_")] == []
+
+
 def test_functions_are_short():
     long = {
         f"{file}:{node.name}": lines

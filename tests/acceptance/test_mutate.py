@@ -219,12 +219,13 @@ def test_the_mistake_itself_passes_where_mutate_says_so_and_fails_where_it_shows
 ):
     function, hiding, showing, (kind, words) = HIDDEN[name]
     function = {"tensorflow:abs": "absolute"}.get(function, function.rpartition(":")[2])
-    source = ROOT / "tests" / "acceptance" / "hidden_faults.py"
-    (tmp_path / "hidden_faults.py").write_text(source.read_text())
+    source = ROOT / "tests" / "acceptance" / "unseen_mistakes.py"
+    (tmp_path / "unseen_mistakes.py").write_text(source.read_text())
     monkeypatch.chdir(tmp_path)
 
     def look(inputs, *arguments):
-        (tmp_path / "spec.yaml").write_text(f"op: it\nforward: hidden_faults:{function}\ninputs: {inputs}\n")
+        spec = f"op: it\nforward: unseen_mistakes:{function}\ninputs: {inputs}\n"
+        (tmp_path / "spec.yaml").write_text(spec)
         return command(*arguments[:1], "spec.yaml", "-j", "0", *arguments[1:])
 
     assert look(hiding, "run").code == 0

@@ -1,4 +1,4 @@
-"""The functions that are compared, in TensorFlow; `rivals.py` has the same in PyTorch and in JAX."""
+"""The functions that are compared, in TensorFlow; `rival_functions.py` has the same in PyTorch and in JAX."""
 
 # An op's inputs are its arguments, however many there are.
 # ruff: noqa: PLR0913, PLR0917

@@ -28,7 +28,7 @@ class RivalProcess:
     def __enter__(self):
         if find_spec(self.name) is None:
             return self
-        script = Path(__file__).with_name("rivals.py")
+        script = Path(__file__).with_name("rival_functions.py")
         self._process = subprocess.Popen(
             [sys.executable, str(script), self.name],
             stdin=subprocess.PIPE,

@@ -1,7 +1,8 @@
 """The other libraries' checkers, in a process of their own: reads a request a line, answers in a line.
 
-`python rivals.py torch` or `jax`. A request is JSON: `{"load": "values.npz"}`, or `{"function": "matmul",
-"mode": "slow"}`, which may name a `plant`. The answer has the seconds that the check took, and what it said.
+`python rival_functions.py torch` or `jax`. A request is JSON: `{"load": "values.npz"}`, or
+`{"function": "matmul", "mode": "slow"}`, which may name a `plant`. The answer has the seconds that the check
+took, and what it said.
 """
 
 from __future__ import annotations
