@@ -18,19 +18,21 @@ sys.path.insert(0, str(Path(__file__).parent))
 from attacking import ALLOWED
 from earning import what_is_excused, with_other_numbers, without_allowances
 
+ALL_TABLES = sorted(path.stem.removeprefix("attacks_") for path in Path(__file__).parent.glob("attacks_*.py"))
+
 
 def main() -> None:
-    folder = Path(__file__).parent
     options, names = [name for name in sys.argv[1:] if name.startswith("--")], sys.argv[1:]
     if options:
         names.remove(*options)
         module = names.pop(0) if options == ["--numbers"] else ""
+        names = names or ALL_TABLES
         attacks = [attack for name in names for attack in import_module(f"attacks_{name}").ATTACKS]
         ask = what_is_excused if options == ["--excused"] else without_allowances
         for line in with_other_numbers(module, attacks) if module else ask(attacks):
             print(line, flush=True)  # noqa: T201 (what it is for)
         return
-    names = names or sorted(path.stem.removeprefix("attacks_") for path in folder.glob("attacks_*.py"))
+    names = names or ALL_TABLES
     print(f"{'table':<24} {'truth':<10} {'tried':>5} {'as it is':>8}  otherwise")  # noqa: T201 (what it is for)
     for name in names:
         counts: dict[str, Counter[str]] = {}

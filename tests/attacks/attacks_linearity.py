@@ -293,6 +293,8 @@ ATTACKS = (
     *wrong(),
     *right(),
     *faint(),
+    *sums("bfloat16", 60),
+    *sums("bfloat16", 90),
     *sums("bfloat16", 130),
     *sums("bfloat16", 300),
     *sums("float16", 300),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from attacking import Attack
 
 FACTORS = (4.0, 0.25)
+IS_RIGHT = ("right", "unclear", "unchecked")
 
 
 @contextmanager
@@ -67,17 +68,30 @@ def recorded(excused: dict[Rule, list[tuple[float, float]]], acting: set[Rule]) 
 
 
 def what_is_excused(attacks: Sequence[Attack]) -> Iterator[str]:
-    """Yield each entry's largest error over some attacks, beside the limit that it states, as a table."""
-    excused: dict[Rule, list[tuple[float, float]]] = defaultdict(list)
-    with recorded(excused, set()):
-        for attack in attacks:
+    """Yield each entry's largest error over some attacks, beside the limit that it states, as a table.
+
+    Right gradients and others are apart: an entry may only protect right ones.
+    """
+    of_truth: dict[bool, dict[Rule, list[tuple[float, float, str]]]] = {}
+    for attack in attacks:
+        excused: dict[Rule, list[tuple[float, float]]] = defaultdict(list)
+        with recorded(excused, set()):
             attack.report()
-    yield "| entry | excused | largest error, as a share of the element | as it is | its limit |"
-    yield "|---|--:|--:|--:|---|"
+        of_rules = of_truth.setdefault(attack.truth in IS_RIGHT, defaultdict(list))
+        for rule, errors in excused.items():
+            of_rules[rule] += [(share, error, attack.name) for share, error in errors]
+    yield "| entry | right gradients | largest error of an element | others | largest error | its limit |"
+    yield "|---|--:|---|--:|---|---|"
     for entry in ledger.ALLOWANCES:
-        shares, errors = zip(*excused[entry.rule], strict=True) if excused[entry.rule] else ((0.0,), (0.0,))
-        count = len(excused[entry.rule])
-        yield f"| {entry.rule.words} | {count} | {max(shares):.1e} | {max(errors):.1e} | {entry.limit} |"
+        cells = [entry.rule.words]
+        for is_right in (True, False):
+            errors = of_truth.get(is_right, {}).get(entry.rule, [])
+            share, error, name = max(errors, default=(0.0, 0.0, ""))
+            cells += [
+                f"{len({name for *_, name in errors})}",
+                f"{share:.1e} ({error:.1e}) {name}" if name else "",
+            ]
+        yield f"| {' | '.join([*cells, entry.limit])} |"
 
 
 def without_allowances(attacks: Sequence[Attack]) -> Iterator[str]:

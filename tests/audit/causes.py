@@ -32,19 +32,20 @@ TRACKERS = {
     "keras/": "Keras",
     "tensorflow/": "TensorFlow",
 }
-STATES = ("known", "mended", "new", "not looked for")
+STATES = ("known", "mended", "new")
 ROWS = ("kind", "for whom", "reached through", "where", "tried", "upstream", "in the specs")
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A page: its facts by the names of the table's rows, its program, and what that prints."""
+    """A page: its facts by the names of the rows, its program, what that prints, and what it should."""
 
     path: Path
     title: str
     facts: dict[str, str]
     program: str
     printed: str
+    expected: str
 
     @property
     def family(self) -> str:
@@ -81,7 +82,7 @@ class Cause:
             return "mended"
         if upstream.startswith("none found"):
             return "new"
-        return "known" if "#" in upstream else "not looked for"
+        return "known"
 
     @property
     def rank(self) -> tuple[int, int, str]:
@@ -92,13 +93,17 @@ class Cause:
 def read(path: Path) -> Cause:
     text = path.read_text(encoding="utf-8")
     program = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    printed = re.search(r"It prints:\n\n```text\n(.*?)```", text, flags=re.DOTALL)
+    printed, expected = (
+        re.search(rf"{heading}:\n\n```text\n(.*?)```", text, flags=re.DOTALL)
+        for heading in ("It prints", "Expected")
+    )
     return Cause(
         path=path,
         title=text.partition("\n")[0].removeprefix("# "),
         facts=dict(re.findall(r"^\| (\w[\w ]*) \| (.*) \|$", text.split("```")[0], flags=re.MULTILINE)),
         program=program[1] if program else "",
         printed=printed[1].rstrip("\n") if printed else "",
+        expected=expected[1].rstrip("\n") if expected else "",
     )
 
 
@@ -127,10 +132,10 @@ def tables() -> str:
             "",
             f"## {kind.capitalize()}",
             "",
-            "| cause | severity | order | reached through | upstream |",
+            "| cause | severity | order | reached through | tracker | upstream |",
         ]
         of_kind = sorted((cause for cause in listed if cause.kind == kind), key=lambda cause: cause.rank)
-        lines += ["|---|---|---|---|---|", *map(_row, of_kind)]
+        lines += ["|---|---|---|---|---|---|", *map(_row, of_kind)]
     return "\n".join(lines)
 
 
@@ -165,7 +170,8 @@ def _row(cause: Cause) -> str:
         re.findall(r"(?<=tensorflow)(?:/tensorflow)?((?:/probability)?#\d+)", cause.facts["upstream"])
     )
     link = cause.path.relative_to(PAGE.parent).as_posix()
-    facts = (cause.severity, cause.order.split()[0], cause.facts["reached through"], numbers)
+    upstream = f"{cause.state}: {numbers}" if numbers else cause.state
+    facts = (cause.severity, cause.order.split()[0], cause.facts["reached through"], cause.tracker, upstream)
     return f"| [{cause.title}]({link}) | " + " | ".join(facts) + " |"
 
 

@@ -43,6 +43,15 @@ REQUESTS = (
         "Give the gradient of the gradient for the labels, too: minus the upstream.",
     ),
     Request(
+        "weighted_cross_entropy_zero",
+        "weighted_cross_entropy_with_logits: the gradient at a logit of 0 forgets the positive weight",
+        "Write the loss with softplus, as its docstring does.",
+        "tensorflow.python.ops.nn_impl:weighted_cross_entropy_with_logits_v2",
+        "log_weight * (math_ops.log1p(math_ops.exp(-math_ops.abs(logits))) +\n"
+        "                      nn_ops.relu(-logits)),  # pylint: disable=invalid-unary-operand-type",
+        "log_weight * math_ops.softplus(-logits),",
+    ),
+    Request(
         "truncated_normal",
         "stateless_parameterized_truncated_normal: gradients of means and stddevs ignore the bounds",
         "Take the implicit derivative, -(dF/dp) / f, with the truncated CDF.",
@@ -69,18 +78,6 @@ REQUESTS = (
         "tensorflow_probability.python.distributions.inverse_gaussian:_random_inverse_gaussian_bwd",
         "return grad_concentration, grad_loc, None  # seed=None",
         "return grad_loc, grad_concentration, None  # seed=None",
-    ),
-    Request(
-        "generalized_normal_quantile",
-        "GeneralizedNormal.quantile: the gradient is NaN for every probability",
-        "Give each branch a probability of its own range.",
-        "tensorflow_probability.python.distributions.generalized_normal:GeneralizedNormal._quantile",
-        "special.igammacinv(ipower, 2. * p), ipower) * scale,\n"
-        "        loc + tf.math.pow(\n"
-        "            special.igammainv(ipower, 2. * p - 1.), ipower) * scale)",
-        "special.igammacinv(ipower, 2. * tf.where(p < 0.5, p, 0.25)), ipower) * scale,\n"
-        "        loc + tf.math.pow(\n"
-        "            special.igammainv(ipower, 2. * tf.where(p < 0.5, 0.75, p) - 1.), ipower) * scale)",
     ),
     Request(
         "betainc_whole_parameter",

@@ -1,6 +1,7 @@
 """Each cause has a page with all its facts, and the lists of causes are made of these pages."""
 
 import re
+from collections import Counter
 from importlib.metadata import version as installed
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,6 +9,9 @@ from pathlib import Path
 import pytest
 from causes import FINDINGS, KINDS, ORDERS, ROOT, ROWS, SEVERITIES, causes, written
 
+from gradcheck_cli.spec.load import load
+
+AUDITS = ("tensorflow", "functions", "keras", "probability")
 CAUSES = {cause.path.stem: cause for cause in causes()}
 
 
@@ -17,6 +21,7 @@ def test_a_page_says_all_that_a_maintainer_asks(name):
     kind, severity, order = cause.facts["kind"].split(", ")
     assert (kind in KINDS, severity in SEVERITIES, order in ORDERS) == (True, True, True)
     assert list(cause.facts) == [row for row in ROWS if row in cause.facts]
+    assert cause.state == "new" or "#" in cause.facts["upstream"]
     if kind == "fault":
         assert list(cause.facts) == list(ROWS)
         assert cause.program
@@ -56,3 +61,50 @@ def test_the_readme_counts_them():
     assert (
         f"[{len(CAUSES)} causes](docs/gradcheck_findings.md), of which {faults} are silent faults" in readme
     )
+
+
+def expected_mismatches():
+    """Return the silent kinds of mismatch that specs expect, by op and by whether the case is ordinary."""
+    found = {}
+    for case in load([ROOT / "specs" / folder for folder in AUDITS]).cases:
+        rules = [(rule.expect, rule.kind) for rule in case.pairs] + [(case.expect, case.expect_kind)]
+        is_ordinary = case.name == "default" and Path(case.path).stem != "edges"
+        # What raises has a page only if it raises by mistake.
+        kinds = {kind for expect, kind in rules if expect == "mismatch" and kind != "raises"}
+        found.setdefault(case.op, {True: set(), False: set()})[is_ordinary] |= kinds
+    return found
+
+
+def named(cause):
+    """Return what a page names of the specs."""
+    return set(re.findall(r"`(\w+)`", cause.facts.get("in the specs", "")))
+
+
+def test_each_wrong_gradient_of_the_specs_is_on_a_page():
+    expected = expected_mismatches()
+    kinds = {op: found[True] | found[False] for op, found in expected.items()}
+    pages = {}
+    for cause in CAUSES.values():
+        for name in named(cause):
+            pages.setdefault(name, set()).add(cause.kind)
+    assert not {op for op, found in kinds.items() if found} - pages.keys()
+    # A None is a fault or, where its documentation says so, a convention (decision 67).
+    assert all(pages[op] <= {"fault", "convention"} for op, found in kinds.items() if "none" in found)
+    ops = {name for name in pages if name.startswith(("tf_", "tfp_", "ops_", "keras_", "edge_", "called_"))}
+    assert not ops - expected.keys()
+
+
+def test_the_page_counts_how_faults_were_found():
+    expected = expected_mismatches()
+    ordinary, chosen = ({op for op, found in expected.items() if found[which]} for which in (True, False))
+    counts = Counter()
+    for cause in CAUSES.values():
+        if cause.kind == "fault":
+            counts[0 if named(cause) & ordinary else 1 if named(cause) & chosen else 2] += 1
+    first, second, third = (counts[index] for index in range(3))
+    page = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    sentence = (
+        f"Of the {first + second + third} silent faults, an ordinary case of a spec shows {first}, "
+        f"a case that was chosen by hand {second}, and no spec {third}"
+    )
+    assert sentence in " ".join(page.split())

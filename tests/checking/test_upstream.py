@@ -64,14 +64,20 @@ def test_what_linearity_says():
     assert found.message.endswith("is the upstream clipped, squared, replaced or ignored?")
 
 
-def test_what_linearity_says_of_a_cast_that_drops_small_upstreams():
+def test_what_linearity_says_of_an_upstream_that_is_rounded_to_fewer_bits():
     def cast(u, x):
         with np.errstate(over="ignore"):  # of upstreams of 1e12
             return slope(x) * u.astype(np.float16).astype(u.dtype)
 
-    found = checks(tanh(cast, dtypes={"x": "float32"}))["linearity"]
-    assert found.status is Status.MISMATCHED
-    assert found.message.startswith("dy/dx rounds its upstream to float16: element ")
+    def split(u, x):  # after Veltkamp; the range stays float32's, as TF32's does
+        large = u * np.float32(2**13 + 1)
+        return slope(x) * (large - (large - u))
+
+    for use in (cast, split):
+        found = checks(tanh(use, dtypes={"x": "float32"}))["linearity"]
+        assert found.status is Status.MISMATCHED
+        words = "dy/dx rounds its upstream to 11 bits, as float16 and TF32 have: element "
+        assert found.message.startswith(words)
 
 
 def test_what_drops_small_upstreams_is_in_doubt_only_below_what_a_solver_leaves():

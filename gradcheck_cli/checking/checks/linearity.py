@@ -28,7 +28,7 @@ _STOP = (
     "either so small an upstream is dropped, or the gradient is solved for by steps that end at an absolute "
     "error, whatever the upstream's size; make that error relative to the upstream."
 )
-_CAST = "it drops all that is below 3e-8; use the upstream in the output's own dtype."
+_CAST = "use the upstream in the output's own dtype."
 # No loss sends a larger upstream, even with a loss scale.
 _LOSS_SCALE = 2.0**20
 # A gradient that clips or replaces its upstream is off by far more than this share.
@@ -93,7 +93,7 @@ def _find_wrong(pulled: Pulled, precision: str) -> tuple[str, str]:
                 if not remedy:
                     return f"{label} isn't linear in the upstream{detail}; {_QUESTION}", excused
                 excused = excused or f"{label}{detail}; {remedy}"
-    return (_find_cast(pulled) if pulled.stopped else ""), excused
+    return _find_cast(pulled), excused
 
 
 def _pull_flows(pulled: Pulled) -> Iterator[tuple[Flow, dict[int, Float]]]:
@@ -108,14 +108,14 @@ def _pull_flows(pulled: Pulled) -> Iterator[tuple[Flow, dict[int, Float]]]:
 
 
 def _find_cast(pulled: Pulled) -> str:
-    """Return what shows that a cast drops small upstreams, rather than a solver; empty if nothing does."""
-    largest_cast = find_narrowed(pulled)
-    if largest_cast is None:
+    """Return what shows that the upstream is rounded to a narrower format; empty if nothing does."""
+    narrowed = find_narrowed(pulled)
+    if narrowed is None:
         return ""
-    input_index, element, value = largest_cast
+    input_index, words, element, value = narrowed
     return (
-        f"{pulled.label(input_index)} rounds its upstream to float16: element {element} is {value:.6e} for a "
-        f"random upstream and for what float16 keeps of it, the same bit by bit; {_CAST}"
+        f"{pulled.label(input_index)} rounds its upstream to {words}: element {element} is {value:.6e} for a "
+        f"random upstream and for what is left of it then, the same bit by bit; {_CAST}"
     )
 
 

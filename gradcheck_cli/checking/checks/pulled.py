@@ -18,7 +18,7 @@ from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_point, pull_bac
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, packed_size
 from gradcheck_cli.checking.ops.rounding_of_vjp import largest_change
-from gradcheck_cli.numerics import FLOAT32, FLOAT64, Precision, rule_for
+from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Precision, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.random_vectors import draw_eight_bits
 from gradcheck_cli.numerics.steps import typical_size
@@ -34,9 +34,9 @@ _SIZES_SHIFTED = (2.0**-10, 1.0, 2.0**5)
 # within a factor of ten; then a gradient that drops what is small beside the rest looks linear.
 _HALVINGS = (0, 12, 4, 8)
 _HALVINGS_FLOAT16 = (0, 8, 4)
-# The first upstream times this has all bits of its dtype. Rounded to bfloat16, whose numbers are 1/256 to
-# 1/128 apart, it is that upstream again.
-_NUDGED = 1 + math.pi / 3000
+# An upstream of eight bits times this has all bits of its dtype. bfloat16 rounds it to that upstream again;
+# and it lies 3/8 to 3/4 of a spacing above one of float16's numbers.
+_NUDGED = 1 + 3 * 2.0**-13 + math.pi * 2.0**-20
 # How many rows' negatives are pulled back, one at a time.
 _NEGATIVE_ROWS = 4
 # A kernel that never writes its result returns zeros every other time. (empirical)
@@ -46,16 +46,11 @@ _MOST_TRIED = 2**22  # elements of all tries together: a large table's gradient 
 
 @dataclass(frozen=True)
 class Flow:
-    """An upstream in words and numbers.
-
-    Attributes:
-        is_nudged: whether it is the first one but for a thousandth, so that each gradient must be another.
-    """
+    """An upstream in words and numbers."""
 
     words: str
     upstream: Float  # (m,) packed
     factor: float | None = None  # set if it is exactly this multiple of the first one
-    is_nudged: bool = False
 
     @property
     def size(self) -> float:
@@ -68,7 +63,7 @@ class Upstreams:
     """The upstreams of one output.
 
     Attributes:
-        first_rows: in half precision, the first row of each column of a Jacobian that isn't zero.
+        first_rows: in half precision, the first row of each sum of many terms.
     """
 
     op: Operation
@@ -86,8 +81,14 @@ class Upstreams:
 
     @property
     def nudged(self) -> Float:
-        """The first one, a thousandth larger."""
+        """The first one, with all bits of its dtype."""
         return self.precision.round(_NUDGED * self.base)
+
+    def narrowed(self, draw: int) -> tuple[Float, Float, Float]:
+        """Return a random upstream with all bits of its dtype, and what bfloat16 and float16 keep of it."""
+        eight_bits = random_upstream(self.op, self.output, self.seed, draw)
+        whole = self.precision.round(_NUDGED * eight_bits)
+        return self.shift * whole, self.shift * eight_bits, self.shift * FLOAT16.round(whole)
 
     @property
     def size(self) -> float:
@@ -113,10 +114,10 @@ class Upstreams:
             ones[self.op.outputs[self.output].size :] = 0.0
         yield Flow("an upstream of all ones", ones)
         if self.precision.nudge is not None:
-            yield Flow("a random upstream with all bits of its dtype", self.nudged, is_nudged=True)
+            yield Flow("a random upstream with all bits of its dtype", self.nudged)
         if self._rows == 1:
             return
-        if self.first_rows is not None:
+        if self.first_rows is not None and len(self.first_rows):
             # Half precision loses each one that is added to this. What adds in a wider dtype, or in pairs,
             # doesn't.
             saturating = ones.copy()
@@ -163,6 +164,8 @@ _MAGNIFIED = 2.0**24
 # Multiples of the dtype's nudge, up and down: what the gradients differ by, beyond that factor, measures the
 # vjp's own rounding.
 _NUDGES = (1.0, 3.0, 5.0, 7.0)
+# An element is a sum of many terms if it has this many.
+MANY = 48
 # Where underflow may reach this share of the gradient's largest element, an upstream decides nothing.
 TELLING = 0.25
 
@@ -212,7 +215,7 @@ class Pulled:
     def upstreams(self) -> Upstreams:
         """The upstreams to pull back."""
         is_half = self.precision.nudge is None
-        first = [matrix.first_rows() for matrix in self.matrices.values() if is_half]
+        first = [matrix.first_rows(MANY) for matrix in self.matrices.values() if is_half]
         return Upstreams(
             self.op,
             self.output,
@@ -253,9 +256,17 @@ class Pulled:
             for upstream in self._upstreams(check):
                 yield self.pull(upstream)
 
+    def pull_narrowed(self, draw: int) -> list[dict[int, Float]]:
+        """Pull a random upstream back, and what narrower formats keep of it."""
+        if draw == 0:  # together with the other checks' upstreams
+            return list(self.gradients_for("narrowed"))
+        return [self.pull(upstream) for upstream in self.upstreams.narrowed(draw)]
+
     def _upstreams(self, check: str) -> list[Float]:
         if check == "linearity":
             return [flow.upstream for flow in self.upstreams.flows()]
+        if check == "narrowed":
+            return list(self.upstreams.narrowed(0))
         return [np.zeros(self.base.size) if check == "zero_upstream" else self.base]
 
     @cached_property
@@ -265,6 +276,8 @@ class Pulled:
             "first",
             *[check for check in ("linearity", "zero_upstream", "repeat") if check in self.ahead],
         ]
+        if "linearity" in checks and self.precision.nudge is not None:
+            checks.append("narrowed")
         upstreams = {check: self._upstreams(check) for check in checks}
         all_upstreams = [upstream for of_check in upstreams.values() for upstream in of_check]
         if len(all_upstreams) * self._width > _MOST_TOGETHER:

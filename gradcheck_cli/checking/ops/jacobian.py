@@ -58,11 +58,12 @@ class Jacobian:
             [np.bincount(where, (row[:, None] * self.values).ravel(), self.width) for row in upstream]
         )
 
-    def first_rows(self) -> npt.NDArray[np.int64]:
-        """Return the first row of each column that isn't zero; columns of zeros are left out."""
+    def first_rows(self, terms: int) -> npt.NDArray[np.int64]:
+        """Return the first row that isn't zero, of each column with at least this many such rows."""
         rows, slots = np.nonzero(self.values)
         columns = np.broadcast_to(self.columns, self.values.shape)[rows, slots]
-        return np.asarray(rows[np.unique(columns, return_index=True)[1]])
+        _, first, counts = np.unique(columns, return_index=True, return_counts=True)
+        return np.asarray(rows[first[counts >= terms]])
 
     def finite_columns(self) -> npt.NDArray[np.bool_]:
         """Say which columns are finite throughout, (n,)."""
