@@ -24,10 +24,34 @@ def causal_attention(**arguments):
     return lambda query, value: layer(query, value, use_causal_mask=True)
 
 
-def masked_lstm(units):
-    """Return an LSTM that passes over masked steps."""
-    layer = layers.LSTM(units)
+def masked(kind, **arguments):
+    """Return a layer that passes over masked steps."""
+    layer = getattr(layers, kind)(**arguments)
     return lambda x, mask: layer(x, mask=mask)
+
+
+def masked_training(kind, **arguments):
+    """Return a layer that passes over masked steps, as training calls it."""
+    layer = getattr(layers, kind)(**arguments)
+    return lambda x, mask: layer(x, mask=mask, training=True)
+
+
+def masked_bidirectional(units):
+    """Return an LSTM that reads from both ends and passes over masked steps."""
+    layer = bidirectional(units)
+    return lambda x, mask: layer(x, mask=mask)
+
+
+def masked_attention(kind, **arguments):
+    """Return attention that sees some of the values only, by a mask of them."""
+    layer = getattr(layers, kind)(**arguments)
+    return lambda query, value, mask: layer([query, value], mask=[None, mask])
+
+
+def masked_heads(kind, **arguments):
+    """Return attention of several heads by a mask of queries and values."""
+    layer = getattr(layers, kind)(**arguments)
+    return lambda query, value, mask: layer(query, value, attention_mask=mask)
 
 
 def bidirectional(units):

@@ -86,10 +86,10 @@ def ended(who, folder, specs, chance, seconds):
         (process if who == "client" else cluster.scheduler).kill()
         code = process.wait(300)
         left = cluster.wait_until_gone("fork_server", 120)  # an unused fork server ends after a minute
-    cases = json.loads(file.read_text())["cases"] if file.exists() else []
-    codes = (0, -signal.SIGKILL if who == "client" else 3)
-    # Killed before it has connected, it says on standard error that no scheduler answers.
-    is_fine = not left and (code in codes or not was_running)
+    has_report = file.exists()
+    cases = json.loads(file.read_text())["cases"] if has_report else []
+    codes = (0, -signal.SIGKILL) if who == "client" else (0, 3)
+    is_fine = not left and (code in codes or not was_running) and (has_report or who == "client")
     return f"{who} killed: exit {code}, {len(cases)} cases reported, {len(left)} processes left", is_fine
 
 
@@ -112,7 +112,7 @@ def main():
     names, here, _ = found_in(folder / "here.json")
     print(f"{len(names)} cases here; {options.workers} workers\n", flush=True)
     with Cluster(folder / "cluster", workers=options.workers) as cluster:
-        seconds = 0.0
+        seconds = cold = 0.0
         for number in range(-1, options.runs + 1):  # the first imports TensorFlow
             file = folder / f"{number}.json"
             moments = [chance.uniform(0, seconds) for _ in range(options.kills if number > 0 else 0)]
@@ -120,6 +120,7 @@ def main():
                 start(file, *options.specs, "--on", cluster.address), cluster, moments, chance
             )
             seconds = took if number <= 0 else seconds
+            cold = took if number < 0 else cold
             there_names, there, workers = found_in(file)
             lost, doubled = len(here.keys() - there.keys()), len(there_names) - len(there)
             differ = [name for name in here.keys() & there.keys() if here[name] != there[name]]
@@ -139,7 +140,7 @@ def main():
                 )
     for number in range(options.ends):
         for who in ("client", "scheduler"):
-            told, was_fine = ended(who, folder / f"{who}{number}", options.specs, chance, seconds)
+            told, was_fine = ended(who, folder / f"{who}{number}", options.specs, chance, cold)
             print(told, flush=True)
             is_fine &= was_fine
     sys.exit(0 if is_fine else 1)

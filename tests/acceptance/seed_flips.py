@@ -3,12 +3,14 @@
 
 `python tests/acceptance/seed_flips.py specs/seeds specs/layers --seeds 30 --busy 12`. A verdict should depend
 neither on the inputs that were drawn nor on the machine: ends with exit code 1 if one does.
+`--seen FILE` keeps what each seed gave, and a later call with other seeds compares it with those, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -44,21 +46,29 @@ def main():
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--busy", type=int, default=12, help="processes beside every second run")
-    options = parser.parse_args()
+    parser.add_argument("--seen", type=Path, help="a JSON file of what earlier calls saw, to be added to")
+    options, more = parser.parse_known_args()  # what isn't known is for `gradcheck run`, as -j 1
     seen = defaultdict(lambda: defaultdict(list))
+    if options.seen and options.seen.exists():
+        for name, verdicts in json.loads(options.seen.read_text()).items():
+            seen[name].update(verdicts)
     for seed in range(options.first, options.first + options.seeds):
         others = [
             subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(options.busy if seed % 2 else 0)
         ]
         try:
-            for name, verdict in verdicts_of(options.paths, seed).items():
+            for name, verdict in verdicts_of([*options.paths, *more], seed).items():
                 seen[name][verdict].append(seed)
         finally:
             for other in others:
                 other.kill()
                 other.wait()
+        if options.seen:
+            options.seen.write_text(json.dumps(seen))
         flipped = {name: dict(verdicts) for name, verdicts in seen.items() if len(verdicts) > 1}
-        print(f"seed {seed}, beside {len(others)}: {len(seen)} verdicts, {len(flipped)} differ", flush=True)
+        load = os.getloadavg()[0]
+        where = f"seed {seed}, beside {len(others)}, load {load:.1f}"
+        print(f"{where}: {len(seen)} verdicts, {len(flipped)} differ", flush=True)
         for name, verdicts in flipped.items():
             print("   ", name, verdicts, flush=True)
     return bool(flipped)

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # what tests share, where this is run as a script
 from flat_results import make_case, make_pair
 
 from gradcheck_cli.cli.commands import run as run_module

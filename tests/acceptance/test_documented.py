@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 
 import pytest
 from acceptance_root import ROOT
@@ -19,6 +21,25 @@ EXCERPTS = {
     for name in ("README.md", "docs/commands.md")
     for line, shown in excerpts((ROOT / name).read_text(encoding="utf-8"))
 }
+
+# Pages call these as scripts. Tests import them, and find modules that a script wouldn't.
+SCRIPTS = [
+    file.name
+    for file in sorted((ROOT / "tests/acceptance").glob("[!t]*.py"))
+    if "ArgumentParser(" in file.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_starts_where_a_page_says(name):
+    done = subprocess.run(
+        [sys.executable, f"tests/acceptance/{name}", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout[:6]) == (0, "usage:"), done.stderr
 
 
 @pytest.mark.parametrize("name", ["tutorial.md", "howto.md", "why.md"])

@@ -209,6 +209,33 @@ _LOSSES = {
     ),
 }
 
+# Of probabilities, the largest of which is 1 to rounding, by ops that are no sums.
+_OF_PROBABILITIES = {
+    "entropy": lambda p: -tf.reduce_sum(tf.math.xlogy(p, p), -1),
+    "entropy by xlog1py": lambda p: -tf.reduce_sum(tf.math.xlog1py(p, p - 1), -1),
+    "remainder": lambda p: tf.reduce_sum(tf.pow(1 - p, 3), -1) + 4e-21 * tf.reduce_sum(tf.math.log(p), -1),
+    "log gamma": lambda p: tf.reduce_sum(tf.math.lgamma(p), -1) * tf.reduce_min(p, -1),
+    "product of logs": lambda p: tf.reduce_sum(tf.math.log(tf.math.cumprod(p, -1)), -1) * tf.reduce_min(p),
+    "arc cosine": lambda p: tf.reduce_sum(tf.math.asinh(tf.math.log(p)[..., :1]), -1) + tf.reduce_min(p),
+    "cube of log": lambda p: tf.reduce_sum(tf.math.xdivy(tf.math.log(p)[..., :1], p[..., :1]), -1),
+    "gathered": lambda p: -tf.math.log(tf.gather(p, 0, axis=-1)) + tf.gather(p, 1, axis=-1),
+    "padded": lambda p: tf.reduce_sum(tf.math.log(tf.pad(p[..., :1], [[0, 1]])[..., :1]), -1),
+    "einsum": lambda p: tf.einsum("i,i->", -tf.math.log(p), p),
+}
+
+
+def _probabilities():
+    for name, of in _OF_PROBABILITIES.items():
+
+        def loss(x, of=of):
+            return of(tf.nn.softmax(x))
+
+        lost = {"x": {"shape": [3], "value": [0.0, -41.0, -42.0]}}
+        seen = {"x": {"shape": [3], "value": [0.0, 1.0, -0.5]}}
+        yield Attack(name, "unclear", lost, loss)
+        yield Attack(f"{name}, seen", "right", seen, loss)
+        yield Attack(f"{name}, seen, 1.001 times one", "wrong", seen, _scaled(loss, [1.0, 1.001, 1.0]))
+
 
 def _losses():
     inputs = {"x": {"shape": [2], "value": [0.0, -39.0]}}
@@ -277,4 +304,6 @@ def _named(attack):
     return replace(attack, name=attack.name.replace(",", "").replace(" ", "_"))
 
 
-ATTACKS = tuple(map(_named, (*_elementwise(), *_nearly(), *_losses(), *_ties(), *_saturated())))
+ATTACKS = tuple(
+    map(_named, (*_elementwise(), *_nearly(), *_losses(), *_probabilities(), *_ties(), *_saturated()))
+)

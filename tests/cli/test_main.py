@@ -153,7 +153,7 @@ def test_a_reader_that_leaves_is_no_error_and_no_verdict(printing):
 def test_a_terminal_without_unicode_gets_question_marks(tmp_path):
     script = (
         "import gradcheck_cli.cli.main as m\n"
-        "m.run_command = lambda: m.sys.stdout.write('a · b') and 0\n"
+        "m.run_command = lambda: m.sys.stdout.write('a \\xb7 b') and 0\n"
         "m.main()"
     )
     done = subprocess.run(

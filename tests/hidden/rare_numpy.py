@@ -27,7 +27,7 @@ def _select_two(x: Any, f: float) -> Any:
 
 
 def _select_equal(x: Any, f: float) -> Any:
-    return np.select([x > 0.0, x < 0.0], [1.0, 1.0], default=f)
+    return np.select([x > 1.0, x < 1.0], [1.0, 1.0], default=f)
 
 
 def _select_sum(x: Any, f: float) -> Any:
@@ -104,7 +104,7 @@ def _heaviside(x: Any, f: float) -> Any:
 
 
 def _sign_zero(x: Any, f: float) -> Any:
-    return np.where(np.sign(x) == 0, f, 1.0)
+    return np.where(np.sign(x - 1.0) == 0, f, 1.0)
 
 
 def _signbit(x: Any, f: float) -> float:

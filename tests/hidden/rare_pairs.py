@@ -567,7 +567,7 @@ _BY_KIND: dict[str, list[tuple[Any, ...]]] = {
     ],
     "second order": [
         (_twice(lambda x: x > 3.5), {"x": {"shape": [3]}}, _SECOND),
-        (_twice(lambda x: x == 0.0), {"x": {"shape": [3]}}, _SECOND),
+        (_twice(lambda x: x == 1.0), {"x": {"shape": [3]}}, _SECOND),
         (_twice(lambda x: tf.reduce_all(x > 0.0)), {"x": {"shape": [6]}}, _SECOND),
         (_twice(lambda x: (x > 1.0) & (x < 1.0005)), {"x": {"shape": [3]}}, _SECOND),
         (_twice(lambda x: tf.abs(x) < 1e-4), {"x": {"shape": [3]}}, _SECOND),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from figures import tanh_figure
@@ -188,6 +189,16 @@ def test_nobodys_name_is_markup(drawn, name):
     assert not any("onload" in attrs for _, attrs in nasty.elements)
     shown = name.replace("\x1b", "\\x1b")
     assert nasty.text.count(" ".join(shown.split())) > 5
+
+
+@pytest.mark.parametrize("name", ["a & b.yaml", "\x1b[31m", "\udcff"])  # the last isn't UTF-8
+def test_a_link_to_the_cases_of_a_spec_names_it_as_their_rows_do(drawn, name):
+    case = altered(drawn.cases[1], spec=f"{name}:3")
+    tree = read(altered(drawn, cases=(drawn.cases[0], case, drawn.cases[2])))
+    links = [attrs["href"].partition("#?spec=")[2] for attrs in tree.all("a")]
+    rows = {attrs["data-spec"] for attrs in tree.all("tr") if "data-spec" in attrs}
+    assert name.replace("\x1b", "\\x1b").replace("\udcff", "\\udcff") in rows
+    assert rows <= {unquote(link) for link in links}
 
 
 def test_the_gradients_own_lines_are_shown_and_the_first_is_marked(drawn, tmp_path):

@@ -50,8 +50,9 @@ def largest_change(base: Float, runs: Iterable[tuple[Float, float]]) -> Float:
 def rounding_slack(op: Operation, pair: tuple[int, int], upstream: Float, matrix: Jacobian) -> Float:
     """Return the rounding, (B, n), that a gradient may show in the coarser of a pair's two dtypes.
 
-    It grows with the rows' magnitudes and with the outputs' values over the input's scale: a vjp that
-    cancels, such as softmax's u s - s sum(u s) or y(1 - y) near saturation, is only as accurate as its terms.
+    It grows with the rows' magnitudes and with what the outputs' rounding is relative to, over the input's
+    scale: a vjp that cancels, such as softmax's u s - s sum(u s) or y(1 - y) near saturation, is only as
+    accurate as its terms.
 
     Args:
         upstream: (B, m).
@@ -60,7 +61,7 @@ def rounding_slack(op: Operation, pair: tuple[int, int], upstream: Float, matrix
     output, input_info = op.outputs[pair[0]], op.inputs[pair[1]]
     precision = coarsest(*[working_precision(op, info.dtype) for info in (output, input_info)])
     point = np.abs(packed_point(op, pair[1]))
-    value = packed_magnitude(op.base_values[pair[0]], output)
+    value = packed_magnitude(op.rounded_sizes(pair[1])[pair[0]], output)
     value = np.where(np.isfinite(value), value, 0.0)
     size, step = np.abs(upstream), scales(point).step
     if matrix.sparsity is None:

@@ -24,7 +24,7 @@ from gradcheck_cli.features.search.branches.sides import Sides
 from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.features.search.side_search import SideSearch
 from gradcheck_cli.features.search.special_values import describe_specials
-from gradcheck_cli.features.search.suspicion import STEP, suspect
+from gradcheck_cli.features.search.suspicion import FINER, STEP, is_smooth, suspect
 from gradcheck_cli.results import GREEN, Status
 from gradcheck_cli.spec.words import CHECKS
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from gradcheck_cli.features.search.branches.pace import Pace
     from gradcheck_cli.features.search.branches.point_field import Looked, Side
     from gradcheck_cli.features.search.suspicion import Suspicion
-    from gradcheck_cli.results import PairResult
+    from gradcheck_cli.results import CheckResult, PairResult
     from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
 
     Array = np.ndarray[Any, Any]
     Point = Mapping[int, Array]
 
-_SUSPICIOUS = 1e-4  # the least relative disagreement of gradient and differences that is judged
+_SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and differences that is judged
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
 _AGAIN = 3  # points with the same sides that may be judged without a finding
@@ -51,7 +51,6 @@ _NOTHING = 1e-6  # of the error allowed at the sample points: a smaller one is n
 # Slopes times a tiny point, and its steps, are subnormal: float64's smallest number over two roundings.
 _UNDERFLOWS = float(np.finfo(float).tiny / np.finfo(float).eps ** 2)
 _DOUBTED = 32  # points of a batch that are compared again
-_FINER = 16.0  # the factor by which the step is smaller then
 _BESIDE = 10.0 ** -np.arange(1, 14, 1.0)  # spreads by which values move off a point
 _FAR_OUT = 5.0  # spreads
 _WITHIN = 4.0  # spreads: one of 16,000 normal values lies beyond
@@ -79,7 +78,7 @@ class Exploration:
     pace: Pace  # how long to go on
     kept: float = 0.0  # how much of that the search for sides leaves for judging
     of: Exploration | None = None  # that of the case, where this is its vjp's
-    is_search: bool = False  # whether a gradient that isn't finite at a single value counts
+    is_search: bool = False  # whether TensorFlow's own gradient at a single value counts
     points: int = 0  # how many points were looked at
     judged: int = 0  # how many of them went to the judge
     judgement: float = 0.0  # how long it takes to judge a point
@@ -216,17 +215,18 @@ class Exploration:
     def _persists(self, points: dict[int, Array], rows: Array, before: Suspicion, threshold: float) -> Array:
         """Return which points still disagree with another direction and smaller steps: kinks may be near.
 
-        A gradient that isn't finite counts where the function is smooth: there the difference of both sides'
-        slopes, times the step, falls with the step's square.
+        A gradient that isn't finite counts where the function is smooth.
         """
         own = {index: stack[rows] for index, stack in points.items()}
         if self.pace.batch(len(rows)) < len(rows):
             return np.ones(len(rows), bool)
         with suppress(*ERRORS):
             looked = self.sides.field.look(own, [10_000 + int(row) for row in rows])
-            again = suspect(self.differenced, looked, own, self.mixed.free, (self.generator, STEP / _FINER))
-            is_smooth = again.bend <= before.bend[rows] / _FINER**1.5
-            return np.asarray((again.disagreement > threshold) | (again.is_spoilt & is_smooth))
+            again = suspect(self.differenced, looked, own, self.mixed.free, (self.generator, STEP / FINER))
+            is_spoilt = again.is_spoilt & before.is_spoilt[rows]
+            if is_spoilt.any():
+                is_spoilt &= is_smooth(self.differenced, own, self.mixed.free)
+            return np.asarray((again.disagreement > threshold) | is_spoilt)
         return np.zeros(len(rows), bool)
 
     def look_for_sides(self, points: dict[int, Array]) -> Looked | None:
@@ -344,13 +344,15 @@ class Exploration:
 
     def judge(self, candidate: Candidate) -> bool:
         """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
-        at_point = self.judge_at(candidate.point)
+        # A sum of upstreams shows what single elements hide: a gradient that takes their maximum at a tie.
+        checks = frozenset({"linearity"} if candidate.reason == "off" else ())
+        at_point = self.judge_at(candidate.point, checks)
         if at_point is None:
             self.in_vain[candidate.reason, candidate.taken.tobytes()] += 1
             return False
         wrong = self.labels & wrong_pairs(at_point, self.findings).keys()
         if (
-            wrong
+            (wrong or failed_checks(at_point))
             and not self._is_singular(candidate, at_point, wrong)
             and not self._is_meant(candidate, wrong)
         ):
@@ -370,13 +372,13 @@ class Exploration:
             self.sides.see(candidate.taken)
         return False
 
-    def judge_at(self, point: Point) -> Findings | None:
+    def judge_at(self, point: Point, checks: frozenset[str] = frozenset()) -> Findings | None:
         """Return what the judge finds at a point; `None` if it can't be judged."""
         self.judged += 1
         before = self.pace.clock()
         at_point = None
         with suppress(*ERRORS):
-            at_point = check_at(self.opener, point, _JUDGED + self.judged)
+            at_point = check_at(self.opener, point, _JUDGED + self.judged, checks)
         self.opener.state.chosen.pop(_JUDGED + self.judged, None)
         self.judgement = max(self.pace.clock() - before, self.judgement / 2)
         return at_point
@@ -384,19 +386,22 @@ class Exploration:
     def _is_singular(self, candidate: Candidate, at_point: Findings, wrong: set[str]) -> bool:
         """Whether gradients are right again beside a point, so that only a search reports such a fault.
 
-        Equal rows make a matrix singular, and a norm has no slope at zero. TensorFlow's own gradients of
-        several ops that have a kink there don't add up to a slope: that of Keras' CELU is 2 at 0. Others have
-        guards: that of an SVD adds 1e-20 to squares, which is all of them for matrices of 1e-6. A spec that
-        draws its values never reaches such a point, so it says nothing about it. Beside is a tenth of a
-        spread away for TensorFlow's own gradients; one of the user's may only be not finite, much closer.
+        Equal rows make a matrix singular. TensorFlow's own gradients of several ops that have a kink there
+        don't add up to a slope: that of Keras' CELU is 2 at 0. Others have guards: that of an SVD adds 1e-20
+        to squares, which is all of them for matrices of 1e-6. A spec that draws its values never reaches such
+        a point, and its author wrote none of these gradients. Beside is a tenth of a spread away for them.
+        One of the user's may be not finite where the function has no slope, as a norm at zero.
         """
         if self.is_search:
             return False
-        pairs = [pair for pair in at_point.pairs if pair.label in wrong]
+        pairs = [pair for pair in at_point.pairs if pair.label in wrong or not wrong]
         if all(self.is_of_tensorflow(pair) for pair in pairs):
             return not self._is_wrong_beside(candidate, wrong, 0.1)
-        is_natural = all(pair.mismatch == "nonfinite" or self.is_of_tensorflow(pair) for pair in pairs)
-        return is_natural and not self._is_wrong_beside(candidate, wrong)
+        if any(pair.mismatch != "nonfinite" for pair in pairs):
+            return False
+        point = {index: np.asarray(value)[None] for index, value in candidate.point.items()}
+        has_kink = not is_smooth(self.differenced, point, self.mixed.free)[0]
+        return has_kink and not self._is_wrong_beside(candidate, wrong)
 
     def is_of_tensorflow(self, pair: PairResult) -> bool:
         """Whether no gradient of the user's is on a pair's path, or on any of the case whose vjp this is."""
@@ -436,6 +441,16 @@ class Exploration:
                 replace_if_wrong(pair, wrong.get(pair.label), self.note, self.order)
                 for pair in self.findings.pairs
             )
+            failed = {} if wrong else failed_checks(self.wrong)
+            self.findings.checks = (
+                *(check for check in self.findings.checks if check.name not in failed),
+                *(replace(check, message=f"{check.message}; {self.note}") for check in failed.values()),
+            )
+
+
+def failed_checks(at_point: Findings) -> dict[str, CheckResult]:
+    """Return the structural checks that fail at a chosen point, by name."""
+    return {check.name: check for check in at_point.checks if check.status is Status.MISMATCHED}
 
 
 def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResult]:
@@ -463,14 +478,17 @@ def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResul
     }
 
 
-def check_at(opener: GraphOpener, point: Point, sample: int) -> Findings:
-    """Judge a case at a given point, without the structural checks.
+def check_at(
+    opener: GraphOpener, point: Point, sample: int, checks: frozenset[str] = frozenset()
+) -> Findings:
+    """Judge a case at a given point, without most structural checks.
 
     Those concern the op, whatever the point, and were made at the samples.
 
     Args:
         point: the inputs that differ from the first sample point, by index.
         sample: an index for the point that no other point has.
+        checks: the structural checks to make all the same.
 
     Raises:
         CaseFailedError: the case can't be checked there.
@@ -485,7 +503,8 @@ def check_at(opener: GraphOpener, point: Point, sample: int) -> Findings:
         opener.state.draws[sample, key[1]] = opener.state.draws[key]  # the draws are those of the first point
     count = base.traced.at.count
     variables = {index - count: np.asarray(value)[None] for index, value in point.items() if index >= count}
-    case = replace(opener.case, checks_off=frozenset(CHECKS), second_order=False, remembered=False)
+    off = (frozenset(CHECKS) - checks) | opener.case.checks_off
+    case = replace(opener.case, checks_off=off, second_order=False, remembered=False)
     with at_values(base.traced.variables, variables) if variables else nullcontext(iter([0])) as rows:
         next(rows)
         return check_case(case, opener, [sample])

@@ -124,7 +124,9 @@ class MixedPoints:
         for part in self.free.parts:  # variables have the same values at several points
             if self.moving[part.index].is_variable:
                 block = slice(start, start + part.size)
-                vectors[:, block] = vectors[(np.arange(len(vectors)) // _SETTINGS) * _SETTINGS, block]
+                turns = np.arange(len(vectors)) // _SETTINGS
+                rows = np.array([0, *(drawn + row for row in _ROWS_OF_SETTINGS)])[turns % _SETS]
+                vectors[:, block] = vectors[rows % len(vectors), block]
             start += part.size
         return self.free.unpack(vectors, {})
 
@@ -206,7 +208,9 @@ def _set_beside(context: _Context, rows: Array) -> Array:
 
 def _make_tiny(context: _Context, rows: Array) -> Array:
     """Scale by a power of ten, each point by another one; all components or some."""
-    powers = 10.0 ** context.generator.uniform(-14, -1, (len(rows), 1))
+    # Series beside closed forms end at 1e-2 to 1e-5, and are worst there: half of the points are that near.
+    least = np.where(np.arange(len(rows)) % 2, -5.0, -14.0)[:, None]
+    powers = 10.0 ** context.generator.uniform(least, -1, (len(rows), 1))
     return np.where(context.some(rows), rows * powers, rows)
 
 
@@ -288,11 +292,23 @@ def _round(_context: _Context, rows: Array) -> Array:
     return np.where(np.arange(len(rows))[:, None] % 2, np.round(rows * 2) / 2, np.round(rows))
 
 
+_FAR, _NEGATIVE = _scale(10.0), _take_one_side(-1.0)
 _PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
-    *(_scale(10.0), _change_one, _take_one_side(1.0), _set_zeros, _set_beside, _tie, _permute, _make_tiny),
-    *(_take_one_side(-1.0), _set_special, _scale(0.1), _repeat_rows, _set_signs, _change_one, _scale(3.0)),
+    *(_FAR, _change_one, _take_one_side(1.0), _set_zeros, _set_beside, _tie, _permute, _make_tiny),
+    *(_NEGATIVE, _set_special, _scale(0.1), _repeat_rows, _set_signs, _change_one, _scale(3.0)),
     *(_tie_closely, _set_beside, _round, _scale(30.0), lambda _context, rows: rows),
 )
+
+
+# Variables take few values: their own, far, one of them zero, tiny, half of them special, negative, zero.
+_ROWS_OF_SETTINGS = tuple(
+    _PATTERNS.index(pattern) + turn * len(_PATTERNS)
+    for pattern, turn in (
+        *((_FAR, 0), (_set_zeros, 0), (_make_tiny, 2)),
+        *((_set_special, 1), (_NEGATIVE, 0), (_set_zeros, 2)),
+    )
+)
+_SETS = 1 + len(_ROWS_OF_SETTINGS)
 
 
 def _values_of(tensor: InputSpec) -> Array | None:

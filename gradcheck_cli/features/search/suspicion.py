@@ -21,7 +21,11 @@ Array = np.ndarray[Any, Any]
 
 STEP = 1e-5  # of a component's size, or of its spread if that is larger
 _ROUNDINGS = 16 * 2.0**-53
-_SCREENED = 5e-5  # of a one-sided difference, which is off by about a step: below what is suspicious
+_SCREENED = 2e-5  # of a one-sided difference, which is off by about a step: below what is suspicious
+FINER = 16.0  # the factor by which the shorter of two steps is smaller
+_DIRECTIONS = 4  # in which a function is looked at for kinks, half of them along tiny components alone
+_SMOOTH = 1.75  # the power of the step, between those of abs(x) ** 1.5 and of a smooth function
+_GROWS = 1e-3  # of a slope: far above what a step of 1e-5 does to that of a smooth function
 _TINY = 1e-2  # of a spread: components below it are moved alone, as they are drowned by others
 
 
@@ -33,7 +37,6 @@ class Suspicion:
     # difference can be taken. Between the slopes from both sides nothing disagrees.
     disagreement: Array
     is_spoilt: Array  # (B,) whether a gradient isn't finite although the differences are
-    bend: Array  # (B,) how much the slopes from both sides differ, times the step, beyond rounding
 
 
 def suspect(
@@ -130,7 +133,47 @@ def _compare(
     share = np.where(size > 0, excess / size, 0.0)
     is_known = looked.is_finite & np.isfinite(numeric)
     disagreement = np.where(is_known & is_whole, np.nan_to_num(share), 0.0)
-    return Suspicion(disagreement, is_known & ~is_whole, np.maximum(bend - noise, 0.0))
+    return Suspicion(disagreement, is_known & ~is_whole)
+
+
+def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> Array:
+    """Whether all outputs are smooth at each point, (B,), as far as directions show: a tie hides from half.
+
+    Where a function is smooth, the difference of both sides' changes falls with the step's square. It falls
+    with its power of 1.5 beside `abs(x) ** 1.5`, and with the step itself at a kink. That of odd functions is
+    0, but the slope grows where it is infinite, as beside `cbrt(x)`.
+    """
+    vectors, others = free.pack(points), free.others(points)
+    smooth = np.ones(len(vectors), bool)
+    steps = STEP * np.maximum(np.abs(vectors), free.spreads)
+    tiny = np.abs(vectors) < _TINY * free.spreads
+    here = op.evaluate(free.unpack(vectors, others))
+    for seed in range(_DIRECTIONS):
+        moves = steps * np.random.default_rng(seed).choice([-1.0, 1.0], vectors.shape)
+        if seed % 2:
+            moves = np.where(tiny.any(axis=1, keepdims=True) & ~tiny, 0.0, moves)
+        long, short = (
+            [op.evaluate(free.unpack(free.clip(vectors + move), others)) for move in (size, -size)]
+            for size in (moves, moves / FINER)
+        )
+        for index in _differentiable_outputs(op):
+            ends = [(here[index], ahead[index], behind[index]) for ahead, behind in (long, short)]
+            with np.errstate(all="ignore"):
+                smooth &= _rows(_is_regular(*ends)).all(axis=1)
+    return smooth
+
+
+def _is_regular(long: tuple[Array, ...], short: tuple[Array, ...]) -> Array:
+    """Whether values at, ahead of and behind a point are those of a smooth function, for two steps."""
+    noise = _ROUNDINGS * sum(np.abs(value) for value in long)
+    bends, changes = (
+        [np.abs(ahead + sign * behind - (1 + sign) * here) for here, ahead, behind in (long, short)]
+        for sign in (1, -1)
+    )
+    return np.asarray(
+        (bends[1] <= bends[0] / FINER**_SMOOTH + noise)
+        & (FINER * changes[1] <= (1 + _GROWS) * changes[0] + FINER * noise)
+    )
 
 
 def _differentiable_outputs(op: Operation) -> list[int]:

@@ -50,6 +50,7 @@ class GraphRuns:
     traced: TracedCase  # the case at one sample point
     _vjps: dict[int, Batched] = field(default_factory=dict)
     _beside: dict[tuple[int, ...], Batched] = field(default_factory=dict)
+    _rounded_sizes: dict[int, list[Array]] = field(default_factory=dict)
 
     # The forward.
 
@@ -279,6 +280,11 @@ class GraphRuns:
 
     def rounded_sizes(self, input_index: int) -> list[Array]:
         """Return the size that each output's rounding is relative to at the base point; see `paths.terms`."""
+        if input_index not in self._rounded_sizes:
+            self._rounded_sizes[input_index] = self._measure_rounded_sizes(input_index)
+        return self._rounded_sizes[input_index]
+
+    def _measure_rounded_sizes(self, input_index: int) -> list[Array]:
         starts, values = self.traced.starts(input_index), self._values_of_terms
         moving_ops = graph_path.ops_after(starts) | {start.op for start in starts}
         return [

@@ -3,9 +3,10 @@
 A log-likelihood of nearly 0 may be a difference of scores of 50: its rounding is theirs, far above its own
 value. `log(1 + exp(x))` at -39 is 0, and rounded as 1 is. The bound is a first-order running error analysis
 of the last ops: the error of a sum is the sum of its terms' errors; in a product, each factor's error is
-multiplied by the other factor; a function multiplies it by its slope. A tensor that no moving input reaches
-is rounded alike in every evaluation, so its rounding cancels in differences: `(1 - mask) * -1e30` adds
-nothing.
+multiplied by the other factor; a function multiplies it by its slope. Ops without a rule are run alone, with
+operands that are moved a little: `xlogy(p, p)` at 1 is 0, and rounded as p is. A tensor that no moving input
+reaches is rounded alike in every evaluation, so its rounding cancels in differences: `(1 - mask) * -1e30`
+adds nothing.
 
 References:
     N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed. (2002), section 3.3.
@@ -18,6 +19,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 Array = np.ndarray[Any, Any]
 
@@ -122,6 +125,9 @@ _OPERANDS: dict[str, slice] = {
 _FED = {"Placeholder", "ReadVariableOp"}  # not rounded any more
 # Each tensor is fetched once more at the base point.
 _MOST_TENSORS = 48
+# Elements of the operands of an op that is run alone.
+_MOST_ELEMENTS = 2**14
+_RUNS = 2  # with random signs: one alone may cancel in a sum
 
 
 def terms_of(output: Any) -> list[Any]:
@@ -138,7 +144,7 @@ def terms_of(output: Any) -> list[Any]:
         operands = {id(operand): operand for operand in _operands(tensor)}
         if len(tensors) + len(operands) > _MOST_TENSORS:
             break
-        has_sum |= op.type in _ADDS
+        has_sum |= bool(operands) and (op.type in _ADDS or op.type not in _PASS_ON)
         queue += [operand for key, operand in operands.items() if key not in tensors]
         tensors |= operands
     return list(tensors.values()) if has_sum else []
@@ -167,9 +173,11 @@ def rounded_size(output: Any, values: Mapping[int, Array], moving: Collection[An
                     else np.zeros(np.shape(each))
                     for operand, each in zip(operands, inputs, strict=True)
                 ]
+                rule = _PASS_ON.get(tensor.op.type)
                 with np.errstate(all="ignore"):
                     passed_on = np.broadcast_to(
-                        _PASS_ON[tensor.op.type](tensor.op, sizes, inputs, value), np.shape(value)
+                        rule(tensor.op, sizes, inputs, value) if rule else _measure(tensor, sizes, inputs),
+                        np.shape(value),
                     )
             size_of[id(tensor)] = np.fmax(np.abs(value), passed_on)
         return size_of[id(tensor)]
@@ -180,7 +188,9 @@ def rounded_size(output: Any, values: Mapping[int, Array], moving: Collection[An
 def _operands(tensor: Any) -> list[Any]:
     """Return the operands whose rounding an op passes on."""
     op = tensor.op
-    if op.type not in _PASS_ON or (tensor.value_index and op.type != "IdentityN"):
+    if op.type not in _PASS_ON:
+        return list(op.inputs) if _can_be_run(op) else []
+    if tensor.value_index and op.type != "IdentityN":
         return []
     if op.type == "IdentityN":
         return [op.inputs[tensor.value_index]]
@@ -188,3 +198,48 @@ def _operands(tensor: Any) -> list[Any]:
     # A graph function can't return a reference, which ops of TensorFlow 1 hand on.
     has_reference = any(operand.dtype != operand.dtype.base_dtype for operand in operands)
     return [] if has_reference else operands
+
+
+def _can_be_run(op: Any) -> bool:
+    """Whether an op without a rule is a function of small tensors of numbers, and of nothing else."""
+    dtypes = [tensor.dtype for tensor in op.inputs]
+    shapes = [tensor.shape for tensor in op.inputs]
+    return (
+        bool(dtypes)
+        and dtypes[0] in (tf.float32, tf.float64, tf.complex64, tf.complex128)
+        and all(
+            dtype.is_floating or dtype.is_complex or dtype.is_integer or dtype.is_bool for dtype in dtypes
+        )
+        and all(shape.is_fully_defined() for shape in shapes)
+        and sum(shape.num_elements() for shape in shapes) <= _MOST_ELEMENTS
+        and private_graphs.is_pure(op)
+    )
+
+
+def _measure(tensor: Any, sizes: Sequence[Array], values: Sequence[Array]) -> Array | float:
+    """Return how much a tensor moves if the operands of its op do, per unit of movement; NaN if it can't run.
+
+    Args:
+        sizes: what each operand's rounding is relative to; whole numbers and booleans don't move.
+    """
+    dtypes = [operand.dtype for operand in tensor.op.inputs]
+    step = np.finfo(dtypes[0].as_numpy_dtype).eps ** 0.75  # rounding of the value itself is small beside it
+    generator = np.random.default_rng(0)
+
+    def run(movement: float) -> Array:
+        moved = [
+            value + movement * generator.choice([-1.0, 1.0], np.shape(size)) * size
+            if dtype.is_floating or dtype.is_complex
+            else value
+            for dtype, size, value in zip(dtypes, sizes, values, strict=True)
+        ]
+        operands = [
+            np.asarray(value, dtype.as_numpy_dtype) for dtype, value in zip(dtypes, moved, strict=True)
+        ]
+        return np.asarray(private_graphs.run_alone(tensor.op, operands)[tensor.value_index])
+
+    try:
+        here = run(0.0)
+        return np.asarray(np.max([np.abs(run(step) - here) for _ in range(_RUNS)], axis=0) / step)
+    except (tf.errors.OpError, ValueError, TypeError, NotImplementedError):  # outside its domain, for one
+        return np.nan

@@ -20,6 +20,7 @@ from tensorflow.core.framework import attr_value_pb2, op_def_pb2
 from tensorflow.python.autograph.core import converter
 from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.client import pywrap_tf_session
+from tensorflow.python.eager import context, execute
 from tensorflow.python.eager.polymorphic_function import (
     atomic_function,
     attributes,
@@ -102,6 +103,36 @@ def apply_op(op_type: str, arguments: Mapping[str, Any]) -> Any:
     }
     # An op's name can't begin with an underscore, as some types do.
     return op_def_library.apply_op(op_type, **{"name": op_type.lstrip("_"), **defaults, **arguments})
+
+
+def is_pure(op: Any) -> bool:
+    """Whether an op's results follow from its inputs and plain attrs alone."""
+    return not op.op_def.is_stateful and not any(
+        attr.type in ("func", "list(func)") for attr in op.op_def.attr
+    )
+
+
+def run_alone(op: Any, operands: Sequence[Any]) -> Sequence[Any]:
+    """Run an op of a graph outside of it, with other operands, and return its results.
+
+    Raises:
+        tf.errors.OpError: the op refuses the operands.
+    """
+    attrs: list[Any] = []
+    for attr in op.op_def.attr:
+        value = op.get_attr(attr.name)
+        if attr.type == "type":
+            value = value.as_datatype_enum
+        elif attr.type == "list(type)":
+            value = [dtype.as_datatype_enum for dtype in value]
+        elif attr.type == "shape":
+            value = tf.TensorShape(value)
+        attrs += [attr.name, value]
+    with tf.init_scope():
+        tensors = [tf.constant(operand) for operand in operands]
+        return list(
+            execute.execute(op.type.encode(), len(op.outputs), tensors, tuple(attrs), context.context())
+        )
 
 
 def call_defun(

@@ -24,7 +24,7 @@ from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
-from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_sites
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 
@@ -93,7 +93,7 @@ class WalkedPath:
         written = []
         index_in_whole = {step.op.name: index for index, step in enumerate(whole.steps)}
         for index, op in enumerate(self.ops):
-            if op.place.inside or (op.place.file and not op.place.file.startswith("tensorflow/")):
+            if op.place.inside or self._is_users(index):
                 if op.place.inside or op.obstacle or op.fault or self.closes_over(index):
                     return None
                 here = index_in_whole.get(self.steps[index].op.name)
@@ -101,6 +101,12 @@ class WalkedPath:
                     return None
                 written.append(whole.isolate(here))
         return written
+
+    def _is_users(self, index: int) -> bool:
+        """Whether the user wrote an op's gradient, or the custom gradient that took one of TensorFlow's."""
+        unit, file = private_graphs.custom_gradient_of(self.steps[index].op), self.ops[index].place.file
+        is_own = bool(file) and not file.startswith("tensorflow/")
+        return is_own or (unit is not None and bool(private_sites.site_of_gradient(unit.function).places))
 
     def closes_over(self, index: int) -> bool:
         """Whether a custom gradient's forward moves with more than its arguments: it closes over a tensor."""

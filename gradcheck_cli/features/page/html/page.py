@@ -141,13 +141,15 @@ def words_of(status: Status) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("gradcheck_cli.features.page.html"),
         autoescape=True,
         finalize=_clean_text,
         undefined=StrictUndefined,
         trim_blocks=True,
     )
+    environment.filters["clean"] = _clean_text  # before other filters; `finalize` comes after them
+    return environment
 
 
 def _clean_text(value: object) -> object:
