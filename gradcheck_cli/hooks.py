@@ -21,20 +21,19 @@ import click
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gradcheck_cli.checking.check_case import Findings
     from gradcheck_cli.checking.ops.jacobian import PairKey
-    from gradcheck_cli.checking.ops.opener import Operations
+    from gradcheck_cli.checking.ops.opener import Opener, Operations
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
     from gradcheck_cli.checking.pairs.pair import Pair
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.checking.pairs.pair_view import PointData
+    from gradcheck_cli.checking.verdicts.summary import Findings
     from gradcheck_cli.figure import PathOp
     from gradcheck_cli.gate import BaselineFinding
     from gradcheck_cli.results import CaseResult, CheckResult, PairResult, Report
     from gradcheck_cli.running.workers import Workers
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-    from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
 
 # In the order of `--help`, and in which they act at a hook.
 DEFAULT_FEATURES = (
@@ -228,7 +227,7 @@ def compare_on_page(
 # A case.
 
 
-def run_corrupted(case: Case, opener: CaseOpener[Any], points: Sequence[int]) -> Findings:
+def run_corrupted(case: Case, opener: Opener[Any], points: Sequence[int]) -> Findings:
     """Check a case's gradient with each of `Case.corruptions` in turn."""
     findings: Findings = next(_implementations("run_corrupted"))(case, opener, points)
     return findings
@@ -238,7 +237,7 @@ def run_corrupted(case: Case, opener: CaseOpener[Any], points: Sequence[int]) ->
 class OpenCase:
     """A case that was checked and is still open."""
 
-    opener: CaseOpener[Any]
+    opener: Any  # an `Opener`; in a mode with graphs a `CaseOpener`
     points: Sequence[int]  # indices of the sample points
     findings: Findings  # what is known so far; a hook adds to it
     spent: float  # seconds of processor time since the case was begun, when it was judged
@@ -263,7 +262,7 @@ def after_verdict(case: OpenCase, stages: Mapping[str, Callable[[OpenCase], None
     return case.findings
 
 
-def draw_path(opener: CaseOpener[Any], pair: PairKey, sample: int) -> tuple[PathOp, ...]:
+def draw_path(opener: Opener[Any], pair: PairKey, sample: int) -> tuple[PathOp, ...]:
     """Return the ops between an output and an input with their verdicts, in the order of the forward.
 
     Args:

@@ -13,13 +13,7 @@ from pathlib import Path
 
 from gradcheck_cli.covered import Branch, GradientCoverage, GradientRun, side_counts
 from gradcheck_cli.figure import Figure
-from gradcheck_cli.gate import (
-    BaselineFinding,
-    Fingerprint,
-    Selection,
-    Shard,
-    Tolerance,
-)
+from gradcheck_cli.gate import BaselineFinding, Fingerprint, Selection, Shard, Tolerance
 
 
 class Status(str, Enum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -22,9 +22,9 @@ from gradcheck_cli.checking.pairs.pair import is_expected_wrong, label_of, pair_
 from gradcheck_cli.checking.pairs.pair_view import Judged
 from gradcheck_cli.checking.verdicts.expectations import rules_of
 from gradcheck_cli.checking.verdicts.pair_results import report_malformed, report_raised, results_of
-from gradcheck_cli.covered import Branch, GradientRun
+from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.results import CheckResult, Mutant, PairResult, SearchResult, Status
+from gradcheck_cli.results import CheckResult, Status
 from gradcheck_cli.spec.case import MOVED, Case
 
 SECOND = "second_order"
@@ -95,39 +95,16 @@ def _add_second_order(opener: Opener[Op], samples: Sequence[int], findings: Find
     )
 
 
-@dataclass
-class Findings:
-    """The findings about one case."""
-
-    pairs: tuple[PairResult, ...] = ()
-    checks: tuple[CheckResult, ...] = ()
-    warnings: tuple[str, ...] = ()
-    numeric_dtype: str = ""
-    not_differentiated: tuple[tuple[str, str], ...] = ()  # integer outputs and the like, with dtype
-    first: Operation | None = None  # the op at the first sample point; None if nothing could be judged
-    gradients_seen: Mapping[str, int] = field(default_factory=dict)
-    mutants: tuple[Mutant, ...] = ()
-    held: tuple[str, ...] = ()  # each stop_gradient that was held, with its place
-    stops: frozenset[str] = frozenset()  # keys of the `stop_gradient`s that change a derivative
-    judged: Mapping[str, Judged] = field(default_factory=dict)  # each pair's elements, by the pair's label
-    custom_gradients: tuple[GradientRun, ...] = ()  # those that were made, and the pairs for which they ran
-    branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that the points took
-    search: SearchResult | None = None
-    sides_unknown: str = ""  # why no branch was examined, or not all of them
-    chosen_points: int = 0  # extra points that were checked because they take sides that the others don't
-
-
 @dataclass(frozen=True)
 class FirstOrder:
     """What is known about a case whose vjp is examined.
 
     Attributes:
-        labels: labels of the case's own pairs: rules may be meant for those.
         stops: the `stop_gradient`s that change a first derivative, if the spec doesn't say whether they are
             intended; `None` if that isn't known.
     """
 
-    labels: Sequence[str] = ()
+    labels: Sequence[str] = ()  # labels of the case's own pairs: rules may be meant for those
     stops: frozenset[str] | None = None
 
 
@@ -186,10 +163,7 @@ def examine(
 
 
 def _conclude(
-    examination: Examination,
-    first: Operation,
-    sample: int,
-    others: Mapping[str, Callable[[], Opener[Any]]],
+    examination: Examination, first: Operation, sample: int, others: Mapping[str, Callable[[], Opener[Any]]]
 ) -> Findings:
     """Turn the results of the sample points into findings."""
     case, rules, operations = examination.case, examination.rules, examination.first

@@ -40,38 +40,27 @@ class Examination:
     """A case under examination, with the results of its sample points so far.
 
     Attributes:
-        opener: makes ops of it.
-        rules: the spec's rule for each pair.
-        compared_at: index of the sample point at which another trace is compared.
-        budget: for all sample points.
-        stops: the `stop_gradient`s for which the spec doesn't say whether they are intended.
         samples: the verdicts of each pair, by sample point.
-        checks: results of the structural checks.
-        warnings: the declared dtype's losses of precision.
-        first: the ops at the first sample point.
         recorders: record facts of the pairs for features.
-        sparsities: guessed at the first sample point.
-        costly: pairs whose elements aren't judged one by one.
         gradients_seen: how often each registered gradient function was called.
-        points: the sample points, for the diagnosis.
         upstream_faults: for pairs that are expected to be wrong, faults that their Jacobians don't show.
     """
 
     case: Case
-    opener: Opener[Any]
-    rules: Mapping[PairKey, PairRule | None]
-    compared_at: int
-    budget: Budget
-    stops: StopGradients
+    opener: Opener[Any]  # makes ops of it
+    rules: Mapping[PairKey, PairRule | None]  # the spec's rule for each pair
+    compared_at: int  # index of the sample point at which another trace is compared
+    budget: Budget  # for all sample points
+    stops: StopGradients  # the `stop_gradient`s for which the spec doesn't say whether they are intended
     samples: dict[PairKey, list[PairSample]] = field(default_factory=dict)
-    checks: list[CheckResult] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    first: Operations | None = None
+    checks: list[CheckResult] = field(default_factory=list)  # results of the structural checks
+    warnings: list[str] = field(default_factory=list)  # the declared dtype's losses of precision
+    first: Operations | None = None  # the ops at the first sample point
     recorders: list[hooks.PointRecorder] = field(default_factory=hooks.point_recorders)
-    sparsities: dict[PairKey, Sparsity] | None = None
-    costly: set[PairKey] = field(default_factory=set)
+    sparsities: dict[PairKey, Sparsity] | None = None  # guessed at the first sample point
+    costly: set[PairKey] = field(default_factory=set)  # pairs whose elements aren't judged one by one
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
-    points: list[PointData] = field(default_factory=list)
+    points: list[PointData] = field(default_factory=list)  # the sample points, for the diagnosis
     upstream_faults: dict[PairKey, str] = field(default_factory=dict)
 
     def examine_point(self, sample: int, op: OpenedOperation, share: tuple[float, float]) -> None:
@@ -112,7 +101,7 @@ class Examination:
             Evidence(
                 pairs,
                 analytic=jacobians[1],
-                stops=self.stops,
+                weigh_stops=self.stops.weigh,
                 are_right_alone=partial(self._are_right_alone, operations),
                 sample=sample,
             ),

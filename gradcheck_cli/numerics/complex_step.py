@@ -12,19 +12,16 @@ References: Squire and Trapp, Using complex variables to estimate derivatives of
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.judge import estimate
+from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.refine.stages import Judgement
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.numerics.tolerance import allowed_error, row_scale
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.problem import Problem
 
 # Relative to the input's scale. h^2 is far below any unit roundoff, and h f' still far above underflow.
 STEP = 2.0**-100

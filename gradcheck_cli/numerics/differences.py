@@ -13,48 +13,28 @@ Mask = np.ndarray  # of bool
 
 @dataclass(frozen=True)
 class Differences:
-    """Differences at one or more steps; all arrays of one shape.
+    """Differences at one or more steps; all arrays of one shape."""
 
-    Attributes:
-        slope: the derivative's estimate: central where both sides are finite, else one-sided, else NaN.
-        up: (f(x+h) - f(x)) / h, NaN where there is none.
-        down: (f(x) - f(x-h)) / h, likewise.
-        jump: up - down: about h f'' where f is smooth, constant at a kink, growing as 1/h at a jump.
-        noise: bound on the rounding error in `slope`.
-        is_central: both sides exist.
-        is_usable: at least one side does.
-        is_flat: the value is exactly the same on every side that exists.
-        error: bound on the error of one value.
-    """
-
-    slope: Float
-    up: Float
-    down: Float
-    jump: Float
-    noise: Float
-    is_central: Mask
-    is_usable: Mask
-    is_flat: Mask
-    error: Float
+    slope: Float  # the derivative's estimate: central where both sides are finite, else one-sided, else NaN
+    up: Float  # (f(x+h) - f(x)) / h, NaN where there is none
+    down: Float  # (f(x) - f(x-h)) / h, likewise
+    jump: Float  # up - down: about h f'' where f is smooth, constant at a kink, growing as 1/h at a jump
+    noise: Float  # bound on the rounding error in `slope`
+    is_central: Mask  # both sides exist
+    is_usable: Mask  # at least one side does
+    is_flat: Mask  # the value is exactly the same on every side that exists
+    error: Float  # bound on the error of one value
 
 
 @dataclass(frozen=True)
 class Sides:
-    """Values at a point and to both sides of it; a step of 0 means that there is no such side.
+    """Values at a point and to both sides of it; a step of 0 means that there is no such side."""
 
-    Attributes:
-        base: f(x).
-        above: f(x+h).
-        below: f(x-h).
-        step_up: the step actually taken upward.
-        step_down: and downward.
-    """
-
-    base: Float
-    above: Float
-    below: Float
-    step_up: Float
-    step_down: Float
+    base: Float  # f(x)
+    above: Float  # f(x+h)
+    below: Float  # f(x-h)
+    step_up: Float  # the step actually taken upward
+    step_down: Float  # and downward
 
 
 def differences(

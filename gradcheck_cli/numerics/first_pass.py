@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.numerics.differences import Mask, Sides, differences
 from gradcheck_cli.numerics.precision import Float
+from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.steps import power_of_two, step_to_both_sides
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.problem import Problem
 
 
 @dataclass(frozen=True)
 class FirstPass:
-    """What the first pass found, (m, slots) each.
+    """What the first pass found, (m, slots) each."""
 
-    Attributes:
-        slope: central difference; one-sided where one side is missing, NaN where both are.
-        noise: Z, a bound on its rounding error.
-        truncation: tau, an estimate of its truncation error.
-        is_flat: f is bitwise unchanged.
-        is_central: both sides exist.
-    """
-
-    slope: Float
-    noise: Float
-    truncation: Float
-    is_flat: Mask
-    is_central: Mask
+    slope: Float  # central difference; one-sided where one side is missing, NaN where both are
+    noise: Float  # Z, a bound on its rounding error
+    truncation: Float  # tau, an estimate of its truncation error
+    is_flat: Mask  # f is bitwise unchanged
+    is_central: Mask  # both sides exist
 
     @property
     def uncertainty(self) -> Float:

@@ -18,20 +18,13 @@ class Moves:
 
     In this form, a thousand points of a thousand coordinates take two rows, not a million numbers. The code
     that evaluates them can write them out block by block where they are needed (inside TensorFlow's graph).
-
-    Attributes:
-        base: (n,) the base point.
-        slot: (n,) the slot that each coordinate belongs to; -1 for none.
-        targets: (T, n) values to move to.
-        slots: (B,) the slot that moves at each point; -1 moves none.
-        rows: (B,) the row of targets that it moves to.
     """
 
-    base: Float
-    slot: Index
-    targets: Float
-    slots: Index
-    rows: Index
+    base: Float  # (n,) the base point
+    slot: Index  # (n,) the slot that each coordinate belongs to; -1 for none
+    targets: Float  # (T, n) values to move to
+    slots: Index  # (B,) the slot that moves at each point; -1 moves none
+    rows: Index  # (B,) the row of targets that it moves to
 
     def __len__(self) -> int:
         """Return the number of points, B."""

@@ -48,7 +48,6 @@ class PieceSteps:
         near: the distance from the tie at which slopes are taken. They change on the way by `near` times the
             curvature, and are rounded by 2 u |f| / (near * spread): in float64 1e-6 and 1e-7, about a
             gradient's tolerance; in float32 4e-3 and 2e-4, about twice the tolerance.
-        far: a larger distance, which shows how the slope changes on the way.
         nearest: at this distance the function must still move as it does at `far`; otherwise there is a kink
             close to the point, not at it.
         spread: the distance of the points that a slope is taken from, over the distance from the tie. A piece
@@ -61,7 +60,7 @@ class PieceSteps:
     """
 
     near: float
-    far: float
+    far: float  # a larger distance, which shows how the slope changes on the way
     nearest: float
     spread: float
     bent: float
@@ -73,10 +72,6 @@ class Precision:
     """A binary floating-point format whose values are held, exactly, in float64.
 
     Attributes:
-        name: TensorFlow's name of the real dtype.
-        unit_roundoff: largest relative rounding error to nearest, 2^-p with p significant bits.
-        smallest_subnormal: the distance between values next to zero.
-        largest: the largest finite value; a value that rounds beyond it is infinite.
         smallest_kept: kernels flush anything smaller to zero. It is the smallest normal number, except for
             float16, whose kernels compute in float32.
         tolerances: of a gradient in this dtype, by the dtype of what it is compared with: (rtol, ratol,
@@ -85,7 +80,6 @@ class Precision:
         first_step: the first pass's, over the input's scale. Truncation and rounding of a central difference
             balance near u^(1/3). The step is four to five times that, so that elements on which f hardly
             depends (where rounding dominates) don't all go to the second stage.
-        ladder: the second stage's steps.
         probe_steps: over the input's scale, by their reach: short, middle, long and smooth. At the middle
             one, truncation (h^2) and rounding (u / h) of sums over 10^7 rows balance. A long step suits
             straight functions; a short one crosses few kinks where there are many, as in a sort. The last one
@@ -101,14 +95,14 @@ class Precision:
             upstream changes only by this share of itself. `None` where there are too few bits.
     """
 
-    name: str
-    unit_roundoff: float
-    smallest_subnormal: float
-    largest: float
+    name: str  # TensorFlow's name of the real dtype
+    unit_roundoff: float  # largest relative rounding error to nearest, 2^-p with p significant bits
+    smallest_subnormal: float  # the distance between values next to zero
+    largest: float  # the largest finite value; a value that rounds beyond it is infinite
     smallest_kept: float
     tolerances: tuple[tuple[str, tuple[float, float, float]], ...]
     first_step: float
-    ladder: LadderSteps
+    ladder: LadderSteps  # the second stage's steps
     probe_steps: tuple[float, float, float, float]
     pieces: PieceSteps | None
     agreement: float
@@ -195,11 +189,7 @@ FLOAT16 = Precision(
     smallest_subnormal=2.0**-24,
     largest=65504.0,
     smallest_kept=2.0**-24,
-    tolerances=(
-        ("float64", (1e-2, 5e-3, 16)),
-        ("float32", (1e-2, 5e-3, 16)),
-        ("float16", (5e-2, 2e-2, 4)),
-    ),
+    tolerances=(("float64", (1e-2, 5e-3, 16)), ("float32", (1e-2, 5e-3, 16)), ("float16", (5e-2, 2e-2, 4))),
     first_step=2.0**-3,
     ladder=LadderSteps((-8,), (-7, -5, -3), (-1,), (1, 3), -8),
     probe_steps=(2.0**-5, 2.0**-3, 2.0**-2, 2.0**-3),
@@ -213,11 +203,7 @@ BFLOAT16 = Precision(
     smallest_subnormal=2.0**-133,
     largest=(2.0 - 2.0**-7) * 2.0**127,
     smallest_kept=2.0**-126,
-    tolerances=(
-        ("float64", (5e-2, 2e-2, 16)),
-        ("float32", (5e-2, 2e-2, 16)),
-        ("bfloat16", (1e-1, 4e-2, 4)),
-    ),
+    tolerances=(("float64", (5e-2, 2e-2, 16)), ("float32", (5e-2, 2e-2, 16)), ("bfloat16", (1e-1, 4e-2, 4))),
     first_step=2.0**-2,
     ladder=LadderSteps((-6,), (-5, -3), (-1,), (1, 3), -5),
     probe_steps=(2.0**-4, 2.0**-2, 2.0**-1, 2.0**-2),

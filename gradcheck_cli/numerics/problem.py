@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.precision import PRECISIONS, Float, Precision, coarsest
 from gradcheck_cli.numerics.sampling import Evaluate, EvaluateMoves, Sampler
+from gradcheck_cli.numerics.sparsity import Index, Sparsity
 from gradcheck_cli.numerics.steps import Domain, Scales, scales
 from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, row_scale, rule_for
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.sparsity import Index, Sparsity
 
 EvaluateComplex = Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.complex128]]
 
@@ -32,44 +29,35 @@ class Problem:
 
     Attributes:
         evaluate: (B, n) points, representable in `input_precision`, to (B, m) values, NaN where undefined.
-        point: (n,) the base point.
-        input_precision: the precision that points are rounded to.
         row_precision: the precision that values are rounded to: one for all, one per row, or the rows' unit
             roundoffs (m,).
         tolerance: the rule for each element; default: the table's for the coarsest precision.
-        low: the lower bound of points; scalar or (n,).
-        high: the upper bound.
-        scale: typical magnitude of the inputs, scalar or (n,), for the steps.
-        columns: (c,) the columns of the Jacobian; default: all n.
         base_value: (m,) f(x), for tolerances, where the caller knows it more accurately.
         rounded_size: returns (m,) the size that rounding of f(x) is relative to, where the caller knows it;
             called only in doubt.
         largest_beside: (m,) the largest |f| in the output that a row belongs to; default: the row's own.
-        moves: `evaluate` for points that are described instead of written out.
         evaluate_complex: the same function on complex points, for the complex step.
-        sparsity: the elements that can differ from zero in the analytic Jacobian.
         may_round: whether the function is known to round inside; then it is searched for stairs finer than
             the first step.
-        rows: m, where it is known without evaluating.
     """
 
     evaluate: Evaluate
-    point: npt.ArrayLike
-    input_precision: Precision
+    point: npt.ArrayLike  # (n,) the base point
+    input_precision: Precision  # the precision that points are rounded to
     row_precision: Precision | Sequence[Precision] | npt.NDArray[np.float64]
     tolerance: ToleranceRule | None = None
-    low: npt.ArrayLike | None = None
-    high: npt.ArrayLike | None = None
-    scale: npt.ArrayLike | None = None
-    columns: npt.ArrayLike | None = None
+    low: npt.ArrayLike | None = None  # the lower bound of points; scalar or (n,)
+    high: npt.ArrayLike | None = None  # the upper bound
+    scale: npt.ArrayLike | None = None  # typical magnitude of the inputs, scalar or (n,), for the steps
+    columns: npt.ArrayLike | None = None  # (c,) the columns of the Jacobian; default: all n
     base_value: npt.ArrayLike | None = None
     rounded_size: Callable[[], Float] | None = None
     largest_beside: npt.ArrayLike | None = None
-    moves: EvaluateMoves | None = None
+    moves: EvaluateMoves | None = None  # `evaluate` for points that are described instead of written out
     evaluate_complex: EvaluateComplex | None = None
-    sparsity: Sparsity | None = None
+    sparsity: Sparsity | None = None  # the elements that can differ from zero in the analytic Jacobian
     may_round: bool = False
-    rows: int | None = None
+    rows: int | None = None  # m, where it is known without evaluating
     generator: np.random.Generator = field(
         init=False, repr=False, default_factory=lambda: np.random.default_rng(SEED)
     )

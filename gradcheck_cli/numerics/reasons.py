@@ -58,8 +58,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "move the point off the singularity (away_from, domain)",
     ),
     Reason.DOMAIN: Explanation(
-        "the domain leaves no room to step to either side",
-        "widen domain, or move the point off its bounds",
+        "the domain leaves no room to step to either side", "widen domain, or move the point off its bounds"
     ),
     Reason.UNRESOLVED: Explanation(
         "differences at smaller and smaller steps don't settle on one slope",

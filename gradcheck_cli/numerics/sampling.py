@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.numerics.precision import Float, Precision
-from gradcheck_cli.numerics.sparsity import rank_in_class
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.sparsity import Index, Sparsity
+from gradcheck_cli.numerics.sparsity import Index, Sparsity, rank_in_class
 
 Evaluate = Callable[[Float], Float]
 EvaluateMoves = Callable[[Moves], Float]
@@ -25,21 +21,13 @@ MAX_FLOATS_PER_CALL = 64 * 2**20 // 8
 
 @dataclass(frozen=True)
 class Batch:
-    """Values from one call, which may be differenced.
+    """Values from one call, which may be differenced."""
 
-    Attributes:
-        which: positions, among the requested columns, of those moved here.
-        value_index: for each of them, the index of its values.
-        slots: for a pass over all columns: the slots that these values belong to.
-        base: (m,) f(x).
-        values: (columns, points, m).
-    """
-
-    which: Index
-    value_index: Index
-    slots: slice
-    base: Float
-    values: Float
+    which: Index  # positions, among the requested columns, of those moved here
+    value_index: Index  # for each of them, the index of its values
+    slots: slice  # for a pass over all columns: the slots that these values belong to
+    base: Float  # (m,) f(x)
+    values: Float  # (columns, points, m)
 
     def among(self, owner: Index) -> tuple[Index, Index]:
         """Return which columns of `owner` were moved here, as positions in it, and where their values are."""

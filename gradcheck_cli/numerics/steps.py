@@ -25,11 +25,10 @@ class Scales:
     """Typical sizes per input element.
 
     Attributes:
-        step: xs = max(|x|, s), for steps only.
         weight: ws = |x|, s at 0, for tolerances only. With xs for both, a 1 % error passed on [1e-8, 1e8, 2].
     """
 
-    step: Float
+    step: Float  # xs = max(|x|, s), for steps only
     weight: Float
 
 

@@ -21,22 +21,19 @@ class ToleranceRule:
     widen its own tolerance.
 
     Attributes:
-        rtol: relative to the element itself.
         ratol: relative to the row: an element far below the others of its row is only as accurate as they
             are.
         value_term: relative to the output's value over the input's scale; y(1 - y) near saturation is off by
             2,600 to 30,000 ulp in TensorFlow's own gradients.
-        underflow: absolute; kernels of the gradient's own dtype flush anything smaller to zero.
         atol: a user's absolute tolerance, which replaces `ratol` and `value_term`; `None` keeps these.
-        is_rtol_fixed: whether a user set `rtol`; then a noisy forward doesn't widen it.
     """
 
-    rtol: float
+    rtol: float  # relative to the element itself
     ratol: float
     value_term: float
-    underflow: float = 0.0
+    underflow: float = 0.0  # absolute; kernels of the gradient's own dtype flush anything smaller to zero
     atol: float | None = None
-    is_rtol_fixed: bool = False
+    is_rtol_fixed: bool = False  # whether a user set `rtol`; then a noisy forward doesn't widen it
 
     def with_user(self, atol: float | None = None, rtol: float | None = None) -> ToleranceRule:
         """Return this rule with a user's own tolerances in place of the defaults.

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gradcheck_cli.numerics.precision import FLOAT16, Float, Precision
 from gradcheck_cli.numerics.reasons import Reason, Verdict
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.refine.slopes import Resolution
+from gradcheck_cli.numerics.refine.slopes import Resolution
 
 # A pass needs an uncertainty near the tolerance; a mismatch needs an error far beyond both, at a sufficient
 # number of steps. (empirical)

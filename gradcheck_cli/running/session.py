@@ -10,8 +10,9 @@ from dataclasses import replace
 from functools import partial
 
 from gradcheck_cli import clock, hooks
-from gradcheck_cli.checking.check_case import Findings, check_case
+from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import Operation
+from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.extensions import CHECKS, extensions
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, CodeSeen, Status, Work, case_status

@@ -233,10 +233,7 @@ GENERATORS = {
         dtype="bool",
     ),
     "permutation": Generator(
-        "Shuffled 0..n-1 along the last axis.",
-        families=("float", "integer"),
-        least_rank=1,
-        can_mirror=False,
+        "Shuffled 0..n-1 along the last axis.", families=("float", "integer"), least_rank=1, can_mirror=False
     ),
     "one_hot": Generator(
         "A single 1 along the last axis, at random.",

@@ -16,12 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 _WIDE = {"f": np.float64, "V": np.float64, "c": np.complex128, "i": np.int64, "u": np.uint64, "b": np.bool_}
-REFERENCE = {
-    "float16": "float64",
-    "bfloat16": "float64",
-    "float32": "float64",
-    "complex64": "complex128",
-}
+REFERENCE = {"float16": "float64", "bfloat16": "float64", "float32": "float64", "complex64": "complex128"}
 
 
 def is_differentiable(dtype: tf.DType) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from figures import tanh_figure
 from flat_results import altered
 
-from gradcheck_cli.features.schema.report_schema import report_schema
+from gradcheck_cli.features.schema.json_schema import report_schema
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
 from gradcheck_cli.reporting.exchange.json_report import to_json
 

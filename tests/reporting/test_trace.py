@@ -10,7 +10,7 @@ import pytest
 
 from gradcheck_cli.checking.ops.backward_pass import OpPass, PassTrace, summarise_pass, summarise_tensor
 from gradcheck_cli.checking.ops.operation import OpPlace
-from gradcheck_cli.features.blame.trace_text import trace_json, trace_lines
+from gradcheck_cli.features.blame.blame_text import trace_json, trace_lines
 from gradcheck_cli.reporting.terminal import layout
 
 CASE = SimpleNamespace(

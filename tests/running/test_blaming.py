@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from flat_results import make_pair
 
-from gradcheck_cli.checking.check_case import Findings
 from gradcheck_cli.checking.ops.operation import OpPlace, TensorInfo
+from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame import blaming
 from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.cluster import code_folder
-from gradcheck_cli.features.cluster.code_folder import lay_out, pack, relocate, relocate_path
-from gradcheck_cli.running.selection.imports import clear_cache
+from gradcheck_cli.features.cluster import dask_task
+from gradcheck_cli.features.cluster.dask_task import lay_out, pack, relocate, relocate_path
+from gradcheck_cli.running.selection.changed import clear_cache
 from gradcheck_cli.spec.load import load_cases
 
 
@@ -120,7 +120,7 @@ def test_a_folder_that_is_there_already_stays_as_it_is(tmp_path):
 
 
 def test_a_folder_that_is_too_large_is_a_fault_that_names_it(project, monkeypatch):
-    monkeypatch.setattr(code_folder, "LIMIT", 1000)
+    monkeypatch.setattr(dask_task, "LIMIT", 1000)
     (project / "specs/large.bin").write_bytes(b"0" * 2000)
     with pytest.raises(CaseFailedError, match=r"specs: holds more than 1000 bytes.*large\.bin"):
         packed()

@@ -228,3 +228,16 @@ def test_a_functions_gradient_is_built_once_but_can_be_built_anew(ready_made):
     assert "Exp" not in counted(function)
     assert counted(function, private_gradients.differentiate_functions_anew)["Exp"] == 1
     assert "Exp" not in counted(function)
+
+
+def test_registered_gradients_are_listed_and_found():
+    names = private_gradients.names_of_gradients()
+    assert "MatMul" in names
+    assert private_gradients.gradient_named("MatMul").__name__ == "_MatMulGrad"
+    assert private_gradients.gradient_named("Floor") is not None
+    assert private_gradients.gradient_named("Shape") is None  # not differentiable
+
+
+def test_what_custom_gradient_returns_is_known():
+    assert private_gradients.is_custom_gradient(tf.custom_gradient(lambda x: (x, lambda u: u)))
+    assert not private_gradients.is_custom_gradient(tf.identity)

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.tensorflow_backend.private import private_gradients
 from gradcheck_cli.tensorflow_backend.private.private_graphs import op_types
-from gradcheck_cli.tensorflow_backend.registry import gradient_registry
 from gradcheck_cli.tensorflow_backend.registry.gradient_registry import (
     has_custom_gradient,
     read_gradients,
@@ -117,7 +117,7 @@ def test_what_is_registered_at_run_time_is_hidden():
     with tf.Graph().as_default():
         custom(tf.constant(1.0))
     tf.RegisterGradient("gradcheck_test_of_the_registry")(lambda op, upstream: upstream)
-    raw = set(gradient_registry.gradient_registry.list())
+    raw = set(private_gradients.ops.gradient_registry.list())
     assert any(name.startswith("CustomGradient-") for name in raw)
     names = {entry.name for entry in read_gradients()}
     assert not any(name.startswith(("CustomGradient-", "gradcheck_")) for name in names)

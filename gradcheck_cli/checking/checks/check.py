@@ -23,17 +23,14 @@ class Check(Generic[View]):
     """A structural check.
 
     Attributes:
-        name: its name in the spec and in the report. Two checks may report under one name.
-        looks_at: the type of its view, which says the stage at which it runs.
         run: returns its results; none where there is nothing to check. If several have one name, the report
             shows the first that didn't pass, else the first.
-        can_be_off: whether a spec may turn it off.
     """
 
-    name: str
-    looks_at: type[View]
+    name: str  # its name in the spec and in the report. Two checks may report under one name.
+    looks_at: type[View]  # the type of its view, which says the stage at which it runs
     run: Callable[[View], list[CheckResult]]
-    can_be_off: bool = False
+    can_be_off: bool = False  # whether a spec may turn it off
 
 
 @dataclass(frozen=True)
@@ -46,37 +43,24 @@ class OpenedView:
 
 @dataclass(frozen=True)
 class JudgedView:
-    """The pairs of one sample point, judged.
-
-    Attributes:
-        operations: the ops at the point.
-        warnings: on the declared dtype's loss of precision.
-        is_coarse: whether a pair was judged in less precision than declared.
-    """
+    """The pairs of one sample point, judged."""
 
     case: Case
-    operations: Operations
-    warnings: Sequence[str]
-    is_coarse: bool
+    operations: Operations  # the ops at the point
+    warnings: Sequence[str]  # on the declared dtype's loss of precision
+    is_coarse: bool  # whether a pair was judged in less precision than declared
 
 
 @dataclass(frozen=True)
 class UpstreamView:
-    """Some outputs' vjps at one sample point, as functions of their upstreams.
-
-    Attributes:
-        pulled: each output's vjp.
-        empty: pairs whose output has no elements.
-        is_formula: whether `op` is the formula in float64, checked in addition to the declared op.
-        is_last: whether no later view covers the gradients that are too small in this one.
-    """
+    """Some outputs' vjps at one sample point, as functions of their upstreams."""
 
     case: Case
     op: Operation
-    pulled: list[Pulled]
-    empty: Sequence[PairKey] = ()
-    is_formula: bool = False
-    is_last: bool = True
+    pulled: list[Pulled]  # each output's vjp
+    empty: Sequence[PairKey] = ()  # pairs whose output has no elements
+    is_formula: bool = False  # whether `op` is the formula in float64, checked in addition to the declared op
+    is_last: bool = True  # whether no later view covers the gradients that are too small in this one
 
 
 @dataclass(frozen=True)
@@ -84,21 +68,17 @@ class PointView:
     """A case at one sample point.
 
     Attributes:
-        opener: opens the case.
-        sound: the pairs that are to be right.
         jacobians: those at hand of the declared op, and those of its formula.
-        compared_at: index of the sample point at which another trace is compared.
-        is_first: whether this is the first point.
     """
 
     case: Case
-    opener: Opener[Any]
+    opener: Opener[Any]  # opens the case
     operations: Operations
-    sound: list[PairKey]
+    sound: list[PairKey]  # the pairs that are to be right
     jacobians: tuple[Mapping[PairKey, Jacobian | None], Mapping[PairKey, Jacobian | None]]
     sample: int
-    compared_at: int
-    is_first: bool
+    compared_at: int  # index of the sample point at which another trace is compared
+    is_first: bool  # whether this is the first point
 
     @property
     def op(self) -> Any:  # noqa: ANN401 (an op of the opener's)
@@ -115,16 +95,14 @@ class CaseView:
     """A case after all sample points.
 
     Attributes:
-        op: the declared op at the first point.
         samples: the verdicts of the pairs that are to be right, at each sample point.
-        pairs: every pair's result.
         unrun: the custom gradients that the forward called and no backward pass ran, and why.
     """
 
     case: Case
-    op: Operation
+    op: Operation  # the declared op at the first point
     samples: Mapping[PairKey, list[PairSample]]
-    pairs: tuple[PairResult, ...]
+    pairs: tuple[PairResult, ...]  # every pair's result
     unrun: Sequence[str] = ()
 
 
@@ -133,19 +111,14 @@ class ModesView:
     """A case in its own mode, and openers for the other modes.
 
     Attributes:
-        case: the case; its `mode` is that of `operations`.
-        operations: the ops at the first sample point.
-        rules: the spec's rule for each pair that is to be right.
-        sparsities: the guessed ones; each mode's gradient must confirm them.
-        sample: index of the sample point.
         others: mode -> a function that makes its opener.
     """
 
-    case: Case
-    operations: Operations
-    rules: Mapping[PairKey, PairRule | None]
-    sparsities: Mapping[PairKey, Sparsity]
-    sample: int
+    case: Case  # the case; its `mode` is that of `operations`
+    operations: Operations  # the ops at the first sample point
+    rules: Mapping[PairKey, PairRule | None]  # the spec's rule for each pair that is to be right
+    sparsities: Mapping[PairKey, Sparsity]  # the guessed ones; each mode's gradient must confirm them
+    sample: int  # index of the sample point
     others: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
 
 

@@ -14,8 +14,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.checks.pulled import MANY, TELLING, Pulled
-from gradcheck_cli.checking.checks.upstreams import Flow
+from gradcheck_cli.checking.checks.pulled import MANY, TELLING, Flow, Pulled
 from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_point
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, packed_magnitude
@@ -66,15 +65,13 @@ class Sum:
     """The sum that a gradient must equal.
 
     Attributes:
-        terms: factors and the gradients that they multiply.
         bounds: for a sum over a Jacobian's rows, returns the sum of the rows' magnitudes and what rounding
             may have lost of it. It is called only where the sum itself leaves a doubt.
-        others: vjps of other outputs with terms in the sum.
     """
 
-    terms: Sequence[tuple[float, Float]]
+    terms: Sequence[tuple[float, Float]]  # factors and the gradients that they multiply
     bounds: Callable[[], tuple[Float, Float]] | None = None
-    others: Sequence[Pulled] = ()
+    others: Sequence[Pulled] = ()  # vjps of other outputs with terms in the sum
 
 
 def find_fault(pulled: Pulled, input_index: int, flow: Flow, gradient: Float) -> tuple[Fault, str] | None:

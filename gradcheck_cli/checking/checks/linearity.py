@@ -12,8 +12,7 @@ import numpy as np
 
 from gradcheck_cli.checking.checks.check import UpstreamView
 from gradcheck_cli.checking.checks.expected_gradients import Fault, Sum, compare, find_fault, find_narrowed
-from gradcheck_cli.checking.checks.pulled import Pulled
-from gradcheck_cli.checking.checks.upstreams import Flow, pull_empty
+from gradcheck_cli.checking.checks.pulled import Flow, Pulled, pull_empty
 from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, pack, unpack

@@ -12,8 +12,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.pulled import Pulled
-from gradcheck_cli.checking.checks.upstreams import Upstreams
+from gradcheck_cli.checking.checks.pulled import Pulled, Upstreams
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import judge_one_element
 from gradcheck_cli.checking.judging.probe_group import Group
@@ -21,8 +20,8 @@ from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, pull_back, working_precision
 from gradcheck_cli.checking.ops.opener import Operations
 from gradcheck_cli.checking.ops.operation import Array
-from gradcheck_cli.checking.ops.packing import Float, index_of, pack, packed_magnitude, packed_size, unpack
-from gradcheck_cli.checking.ops.rounding_of_vjp import largest_change
+from gradcheck_cli.checking.ops.packing import Float, index_of, packed_magnitude, packed_size
+from gradcheck_cli.checking.ops.rounding_of_vjp import MARGIN, group_rows, movement, points_beside
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
@@ -35,13 +34,6 @@ from gradcheck_cli.numerics.steps import typical_size
 # error is two per cent of the value: float32 differences themselves are wrong by about one
 # (docs/verdicts.md).
 GROSS = 0.02
-# Neighbouring points: each element moves up or down by one rounding.
-_NEIGHBOURS = 4
-# A run that rounds at each op may be off by this many times the worst movement among these points. Over the
-# weights of a MobileNetV2, float32's errors and these movements have the same root mean square to within 12
-# %; the largest error of each is up to 17 times that.
-_MARGIN = 4.0
-_MOST_GROUPS = 32  # of rows, each with an upstream of its own
 
 
 @dataclass(frozen=True)
@@ -49,12 +41,11 @@ class _Loss:
     """What a pair loses in the declared dtype, beyond its tolerance.
 
     Attributes:
-        warning: the message if it is a loss of digits.
         judge_again: judges the pair within the declared dtype; `None` where the loss is small.
     """
 
     pair: Pair
-    warning: str
+    warning: str  # the message if it is a loss of digits
     judge_again: Callable[[Pair], PairSample | None]
 
 
@@ -175,45 +166,28 @@ def _is_of_neighbours(pair: Pair, declared: Float, formula: PairSample, gross: n
     size, of 1 at least, up and down; a kink is crossed by one of both.
     """
     op, output = pair.operations.formula, pair.output_index
+
+    def size(index: int) -> Array:
+        typical = max(typical_size(packed_point(op, index), None), 1.0)
+        return _unit_roundoff(pair, index) * np.maximum(np.abs(op.point[index]), typical)
+
     at_rows, at_columns = formula.each_place()
-    groups = np.array_split(np.flatnonzero(gross.any(axis=1)), _MOST_GROUPS)
-    groups = [group for group in groups if group.size]
-    upstream = np.zeros((len(groups), packed_size(pair.output)))
-    for own, group in zip(upstream, groups, strict=True):
-        own[at_rows[group, 0]] = 1.0
-    pulled = [
-        _pull_beside(pair, unpack(upstream, op.outputs[output]), sign, draw)
-        for draw in range(_NEIGHBOURS)
-        for sign in (1.0, -1.0)
-    ]
-    gradients = [gradient for gradient in pulled if gradient is not None]
-    if not gradients:
+    groups, upstream = group_rows(gross, at_rows, packed_size(pair.output))
+    moved = movement(op, output, upstream, points_beside(op, size, pair.case.seed)).get(pair.input_index)
+    if moved is None:
         return False
     with np.errstate(invalid="ignore"):
         error = np.where(gross, np.abs(declared - formula.analytic), 0.0)
-        moved: Float = np.ptp(gradients, axis=0)
     return all(
-        bool((error[group] <= np.multiply(_MARGIN, row[at_columns[group]])).all())
+        bool((error[group] <= MARGIN * row[at_columns[group]]).all())
         for row, group in zip(moved, groups, strict=True)
     )
 
 
-def _pull_beside(pair: Pair, upstream: Array, sign: float, draw: int) -> Float | None:
-    """Pull upstreams back to a pair's input, (B, n), where each input has moved by a rounding."""
-    formula, declared = pair.operations.formula, pair.operations.declared
-    generator = np.random.default_rng([pair.case.seed, draw])
-    point: dict[int, Array] = {}
-    for input_index, (value, info) in enumerate(zip(formula.point, formula.inputs, strict=True)):
-        if info.is_differentiable:
-            unit = working_precision(declared, declared.inputs[input_index].dtype).unit_roundoff
-            typical = typical_size(packed_point(formula, input_index), None)
-            size: Array = unit * np.maximum(np.abs(value), max(typical, 1.0))
-            signs = generator.choice([-sign, sign], size=value.shape)
-            moved = np.add(value, np.multiply(size, signs))
-            point[input_index] = np.stack([moved] * len(upstream))
-    pulled = formula.vjp_beside(pair.output_index, upstream, point)
-    gradient = None if pulled is None else pulled[pair.input_index]
-    return None if gradient is None else pack(gradient, pair.input)
+def _unit_roundoff(pair: Pair, input_index: int) -> float:
+    """Return the unit roundoff in which an input moves in the declared dtype."""
+    declared = pair.operations.declared
+    return working_precision(declared, declared.inputs[input_index].dtype).unit_roundoff
 
 
 def _word_warning(pair: Pair, declared: Float, formula: PairSample, beyond: np.ndarray) -> str:
@@ -309,24 +283,20 @@ class _Conditioning:
     In a deep network, one rounding of an input puts some elements on the other side of a kink, and batch
     statistics magnify it. A float32 gradient is then the exact gradient of a neighbouring point. The formula
     is judged in float64; what remains is a loss of digits, however large (decision 53).
-
-    Attributes:
-        pairs: the output with each input.
-        upstream: packed.
     """
 
-    pairs: Sequence[Pair]
-    upstream: Float
+    pairs: Sequence[Pair]  # the output with each input
+    upstream: Float  # packed
 
     def explains(self, pair: Pair, error: float) -> bool:
         """Whether rounding alone may explain this error in the largest element of a pair's gradient."""
-        moved = self._movement.get(pair.input_index, 0.0)
-        if error <= _MARGIN * moved:
+        moved = float(np.max(self._movement.get(pair.input_index, 0.0), initial=0.0))
+        if error <= MARGIN * moved:
             return True
         # A gradient that is zero because its terms cancel doesn't move with any input, but its terms are
         # rounded.
         rounding = self._vjp.rounding.get(pair.input_index)
-        return rounding is not None and error <= _MARGIN * (moved + float(np.max(rounding, initial=0.0)))
+        return rounding is not None and error <= MARGIN * (moved + float(np.max(rounding, initial=0.0)))
 
     @cached_property
     def _vjp(self) -> Pulled:
@@ -334,45 +304,14 @@ class _Conditioning:
         return Pulled(first.case, first.operations.declared, first.output_index, input_indices, {})
 
     @cached_property
-    def _movement(self) -> dict[int, float]:
-        """The largest movement of an element of each input's gradient; empty where it can't be measured."""
-        at_base = self._pull({})
-        moved: dict[int, float] = {}
-        if at_base is None:
-            return moved
-        for index in range(_NEIGHBOURS):
-            beside = self._pull(self._draw_neighbour(index))
-            for pair in self.pairs:
-                before, after = at_base[pair.input_index], (beside or at_base)[pair.input_index]
-                if before is None or after is None:
-                    continue
-                largest = float(np.max(largest_change(before, [(after, 1.0)]), initial=0.0))
-                moved[pair.input_index] = max(moved.get(pair.input_index, 0.0), largest)
-        return moved
-
-    def _pull(self, point: dict[int, Array]) -> list[Float | None] | None:
+    def _movement(self) -> dict[int, Float]:
+        """How far each input's gradient moves; empty where that can't be measured."""
         first = self.pairs[0]
-        formula, output = first.operations.formula, first.output_index
-        pulled = formula.vjp_beside(output, unpack(self.upstream[None], formula.outputs[output]), point)
-        if pulled is None:
-            return None
-        return [
-            None if value is None else pack(value, info)
-            for value, info in zip(pulled, formula.inputs, strict=True)
-        ]
-
-    def _draw_neighbour(self, index: int) -> dict[int, Array]:
-        """Return each input with every element moved up or down by one rounding, (1, *shape)."""
-        first = self.pairs[0]
-        formula, declared = first.operations.formula, first.operations.declared
-        generator = np.random.default_rng([first.case.seed, index])
-        point = {}
-        for input_index, (value, info) in enumerate(zip(formula.point, formula.inputs, strict=True)):
-            if info.is_differentiable:
-                unit = working_precision(declared, declared.inputs[input_index].dtype).unit_roundoff
-                sides: Array = 1 + unit * generator.choice([-1.0, 1.0], size=value.shape)
-                point[input_index] = np.multiply(value, sides)[np.newaxis]
-        return point
+        op = first.operations.formula
+        points = points_beside(
+            op, lambda index: _unit_roundoff(first, index) * np.abs(op.point[index]), first.case.seed
+        )
+        return movement(op, first.output_index, self.upstream[None], points)
 
 
 @dataclass(frozen=True)

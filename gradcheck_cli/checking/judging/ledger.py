@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.checking.judging import formula
+from gradcheck_cli.checking.judging.formula import JudgePairs
 from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
 from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
@@ -29,11 +29,6 @@ from gradcheck_cli.checking.pairs.rounding import (
 from gradcheck_cli.checking.pairs.ties import judge_ties, leave_joined_kinks
 from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.numerics.sparsity import Sparsity
-
-if TYPE_CHECKING:
-    from gradcheck_cli.checking.judging.formula import JudgePairs
-    from gradcheck_cli.checking.judging.stop_gradients import StopGradients
-
 
 METHOD = "forward_mode"
 # Reasons why differences fail although there is a derivative. A jump or a singularity has none, and for a
@@ -81,6 +76,9 @@ def _differentiate(pair: Pair, columns: np.ndarray) -> Float | None:
 
 
 Judged = dict["PairKey", "PairSample"]
+WeighStops = Callable[
+    [Mapping[PairKey, Pair], Mapping[PairKey, Jacobian | None], Mapping[PairKey, PairSample], int], Judged
+]
 
 
 @dataclass(frozen=True)
@@ -88,21 +86,18 @@ class Evidence:
     """What entries of the ledger may look at, at one sample point.
 
     Attributes:
-        judge: judges other forms of pairs by differences.
         analytic: the formula's Jacobians of pairs that are judged element by element.
         sparsities: of the pairs that are judged without their zeros.
-        stops: the case's `stop_gradient`s; `None` where they don't matter.
         are_right_alone: whether the user's own gradients on a pair's path are right, each by itself.
-        sample: index of the sample point.
     """
 
     pairs: Mapping[PairKey, Pair]
-    judge: JudgePairs | None = None
+    judge: JudgePairs | None = None  # judges other forms of pairs by differences
     analytic: Mapping[PairKey, Jacobian | None] = field(default_factory=dict)
     sparsities: Mapping[PairKey, Sparsity] = field(default_factory=dict)
-    stops: StopGradients | None = None
+    weigh_stops: WeighStops | None = None  # doubts where a stop may be meant; `None` where none matters
     are_right_alone: Callable[[PairKey], bool] = lambda _: False
-    sample: int = 0
+    sample: int = 0  # index of the sample point
 
 
 class Stage(Enum):
@@ -118,22 +113,16 @@ class Allowance:
     """An entry of the ledger.
 
     Attributes:
-        rule: the name that stays with the elements it decides.
-        stage: when it acts.
-        effect: what it may turn into what.
-        protects: whom.
-        limit: the largest error that it can ever excuse.
         run: returns the verdicts; a pair for which there is no time is left out.
-        at_elements: whether it acts on single elements of a probed pair, too.
     """
 
-    rule: Rule
-    stage: Stage
-    effect: str
-    protects: str
-    limit: str
+    rule: Rule  # the name that stays with the elements it decides
+    stage: Stage  # when it acts
+    effect: str  # what it may turn into what
+    protects: str  # whom
+    limit: str  # the largest error that it can ever excuse
     run: Callable[[Evidence, Judged], Judged]
-    at_elements: bool = False
+    at_elements: bool = False  # whether it acts on single elements of a probed pair, too
 
 
 def _each(settle: Callable[[Pair, PairSample], PairSample]) -> Callable[[Evidence, Judged], Judged]:
@@ -167,9 +156,9 @@ def _judge_exact_points(evidence: Evidence, judged: Judged) -> Judged:
 
 
 def _weigh_stops(evidence: Evidence, judged: Judged) -> Judged:
-    if evidence.stops is None:
+    if evidence.weigh_stops is None:
         return judged
-    return evidence.stops.weigh(evidence.pairs, evidence.analytic, judged, evidence.sample)
+    return evidence.weigh_stops(evidence.pairs, evidence.analytic, judged, evidence.sample)
 
 
 def _leave_joined_kinks(evidence: Evidence, judged: Judged) -> Judged:

@@ -21,13 +21,9 @@ from gradcheck_cli.spec.case import Case
 
 @dataclass(frozen=True)
 class Group:
-    """Each of some outputs with each of some inputs, all with one tolerance.
+    """Each of some outputs with each of some inputs, all with one tolerance."""
 
-    Attributes:
-        members: the pairs, and perhaps others that this group was split from.
-    """
-
-    members: Mapping[PairKey, Pair]
+    members: Mapping[PairKey, Pair]  # the pairs, and perhaps others that this group was split from
     outputs: tuple[int, ...]
     inputs: tuple[int, ...]
 

@@ -79,11 +79,7 @@ class Search:
     Attributes:
         missed: by pair, the smallest share, over the probes, of elements in which an error would have stayed
             unseen.
-        spoilt: the rows that every direction so far has spoilt.
         still: by input, the share of elements that have no room to move.
-        step_fraction: by how much of its step a smooth piece is moved.
-        least: how many probes are made whatever they take.
-        is_faint: whether no element of the gradient has a size that an error could be relative to.
         on_kinks: the inputs that are on a kink, and stay still while the others' smooth piece is probed.
     """
 
@@ -96,14 +92,14 @@ class Search:
     bound: float = 0.0
     missed: dict[PairKey, float] = field(default_factory=dict)
     still: dict[int, float] = field(default_factory=dict)
-    spoilt: npt.NDArray[np.bool_] | None = None
+    spoilt: npt.NDArray[np.bool_] | None = None  # the rows that every direction so far has spoilt
     gradient_is_zero: bool = True
     change_is_zero: bool = True
     is_noise: bool = True
-    is_faint: bool = False
+    is_faint: bool = False  # whether no element of the gradient has a size that an error could be relative to
     doubt: str = ""
-    step_fraction: float = 1.0
-    least: int = 1
+    step_fraction: float = 1.0  # by how much of its step a smooth piece is moved
+    least: int = 1  # how many probes are made whatever they take
     on_kinks: frozenset[int] = frozenset()
 
     @property

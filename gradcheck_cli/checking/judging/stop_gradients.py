@@ -68,14 +68,12 @@ class StopGradients:
         among: keys of those that may be held, to see whether a gradient is right then; `None` for all. For a
             vjp, only those that change a first derivative: any other stop only saves work, and the second
             derivative is then that of the function with nothing held.
-        changing: keys of those that were found to change a derivative.
-        budget: limits what probes may spend.
     """
 
     case: Case
     among: frozenset[str] | None = None
-    changing: set[str] = field(default_factory=set)
-    budget: Budget = field(default_factory=Budget)
+    changing: set[str] = field(default_factory=set)  # keys of those that were found to change a derivative
+    budget: Budget = field(default_factory=Budget)  # limits what probes may spend
 
     def weigh(
         self,
@@ -166,20 +164,13 @@ class _HeldVerdicts:
     """The verdicts on pairs with their stops held, all pairs at once.
 
     A stop that isn't between an input and an output changes nothing there, held or not.
-
-    Attributes:
-        pairs: the pairs to judge again.
-        stops: for each pair, places by key.
-        analytic: Jacobians of those that are judged element by element.
-        sample: index of the sample point.
-        budget: limits what probes may spend.
     """
 
-    pairs: Mapping[PairKey, Pair]
-    stops: Mapping[PairKey, Mapping[str, str]]
-    analytic: Mapping[PairKey, Jacobian | None]
-    sample: int
-    budget: Budget
+    pairs: Mapping[PairKey, Pair]  # the pairs to judge again
+    stops: Mapping[PairKey, Mapping[str, str]]  # for each pair, places by key
+    analytic: Mapping[PairKey, Jacobian | None]  # Jacobians of those that are judged element by element
+    sample: int  # index of the sample point
+    budget: Budget  # limits what probes may spend
 
     def of(self, key: PairKey) -> PairSample:
         """Return one pair's verdicts.

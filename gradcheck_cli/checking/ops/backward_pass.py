@@ -29,25 +29,15 @@ class OpPass:
 
 @dataclass(frozen=True)
 class TensorSummary:
-    """A tensor in few words.
+    """A tensor in few words."""
 
-    Attributes:
-        shape: its shape.
-        values: all of it, nested lists, where it has at most `SMALL` elements; else `None`.
-        norm: the Euclidean norm; NaN where an element is NaN.
-        low: the smallest element; of a complex tensor the smallest magnitude. NaN elements are left out.
-        high: the largest.
-        nans: how many elements are NaN.
-        infinities: how many are infinite.
-    """
-
-    shape: tuple[int, ...]
-    values: object
-    norm: float
-    low: float
-    high: float
-    nans: int
-    infinities: int
+    shape: tuple[int, ...]  # its shape
+    values: object  # all of it, nested lists, where it has at most `SMALL` elements; else `None`
+    norm: float  # the Euclidean norm; NaN where an element is NaN
+    low: float  # the smallest element; of a complex tensor the smallest magnitude. NaN elements are left out.
+    high: float  # the largest
+    nans: int  # how many elements are NaN
+    infinities: int  # how many are infinite
 
 
 @dataclass(frozen=True)
@@ -56,7 +46,6 @@ class TracedOp:
 
     Attributes:
         upstreams: (output index, what flowed in); `None` where there is no gradient.
-        gradients: (input index, what came out).
         local: per entry of `gradients`, gradient out over upstream in, where the op has one upstream of one
             element: its own derivative. `None` elsewhere.
         marks: "NaN", "infinity", "None": what appears in this op's gradient, and in none that led here.
@@ -64,7 +53,7 @@ class TracedOp:
 
     place: OpPlace
     upstreams: tuple[tuple[int, TensorSummary | None], ...]
-    gradients: tuple[tuple[int, TensorSummary | None], ...]
+    gradients: tuple[tuple[int, TensorSummary | None], ...]  # (input index, what came out)
     local: tuple[object, ...]
     marks: tuple[str, ...] = ()
 
@@ -74,17 +63,14 @@ class PassTrace:
     """A backward pass from one output to one or more inputs.
 
     Attributes:
-        ops: the ops on the way, in backward order.
-        gradients: what arrived at each input; `None` where nothing did.
-        left_out: how many `Identity` ops, which pass a gradient on as it is, aren't among `ops`.
         notes: per input, where a `None` or a NaN that no op's gradient shows comes from; empty elsewhere.
     """
 
     output: str
     inputs: tuple[str, ...]
-    ops: tuple[TracedOp, ...]
-    gradients: tuple[TensorSummary | None, ...]
-    left_out: int = 0
+    ops: tuple[TracedOp, ...]  # the ops on the way, in backward order
+    gradients: tuple[TensorSummary | None, ...]  # what arrived at each input; `None` where nothing did
+    left_out: int = 0  # how many `Identity` ops, which pass a gradient on as it is, aren't among `ops`
     notes: tuple[str, ...] = ()
 
 

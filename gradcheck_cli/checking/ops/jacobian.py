@@ -25,17 +25,11 @@ PairKey = tuple[int, int]  # which output, which input
 
 @dataclass(frozen=True)
 class Jacobian:
-    """The analytic Jacobian of a packed pair, whole, or without the zeros that its sparsity names.
+    """The analytic Jacobian of a packed pair, whole, or without the zeros that its sparsity names."""
 
-    Attributes:
-        values: (m, n); with a sparsity (m, slots).
-        width: n.
-        sparsity: which columns the slots stand for.
-    """
-
-    values: Float
-    width: int
-    sparsity: Sparsity | None = None
+    values: Float  # (m, n); with a sparsity (m, slots)
+    width: int  # n
+    sparsity: Sparsity | None = None  # which columns the slots stand for
 
     @property
     def columns(self) -> Index:

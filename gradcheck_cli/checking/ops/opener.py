@@ -15,13 +15,9 @@ from gradcheck_cli.spec.case import Case
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedOperation(Operation):
-    """An op that an opener opened.
+    """An op that an opener opened."""
 
-    Attributes:
-        opening: the form of the case that this op is.
-    """
-
-    opening: Opening
+    opening: Opening  # the form of the case that this op is
 
 
 Op = TypeVar("Op", bound=OpenedOperation)
@@ -83,16 +79,13 @@ class Opening:
     """One form of a case.
 
     Attributes:
-        sample: index of the sample point.
-        of: the case's forward, or the spec's reference function.
         dtype: the dtypes that the spec names; or float64, with complex128 for complex tensors; or complex128.
-        reversed: give custom gradients their variables in reverse order.
     """
 
-    sample: int = 0
-    of: Literal["forward", "reference"] = "forward"
+    sample: int = 0  # index of the sample point
+    of: Literal["forward", "reference"] = "forward"  # the case's forward, or the spec's reference function
     dtype: Dtype = "declared"
-    reversed: bool = False
+    reversed: bool = False  # give custom gradients their variables in reverse order
 
     @property
     def is_reference(self) -> bool:
@@ -105,19 +98,14 @@ class Operations:
     """The ops at one sample point.
 
     Attributes:
-        declared: the op in the dtypes that the spec names.
-        formula: the same op in float64, or `declared` where there is none.
-        differenced: the op that is differenced: `formula`, or the spec's reference.
-        in_complex: the same in complex128, for the complex step.
-        budget: limits what judging element by element may spend.
         on_kinks: the inputs that are known to be on a kink of some element; probing adds to them.
     """
 
-    declared: Operation
-    formula: Operation
-    differenced: Operation
-    in_complex: Operation | None = None
-    budget: Budget = field(default_factory=Budget)
+    declared: Operation  # the op in the dtypes that the spec names
+    formula: Operation  # the same op in float64, or `declared` where there is none
+    differenced: Operation  # the op that is differenced: `formula`, or the spec's reference
+    in_complex: Operation | None = None  # the same in complex128, for the complex step
+    budget: Budget = field(default_factory=Budget)  # limits what judging element by element may spend
     on_kinks: set[int] = field(default_factory=set)
 
     @staticmethod

@@ -46,19 +46,14 @@ class OpPlace:
     """An op, and where its gradient function is written.
 
     Attributes:
-        name: the op's name, with its name scope.
-        type: TensorFlow's op type.
-        gradient: the gradient function's name; empty where the op has none.
-        file: the file where it is defined; empty where that isn't known.
-        line: its 1-based line; 0 where that isn't known.
         inside: for a loop, a branch or a call: (name, file, line) of the user's gradients in its body.
     """
 
-    name: str
-    type: str
-    gradient: str = ""
-    file: str = ""
-    line: int = 0
+    name: str  # the op's name, with its name scope
+    type: str  # TensorFlow's op type
+    gradient: str = ""  # the gradient function's name; empty where the op has none
+    file: str = ""  # the file where it is defined; empty where that isn't known
+    line: int = 0  # its 1-based line; 0 where that isn't known
     inside: tuple[tuple[str, str, int], ...] = ()
 
 
@@ -70,15 +65,12 @@ class Site:
     only there passes at any tolerance, and no corruption of the visible part reveals it.
 
     Attributes:
-        corruption: its name, among `CORRUPTIONS`.
-        place: the op, and the user's line that made it.
-        pairs: (output, input) indices of the pairs whose path contains it.
         unseen: what the points lack for the corruption to show, in words; empty if they lack nothing.
     """
 
-    corruption: str
-    place: str
-    pairs: frozenset[tuple[int, int]]
+    corruption: str  # its name, among `CORRUPTIONS`
+    place: str  # the op, and the user's line that made it
+    pairs: frozenset[tuple[int, int]]  # (output, input) indices of the pairs whose path contains it
     unseen: tuple[str, ...]
 
     @property

@@ -29,18 +29,12 @@ from gradcheck_cli.spec.case import Case, PairRule
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """An output and an input of a case at a sample point.
+    """An output and an input of a case at a sample point."""
 
-    Attributes:
-        case: says the tolerances, domains and scales.
-        operations: the op in its forms.
-        rule: what the spec says of this pair; `None` where it says nothing.
-    """
-
-    case: Case
-    operations: Operations
+    case: Case  # says the tolerances, domains and scales
+    operations: Operations  # the op in its forms
     key: PairKey
-    rule: PairRule | None = None
+    rule: PairRule | None = None  # what the spec says of this pair; `None` where it says nothing
 
     @property
     def output_index(self) -> int:

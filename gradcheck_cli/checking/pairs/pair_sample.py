@@ -58,15 +58,10 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Stopped:
-    """How `stop_gradient`s change a pair's derivative, where the spec doesn't say whether they are meant.
+    """How `stop_gradient`s change a pair's derivative, where the spec doesn't say whether they are meant."""
 
-    Attributes:
-        places: where they are, as `file:line`.
-        change: by how much they change an element, as a share of the larger of both derivatives.
-    """
-
-    places: tuple[str, ...]
-    change: float
+    places: tuple[str, ...]  # where they are, as `file:line`
+    change: float  # by how much they change an element, as a share of the larger of both derivatives
 
     def __str__(self) -> str:
         """Return the text for the report."""
@@ -94,22 +89,16 @@ class ProbeNumbers:
 
     Attributes:
         miss_probability: the probability of missing an error of `miss_size`, relative, in one element.
-        gradient_is_zero: whether it was zero in every probe.
-        output_is_still: whether the output didn't move in any.
-        is_faint: whether the gradient was too small to be told from zero.
-        error: the largest of their errors, relative to the terms of that probe.
-        bound: the error that was allowed there.
-        is_weak: whether the only doubt is that they could have missed an error; they found none.
     """
 
     miss_probability: float | None = None
     miss_size: float | None = None
-    gradient_is_zero: bool = False
-    output_is_still: bool = False
-    is_faint: bool = False
-    error: float = 0.0
-    bound: float = 0.0
-    is_weak: bool = False
+    gradient_is_zero: bool = False  # whether it was zero in every probe
+    output_is_still: bool = False  # whether the output didn't move in any
+    is_faint: bool = False  # whether the gradient was too small to be told from zero
+    error: float = 0.0  # the largest of their errors, relative to the terms of that probe
+    bound: float = 0.0  # the error that was allowed there
+    is_weak: bool = False  # whether the only doubt is that they could have missed an error; they found none
 
 
 @dataclass(frozen=True)
@@ -150,37 +139,23 @@ class PairSample:
     the elements that random probes led to.
 
     Attributes:
-        analytic: from the gradient under test.
-        numeric: from differences.
-        uncertainty: bound on the numeric side's error.
-        allowed: tolerance.
-        verdict: `numerics.Verdict` codes.
-        reason: `numerics.Reason` codes.
-        is_connected: whether the gradient is a tensor, not `None`.
-        differencing: how it was differenced.
-        places: which elements were judged; `None` where every one of the Jacobian was.
-        probes: what random probes say; `None` for a pair that isn't probed.
-        doubt: why probes couldn't decide, or why a stop leaves the pair open; empty otherwise.
-        stopped: the `stop_gradient` that leaves the pair open, if one does.
-        smallness: how small a slope may be for a reason.
-        remark: the message for a mismatch; empty where the elements explain it.
         rules: `Rule` codes: what decided each element; `None` where no entry of the ledger did.
     """
 
-    analytic: Float
-    numeric: Float
-    uncertainty: Float
-    allowed: Float
-    verdict: npt.NDArray[np.int8]
-    reason: npt.NDArray[np.int8]
-    is_connected: bool
-    differencing: Differencing
-    places: Places | None = None
-    probes: ProbeNumbers | None = None
-    doubt: str = ""
-    stopped: Stopped | None = None
-    smallness: Smallness = Smallness()
-    remark: str = ""
+    analytic: Float  # from the gradient under test
+    numeric: Float  # from differences
+    uncertainty: Float  # bound on the numeric side's error
+    allowed: Float  # tolerance
+    verdict: npt.NDArray[np.int8]  # `numerics.Verdict` codes
+    reason: npt.NDArray[np.int8]  # `numerics.Reason` codes
+    is_connected: bool  # whether the gradient is a tensor, not `None`
+    differencing: Differencing  # how it was differenced
+    places: Places | None = None  # which elements were judged; `None` where every one of the Jacobian was
+    probes: ProbeNumbers | None = None  # what random probes say; `None` for a pair that isn't probed
+    doubt: str = ""  # why probes couldn't decide, or why a stop leaves the pair open; empty otherwise
+    stopped: Stopped | None = None  # the `stop_gradient` that leaves the pair open, if one does
+    smallness: Smallness = Smallness()  # how small a slope may be for a reason
+    remark: str = ""  # the message for a mismatch; empty where the elements explain it
     rules: npt.NDArray[np.int8] | None = None
 
     @staticmethod

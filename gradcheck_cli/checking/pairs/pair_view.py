@@ -17,17 +17,11 @@ from gradcheck_cli.results import CheckResult, PairResult
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdicts on a pair at each sample point.
+    """The verdicts on a pair at each sample point."""
 
-    Attributes:
-        output: the output that is differentiated.
-        input_info: the input that it is differentiated by.
-        samples: one for each point that was judged.
-    """
-
-    output: TensorInfo
-    input_info: TensorInfo
-    samples: tuple[PairSample, ...]
+    output: TensorInfo  # the output that is differentiated
+    input_info: TensorInfo  # the input that it is differentiated by
+    samples: tuple[PairSample, ...]  # one for each point that was judged
 
     @property
     def index_to_show(self) -> int:
@@ -73,27 +67,16 @@ class PointData:
 
 @dataclass(frozen=True)
 class PairView:
-    """One pair at one sample point, with every element's verdict and the result of the whole run.
+    """One pair at one sample point, with every element's verdict and the result of the whole run."""
 
-    Attributes:
-        label: `dOUT/dIN`.
-        output: the output that is differentiated.
-        input_info: the input that it is differentiated by.
-        point: index of the sample point.
-        sample: every element, packed: real parts before imaginary ones, in rows and in columns.
-        result: the pair's own result, over all points, with the spec's expectation applied.
-        failing: the structural checks of its case that fail.
-        warnings: the case's warnings about the pair.
-    """
-
-    label: str
-    output: TensorInfo
-    input_info: TensorInfo
-    point: int
-    sample: PairSample
-    result: PairResult
-    failing: tuple[CheckResult, ...] = ()
-    warnings: tuple[str, ...] = ()
+    label: str  # `dOUT/dIN`
+    output: TensorInfo  # the output that is differentiated
+    input_info: TensorInfo  # the input that it is differentiated by
+    point: int  # index of the sample point
+    sample: PairSample  # every element, packed: real parts before imaginary ones, in rows and in columns
+    result: PairResult  # the pair's own result, over all points, with the spec's expectation applied
+    failing: tuple[CheckResult, ...] = ()  # the structural checks of its case that fail
+    warnings: tuple[str, ...] = ()  # the case's warnings about the pair
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -8,20 +8,26 @@ rounding each, show what they were rounded to.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back
-from gradcheck_cli.checking.ops.operation import Array, Operation
-from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
-from gradcheck_cli.checking.ops.rounding_of_vjp import largest_change
+from gradcheck_cli.checking.ops.operation import Operation
+from gradcheck_cli.checking.ops.packing import Float, packed_magnitude, packed_size
+from gradcheck_cli.checking.ops.rounding_of_vjp import (
+    MARGIN,
+    group_rows,
+    largest_change,
+    movement,
+    movement_of_value,
+    points_beside,
+    pull_beside,
+)
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
-from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Reason, Verdict
 from gradcheck_cli.numerics.refine.series import BOUND_PER_SIGMA, OFFSETS, standard_deviation
 from gradcheck_cli.numerics.steps import scales
@@ -43,8 +49,6 @@ _DIGITS = 1e-3
 # that last for so few roundings are seen by no difference, as the nearest sentinel is at 2**-36.
 _UNSEEN = 2.0**17
 _FEW = 8.0  # roundings
-_TURNS = 4.0  # times what eight points show, which move inputs by more than a rounding
-_MOST_GROUPS = 32
 # Seven points this far apart, relative to the inputs: sums round otherwise at each, and what a smooth
 # gradient adds to differences of order 4 to 6 is below 2**-48 of it. A power of two would round nothing.
 _SPACING = 1.1 * 2.0**-12
@@ -58,7 +62,7 @@ _COARSE = (Reason.NOISE, Reason.UNRESOLVED, Reason.LOW_PRECISION)
 _DRAWS = 8
 # A move is the largest rounding error that a number of its size can have; typical ones are 0.4 of that. One
 # and a half times the largest of eight moves is exceeded once in some thousand patterns.
-MARGIN = 1.5
+_OF_CONSTANTS = 1.5
 # However far constants move an element (the phase of sin(1000.3 x)), no more is attributed to them than this
 # many roundings of its row's largest element, or of the output's value over the input.
 DECLARED_ROUNDINGS = 16.0
@@ -109,67 +113,24 @@ def leave_ill_conditioned(pair: Pair, sample: PairSample) -> PairSample:
     if not wrong.any() or not sample.is_connected:
         return sample
     op, (output, input_index), unit = pair.operations.formula, pair.key, _unit_roundoff(pair)
-    at_rows, _ = sample.each_place()
-    points = _points_beside(op, _FEW * unit)
-    values = _where_it_runs(
-        points,
-        lambda point: pack(op.evaluate({i: v[np.newaxis] for i, v in point.items()})[output], pair.output),
-    )
-    moved = np.ptp(values, axis=0)[0] if values else np.zeros(1)
-    size = packed_magnitude(op.base_values[output], pair.output)
+    points = points_beside(op, lambda index: _FEW * unit * np.abs(op.point[index]), pair.case.seed)
+    moved = movement_of_value(op, output, points)
+    value = packed_magnitude(op.base_values[output], pair.output)
     # Not row by row: what has lost its digits may be a multiple of something, and stay the same by chance.
-    if not np.max(moved, initial=0.0) > _UNSEEN * unit * float(np.max(size, initial=0.0)):
+    if not np.max(moved, initial=0.0) > _UNSEEN * unit * float(np.max(value, initial=0.0)):
         return sample
-    groups = np.array_split(np.flatnonzero(wrong.any(axis=1)), _MOST_GROUPS)  # each has one upstream
-    groups = [group for group in groups if group.size]
-    upstream = np.zeros((len(groups), packed_size(pair.output)))
-    for own, group in zip(upstream, groups, strict=True):
-        own[at_rows[group, 0]] = 1.0
-
-    def pull(point: Mapping[int, Array]) -> Float | None:
-        stacks = {index: np.stack([value] * len(groups)) for index, value in point.items()}
-        pulled = op.vjp_beside(output, unpack(upstream, pair.output), stacks)
-        gradient = None if pulled is None else pulled[input_index]
-        return None if gradient is None else pack(gradient, pair.input)
-
-    gradients = _where_it_runs(points, pull)
-    if not gradients:
+    at_rows, _ = sample.each_place()
+    groups, upstream = group_rows(wrong, at_rows, packed_size(pair.output))
+    turns = movement(op, output, upstream, points).get(input_index)
+    if turns is None:
         return sample
     step = np.min(scales(packed_point(op, input_index)).step, initial=np.inf)
-    turn = np.max(np.ptp(gradients, axis=0), axis=1, initial=0.0)
-    turns = turn > _DIGITS * np.max(np.abs(gradients), axis=(0, 2), initial=0.0)
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(sample.analytic - sample.numeric)
-        for group, own_turn, is_turn in zip(groups, turn, turns, strict=True):
-            is_within = error[group] <= np.fmax(_TURNS * own_turn, moved[at_rows[group]] / step)
-            wrong[group] &= is_within | is_turn
+        for group, turn in zip(groups, np.max(turns, axis=1, initial=0.0), strict=True):
+            is_turn = turn > _DIGITS * largest_finite(sample.analytic[group])
+            wrong[group] &= is_turn | (error[group] <= np.fmax(MARGIN * turn, moved[at_rows[group]] / step))
     return sample.settle(wrong, Verdict.INCONCLUSIVE, Rule.ILL_CONDITIONED, Reason.UNRESOLVED)
-
-
-def _points_beside(op: Operation, size: float) -> list[dict[int, Array]]:
-    """Return points at which every input has moved by up to this part of itself."""
-    generator = np.random.default_rng(0)
-    return [
-        {
-            index: np.multiply(value, 1.0 + size * generator.uniform(-1.0, 1.0, value.shape))
-            for index, (value, info) in enumerate(zip(op.point, op.inputs, strict=True))
-            if info.is_differentiable
-        }
-        for _ in range(_DRAWS)
-    ]
-
-
-def _where_it_runs(
-    points: Sequence[dict[int, Array]], run: Callable[[dict[int, Array]], Float | None]
-) -> list[Float]:
-    """Return finite results: a kernel may refuse a singular matrix."""
-    results = []
-    for point in points:
-        with contextlib.suppress(CaseFailedError):
-            result = run(point)
-            if result is not None and np.isfinite(result).all():
-                results.append(result)
-    return results
 
 
 def mark_remainders(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSample]) -> None:
@@ -214,7 +175,7 @@ def allow_rounded_constants(pair: Pair, sample: PairSample) -> PairSample:
         return sample
     forms = pair.operations.formula.forms
     rounded = ((op, 1.0) for draw in range(_DRAWS) if (op := forms.rounded_otherwise(draw)) is not None)
-    moved = np.minimum(MARGIN * _measure(pair, sample, is_open, rounded), most)
+    moved = np.minimum(_OF_CONSTANTS * _measure(pair, sample, is_open, rounded), most)
     passes = is_open & (error <= moved)
     return sample.settle(passes, Verdict.PASS, Rule.CONSTANTS, allowed=np.maximum(sample.allowed, moved))
 
@@ -260,15 +221,14 @@ def _measure_beside(pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_]
         values = []
         for offset in OFFSETS:
             point = {
-                index: np.multiply(value, 1.0 + _SPACING * offset)[np.newaxis]
+                index: np.multiply(value, 1.0 + _SPACING * offset)
                 for index, (value, info) in enumerate(zip(op.point, op.inputs, strict=True))
                 if info.is_differentiable
             }
-            pulled = op.vjp_beside(output, unpack(upstream, op.outputs[output]), point)
-            gradient = None if pulled is None else pulled[input_index]
+            gradient = pull_beside(op, output, upstream, point).get(input_index)
             if gradient is None:
                 return noise
-            values.append(pack(gradient, op.inputs[input_index])[0])
+            values.append(gradient[0])
         sigma = standard_deviation(np.array(values), only_noise=True)[at_columns[row]]
         noise[row] = np.where(np.isfinite(sigma), BOUND_PER_SIGMA * sigma, 0.0)
     return noise
@@ -279,10 +239,7 @@ def _scaled_upstreams(pair: Pair) -> list[tuple[Operation, float]]:
 
 
 def _measure(
-    pair: Pair,
-    sample: PairSample,
-    where: npt.NDArray[np.bool_],
-    upstreams: Iterable[tuple[Operation, float]],
+    pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_], upstreams: Iterable[tuple[Operation, float]]
 ) -> Float:
     """Measure how far rounding moves some elements; the others are given as 0, or as their rows' own.
 

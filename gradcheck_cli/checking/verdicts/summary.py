@@ -1,23 +1,57 @@
-"""Summarise one pair over its elements and sample points: the row of the table."""
+"""The findings about a case, and the summary of one pair over its elements and points: a row of the table."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from gradcheck_cli.checking.checks.all_zero import NO_PATH, UNTESTED_NONE, explain_untested
-from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
 from gradcheck_cli.checking.ops.packing import Float, index_of, part_of
 from gradcheck_cli.checking.pairs.bound_width import explain_wide_bound
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, ProbeNumbers, Stopped
+from gradcheck_cli.checking.pairs.pair_view import Judged
+from gradcheck_cli.covered import Branch, GradientRun
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
-from gradcheck_cli.results import Cause, NumericSide, PairNumbers, PairResult, Status, WorstElement
+from gradcheck_cli.results import (
+    Cause,
+    CheckResult,
+    Mutant,
+    NumericSide,
+    PairNumbers,
+    PairResult,
+    SearchResult,
+    Status,
+    WorstElement,
+)
 
 _TELLING = ("forward_mode", "ladder")  # a pair reports these methods even if only one sample needed them
+
+
+@dataclass
+class Findings:
+    """The findings about one case."""
+
+    pairs: tuple[PairResult, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    warnings: tuple[str, ...] = ()
+    numeric_dtype: str = ""
+    not_differentiated: tuple[tuple[str, str], ...] = ()  # integer outputs and the like, with dtype
+    first: Operation | None = None  # the op at the first sample point; None if nothing could be judged
+    gradients_seen: Mapping[str, int] = field(default_factory=dict)
+    mutants: tuple[Mutant, ...] = ()
+    held: tuple[str, ...] = ()  # each stop_gradient that was held, with its place
+    stops: frozenset[str] = frozenset()  # keys of the `stop_gradient`s that change a derivative
+    judged: Mapping[str, Judged] = field(default_factory=dict)  # each pair's elements, by the pair's label
+    custom_gradients: tuple[GradientRun, ...] = ()  # those that were made, and the pairs for which they ran
+    branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that the points took
+    search: SearchResult | None = None
+    sides_unknown: str = ""  # why no branch was examined, or not all of them
+    chosen_points: int = 0  # extra points that were checked because they take sides that the others don't
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ import click
 from gradcheck_cli import hooks
 from gradcheck_cli.cli import completing
 from gradcheck_cli.cli.options.case_options import CaseOptions, case_options
-from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand
-from gradcheck_cli.cli.options.option_group import option_group
+from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand, option_group
 from gradcheck_cli.cli.options.report_options import (
     ReportTarget,
     files_of,

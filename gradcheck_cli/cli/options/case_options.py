@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradcheck_cli.cli.options.option_group import option_group
+from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.spec.words import MODES
 
 if TYPE_CHECKING:

@@ -1,12 +1,17 @@
-"""Options that can also be set by `GRADCHECK_...` variables or, with lower priority, in pyproject.toml."""
+"""Groups of options, which a command takes as one object, and where their values may come from.
+
+Options can also be set by `GRADCHECK_...` variables or, with lower priority, in pyproject.toml.
+"""
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -14,6 +19,31 @@ from click.core import ParameterSource
 from gradcheck_cli import hooks
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.project import SPECS_VARIABLE, Settings, default_paths, read_settings, settings_for
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+def option_group(name: str, kind: type, *options: Callable[[Function], Function]) -> Callable[..., Any]:
+    """Return a decorator that adds options to a command, and passes their values as one object.
+
+    Args:
+        name: the parameter of the command's function that takes the object.
+        kind: the object's class, a dataclass. Its fields have the names of the options' parameters.
+        options: the results of `click.option`, in the order of the help text.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401 (click's own)
+            values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+            return function(*arguments, **values)
+
+        for option in reversed(options):
+            call = option(call)
+        return call
+
+    return decorate
+
 
 # Options that make no sense in a file.
 _NEVER = ("help", "config", "show-config", "collect-only", "no-baseline")

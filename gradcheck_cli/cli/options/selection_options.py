@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradcheck_cli.cli import completing
-from gradcheck_cli.cli.options.option_group import Function, option_group
+from gradcheck_cli.cli.options.configured import Function, option_group
 from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:

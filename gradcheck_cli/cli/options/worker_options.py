@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from gradcheck_cli import hooks
-from gradcheck_cli.cli.options.option_group import option_group
+from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.running.processes.limits import (
     DEFAULT_TIMEOUT,
     Limits,

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from gradcheck_cli.cli.options.option_group import option_group
+from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import RunOptions
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gradcheck_cli.features.baseline.locked_pair import Key, LockedPair
+    from gradcheck_cli.features.baseline.compare import Key, LockedPair
     from gradcheck_cli.results import Report
 
 
@@ -116,9 +116,8 @@ class Baseline:
         """Return the report with the changes since the baseline."""
         if self._against is None:
             return report
-        from gradcheck_cli.features.baseline.compare import compare
+        from gradcheck_cli.features.baseline.compare import compare, locked_pairs_of
         from gradcheck_cli.features.baseline.expected import Expected
-        from gradcheck_cli.features.baseline.locked_pair import locked_pairs_of
 
         findings = compare(self._old, locked_pairs_of(report.cases), is_expected=Expected(report))
         return replace(report, baseline=findings)
@@ -133,9 +132,9 @@ class Baseline:
         """
         if self._update is None:
             return 0
+        from gradcheck_cli.features.baseline.compare import locked_pairs_of
         from gradcheck_cli.features.baseline.expected import Expected
         from gradcheck_cli.features.baseline.lock import lock_text, read_lock, update_pairs
-        from gradcheck_cli.features.baseline.locked_pair import locked_pairs_of
         from gradcheck_cli.plain_files import hold_lock, write_text
 
         file = self._update

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from gradcheck_cli.features.baseline.compare import compare
-from gradcheck_cli.features.baseline.locked_pair import LockedPair, locked_pairs_of
+from gradcheck_cli.features.baseline.compare import LockedPair, compare, locked_pairs_of
 from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.results import FAILING, GREEN, UNDECIDED, CaseResult, Report
 

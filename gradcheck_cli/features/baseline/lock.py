@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 from gradcheck_cli import serial
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.features.baseline.compare import is_same
-from gradcheck_cli.features.baseline.locked_pair import Key, LockedPair
+from gradcheck_cli.features.baseline.compare import Key, LockedPair, is_same
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.results import GREEN, Status

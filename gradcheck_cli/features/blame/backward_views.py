@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradcheck_cli.checking.check_case import Findings
 from gradcheck_cli.checking.ops.backward_pass import (
     PassTrace,
     explain_missing_gradient,
@@ -17,6 +16,7 @@ from gradcheck_cli.checking.ops.backward_pass import (
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError, OpPlace
 from gradcheck_cli.checking.pairs.pair import pair_keys
+from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict, describe_op
 from gradcheck_cli.features.blame.blaming import PathBlame, blame_path, compare_with_run, exit_code_of
@@ -113,11 +113,7 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
 
 
 def _blame_arguments(
-    opener: GraphOpener,
-    op: GraphOperation,
-    output: int,
-    input_indices: Sequence[int],
-    samples: Sequence[int],
+    opener: GraphOpener, op: GraphOperation, output: int, input_indices: Sequence[int], samples: Sequence[int]
 ) -> PathBlame:
     """Find the op to blame between an output and those inputs that aren't variables."""
     arguments = [input_index for input_index in input_indices if input_index < op.traced.at.count]

@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
 @click.pass_context
-def command(
-    ctx: click.Context,
-    *,
-    picked: PickedCases,
-    form: str,
-) -> None:
+def command(ctx: click.Context, *, picked: PickedCases, form: str) -> None:
     """Find the op of SPEC's forward whose own gradient is wrong.
 
     Every op between an output and the inputs is compared with its own differences. The wrong op nearest to

@@ -1,4 +1,4 @@
-"""The op of a forward that is to blame, as text that fits a width, or as JSON."""
+"""The op that is to blame, and a backward pass op by op, as text that adapts to a width, or as JSON."""
 
 from __future__ import annotations
 
@@ -7,12 +7,194 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from gradcheck_cli.features.blame.blame_result import LISTED, Blame, describe_op, sentence
+from gradcheck_cli.checking.ops.backward_pass import PassTrace, TensorSummary, TracedOp
+from gradcheck_cli.checking.ops.operation import OpPlace
+from gradcheck_cli.features.blame.blame_result import LISTED, Blame, describe_op, gradient_at, sentence
 from gradcheck_cli.features.blame.blaming import PathBlame
-from gradcheck_cli.features.blame.trace_text import heading, place_json
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Status
+from gradcheck_cli.serial import plain
 from gradcheck_cli.spec.case import Case
+
+HEADINGS = ("op", "type", "upstream in", "local", "gradient out")
+LEFT = 2  # how many columns, from the first, contain words; the others contain numbers
+
+
+def heading(case: Case, output: str, inputs: Sequence[str], width: int) -> list[Text]:
+    """Return the heading of a backward pass: spec, op, dtype, case and pair."""
+    parts = [case.path, case.op, case.dtype]
+    if case.name != "default":
+        parts.append(f"case {case.name}")
+    input_names = inputs[0] if len(inputs) == 1 else f"({', '.join(inputs)})"
+    parts.append(f"d{output}/d{input_names}")
+    packed = layout.pack([layout.clean(part) for part in parts], separator=" · ", width=width, indent=4)
+    return [Text(line, style="bold") for line in packed]
+
+
+def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> list[Text]:
+    """Lay out backward passes.
+
+    Args:
+        width: columns there are; a wider table is folded, with separate lines for each op.
+
+    Returns:
+        The lines.
+    """
+    lines: list[Text] = []
+    for pass_trace in passes:
+        lines += heading(case, pass_trace.output, pass_trace.inputs, width)
+        lines += _table(pass_trace, width)
+        notes = pass_trace.notes or ("",) * len(pass_trace.inputs)
+        for name, gradient, note in zip(pass_trace.inputs, pass_trace.gradients, notes, strict=True):
+            lines += layout.wrap(f"{name} gets {_tensor(gradient)}", width=width, indent=2)
+            if note:
+                lines += layout.wrap(f"^ {note}", width=width, indent=4, style="bold red")
+        if pass_trace.left_out:
+            what = layout.count(pass_trace.left_out, "Identity op")
+            lines += layout.wrap(
+                f"left out: {what}, which only pass their upstream on (--type Identity)",
+                width=width,
+                indent=2,
+                style="dim",
+            )
+    return lines
+
+
+def _table(pass_trace: PassTrace, width: int) -> list[Text]:
+    if not pass_trace.ops:
+        return [Text("  no op on the path")]
+    rows_by_op = [_rows(op) for op in pass_trace.ops]
+    widths = [
+        max(layout.cells(row[column]) for row in [HEADINGS, *[row for rows in rows_by_op for row in rows]])
+        for column in range(len(HEADINGS))
+    ]
+    if 2 + sum(widths) + 2 * (len(widths) - 1) > width:
+        return [line for op in pass_trace.ops for line in _fold(op, width)]
+    lines = [Text(_row(HEADINGS, widths), style="dim")]
+    for op, rows in zip(pass_trace.ops, rows_by_op, strict=True):
+        lines += [Text(_row(row, widths)) for row in rows]
+        lines += _below(op, width)
+    return lines
+
+
+def _rows(op: TracedOp) -> list[tuple[str, ...]]:
+    """Return an op's rows: as many as the larger number of its upstreams and gradients."""
+    count = max(len(op.upstreams), len(op.gradients), 1)
+    rows: list[tuple[str, ...]] = []
+    for index in range(count):
+        upstream = _tensor(op.upstreams[index][1]) if index < len(op.upstreams) else ""
+        gradient = _tensor(op.gradients[index][1]) if index < len(op.gradients) else ""
+        local = _values(op.local[index]) if index < len(op.local) and op.local[index] is not None else ""
+        first = (layout.clean(op.place.name), layout.clean(op.place.type)) if not index else ("", "")
+        rows.append((*first, upstream, local, gradient))
+    return rows
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [
+        layout.pad(cell, wide) if column < LEFT else " " * (wide - layout.cells(cell)) + cell
+        for column, (cell, wide) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return ("  " + "  ".join(padded)).rstrip()
+
+
+def _fold(op: TracedOp, width: int) -> list[Text]:
+    lines = layout.wrap(f"{op.place.name} ({op.place.type})", width=width, indent=2)
+    for output, upstream in op.upstreams:
+        what = "upstream in" if len(op.upstreams) == 1 else f"upstream in at output {output}"
+        lines += layout.wrap(f"{what}: {_tensor(upstream)}", width=width, indent=4)
+    for (input_index, gradient), local in zip(op.gradients, op.local, strict=True):
+        what = "gradient out" if len(op.gradients) == 1 else f"gradient out at input {input_index}"
+        suffix = f" (local {_values(local)})" if local is not None else ""
+        lines += layout.wrap(f"{what}: {_tensor(gradient)}{suffix}", width=width, indent=4)
+    return lines + _below(op, width)
+
+
+def _below(op: TracedOp, width: int) -> list[Text]:
+    """Return the place of an op's gradient, and what first appears in it."""
+    place = op.place
+    function_text = gradient_at(place.gradient, place.file, place.line) if place.gradient else "none"
+    lines = layout.wrap(f"gradient function: {function_text}", width=width, indent=4, style="dim")
+    for inside in place.inside:
+        lines += layout.wrap(f"inside it: {gradient_at(*inside)}", width=width, indent=4, style="dim")
+    if op.marks:
+        marks = " and ".join(op.marks)
+        verb = "appears" if len(op.marks) == 1 else "appear"
+        lines += layout.wrap(f"^ {marks} first {verb} here", width=width, indent=4, style="bold red")
+    return lines
+
+
+def _tensor(summary: TensorSummary | None) -> str:
+    """Return a tensor as text: its values if it is small, else shape, norm and range."""
+    if summary is None:
+        return "None"
+    if summary.values is not None:
+        return _values(summary.values)
+    text = f"{list(summary.shape)} norm {summary.norm:.3e}, {summary.low:.3e} to {summary.high:.3e}"
+    if summary.nans:
+        text += f", {summary.nans:,} NaN"
+    return text + f", {summary.infinities:,} infinite" if summary.infinities else text
+
+
+def _values(values: object) -> str:
+    if isinstance(values, list):
+        return f"[{', '.join(_values(value) for value in values)}]"
+    if isinstance(values, complex):
+        return f"{values.real:.6g}{values.imag:+.6g}j"
+    return f"{values:.6g}" if isinstance(values, int | float) else str(values)
+
+
+def trace_json(case: Case, passes: Sequence[PassTrace]) -> str:
+    """Render backward passes as JSON text; NaN and infinities are strings, complex numbers `[re, im]`."""
+    content = {
+        "schema_version": 1,
+        "op": case.op,
+        "case": case.name,
+        "spec": case.spec,
+        "dtype": case.dtype,
+        "passes": [
+            {
+                "output": pass_trace.output,
+                "inputs": list(pass_trace.inputs),
+                "gradients": {
+                    name: plain(gradient)
+                    for name, gradient in zip(pass_trace.inputs, pass_trace.gradients, strict=True)
+                },
+                "notes": dict(zip(pass_trace.inputs, pass_trace.notes, strict=False)),
+                "left_out": pass_trace.left_out,
+                "ops": [_op_json(op) for op in pass_trace.ops],
+            }
+            for pass_trace in passes
+        ],
+    }
+    return json.dumps(content, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def place_json(place: OpPlace) -> dict[str, object]:
+    """Return an op and the place of its gradient as JSON; the gradient is null if there is none."""
+
+    def function(name: str, file: str, line: int) -> dict[str, object] | None:
+        return {"function": name, "file": file or None, "line": line or None} if name else None
+
+    return {
+        "name": place.name,
+        "type": place.type,
+        "gradient": function(place.gradient, place.file, place.line),
+        "inside": [function(*inside) for inside in place.inside],
+    }
+
+
+def _op_json(op: TracedOp) -> dict[str, object]:
+    return {
+        **place_json(op.place),
+        "upstreams": [{"output": output, "value": plain(upstream)} for output, upstream in op.upstreams],
+        "gradients": [
+            {"input": input_index, "value": plain(gradient), "local": plain(local)}
+            for (input_index, gradient), local in zip(op.gradients, op.local, strict=True)
+        ],
+        "first": list(op.marks),
+    }
+
 
 STYLES = {Status.PASSED: "green", Status.MISMATCHED: "bold red", Status.INCONCLUSIVE: "bold yellow"}
 MAX_OTHERS = 10  # ops in doubt that are listed; JSON has all of them

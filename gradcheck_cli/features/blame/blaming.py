@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradcheck_cli import clock
-from gradcheck_cli.checking.check_case import Findings
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
+from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict, sentence
 from gradcheck_cli.features.blame.path_blame import find_blame

@@ -27,13 +27,7 @@ if TYPE_CHECKING:
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
 @click.pass_context
-def command(
-    ctx: click.Context,
-    *,
-    picked: PickedCases,
-    types: tuple[str, ...],
-    form: str,
-) -> None:
+def command(ctx: click.Context, *, picked: PickedCases, types: tuple[str, ...], form: str) -> None:
     """Print one backward pass of SPEC, op by op, from each output to the inputs.
 
     The upstream at the output is all ones. For each op it prints the gradient function and its place, the
@@ -50,7 +44,7 @@ def command(
     cases = picked.load()
 
     from gradcheck_cli.features.blame.backward_views import trace_case
-    from gradcheck_cli.features.blame.trace_text import trace_json, trace_lines
+    from gradcheck_cli.features.blame.blame_text import trace_json, trace_lines
 
     def trace(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result

@@ -25,8 +25,7 @@ import dask
 from distributed import Client, Future, LocalCluster
 from distributed.versions import get_versions
 
-from gradcheck_cli.features.cluster.code_folder import CodeFolder, pack
-from gradcheck_cli.features.cluster.dask_task import TOPIC, Answer, Order, check_document
+from gradcheck_cli.features.cluster.dask_task import TOPIC, Answer, CodeFolder, Order, check_document, pack
 from gradcheck_cli.features.cluster.fleet import PACKAGES, Fleet
 from gradcheck_cli.results import CaseError, CaseResult
 from gradcheck_cli.running.failed_case import failed_case

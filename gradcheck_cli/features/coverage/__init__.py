@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "list": Command(
         "gradcheck_cli.features.coverage.list_command", "List registered gradients and where they are."
-    ),
+    )
 }
 
 

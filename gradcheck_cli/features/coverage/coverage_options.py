@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from gradcheck_cli.cli.options.option_group import option_group
+from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import RunOptions
 
@@ -176,10 +176,7 @@ class Coverage:
     def write(self, report: Report) -> int:
         """Write the requested files, report failures, and return the exit code for them."""
         from gradcheck_cli.cli.options.report_options import write_file
-        from gradcheck_cli.features.coverage.coverage_report import (
-            coverage_json,
-            coverage_markdown,
-        )
+        from gradcheck_cli.features.coverage.coverage_report import coverage_json, coverage_markdown
 
         coverage = report.coverage
         if coverage is None:

@@ -72,12 +72,7 @@ def branch_lines(report: Report) -> list[Text]:
         message += f", not all looked at in {layout.count(unknown, 'case')}"
     if not report.branches_fall_short:
         return [Text(message, style="bold")]
-    return [
-        Text(
-            f"{message}, --branch-fail-under {least:g} isn't reached",
-            style="bold red",
-        )
-    ]
+    return [Text(f"{message}, --branch-fail-under {least:g} isn't reached", style="bold red")]
 
 
 def _place(gradient: WrittenGradient) -> str:

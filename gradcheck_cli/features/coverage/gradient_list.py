@@ -15,12 +15,7 @@ from gradcheck_cli.tensorflow_backend.registry.gradient_registry import Gradient
 
 SpecsByName = Mapping[str, Sequence[str]]
 
-STYLES = {
-    "gradient": "green",
-    "custom_gradient": "green",
-    "not differentiable": "dim",
-    "none": "dim",
-}
+STYLES = {"gradient": "green", "custom_gradient": "green", "not differentiable": "dim", "none": "dim"}
 FIELDS = ("op_type", "status", "function", "file", "line", "origin", "specs")
 
 
@@ -59,11 +54,7 @@ def gradients_csv(entries: Sequence[GradientEntry], specs: SpecsByName) -> str:
 
 
 def gradients_table(
-    entries: Sequence[GradientEntry],
-    specs: SpecsByName | None,
-    *,
-    op_types: int,
-    width: int | None,
+    entries: Sequence[GradientEntry], specs: SpecsByName | None, *, op_types: int, width: int | None
 ) -> list[Text]:
     """Lay out entries as a table and a line of counts.
 

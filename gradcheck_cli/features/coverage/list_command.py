@@ -51,12 +51,7 @@ STATUSES = {
     "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", help="What to print."
 )
 def command(
-    *,
-    pattern: str | None,
-    statuses: tuple[str, ...],
-    modules: tuple[str, ...],
-    folder: str | None,
-    form: str,
+    *, pattern: str | None, statuses: tuple[str, ...], modules: tuple[str, ...], folder: str | None, form: str
 ) -> None:
     """List the gradients in TensorFlow's registry, and those that --import adds.
 
@@ -129,16 +124,9 @@ def _choose(
 
 
 def _print(
-    entries: Sequence[GradientEntry],
-    specs: Mapping[str, Sequence[str]] | None,
-    form: str,
-    op_types: int,
+    entries: Sequence[GradientEntry], specs: Mapping[str, Sequence[str]] | None, form: str, op_types: int
 ) -> None:
-    from gradcheck_cli.features.coverage.gradient_list import (
-        gradients_csv,
-        gradients_json,
-        gradients_table,
-    )
+    from gradcheck_cli.features.coverage.gradient_list import gradients_csv, gradients_json, gradients_table
 
     if form == "csv":
         click.echo(gradients_csv(entries, specs or {}), nl=False)

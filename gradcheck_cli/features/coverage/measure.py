@@ -93,10 +93,7 @@ class _Gradients:
 
 
 def measure(
-    packages: Sequence[Package],
-    cases: Iterable[CaseResult],
-    imported: Imported,
-    excuses: Mapping[str, str],
+    packages: Sequence[Package], cases: Iterable[CaseResult], imported: Imported, excuses: Mapping[str, str]
 ) -> GradientCoverage:
     """Return the outcome of each gradient of some packages.
 

@@ -185,10 +185,7 @@ def put_cause_first(checks: Sequence[CheckResult]) -> list[CheckResult]:
 
 
 def add_causes(
-    case: Case,
-    operations: Operations | None,
-    pairs: tuple[PairResult, ...],
-    checks: Sequence[CheckResult],
+    case: Case, operations: Operations | None, pairs: tuple[PairResult, ...], checks: Sequence[CheckResult]
 ) -> tuple[PairResult, ...]:
     """Give mismatched pairs their common cause as diagnosis.
 

@@ -52,10 +52,7 @@ def to_markdown(report: Report, root: Path) -> str:
     counts = " ".join(
         line.plain.strip().split("  ")[0] for line in summary_lines(report, width=layout.MAX_WIDTH)
     )
-    lines = [
-        f"### {_mark_of(report)} gradcheck: {f'exit code {code}' if code else all_right(report)}",
-        "",
-    ]
+    lines = [f"### {_mark_of(report)} gradcheck: {f'exit code {code}' if code else all_right(report)}", ""]
     lines += [escape(counts), ""]
     wrong = [finding for outcome in _ORDER for finding in findings if finding.outcome is outcome]
     if wrong:

@@ -32,10 +32,7 @@ def to_sarif(report: Report, root: Path) -> str:
         "version": report.gradcheck_version,
         "rules": [rule_of(rule) for rule in rules],
     }
-    invocation = {
-        "executionSuccessful": report.exit_code != INTERRUPTED,
-        "exitCode": report.exit_code,
-    }
+    invocation = {"executionSuccessful": report.exit_code != INTERRUPTED, "exitCode": report.exit_code}
     content = {
         "$schema": SCHEMA,
         "version": "2.1.0",

@@ -22,7 +22,7 @@ from gradcheck_cli.features.init.draft import Draft, DraftInput
 from gradcheck_cli.features.init.guesses import MADE_WITH, SETTINGS, is_setting
 from gradcheck_cli.spec.words import DTYPES
 from gradcheck_cli.tensorflow_backend.binding import loading
-from gradcheck_cli.tensorflow_backend.private import private_variables
+from gradcheck_cli.tensorflow_backend.private import private_state
 from gradcheck_cli.tensorflow_backend.registry.gradient_registry import has_custom_gradient
 
 # The usual names for the gradient of `name`, if it is defined beside it.
@@ -62,7 +62,7 @@ def describe(target: str, *, passes_defaults: bool = False) -> Draft:
     if inspect.isclass(value):
         called = _call_of(value)
         keys["variables"] = True
-    elif isinstance(value, tf.Module) or private_variables.is_layer(value):
+    elif isinstance(value, tf.Module) or private_state.is_layer(value):
         called = getattr(value, "call", None) or value
         keys["variables"] = True
     elif product is None and not has_custom_gradient(value):

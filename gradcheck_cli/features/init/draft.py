@@ -21,13 +21,12 @@ class DraftInput:
     """One input: what the spec will say about it.
 
     Attributes:
-        is_guess: whether its shape is a guess that may be changed.
         is_broadcast: whether its shape lacks an axis of the others', so that a gradient needs a sum.
     """
 
     name: str
     says: Any
-    is_guess: bool = False
+    is_guess: bool = False  # whether its shape is a guess that may be changed
     is_broadcast: bool = False
 
     @property

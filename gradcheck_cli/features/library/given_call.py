@@ -15,7 +15,7 @@ from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.spec.case import Argument, Given, InputSpec, Source
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding.flat_outputs import NO_LABEL, leaves_of, unique
-from gradcheck_cli.tensorflow_backend.private import private_variables
+from gradcheck_cli.tensorflow_backend.private import private_state
 
 OPTIONS = ("reference", "variables", "modes", "rtol", "atol", "seed")  # those of `check_function`
 _SHOWN = 4  # arguments that a message names
@@ -103,7 +103,7 @@ def place_of(function: Callable[..., Any]) -> tuple[str, int]:
 
 def _code_owner(function: Any) -> Any:
     """Return the function whose code runs and whose parameters count: a layer's `call`, for example."""
-    if isinstance(function, tf.Module) or private_variables.is_layer(function):
+    if isinstance(function, tf.Module) or private_state.is_layer(function):
         return getattr(function, "call", function)
     return getattr(function, "python_function", function)
 
@@ -125,7 +125,7 @@ def _require_callable_so(
     """
     signature = _signature(function)
     try:
-        if signature is not None and not private_variables.is_layer(function):  # Keras adds arguments
+        if signature is not None and not private_state.is_layer(function):  # Keras adds arguments
             signature.bind(*args, **kwargs)
     except TypeError as error:
         hint = f"Options of gradcheck's are {', '.join(OPTIONS)}; other keywords go to the function."

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from gradcheck_cli.hooks import Command
 
 if TYPE_CHECKING:
-    from gradcheck_cli.checking.check_case import Findings
+    from gradcheck_cli.checking.verdicts.summary import Findings
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
 
 COMMANDS = {
     "mutate": Command(
         "gradcheck_cli.features.mutation.mutate_command", "Say which wrong gradients specs would miss."
-    ),
+    )
 }
 
 

@@ -12,12 +12,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from gradcheck_cli.checking.check_case import Findings, FirstOrder, examine
+from gradcheck_cli.checking.check_case import FirstOrder, examine
 from gradcheck_cli.checking.checks.all_checks import CHECKS
 from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.opener import Dtype, Opener, Opening
 from gradcheck_cli.checking.ops.operation import Array, Operation, unseen_sites
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
+from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.mutation.corruptions import (
     ELEMENT,

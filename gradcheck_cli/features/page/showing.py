@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradcheck_cli.checking.check_case import Findings
 from gradcheck_cli.checking.checks.gradient_form import FORM
 from gradcheck_cli.checking.pairs.pair_view import PairView
+from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, CheckResult, Status
 from gradcheck_cli.running.session import check, run_case, start_tensorflow, user_code

@@ -7,5 +7,5 @@ from gradcheck_cli.hooks import Command
 COMMANDS = {
     "schema": Command(
         "gradcheck_cli.features.schema.schema_command", "Print the JSON Schema of the spec format."
-    ),
+    )
 }

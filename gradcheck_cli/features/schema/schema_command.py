@@ -15,7 +15,7 @@ def command(*, is_report: bool) -> None:
     """Print the JSON Schema of the spec format, with which an editor completes and checks specs."""
     # A late import: `schema --help` doesn't need it.
     if is_report:
-        from gradcheck_cli.features.schema.report_schema import report_schema
+        from gradcheck_cli.features.schema.json_schema import report_schema
 
         schema = report_schema()
     else:

@@ -7,7 +7,7 @@ from gradcheck_cli.hooks import Command, OpenCase
 COMMANDS = {
     "search": Command(
         "gradcheck_cli.features.search.search_command", "Search for an input at which a gradient is wrong."
-    ),
+    )
 }
 FOR_CASES = ("gradcheck_cli.features.search.search_case", "gradcheck_cli.features.search.other_points")
 

@@ -31,7 +31,7 @@ from gradcheck_cli.spec.words import CHECKS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gradcheck_cli.checking.check_case import Findings
+    from gradcheck_cli.checking.verdicts.summary import Findings
     from gradcheck_cli.features.search.branches.pace import Pace
     from gradcheck_cli.features.search.branches.point_field import Looked, Side
     from gradcheck_cli.features.search.suspicion import Suspicion

@@ -14,7 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradcheck_cli.checking.check_case import Findings, check_case
+from gradcheck_cli.checking.check_case import check_case
+from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.features.search.branches import pace as pacing
 from gradcheck_cli.features.search.exploring import ERRORS, RIGHT, Exploration, with_note
 from gradcheck_cli.results import CheckResult, PairResult, Status

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.checking.check_case import Findings
+from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.covered import side_counts
 from gradcheck_cli.features.search.branches import pace as pacing
 from gradcheck_cli.features.search.exploring import ERRORS, Candidate, Exploration, wrong_pairs

@@ -11,7 +11,7 @@ import click
 
 from gradcheck_cli.cli import completing
 from gradcheck_cli.cli.options.case_options import seed_option
-from gradcheck_cli.cli.options.option_group import option_group
+from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.cli.options.selection_options import NamedCases, naming_options
 from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "merge": Command(
         "gradcheck_cli.features.watch.merge_command", "Merge the JSON reports of shards into one."
-    ),
+    )
 }
 
 

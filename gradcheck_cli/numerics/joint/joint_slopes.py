@@ -79,35 +79,26 @@ class Claims:
     """Gradients of R rows of the function, in units of its inputs' scale.
 
     Attributes:
-        rows: (R,) which rows.
         slopes_along: maps directions (K, n) to (K, R), the gradients' slopes along them.
         allowed: maps magnitudes (K, n) of directions to (K, R), the allowed error of these slopes.
         involved: maps a row's index in `rows` to the inputs of its tie and its gradient for them.
-        widest: the largest number of inputs in a tie.
     """
 
-    rows: np.ndarray
+    rows: np.ndarray  # (R,) which rows
     slopes_along: Callable[[Float], Float]
     allowed: Callable[[Float], Float]
     involved: Callable[[int], tuple[np.ndarray, Float]]
-    widest: int
+    widest: int  # the largest number of inputs in a tie
 
 
 @dataclass(frozen=True)
 class Placement:
-    """What is known about R rows.
+    """What is known about R rows."""
 
-    Attributes:
-        place: (R,) of `Place`.
-        lack: (R, q) how far outside the gradient lies, along each direction.
-        doubt: (R,) the largest error of a slope that this relies on.
-        is_tie: (R,) whether there is more than one piece.
-    """
-
-    place: np.ndarray
-    lack: Float
-    doubt: Float
-    is_tie: Mask
+    place: np.ndarray  # (R,) of `Place`
+    lack: Float  # (R, q) how far outside the gradient lies, along each direction
+    doubt: Float  # (R,) the largest error of a slope that this relies on
+    is_tie: Mask  # (R,) whether there is more than one piece
 
 
 def judge_rows(near: Neighbourhood, claims: Claims, directions: Float) -> Placement:

@@ -25,33 +25,19 @@ CLEAR = 8.0
 
 @dataclass
 class Neighbourhood:
-    """A function of all the inputs that may move, near a point; directions are in units of `scale`.
+    """A function of all the inputs that may move, near a point; directions are in units of `scale`."""
 
-    Attributes:
-        evaluate: (B, n) points, rounded as the inputs are, to (B, m) values.
-        point: (n,).
-        scale: (n,) the scale that steps are relative to.
-        below: (n,) the room below the point.
-        above: (n,) the room above it.
-        unit: (m,) unit roundoff of each value.
-        input_unit: the coarsest of the inputs' unit roundoffs.
-        round: rounds points to what the inputs can hold.
-        reach: how far to step.
-        generator: draws directions.
-        evaluations: how many were made so far.
-    """
-
-    evaluate: Callable[[Float], Float]
-    point: Float
-    scale: Float
-    below: Float
-    above: Float
-    unit: Float
-    input_unit: float
-    round: Callable[[Float], Float]
-    reach: PieceSteps
-    generator: np.random.Generator
-    evaluations: int = 0
+    evaluate: Callable[[Float], Float]  # (B, n) points, rounded as the inputs are, to (B, m) values
+    point: Float  # (n,)
+    scale: Float  # (n,) the scale that steps are relative to
+    below: Float  # (n,) the room below the point
+    above: Float  # (n,) the room above it
+    unit: Float  # (m,) unit roundoff of each value
+    input_unit: float  # the coarsest of the inputs' unit roundoffs
+    round: Callable[[Float], Float]  # rounds points to what the inputs can hold
+    reach: PieceSteps  # how far to step
+    generator: np.random.Generator  # draws directions
+    evaluations: int = 0  # how many were made so far
     _free: tuple[Mask, Mask] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -169,17 +155,11 @@ class Neighbourhood:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Slopes (K, q, R) of K points' pieces along q directions in R rows, with errors and places.
+    """Slopes (K, q, R) of K points' pieces along q directions in R rows, with errors and places."""
 
-    Attributes:
-        slope: of the smooth function near the point.
-        doubt: bound on the error of each.
-        is_single: (K, R) whether the point lies inside a single piece that reaches to x.
-    """
-
-    slope: Float
-    doubt: Float
-    is_single: Mask
+    slope: Float  # of the smooth function near the point
+    doubt: Float  # bound on the error of each
+    is_single: Mask  # (K, R) whether the point lies inside a single piece that reaches to x
 
     def join(self, other: Pieces) -> Pieces:
         """Return both sets of pieces together."""

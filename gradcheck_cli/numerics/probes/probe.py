@@ -67,20 +67,13 @@ _ALL_ROWS = 8
 
 @dataclass(frozen=True)
 class Differenced:
-    """How rows move along a direction.
-
-    Attributes:
-        change: (m,) f(x+v) - f(x-v), 0 in spoilt rows.
-        doubt: (m,) that minus half of f(x+2v) - f(x-2v).
-        weight: (m,) 1 / (how far a row moves), or an upstream made from that; 0 where the row is spoilt.
-        is_noise: whether nothing moves by more than what rounding of the largest value explains.
-    """
+    """How rows move along a direction."""
 
     direction: Direction
-    change: Float
-    doubt: Float
-    weight: Float
-    is_noise: bool
+    change: Float  # (m,) f(x+v) - f(x-v), 0 in spoilt rows
+    doubt: Float  # (m,) that minus half of f(x+2v) - f(x-2v)
+    weight: Float  # (m,) 1 / (how far a row moves), or an upstream made from that; 0 where the row is spoilt
+    is_noise: bool  # whether nothing moves by more than what rounding of the largest value explains
 
     @property
     def is_spoilt(self) -> npt.NDArray[np.bool_]:
@@ -90,27 +83,16 @@ class Differenced:
 
 @dataclass(frozen=True)
 class Probe:
-    """One comparison, in units of the weighed rows' movement.
+    """One comparison, in units of the weighed rows' movement."""
 
-    Attributes:
-        error: |u'Jv of the vjp - u'Jv of the differences|.
-        bound: the error that rounding and truncation may cause.
-        rounding: the part of the bound that comes from rounding of values.
-        tolerated: the error that errors within every element's tolerance may cause.
-        size: the root of the sum of squares of u_j (Jv)_j: errors are relative to this.
-        upstream: u.
-        gradient: its vjp.
-        level: the error above which there is an alarm: `bound` or `tolerated`.
-    """
-
-    error: float
-    bound: float
-    rounding: float
-    tolerated: float
-    size: float
-    upstream: Float
-    gradient: Float
-    level: float
+    error: float  # |u'Jv of the vjp - u'Jv of the differences|
+    bound: float  # the error that rounding and truncation may cause
+    rounding: float  # the part of the bound that comes from rounding of values
+    tolerated: float  # the error that errors within every element's tolerance may cause
+    size: float  # the root of the sum of squares of u_j (Jv)_j: errors are relative to this
+    upstream: Float  # u
+    gradient: Float  # its vjp
+    level: float  # the error above which there is an alarm: `bound` or `tolerated`
 
     @property
     def curvature(self) -> float:
@@ -271,17 +253,11 @@ def _sum_terms(differenced: Differenced, upstream: Float) -> tuple[float, float,
 
 @dataclass
 class Unseen:
-    """By input: elements in which an error would have stayed below the bound, and all that were examined.
+    """By input: elements in which an error would have stayed below the bound, and all that were examined."""
 
-    Attributes:
-        hidden: (spans,) how many would have.
-        seen: (spans,) how many of the examined elements can be told from zero.
-        is_sample: whether some elements weren't examined.
-    """
-
-    hidden: npt.NDArray[np.int64]
-    seen: npt.NDArray[np.int64]
-    is_sample: bool = False
+    hidden: npt.NDArray[np.int64]  # (spans,) how many would have
+    seen: npt.NDArray[np.int64]  # (spans,) how many of the examined elements can be told from zero
+    is_sample: bool = False  # whether some elements weren't examined
 
     def add(self, other: Unseen) -> None:
         """Add the elements that another one counted."""

@@ -22,21 +22,13 @@ CHUNK = 2**18
 
 @dataclass(frozen=True)
 class Span:
-    """One input's part of a point, and how it moves.
+    """One input's part of a point, and how it moves."""
 
-    Attributes:
-        size: how many elements.
-        typical: the input's typical size; it scales the step where an element is smaller.
-        precision: the precision that its elements are rounded to.
-        low: lower bound; may be infinite.
-        high: upper bound, likewise.
-    """
-
-    size: int
-    typical: float
-    precision: Precision
-    low: float = -np.inf
-    high: float = np.inf
+    size: int  # how many elements
+    typical: float  # the input's typical size; it scales the step where an element is smaller
+    precision: Precision  # the precision that its elements are rounded to
+    low: float = -np.inf  # lower bound; may be infinite
+    high: float = np.inf  # upper bound, likewise
 
 
 @dataclass
@@ -44,31 +36,21 @@ class Target:
     """Pairs as a function of one packed vector, with its vjp; one point, one upstream at a time.
 
     Attributes:
-        evaluate: (n,) -> (m,), NaN where undefined.
-        pull: (m,) -> (n,).
-        point: (n,).
-        base: (m,) f(x), for scales and sides; its last bits may differ from those of `evaluate`.
-        spans: the inputs that make up the point, in order.
-        unit: unit roundoff of the values.
-        working: the coarsest precision in play.
-        rule: the tolerance of each element.
         shared: a relative error that all elements share, where a formula's constants were seen to be rounded
             to its declared dtype.
-        most_shared: the most that it may be.
-        is_smooth: no kinks are known, so differences are extrapolated.
     """
 
-    evaluate: Callable[[Float], Float]
-    pull: Callable[[Float], Float]
-    point: Float
-    base: Float
-    spans: Sequence[Span]
-    unit: float
-    working: Precision
-    rule: ToleranceRule
+    evaluate: Callable[[Float], Float]  # (n,) -> (m,), NaN where undefined
+    pull: Callable[[Float], Float]  # (m,) -> (n,)
+    point: Float  # (n,)
+    base: Float  # (m,) f(x), for scales and sides; its last bits may differ from those of `evaluate`
+    spans: Sequence[Span]  # the inputs that make up the point, in order
+    unit: float  # unit roundoff of the values
+    working: Precision  # the coarsest precision in play
+    rule: ToleranceRule  # the tolerance of each element
     shared: float = 0.0
-    most_shared: float = 0.0
-    is_smooth: bool = False
+    most_shared: float = 0.0  # the most that it may be
+    is_smooth: bool = False  # no kinks are known, so differences are extrapolated
     evaluations: int = 0
 
     @property

@@ -13,18 +13,15 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from gradcheck_cli.numerics.precision import Float
+from gradcheck_cli.numerics.problem import Problem
+from gradcheck_cli.numerics.refine.series import Elements, Series
+from gradcheck_cli.numerics.sampling import Sampler
 from gradcheck_cli.numerics.steps import power_of_two
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.problem import Problem
-    from gradcheck_cli.numerics.refine.series import Elements, Series
-    from gradcheck_cli.numerics.sampling import Sampler
 
 # Truncation of order h^2 grows by 16 from rung to rung, of order h^4 by 256. A departure that is wrongly
 # taken as abrupt costs evaluations, but changes no verdict. (empirical)
@@ -80,22 +77,14 @@ class Stairs:
 
     Risers that return f to where it was climb nothing: a box's two edges hide no slope. Even stairs hide the
     slope of their climb, and no other.
-
-    Attributes:
-        hidden: how large a slope they may hide.
-        height: of the tallest riser.
-        risers: how many climb.
-        is_even: whether risers are alike, and as far from each other on both sides.
-        least: the least that they may add to the slope of a tread.
-        most: the most.
     """
 
-    hidden: Float
-    height: Float
-    risers: np.ndarray
-    is_even: np.ndarray
-    least: Float
-    most: Float
+    hidden: Float  # how large a slope they may hide
+    height: Float  # of the tallest riser
+    risers: np.ndarray  # how many climb
+    is_even: np.ndarray  # whether risers are alike, and as far from each other on both sides
+    least: Float  # the least that they may add to the slope of a tread
+    most: Float  # the most
 
     def refine(self, which: np.ndarray, other: Stairs) -> None:
         """Take what even stairs add from another look at some elements, in place."""

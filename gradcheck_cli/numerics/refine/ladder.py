@@ -12,14 +12,11 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.numerics.differences import Mask
 from gradcheck_cli.numerics.precision import Float
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.differences import Mask
 
 RATIO = 4.0
 CENTRAL = RATIO**2  # how the truncation error of a central difference grows from rung to rung
@@ -52,12 +49,7 @@ class Settled:
 
 @np.errstate(all="ignore")
 def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to use it)
-    slope: Float,
-    noise: Float,
-    is_usable: Mask,
-    sentinels: int,
-    growth: float = CENTRAL,
-    levels: int = LEVELS,
+    slope: Float, noise: Float, is_usable: Mask, sentinels: int, growth: float = CENTRAL, levels: int = LEVELS
 ) -> Settled:
     """Find, per element, the rung and the level of extrapolation with the least error.
 

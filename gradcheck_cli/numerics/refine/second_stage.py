@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.numerics.first_pass import FirstPass
 from gradcheck_cli.numerics.precision import FLOAT64, Float
+from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.refine.edges import (
     BEYOND,
@@ -31,28 +32,21 @@ from gradcheck_cli.numerics.steps import own_scale
 from gradcheck_cli.numerics.tolerance import allowed_error, row_scale
 from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, PASS_REACH, decide
 
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.first_pass import FirstPass
-    from gradcheck_cli.numerics.problem import Problem
-
 
 @dataclass(frozen=True)
 class Round:
     """Another round for the elements that are still open.
 
     Attributes:
-        scale: (n,) the scale of each column's steps.
-        exponents: the rungs.
         is_for: which of the open elements it is for, given what is known about them and their columns.
-        depth: all steps are divided by 2**depth.
         is_own: whether each input is stepped by its own magnitude. It is also for elements that
             larger steps seem to have decided.
     """
 
-    scale: Float
-    exponents: tuple[int, ...]
+    scale: Float  # (n,) the scale of each column's steps
+    exponents: tuple[int, ...]  # the rungs
     is_for: Callable[[Resolution, np.ndarray], np.ndarray]
-    depth: int = 0
+    depth: int = 0  # all steps are divided by 2**depth
     is_own: bool = False
 
 
@@ -225,29 +219,21 @@ class _Seen:
     """What rounds have seen of each element, (e,) each, whatever the resolution takes from them.
 
     Attributes:
-        steepest: the steepest slope.
         is_level: whether the function has a slope, but doesn't move at all for steps of the input's own size.
     """
 
-    steepest: Float
+    steepest: Float  # the steepest slope
     is_level: np.ndarray
 
 
 @dataclass(frozen=True)
 class _Doubtful:
-    """The doubtful elements, (e,), by slot and by column.
+    """The doubtful elements, (e,), by slot and by column."""
 
-    Attributes:
-        elements: where they are, by slot.
-        sampled: where they are, by column of the point.
-        analytic: their analytic values, if there are any.
-        trusted: (m, slots) the slopes of which the first pass is certain.
-    """
-
-    elements: Elements
-    sampled: Elements
-    analytic: Float | None
-    trusted: Float
+    elements: Elements  # where they are, by slot
+    sampled: Elements  # where they are, by column of the point
+    analytic: Float | None  # their analytic values, if there are any
+    trusted: Float  # (m, slots) the slopes of which the first pass is certain
 
 
 def _apply_tolerances(
@@ -281,12 +267,7 @@ def _apply_tolerances(
     value = np.where(is_sure, rounded, np.maximum(rounded, resolution.value))
     claimed = np.zeros(rows.shape) if analytic is None else analytic
     allowed = allowed_error(
-        problem.rule,
-        (claimed, sure_size),
-        scale[rows],
-        value,
-        problem.step_scale[sampled.columns],
-        rtol,
+        problem.rule, (claimed, sure_size), scale[rows], value, problem.step_scale[sampled.columns], rtol
     )
     # If a gradient and a slope are both hidden by the forward's noise (an attention key's bias, which doesn't
     # affect the softmax), they are equal as far as can be seen. That is enough if the noise is within what

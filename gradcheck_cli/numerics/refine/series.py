@@ -11,17 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import factorial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli.numerics.differences import Differences, Sides, differences
 from gradcheck_cli.numerics.precision import Float
+from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.steps import Domain, power_of_two, step_to_both_sides
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.problem import Problem
-
 
 # A chunk's arrays hold (steps, elements); this many elements at a time keep each near 10 MB.
 MAX_ELEMENTS = 50_000
@@ -44,32 +40,21 @@ class Series:
     """The samples around some elements.
 
     Attributes:
-        which: (e,) indices of the elements.
-        at: differences, (r, e), at growing steps, sentinels first.
-        step: (r, e) the steps.
-        sentinels: how many of them are sentinels.
-        base: (e,) f(x).
-        size: (e,) a lower bound on the size that rounding of f(x) is relative to.
-        unit: (e,) the rows' unit roundoff.
-        noise: (e,) the standard deviation of f's noise, at ulp steps.
-        middle_noise: (e,) likewise at larger steps, where an intermediate's rounding shows.
-        sure_noise: (e,) the same, 0 where it may be shape.
         grain: (e,) the smallest difference of a sample from f(x): the multiple that f was rounded to inside.
-        sides: (r, e) the values that were differenced, and their steps.
     """
 
-    which: np.ndarray
-    at: Differences
-    step: Float
-    sentinels: int
-    base: Float
-    size: Float
-    unit: Float
-    noise: Float
-    middle_noise: Float
-    sure_noise: Float
+    which: np.ndarray  # (e,) indices of the elements
+    at: Differences  # differences, (r, e), at growing steps, sentinels first
+    step: Float  # (r, e) the steps
+    sentinels: int  # how many of them are sentinels
+    base: Float  # (e,) f(x)
+    size: Float  # (e,) a lower bound on the size that rounding of f(x) is relative to
+    unit: Float  # (e,) the rows' unit roundoff
+    noise: Float  # (e,) the standard deviation of f's noise, at ulp steps
+    middle_noise: Float  # (e,) likewise at larger steps, where an intermediate's rounding shows
+    sure_noise: Float  # (e,) the same, 0 where it may be shape
     grain: Float
-    sides: Sides
+    sides: Sides  # (r, e) the values that were differenced, and their steps
 
     def with_noise(self, measured: Float) -> Series:
         """Return the same samples with another bound on the noise of each value, (e,)."""

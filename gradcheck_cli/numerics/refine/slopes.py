@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradcheck_cli.numerics.differences import Mask
 from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.edges import Edge, find_edges
 from gradcheck_cli.numerics.refine.ladder import ONE_SIDED, Settled, settle
-from gradcheck_cli.numerics.refine.series import BOUND_PER_SIGMA
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.differences import Mask
-    from gradcheck_cli.numerics.refine.series import Series
-
+from gradcheck_cli.numerics.refine.series import BOUND_PER_SIGMA, Series
 
 # Functions that are differentiable only once contract by 4 instead of 16; the bound is then far less certain.
 # The factor is empirical.
@@ -47,46 +42,30 @@ class Resolution:
     """What is known about some elements without their analytic values, (e,) each.
 
     Attributes:
-        slope: the derivative; at a kink the mean of both sides.
-        uncertainty: bound on its error; infinite where there is no slope.
-        low: the least slope that a right gradient may have: `slope`, at a kink the lower side's.
-        high: likewise the greatest.
-        is_kink: whether there is a kink at the point.
-        is_flat: f is bitwise unchanged at the smallest steps.
-        reason: why there is no slope, as `Reason`.
-        rungs: number of steps that had a difference.
-        local: the slope of the sentinel that is closest to the point without being hidden by noise.
-        local_noise: assumed, not measured, bound on its rounding error.
-        edge: how f departs from the slope towards large steps, as `Edge`.
-        edge_low: the largest step that still agrees with the slope.
-        edge_high: the smallest that doesn't.
-        beyond: by how much the slope differs there.
         noise: relative noise of the forward's values, a bound over |f|; where f is 0, over the largest of
             its terms and of |f| near the point.
         bias: likewise, including rounding that shows only at larger steps. This may be shape rather than
             noise: it can prevent a mismatch, but never justify a pass.
-        value: the largest |f| near the point: f itself may be 0 there.
-        depth: the steps were divided by 2**depth.
     """
 
-    slope: Float
-    uncertainty: Float
-    low: Float
-    high: Float
-    is_kink: Mask
-    is_flat: Mask
-    reason: np.ndarray
-    rungs: np.ndarray
-    local: Float
-    local_noise: Float
-    edge: np.ndarray
-    edge_low: Float
-    edge_high: Float
-    beyond: Float
+    slope: Float  # the derivative; at a kink the mean of both sides
+    uncertainty: Float  # bound on its error; infinite where there is no slope
+    low: Float  # the least slope that a right gradient may have: `slope`, at a kink the lower side's
+    high: Float  # likewise the greatest
+    is_kink: Mask  # whether there is a kink at the point
+    is_flat: Mask  # f is bitwise unchanged at the smallest steps
+    reason: np.ndarray  # why there is no slope, as `Reason`
+    rungs: np.ndarray  # number of steps that had a difference
+    local: Float  # the slope of the sentinel that is closest to the point without being hidden by noise
+    local_noise: Float  # assumed, not measured, bound on its rounding error
+    edge: np.ndarray  # how f departs from the slope towards large steps, as `Edge`
+    edge_low: Float  # the largest step that still agrees with the slope
+    edge_high: Float  # the smallest that doesn't
+    beyond: Float  # by how much the slope differs there
     noise: Float
     bias: Float
-    value: Float
-    depth: np.ndarray
+    value: Float  # the largest |f| near the point: f itself may be 0 there
+    depth: np.ndarray  # the steps were divided by 2**depth
 
     @staticmethod
     def empty(size: int) -> Resolution:
@@ -348,12 +327,7 @@ def find_kinks(series: Series) -> Kinks:
         unknown = np.full(is_kink.shape, np.nan)
         return Kinks(is_kink, unknown, unknown, unknown)
     up, down = _settle_side(series, at.up, smallest), _settle_side(series, at.down, smallest)
-    return Kinks(
-        is_kink,
-        np.minimum(up[0], down[0]),
-        np.maximum(up[0], down[0]),
-        np.maximum(up[1], down[1]),
-    )
+    return Kinks(is_kink, np.minimum(up[0], down[0]), np.maximum(up[0], down[0]), np.maximum(up[1], down[1]))
 
 
 def _settle_side(series: Series, slope: Float, smallest: np.ndarray) -> tuple[Float, Float]:

@@ -11,23 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.numerics.first_pass import FirstPass
 from gradcheck_cli.numerics.precision import FLOAT64, Float
+from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.refine.second_stage import refine
 from gradcheck_cli.numerics.refine.series import Elements
 from gradcheck_cli.numerics.steps import power_of_two
 from gradcheck_cli.numerics.tolerance import row_scale
 from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, is_conclusive
-
-if TYPE_CHECKING:
-    from gradcheck_cli.numerics.first_pass import FirstPass
-    from gradcheck_cli.numerics.problem import Problem
-
 
 # If more elements than this are in doubt, a few of them are refined first. If one of these is wrong, so is
 # the Jacobian, and the first pass is accurate enough for the others.
@@ -41,26 +37,19 @@ class Judgement:
     """Verdicts on a Jacobian, (m, c) each, or (m, slots).
 
     Attributes:
-        verdict: `Verdict` codes.
         numeric: the numeric derivative; at a kink the nearest slope to the analytic one; NaN where unknown.
-        uncertainty: bound on its error; infinite where unknown.
-        allowed: the tolerance.
-        reason: `Reason` codes, NONE where the verdict isn't INCONCLUSIVE.
-        evaluations: points at which the function was evaluated.
-        method: "central", or "ladder" if any column needed the second stage, or "complex_step".
-        noisy: number of elements whose relative tolerance was widened, since the forward is noisy.
         is_sparse: whether the function has the sparsity that it was judged with; if not, the judgement is
             void.
     """
 
-    verdict: npt.NDArray[np.int8]
+    verdict: npt.NDArray[np.int8]  # `Verdict` codes
     numeric: Float
-    uncertainty: Float
-    allowed: Float
-    reason: npt.NDArray[np.int8]
-    evaluations: int
-    method: str
-    noisy: int = 0
+    uncertainty: Float  # bound on its error; infinite where unknown
+    allowed: Float  # the tolerance
+    reason: npt.NDArray[np.int8]  # `Reason` codes, NONE where the verdict isn't INCONCLUSIVE
+    evaluations: int  # points at which the function was evaluated
+    method: str  # "central", or "ladder" if any column needed the second stage, or "complex_step"
+    noisy: int = 0  # number of elements whose relative tolerance was widened, since the forward is noisy
     is_sparse: bool = True
 
 

@@ -204,10 +204,7 @@ LAYOUTS: serial.Layouts = {
     CaseError: Layout(order=("kind", "code"), computed={"code": _number_getter(code_of_error)}),
     BaselineFinding: Layout(
         order=("op", "case", "dtype", "mode", "pair", "change", "failure", "code"),
-        computed={
-            "failure": lambda finding: finding.is_failure,
-            "code": _number_getter(code_of_change),
-        },
+        computed={"failure": lambda finding: finding.is_failure, "code": _number_getter(code_of_change)},
     ),
     GradientCoverage: Layout(
         order=("packages", "changed", "fail_under", "percent", *map(str, CoverageStatus)),

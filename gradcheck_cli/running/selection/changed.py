@@ -1,15 +1,184 @@
-"""Finds what git says has changed since a revision, and the cases that this may affect."""
+"""Finds what git says has changed since a revision, and the cases that this may affect.
+
+Which files a case depends on is read from what its modules import; nothing is imported for it.
+"""
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.running.selection.imports import dependencies
+from gradcheck_cli.running.selection.modules import (
+    clear_folder_cache,
+    file_of,
+    find,
+    is_installed,
+    parse_file,
+)
 from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.load import FOLDER_DEFAULTS
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What a case depends on."""
+
+    # absolute paths, links resolved: the spec, modules, data files; also where a missing module would be,
+    # since deleting a file is a change too
+    files: frozenset[Path]
+    # whether there may be unknown dependencies: a module isn't found, isn't Python, or imports a name that it
+    # computes
+    is_open: bool
+
+
+@dataclass
+class _Walk:
+    folders: tuple[str, ...]
+    files: set[Path] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
+    is_open: bool = False
+
+    def visit(self, name: str, *, required: bool) -> None:
+        """Add a module, its packages, and everything that these import."""
+        waiting = [(name, required)]
+        while waiting:
+            name, required = waiting.pop()
+            if name in self.seen:
+                continue
+            self.seen.add(name)
+            parent = name.rpartition(".")[0]
+            if parent:
+                waiting.append((parent, required))  # importing a.b runs a's __init__.py
+            spec = find(name, self.folders)
+            self.files |= set(_candidates(name, self.folders))
+            file = file_of(spec)
+            if spec is None:
+                self.is_open |= required
+            elif file is not None and not is_installed(file):
+                self.files.add(file)
+                imported = _imports(file, name)
+                self.is_open |= imported.is_open
+                waiting += [(module_name, False) for module_name in imported.names]
+
+
+def dependencies(case: Case) -> Dependencies:
+    """Return what a case's verdict may depend on, within the project."""
+    functions = [reference.target for reference in (case.forward, case.gradient, case.reference) if reference]
+    classes = [target for argument in case.arguments for target in argument.form.targets]
+    modules = tuple(target.partition(":")[0] for target in (*functions, *classes))
+    module_files = _follow_modules(modules, (case.folder, str(Path.cwd())))
+    files = {Path(case.path).resolve(), Path(case.folder, FOLDER_DEFAULTS).resolve()}
+    for tensor in case.tensors:
+        if tensor.source.kind == "file":
+            name = str(tensor.source.arguments.get("path", ""))
+            files.add(Path(case.folder, name).resolve())
+    return Dependencies(module_files.files | files, module_files.is_open)
+
+
+def clear_cache() -> None:
+    """Drop what was read: files may have changed."""
+    for cached in (_follow_modules, _imports, parse_file):
+        cached.cache_clear()
+    clear_folder_cache()
+
+
+@lru_cache(maxsize=1024)
+def _follow_modules(modules: tuple[str, ...], folders: tuple[str, ...]) -> Dependencies:
+    walk = _Walk(folders)
+    for name in modules:
+        walk.visit(name, required=True)
+    return Dependencies(frozenset(walk.files), walk.is_open)
+
+
+def _candidates(name: str, folders: tuple[str, ...]) -> Iterator[Path]:
+    """Yield where a module would be found in the project, whether it exists or not."""
+    parent, _, last = name.rpartition(".")
+    places = folders
+    if parent:
+        package = find(parent, folders)
+        places = tuple((package and package.submodule_search_locations) or ())
+    for location in places:
+        folder = Path(location).resolve()
+        if not is_installed(folder):
+            yield folder / f"{last}.py"
+            yield folder / last / "__init__.py"
+
+
+@dataclass(frozen=True)
+class _Imports:
+    names: frozenset[str]
+    is_open: bool
+
+
+@lru_cache(maxsize=4096)
+def _imports(file: Path, module: str) -> _Imports:
+    """Return the modules that a file may import anywhere in it; for `from` a package, also its members."""
+    if file.suffix != ".py":
+        return _Imports(frozenset(), is_open=False)  # a compiled module: only the file itself can change
+    tree = parse_file(file)
+    if tree is None:
+        return _Imports(frozenset(), is_open=True)
+    is_package = file.name == "__init__.py"
+    names: set[str] = set()
+    is_open = False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute_module(node, module, is_package=is_package)
+            if base is not None:
+                names |= {base, *_members(base, node, file)}
+        elif isinstance(node, ast.Call) and _imports_by_call(node):
+            target = node.args[0] if node.args else None
+            if isinstance(target, ast.Constant) and isinstance(target.value, str):
+                package = module if is_package else module.rpartition(".")[0]
+                names.add(_absolute_name(package, target.value))
+            else:
+                is_open = True
+    return _Imports(frozenset(names - {""}), is_open)
+
+
+def _absolute_module(statement: ast.ImportFrom, module: str, *, is_package: bool) -> str | None:
+    """Return the module that a `from ... import` names; `None` if it leads out of the package."""
+    if not statement.level:
+        return statement.module
+    parts = module.split(".")
+    keep = len(parts) - statement.level + (1 if is_package else 0)
+    if keep <= 0:
+        return None
+    return ".".join([*parts[:keep], *([statement.module] if statement.module else [])])
+
+
+def _members(base: str, node: ast.ImportFrom, file: Path) -> set[str]:
+    """Return what `from base import ...` may import beside base; for a star, all modules beside the file."""
+    if all(alias.name != "*" for alias in node.names):
+        return {f"{base}.{alias.name}" for alias in node.names}
+    spec = find(base, (str(file.parent), str(Path.cwd())))
+    places = (spec and spec.submodule_search_locations) or ()
+    return {
+        f"{base}.{module_file.stem}" for location in places for module_file in Path(location).glob("*.py")
+    }
+
+
+def _imports_by_call(node: ast.Call) -> bool:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return name in {"import_module", "__import__"}
+
+
+def _absolute_name(package: str, name: str) -> str:
+    """Return the absolute name for `import_module(name, package)`."""
+    level = len(name) - len(name.lstrip("."))
+    if not level:
+        return name
+    parts = package.split(".")
+    return ".".join([*parts[: len(parts) - level + 1], name[level:]])
+
 
 _PATIENCE = 60  # seconds; git may wait for a lock or a network disk
 

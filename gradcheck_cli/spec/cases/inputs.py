@@ -16,7 +16,7 @@ from gradcheck_cli.spec.faults import FaultLog
 from gradcheck_cli.spec.models.input_model import InputModel
 from gradcheck_cli.spec.values import literals
 from gradcheck_cli.spec.values.constraints import check_moving, check_symmetric
-from gradcheck_cli.spec.values.literal_checks import LiteralChecks
+from gradcheck_cli.spec.values.literals import LiteralChecks
 from gradcheck_cli.spec.words import DEFAULT_DTYPE, GENERATORS, SOURCES, kind_of
 from gradcheck_cli.spec.yaml_tree import Node
 

@@ -20,7 +20,7 @@ from gradcheck_cli.spec.cases.inputs import InputReader
 from gradcheck_cli.spec.faults import FaultLog, show, suggest
 from gradcheck_cli.spec.models.document_model import Defaults, OpModel
 from gradcheck_cli.spec.models.input_model import InputModel, Sparse
-from gradcheck_cli.spec.values.literal_checks import MAX_ELEMENTS
+from gradcheck_cli.spec.values.literals import MAX_ELEMENTS
 from gradcheck_cli.spec.words import BINDINGS
 from gradcheck_cli.spec.yaml_tree import Node
 

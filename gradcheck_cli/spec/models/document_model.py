@@ -380,9 +380,7 @@ class ExceptionsFile(Strict):
     # broken one.
     exceptions: (
         Annotated[
-            dict[str, ExceptionModel],
-            Field(min_length=1),
-            expects("a mapping of op types to {kind, reason}"),
+            dict[str, ExceptionModel], Field(min_length=1), expects("a mapping of op types to {kind, reason}")
         ]
         | None
     ) = optional(

@@ -224,10 +224,7 @@ def word_or_list(value: object) -> str:
 
 Tensors = Annotated[
     Annotated[InputModel, Tag(MAPPING)]
-    | Annotated[
-        Annotated[list[Annotated[InputModel, _NO_LIST]], Field(min_length=1), _LISTED],
-        Tag(LIST),
-    ]
+    | Annotated[Annotated[list[Annotated[InputModel, _NO_LIST]], Field(min_length=1), _LISTED], Tag(LIST)]
     | Annotated[None, Tag(NOTHING)],
     Discriminator(form_of),
 ]

@@ -211,8 +211,7 @@ Device = Annotated[
 ]
 Side = Annotated[str, OneOf("lower", "upper")]
 Yes = Annotated[
-    Literal[True],
-    allows("true", lambda value: value is True, remedy="Leave the key out for anything else"),
+    Literal[True], allows("true", lambda value: value is True, remedy="Leave the key out for anything else")
 ]
 Probability = Annotated[
     float | bool,

@@ -74,10 +74,7 @@ def load(place: ArrayPlace) -> NDArray[np.generic]:
 
 
 def check(
-    place: ArrayPlace,
-    dtype: str,
-    shape: tuple[int, ...] | None,
-    domain: tuple[float | None, float | None],
+    place: ArrayPlace, dtype: str, shape: tuple[int, ...] | None, domain: tuple[float | None, float | None]
 ) -> tuple[int, ...]:
     """Check an array in a file block by block: it is never in memory as a whole.
 
@@ -112,9 +109,7 @@ def check(
 
 
 @contextlib.contextmanager
-def _open_stream(
-    place: ArrayPlace,
-) -> Iterator[tuple[IO[bytes] | None, np.dtype[Any], tuple[int, ...]]]:
+def _open_stream(place: ArrayPlace) -> Iterator[tuple[IO[bytes] | None, np.dtype[Any], tuple[int, ...]]]:
     """Open a file; yield its stream at the first value, and the header's dtype and shape.
 
     There is no stream if values can't be read one after another, as in a file that isn't an array.

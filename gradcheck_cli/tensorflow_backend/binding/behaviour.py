@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.private import private_eager, private_v1, private_variables
+from gradcheck_cli.tensorflow_backend.private import private_eager, private_state, private_v1
 
 _NEVER_SWITCH = {"tensorflow", "keras", "numpy"}  # nor do the standard library's modules
 # Functions are called from an eager context and read variables as resources, whatever their module asks for.
@@ -345,7 +345,7 @@ def seed_globals(seed: int) -> Iterator[None]:
     Keras starts counting the names of its layers again, so that a variable has the same name in every mode.
     """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global one, as users use it)
-    with private_eager.restore_seed(), private_variables.reset_keras_names():
+    with private_eager.restore_seed(), private_state.reset_keras_names():
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002 (as above)
         tf.random.set_seed(seed)

@@ -14,7 +14,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Argument, Case, InputSpec, Source
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding.flat_outputs import NO_LABEL, unique
-from gradcheck_cli.tensorflow_backend.private import private_variables
+from gradcheck_cli.tensorflow_backend.private import private_state
 
 _UNNAMED = "Variable"  # what TensorFlow calls a variable that was given no name
 
@@ -63,9 +63,9 @@ def names_in_target(target: Any) -> Mapping[int, str]:
         if isinstance(value, tf.Variable):
             names_by_id[id(value)] = name
         elif isinstance(value, tf.Module):
-            names_by_id |= private_variables.attribute_paths(value)
+            names_by_id |= private_state.attribute_paths(value)
         else:
-            names_by_id |= private_variables.keras_paths(value)
+            names_by_id |= private_state.keras_paths(value)
     return names_by_id
 
 

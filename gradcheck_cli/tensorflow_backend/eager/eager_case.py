@@ -19,7 +19,7 @@ from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import dtypes, frames
-from gradcheck_cli.tensorflow_backend.binding import declared_outputs
+from gradcheck_cli.tensorflow_backend.binding import flat_outputs
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 from gradcheck_cli.tensorflow_backend.dtypes import Stack, value_of
 from gradcheck_cli.tensorflow_backend.eager.eager_record import Record
@@ -30,7 +30,7 @@ from gradcheck_cli.tensorflow_backend.private import (
     private_eager,
     private_gradients,
     private_sites,
-    private_variables,
+    private_state,
 )
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.gradients import dense, form_fault, in_users_words
@@ -45,35 +45,26 @@ class EagerCall:
     """A forward that is called repeatedly, at the base point first.
 
     Attributes:
-        function: takes tensors, returns a list of tensors.
         holds: says by its key whether a `stop_gradient` that backpropagation meets keeps its base value.
-        seed: seed of its draws, the same in each call.
-        record: what the first call ran.
-        reverse: give custom gradients their variables in reverse order.
         gradient_variables: the variables that a custom gradient has gradients for, by `id`.
-        custom_gradients: how many of the forward's custom gradients ran at the base point.
-        is_plain: whether all of these custom gradients are TensorFlow's own.
-        written: what a call writes to; it is restored after each call.
         written_by_gradient: what only a gradient writes to; it is restored at the end of the case.
-        must_begin_anew: whether a gradient was seen to write to what the forward uses.
-        draws: the types of the random ops that ran at the base point.
         stops: the `stop_gradient`s that backpropagation meets, with their outputs at the base point.
     """
 
-    function: Callable[..., Sequence[Any]]
+    function: Callable[..., Sequence[Any]]  # takes tensors, returns a list of tensors
     holds: Callable[[str], bool]
-    seed: int = 0
-    reverse: bool = False
+    seed: int = 0  # seed of its draws, the same in each call
+    reverse: bool = False  # give custom gradients their variables in reverse order
     gradient_variables: dict[int, Any] = field(default_factory=dict)
-    record: Record = field(default_factory=Record)
-    custom_gradients: int = 0
-    is_plain: bool = True
-    written: State = field(default_factory=State)
+    record: Record = field(default_factory=Record)  # what the first call ran
+    custom_gradients: int = 0  # how many of the forward's custom gradients ran at the base point
+    is_plain: bool = True  # whether all of these custom gradients are TensorFlow's own
+    written: State = field(default_factory=State)  # what a call writes to; it is restored after each call
     written_by_gradient: State = field(default_factory=State)
-    must_begin_anew: bool = False
+    must_begin_anew: bool = False  # whether a gradient was seen to write to what the forward uses
     _sorted_writes: State = field(default_factory=State)
     _unsorted_writes: State = field(default_factory=State)
-    draws: list[str] = field(default_factory=list)
+    draws: list[str] = field(default_factory=list)  # the types of the random ops that ran at the base point
     stops: list[tuple[Stop, Any]] = field(default_factory=list)
 
     def call_at_base(self, inputs: Sequence[Any]) -> list[Any]:
@@ -171,7 +162,7 @@ class EagerCall:
         def note(variables: Sequence[Any]) -> None:
             self.gradient_variables.update((id(variable), variable) for variable in variables)
 
-        return private_variables.order_of_variables(note, reverse=self.reverse)
+        return private_state.order_of_variables(note, reverse=self.reverse)
 
     def reseed(self, seed: int) -> None:
         """Set the seed, if anything is drawn: it costs a new kernel for each op."""
@@ -199,19 +190,16 @@ class CalledCase:
     """One case, called eagerly at one sample point; nothing is traced.
 
     Attributes:
-        opening: the sample point, and the dtypes of the call.
-        state: the state that all ops of the case share.
         stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
         seen: how often each registered gradient function was called, where that is counted.
-        called_twice: call the forward at other values before each backward pass; see `trace_vjp`.
     """
 
     case: Case
-    opening: Opening = field(default_factory=Opening)
-    state: CaseState = field(default_factory=CaseState)
+    opening: Opening = field(default_factory=Opening)  # the sample point, and the dtypes of the call
+    state: CaseState = field(default_factory=CaseState)  # the state that all ops of the case share
     stops: frozenset[str] | None = None
     seen: Counter[str] = field(default_factory=Counter)
-    called_twice: bool = False
+    called_twice: bool = False  # call the forward at other values before each backward pass; see `trace_vjp`
     _names: list[str] = field(default_factory=list)
 
     @cached_property
@@ -227,9 +215,9 @@ class CalledCase:
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
-        names = declared_outputs.names(self.case, len(self.base), self._names)
+        names = flat_outputs.names(self.case, len(self.base), self._names)
         output_dtypes = [value.dtype for value in self.base]
-        return declared_outputs.infos(
+        return flat_outputs.infos(
             self.case, names, output_dtypes, [tuple(value.shape) for value in self.base]
         )
 
@@ -260,10 +248,7 @@ class CalledCase:
         sources = [*self.tensors, *self.state.variables]
         sources_by_input = {input_index: sources[input_index] for input_index in self.at.differentiable}
         rows: list[dict[int, Any]] = []
-        with (
-            private_eager.look_at_gradients(ran, self._raise_form_fault),
-            self.call.call_unheld() as call,
-        ):
+        with private_eager.look_at_gradients(ran, self._raise_form_fault), self.call.call_unheld() as call:
             for row in range(len(next(iter(upstreams.values())))):
                 if rows and self.call.must_begin_anew:
                     self.call.restore()
@@ -387,8 +372,8 @@ class CalledCase:
         with self.state.seed_at_first_use(self.case.seed):
             outputs = self._call_forward(lambda *tensors: self.call.call_at_base(tensors))
         output_dtypes = [value.dtype for value in outputs]
-        names = declared_outputs.names(self.case, len(output_dtypes), self._names)
-        declared_outputs.check_dtypes(self.case, names, output_dtypes, self._dtype_of, "forward")
+        names = flat_outputs.names(self.case, len(output_dtypes), self._names)
+        flat_outputs.check_dtypes(self.case, names, output_dtypes, self._dtype_of, "forward")
         return outputs
 
     def _call_forward(self, call: Any) -> list[Any]:

@@ -16,13 +16,13 @@ from gradcheck_cli.checking.ops.opener import OpenedOperation
 from gradcheck_cli.checking.ops.operation import GradientFormError, OpFacts, OpForms, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.binding import declared_outputs
+from gradcheck_cli.tensorflow_backend.binding import flat_outputs
 from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name
 from gradcheck_cli.tensorflow_backend.dtypes import Stack, value_of
 from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase, describe_failure
 from gradcheck_cli.tensorflow_backend.eager.eager_record import identity
 from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
-from gradcheck_cli.tensorflow_backend.private import private_eager, private_variables
+from gradcheck_cli.tensorflow_backend.private import private_eager, private_state
 from gradcheck_cli.tensorflow_backend.spoiling import pull_in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeChangesError, require_shapes
@@ -325,7 +325,7 @@ class EagerOperation(OpenedOperation):
         """The trainable variables that the forward uses, the oldest first."""
         with self.called.call.call_unheld() as call, tf.GradientTape() as tape:
             call(*self.called.tensors)
-        return tuple(private_variables.in_order_of_creation(tape.watched_variables()))
+        return tuple(private_state.in_order_of_creation(tape.watched_variables()))
 
     @property
     def written_before_read(self) -> set[int]:
@@ -356,9 +356,7 @@ class EagerOperation(OpenedOperation):
         Raises:
             CaseFailedError: of kind "outputs".
         """
-        declared_outputs.check_shapes(
-            self.called.case, [info.name for info in self.outputs], self.base_values
-        )
+        flat_outputs.check_shapes(self.called.case, [info.name for info in self.outputs], self.base_values)
 
 
 def _hold(called: CalledCase, stops: frozenset[str]) -> EagerOperation:

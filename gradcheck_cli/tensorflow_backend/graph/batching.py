@@ -56,12 +56,11 @@ class Batches:
     """The batched traces of one function; they serve every point.
 
     Attributes:
-        traced: functions that take batches.
         unvectorized: arguments by which it can't be vectorized.
         trusted: the arguments by which its vectorized form was seen to agree with the function itself.
     """
 
-    traced: dict[_Key, Any] = field(default_factory=dict)
+    traced: dict[_Key, Any] = field(default_factory=dict)  # functions that take batches
     unvectorized: set[tuple[int, ...]] = field(default_factory=set)
     trusted: set[tuple[int, ...]] = field(default_factory=set)
 
@@ -72,28 +71,22 @@ class Batched:
 
     Attributes:
         function: takes the arguments' tensors, returns a list of tensors.
-        arguments: (dtype name, shape) of each argument.
-        point: value of each argument where it isn't batched, in the dtype's own NumPy form.
-        result_dtypes: dtype of each result.
         vectorize: whether `tf.vectorized_map` may be tried; it may not where a random op would draw anew.
         rewind: called before each call, so that calls are independent, as held values in bodies require
             (decision 9).
         compiled: the function's compiled form, which takes the same tensors and is called instead.
-        is_prepared: whether Grappler prepares each call, which it doesn't inside a loop.
-        unrestored: ids of resource handles that are written and not restored.
-        batches: the batched traces of the function, at any point.
     """
 
     function: Any  # a concrete function
-    arguments: Sequence[tuple[str, tuple[int, ...]]]
-    point: Sequence[Array]
-    result_dtypes: Sequence[Any]
+    arguments: Sequence[tuple[str, tuple[int, ...]]]  # (dtype name, shape) of each argument
+    point: Sequence[Array]  # value of each argument where it isn't batched, in the dtype's own NumPy form
+    result_dtypes: Sequence[Any]  # dtype of each result
     vectorize: bool = True
     rewind: Callable[[], None] | None = None
     compiled: Callable[..., Any] | None = None
-    is_prepared: bool = False
-    unrestored: Collection[int] = ()
-    batches: Batches = field(default_factory=Batches)
+    is_prepared: bool = False  # whether Grappler prepares each call, which it doesn't inside a loop
+    unrestored: Collection[int] = ()  # ids of resource handles that are written and not restored
+    batches: Batches = field(default_factory=Batches)  # the batched traces of the function, at any point
     _tensors: dict[int, Any] = field(default_factory=dict)
 
     def __call__(self, batch: Mapping[int, Stack], result_size: int) -> list[Array]:

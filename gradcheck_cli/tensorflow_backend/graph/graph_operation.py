@@ -13,7 +13,7 @@ import numpy as np
 from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening
 from gradcheck_cli.checking.ops.operation import OpFacts, OpForms, Site, TensorInfo
 from gradcheck_cli.spec.case import Case
-from gradcheck_cli.tensorflow_backend.binding import declared_outputs
+from gradcheck_cli.tensorflow_backend.binding import flat_outputs
 from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name
 from gradcheck_cli.tensorflow_backend.graph import held_stops
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
@@ -272,7 +272,7 @@ class GraphOperation(OpenedOperation):
         Raises:
             CaseFailedError: of kind "outputs".
         """
-        declared_outputs.check_shapes(self.traced.case, self.traced.output_names, self.base_values)
+        flat_outputs.check_shapes(self.traced.case, self.traced.output_names, self.base_values)
 
     def unheld_stops(self, output: int, input_index: int) -> list[UnheldStop]:
         """Return the `stop_gradient`s between an input and an output that aren't held."""

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.dtypes import take_points
+from gradcheck_cli.tensorflow_backend.dtypes import Stack, take_points
 from gradcheck_cli.tensorflow_backend.graph.batching import Batched, run_where_accepted
+from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.paths import graph_path, terms
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.spoiling import pull_in_spoilt_memory
+from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeChangesError, require_shapes, run_error
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradcheck_cli.checking.ops.operation import TensorInfo
-    from gradcheck_cli.features.search.branches.side_graph import SideGraph
-    from gradcheck_cli.tensorflow_backend.dtypes import Stack
-    from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-    from gradcheck_cli.tensorflow_backend.traces.frozen import Held
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -35,34 +30,24 @@ class _Part:
     """A part of a traced graph as a function of upstreams, of the case's arguments and of constants.
 
     Attributes:
-        held: what the trace holds.
-        constants: the tensors, after the arguments, that have the same values at each point.
-        values: the values of `constants`.
-        upstreams: the outputs whose upstreams come before the arguments.
-        results: the dtypes of what it returns.
-        random_types: types of ops in it that draw anew at each call.
         unrestored: ids of the handles of variables and tables that aren't restored after each call.
     """
 
     function: Any
-    held: Held
-    constants: Sequence[Any]
-    values: Sequence[Array]
-    results: Sequence[Any]
-    random_types: Sequence[str]
-    upstreams: Sequence[TensorInfo] = ()
+    held: Held  # what the trace holds
+    constants: Sequence[Any]  # the tensors, after the arguments, that have the same values at each point
+    values: Sequence[Array]  # the values of `constants`
+    results: Sequence[Any]  # the dtypes of what it returns
+    random_types: Sequence[str]  # types of ops in it that draw anew at each call
+    upstreams: Sequence[TensorInfo] = ()  # the outputs whose upstreams come before the arguments
     unrestored: frozenset[int] = frozenset()
 
 
 @dataclass
 class GraphRuns:
-    """Runs a traced case.
+    """Runs a traced case."""
 
-    Attributes:
-        traced: the case at one sample point.
-    """
-
-    traced: TracedCase
+    traced: TracedCase  # the case at one sample point
     _vjps: dict[int, Batched] = field(default_factory=dict)
     _beside: dict[tuple[int, ...], Batched] = field(default_factory=dict)
     _rounded_sizes: dict[int, list[Array]] = field(default_factory=dict)
@@ -339,7 +324,7 @@ class GraphRuns:
         fetches: Sequence[Any],
         points: Mapping[int, Array],
         upstreams: Sequence[Array],
-        copy: SideGraph | None = None,
+        copy: Any = None,
     ) -> list[Array]:
         """Return the values of tensors of the gradient's graph at some points.
 
@@ -348,7 +333,7 @@ class GraphRuns:
             points: input index -> (B, *shape), without variables; other inputs stay at the base point, whose
                 random draws are used at all points.
             upstreams: for each differentiable output, (B, *shape).
-            copy: what is called instead of that graph; its tensors may be fetched, too.
+            copy: a copy of that graph (`SideGraph`) to call instead; its tensors may be fetched, too.
 
         Returns:
             The values of each tensor, with a leading axis over the points.

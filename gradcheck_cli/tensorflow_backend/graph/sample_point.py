@@ -27,7 +27,6 @@ class SamplePoint:
     """The point at which a case is traced.
 
     Attributes:
-        dtype_of: maps a dtype that the spec names to the one that is traced.
         has_wide_variables: whether `dtype_of` applies to variables as well; otherwise they keep their dtypes.
         is_exact: whether the values stay as they were drawn, before the declared dtypes round them.
         roundings: a seed by which the values of files, which were rounded before, are moved by one rounding.
@@ -36,7 +35,7 @@ class SamplePoint:
 
     case: Case
     sample: int
-    dtype_of: Callable[[str], str]
+    dtype_of: Callable[[str], str]  # maps a dtype that the spec names to the one that is traced
     has_wide_variables: bool = False
     is_exact: bool = False
     roundings: int | None = None

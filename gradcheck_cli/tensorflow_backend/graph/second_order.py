@@ -31,15 +31,13 @@ class Vjp:
     """The vjp that a case stands for, of another case's forward.
 
     Attributes:
-        forward_case: the case that is differentiated, with its variables among the arguments.
         connected: for each differentiable output, the indices of the inputs that it has a gradient for.
-        count: how many of that case's inputs are arguments of the forward; the rest are variables.
     """
 
-    forward_case: Case
+    forward_case: Case  # the case that is differentiated, with its variables among the arguments
     outputs: tuple[TensorInfo, ...]
     connected: Mapping[int, tuple[int, ...]]
-    count: int
+    count: int  # how many of that case's inputs are arguments of the forward; the rest are variables
 
     def bound(self, binder: Binder, variables: Sequence[Any], *, surrogate: bool = False) -> Bound:
         """Bind the vjp.
@@ -116,10 +114,7 @@ def bind(binder: Binder, vjp: Vjp | None, variables: Sequence[Any], *, surrogate
 
 
 def _pull(
-    forward: Bound,
-    arguments: Sequence[Any],
-    sources: Sequence[Any],
-    flows: Mapping[int, Any],
+    forward: Bound, arguments: Sequence[Any], sources: Sequence[Any], flows: Mapping[int, Any]
 ) -> tuple[list[Any], list[list[Any]]]:
     results = forward.call(*arguments)
     rows = [gradients_of([results[output]], sources, [flow]) for output, flow in flows.items()]
@@ -127,10 +122,7 @@ def _pull(
 
 
 def _pull_eagerly(
-    forward: Bound,
-    arguments: Sequence[Any],
-    sources: Sequence[Any],
-    flows: Mapping[int, Any],
+    forward: Bound, arguments: Sequence[Any], sources: Sequence[Any], flows: Mapping[int, Any]
 ) -> tuple[list[Any], list[list[Any]]]:
     with tf.GradientTape(persistent=True) as tape:
         for tensor in sources:

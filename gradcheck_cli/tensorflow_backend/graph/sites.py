@@ -93,17 +93,14 @@ class _Candidate:
     """A possible site: an op, a corruption, and the tensors whose values may hide it.
 
     Attributes:
-        corruption: the corruption that might not show.
         unseen: says in words what the values of `tensors` don't show.
-        tensors: the tensors whose values `unseen` takes.
-        input_index: the index of the op's input whose gradient is concerned; `None` for all.
     """
 
     op: Any
-    corruption: str
+    corruption: str  # the corruption that might not show
     unseen: Callable[[Sequence[Array]], tuple[str, ...]]
-    tensors: tuple[Any, ...] = ()
-    input_index: int | None = None
+    tensors: tuple[Any, ...] = ()  # the tensors whose values `unseen` takes
+    input_index: int | None = None  # the index of the op's input whose gradient is concerned; `None` for all
 
 
 def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]:

@@ -17,7 +17,7 @@ from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.binding import declared_outputs
+from gradcheck_cli.tensorflow_backend.binding import flat_outputs
 from gradcheck_cli.tensorflow_backend.binding.behaviour import seed_globals
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
 from gradcheck_cli.tensorflow_backend.graph.batching import Batches
@@ -58,13 +58,10 @@ class CaseState:
     Attributes:
         built: what `build` returned; it is called once, so a layer's weights are the same in every trace.
         draws: the random draws by sample point, and by whether the reference draws them.
-        variables: the variables among the inputs, in order.
-        vjp: set where the case is the vjp of another.
         written: what the case's gradients have written to, with the earlier values.
         graphs: the first traced case of each form and mode of tracing; its graphs serve every point.
         compiled: what runs instead of traced functions, by their ids, together with the functions, so that
             the ids stay in use.
-        twins: the float64 twins of traces.
         batches: the batched traces of functions, likewise by their ids.
         chosen: the arguments' values at points that were chosen rather than drawn, by sample number.
         gradients: the hand-written gradients that were made, and those that ran.
@@ -75,9 +72,9 @@ class CaseState:
 
     built: dict[str, Any] = field(default_factory=dict)
     draws: dict[tuple[int, bool], Draws] = field(default_factory=dict)
-    variables: tuple[Any, ...] = ()
-    vjp: Vjp | None = None
-    twins: Twins = field(default_factory=Twins)
+    variables: tuple[Any, ...] = ()  # the variables among the inputs, in order
+    vjp: Vjp | None = None  # set where the case is the vjp of another
+    twins: Twins = field(default_factory=Twins)  # the float64 twins of traces
     written: State = field(default_factory=State)
     graphs: dict[Any, Any] = field(default_factory=dict)
     compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
@@ -112,10 +109,6 @@ class TracedCase:
 
     Attributes:
         opening: the form of the case that is traced, with its sample point.
-        state: what all ops of the case share.
-        trace_mode: with which shapes it is traced, and whether it is compiled.
-        graphs: the same case, at this point or another; its graphs are used here too.
-        anew: whether to trace the vjp although `graphs` has one.
         narrow: for a float64 twin: the case in its declared dtypes, whose graphs are widened. The inputs have
             values that the declared dtypes can hold.
         is_exact: for a twin: whether the inputs have the values from before the declared dtypes round them.
@@ -125,22 +118,21 @@ class TracedCase:
             point.
         stops: keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says.
         modified: names of inputs that a NumPy forward was seen to write to.
-        no_twin: why there is no float64 twin to judge it by, if one was tried in vain.
     """
 
     case: Case
     opening: Opening = field(default_factory=Opening)
-    state: CaseState = field(default_factory=CaseState)
-    trace_mode: TraceMode = GRAPH
-    graphs: TracedCase | None = None
-    anew: bool = False
+    state: CaseState = field(default_factory=CaseState)  # what all ops of the case share
+    trace_mode: TraceMode = GRAPH  # with which shapes it is traced, and whether it is compiled
+    graphs: TracedCase | None = None  # the same case, at this point or another; its graphs are used here too
+    anew: bool = False  # whether to trace the vjp although `graphs` has one
     narrow: TracedCase | None = None
     is_exact: bool = False
     roundings: int | None = None
     is_on_one_piece: bool = False
     stops: frozenset[str] | None = None
     modified: list[str] = field(default_factory=list)
-    no_twin: str = ""
+    no_twin: str = ""  # why there is no float64 twin to judge it by, if one was tried in vain
     _names: list[str] = field(default_factory=list)
 
     # The same case in other forms.
@@ -224,14 +216,14 @@ class TracedCase:
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
         shapes = [value.shape for value in self.base_values]
-        return declared_outputs.infos(self.case, self.output_names, self.forward.dtypes, shapes)
+        return flat_outputs.infos(self.case, self.output_names, self.forward.dtypes, shapes)
 
     @property
     def output_names(self) -> list[str]:
         """The outputs' names."""
         if self.narrow is not None:
             return [*self.narrow.output_names, *(["sides changed"] if self.forward.held.sides else [])]
-        return declared_outputs.names(self.case, len(self.forward.dtypes), self._names)
+        return flat_outputs.names(self.case, len(self.forward.dtypes), self._names)
 
     @cached_property
     def base_values(self) -> list[Array]:
@@ -358,8 +350,8 @@ class TracedCase:
         stops = self.holds_every_stop or bool(self.stops)
         trace = trace_forward(self.subject(bound), stops=stops, seed=seed)
         role = "reference" if is_reference else "forward"
-        names = declared_outputs.names(self.case, len(trace.dtypes), self._names)
-        declared_outputs.check_dtypes(self.case, names, trace.dtypes, self._dtype_of, role)
+        names = flat_outputs.names(self.case, len(trace.dtypes), self._names)
+        flat_outputs.check_dtypes(self.case, names, trace.dtypes, self._dtype_of, role)
         return trace
 
     @cached_property

@@ -36,7 +36,7 @@ from gradcheck_cli.tensorflow_backend.opening.same_function import (
     have_same_gradients,
     in_complex,
 )
-from gradcheck_cli.tensorflow_backend.private import private_variables
+from gradcheck_cli.tensorflow_backend.private import private_state
 from gradcheck_cli.tensorflow_backend.registry.gradient_registry import require_seen
 from gradcheck_cli.tensorflow_backend.traces.state import (
     ALL_UNKNOWN,
@@ -341,7 +341,7 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         raise CaseSkippedError("mode", reason)
     state = CaseState() if like is None else CaseState(built=like.state.built, written=like.state.written)
     opener: CaseOpener[Any] = CaseOpener(case, MODES[mode], state)
-    is_layer = case.variables is None and private_variables.is_layer(
+    is_layer = case.variables is None and private_state.is_layer(
         Binder(case, str, (), built=state.built).target()
     )
     if case.variables or is_layer:
@@ -389,7 +389,7 @@ def _variables_of_custom_gradients(opener: CaseOpener[Any]) -> list[Any]:
     """
     try:
         op = opener.open(Opening())
-        variables = private_variables.in_order_of_creation(op.variables_of_gradients)
+        variables = private_state.in_order_of_creation(op.variables_of_gradients)
         if variables and opener.case.reference is not None:
             used = captured_ids(opener.open(Opening(of="reference")).traced.forward.function)
             variables = [variable for variable in variables if id(variable.handle) in used]
@@ -443,15 +443,11 @@ class Mode(Protocol):
 
 @dataclass(frozen=True)
 class CaseOpener(Generic[Op]):
-    """Opens one case in one mode; `checking.Opener`.
-
-    Attributes:
-        state: the state that all its ops share.
-    """
+    """Opens one case in one mode; `checking.Opener`."""
 
     case: Case
     mode: Mode
-    state: CaseState = field(default_factory=CaseState)
+    state: CaseState = field(default_factory=CaseState)  # the state that all its ops share
 
     def open(self, opening: Opening) -> Op:
         """Open a form of the case in the dtypes that the spec names; see `Opener`."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 
 # Ops through which a tensor passes unchanged in a loop or a branch of TensorFlow 1.
 _UNCHANGED = {"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"}
-# By their numbers in attrs: DT_FLOAT, DT_COMPLEX64, DT_BFLOAT16, DT_HALF.
-_BELOW_FLOAT64 = {1: "float32", 8: "complex64", 14: "bfloat16", 19: "float16"}
+# By their numbers in attrs, such as DT_FLOAT.
+_BELOW_FLOAT64 = {tf.as_dtype(name).as_datatype_enum: name for name in dtypes.REFERENCE}
 
 
 def dtypes_on_path(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:

@@ -21,7 +21,7 @@ from tensorflow.python.ops import (
     script_ops,
 )
 
-from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_variables
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
 
 _IGNORES_STOPS = contextvars.ContextVar("ignores_stops", default=False)
 _WRITES = (
@@ -122,7 +122,7 @@ def replace_stop_gradients(replace: Callable[[Any, bool], Any]) -> Iterator[None
 
     def decorated(function: Any, args: Any, keywords: Any) -> Any:
         nonlocal depth
-        steps = 0 if private_variables.recomputes(function) else 1
+        steps = 0 if private_state.recomputes(function) else 1
         depth += steps
         try:
             return decorator(function, args, keywords)
@@ -144,7 +144,7 @@ def note_custom_gradients(note: Callable[[Any], None]) -> Iterator[None]:
     decorator = custom_gradient._eager_mode_decorator
 
     def decorated(function: Any, args: Any, keywords: Any) -> Any:
-        if not private_variables.recomputes(function):
+        if not private_state.recomputes(function):
             note(function)
         return decorator(function, args, keywords)
 
@@ -186,7 +186,7 @@ class _LookedAtRecord:
         it.
         """
         function = private_graphs.closure_of(backward).get("grad_fn")
-        if function is not None and not private_variables.recomputes(function):
+        if function is not None and not private_state.recomputes(function):
             called = private_gradients.exclude_from_count(backward)
             is_used = [record.should_record_backprop([tensor]) for tensor in inputs]
 

@@ -20,6 +20,7 @@ from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.eager.polymorphic_function import concrete_function
 from tensorflow.python.framework import ops, registry
 from tensorflow.python.ops import gradients_util
+from tensorflow.python.ops.custom_gradient import Bind
 
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
@@ -264,3 +265,19 @@ def source_place(file: str, line: int) -> tuple[str, int] | None:
                     origins[generated.lineno] = (str(origin.loc.filename), int(origin.loc.lineno))
     # A function begins at its decorators. AutoGraph added some of them, which have no source.
     return origins[min(origins)] if origins else None
+
+
+def names_of_gradients() -> list[str]:
+    """Return the names in the gradient registry, without those that TensorFlow or gradcheck makes."""
+    return [name for name in list(ops.gradient_registry.list()) if not RUN_TIME_NAME.fullmatch(name)]
+
+
+def gradient_named(name: str) -> Callable[..., Any] | None:
+    """Return a registered gradient function; `None` where the op type is not differentiable."""
+    function: Callable[..., Any] | None = ops.gradient_registry.lookup(name)
+    return function
+
+
+def is_custom_gradient(value: object) -> bool:
+    """Whether this is what `tf.custom_gradient` returns."""
+    return isinstance(value, Bind)

@@ -136,10 +136,7 @@ def run_alone(op: Any, operands: Sequence[Any]) -> Sequence[Any]:
 
 
 def call_defun(
-    name: str,
-    body: Callable[..., Any],
-    gradient: Callable[..., Any],
-    inputs: Sequence[Any],
+    name: str, body: Callable[..., Any], gradient: Callable[..., Any], inputs: Sequence[Any]
 ) -> Any:
     """Call `body` through `function.Defun` with a Python gradient function attached."""
     defined = function.Defun(*[tensor.dtype for tensor in inputs], func_name=name, python_grad_func=gradient)(

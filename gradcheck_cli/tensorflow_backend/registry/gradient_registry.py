@@ -1,7 +1,6 @@
 """Reads TensorFlow's gradient registry, and finds functions that carry a custom gradient.
 
-It reads private parts (`gradient_registry`, `Bind`): no public function lists
-them. Call `running.session.start_tensorflow` before importing this.
+Call `running.session.start_tensorflow` before importing this.
 """
 
 from __future__ import annotations
@@ -16,16 +15,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tensorflow.python.framework.ops import gradient_registry
-from tensorflow.python.ops.custom_gradient import Bind
-
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.spec.case import Case
+from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import behaviour
 from gradcheck_cli.tensorflow_backend.binding.raw_op import unknown_op_type
-from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.private.private_gradients import RUN_TIME_NAME
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 
 _DEEPEST = 10  # decorators around one function
 # Packages whose custom gradients aren't the user's, though an import may load more of them.
@@ -61,7 +57,7 @@ def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
     Raises:
         UsageError: a module can't be imported.
     """
-    registered = set(_registered_names())
+    registered = set(private_gradients.names_of_gradients())
     entries = [_entry_of(name) for name in registered]
     entries += [GradientEntry(name, "none") for name in private_graphs.op_types() - registered]
     entries.sort(key=lambda entry: (entry.name.lower(), entry.name))
@@ -69,7 +65,7 @@ def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
     for name in modules:
         before = set(sys.modules)
         module = _import(name)
-        added = sorted(set(_registered_names()) - registered)
+        added = sorted(set(private_gradients.names_of_gradients()) - registered)
         registered |= set(added)
         new = {entry: _entry_of(entry, origin=name) for entry in added}
         # The status of an op type of a library that the module has loaded was "none" until now.
@@ -87,7 +83,7 @@ def has_custom_gradient(value: object) -> bool:
     `tf.grad_pass_through` return one too. Other decorators keep it as `__wrapped__`.
     """
     for _ in range(100):  # a `__wrapped__` that leads in a circle ends here
-        if isinstance(value, Bind):
+        if private_gradients.is_custom_gradient(value):
             return True
         # Static: another package's module may hold lazy modules and proxies that answer to every name.
         value = inspect.getattr_static(value, "__wrapped__", None)
@@ -96,12 +92,8 @@ def has_custom_gradient(value: object) -> bool:
     return False
 
 
-def _registered_names() -> list[str]:
-    return [name for name in list(gradient_registry.list()) if not RUN_TIME_NAME.fullmatch(name)]
-
-
 def _entry_of(name: str, origin: str = "tensorflow") -> GradientEntry:
-    function = gradient_registry.lookup(name)
+    function = private_gradients.gradient_named(name)
     if function is None:
         return GradientEntry(name, "not differentiable", origin=origin)
     return GradientEntry(name, "gradient", *where(function), origin)
@@ -117,8 +109,6 @@ def _import(name: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a script without a `__main__` guard may exit
-        from gradcheck_cli.tensorflow_backend import frames  # noqa: PLC0415 (it imports this module)
-
         reason = frames.first_line(error)
         raise UsageError(
             f"--import {name}: can't be imported: {reason}. Searched: {', '.join(sys.path[:5])}"
@@ -248,11 +238,7 @@ def covered_types(case: Case) -> tuple[str, ...]:
 
 
 def require_seen(
-    case: Case,
-    seen: Mapping[str, int],
-    look_inside: Callable[[], Mapping[str, int]],
-    *,
-    is_vjp: bool = False,
+    case: Case, seen: Mapping[str, int], look_inside: Callable[[], Mapping[str, int]], *, is_vjp: bool = False
 ) -> Mapping[str, int]:
     """Return which gradient functions were seen, with the number of calls.
 

@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.binding.binder import Bound
 from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
-from gradcheck_cli.tensorflow_backend.private import private_graphs, private_variables
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces import frozen
-from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
+from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
 from gradcheck_cli.tensorflow_backend.traces.state import Order, find_written
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, trace_function
 
@@ -91,7 +91,7 @@ def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -
         CaseFailedError: what the forward raised, with the user's own frames.
     """
     trace = partial(_trace_once, subject, seed=seed)
-    with private_variables.order_of_variables(lambda _: None):
+    with private_state.order_of_variables(lambda _: None):
         function, graph_inputs, graph_outputs, backprop_starts = trace(contextlib.nullcontext())
     inputs = subject.moving_tensors(function, graph_inputs)
     inside, body_holds = frozen.look_inside(function.graph, inputs, backprop_starts), None
@@ -116,14 +116,14 @@ def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -
         held=held,
         has_effects=bool(find_written(function)),
         handles=tuple(handles(function, subject.variables)),
-        trainable=tuple(private_variables.trainable_of(function)),
+        trainable=tuple(private_state.trainable_of(function)),
         gradient_variables=tuple(graph_path.gradient_variables(function.graph, graph_outputs)),
     )
 
 
 def handles(function: Any, variables: Sequence[Any]) -> list[Any]:
     """Return a graph's own tensors for variables; `None` for one that it doesn't use."""
-    captured = private_variables.captured_handles(function)
+    captured = private_state.captured_handles(function)
     return [captured.get(id(variable.handle)) for variable in variables]
 
 

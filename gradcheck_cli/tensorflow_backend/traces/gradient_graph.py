@@ -15,8 +15,8 @@ from gradcheck_cli.tensorflow_backend.binding.binder import Override
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
-from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace, TraceSubject
+from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
 from gradcheck_cli.tensorflow_backend.traces.state import Order
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, trace_function
 

@@ -19,7 +19,7 @@ import tensorflow as tf
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.dtypes import Stack, value_of
 from gradcheck_cli.tensorflow_backend.paths import graph_path
-from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state, private_variables
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
 # A point of this many elements costs far more than its call: batching it gains nothing.
 LARGE_POINT = 2**17
@@ -136,7 +136,7 @@ def find_written(function: Any) -> list[Resource]:
 
 
 def _find_resource(graph: Any, handle: Any) -> Resource | None:
-    dtype = private_variables.dtype_of_variable(handle)
+    dtype = private_state.dtype_of_variable(handle)
     if dtype is not None:
         return Resource(handle, (dtype,))
     for key, value in _table_dtypes(graph):

@@ -19,7 +19,7 @@ from gradcheck_cli.tensorflow_backend.private import (
     private_gradients,
     private_graphs,
     private_sites,
-    private_variables,
+    private_state,
 )
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.private.private_sites import Site
@@ -105,7 +105,7 @@ def trace_vjp(
     ]
     graph = GradientGraph(subject, traced, inlined=reverse)
     passes = _BackwardPasses(graph, sources, other_call)
-    with private_variables.order_of_variables(lambda _: None, reverse=reverse):
+    with private_state.order_of_variables(lambda _: None, reverse=reverse):
         build = private_graphs.show_xla(passes.build) if subject.compiled else passes.build
         passes.graph.trace(build, [*upstreams, *subject.signature])
     return passes.finish()
@@ -305,8 +305,8 @@ def _faults_on_paths(
     faults: dict[int, str] = {}
     others = [
         (variable.name.partition(":")[0], handle)
-        for variable in private_variables.trainable_of(function)
-        if (handle := private_variables.captured_handles(function).get(id(variable.handle))) is not None
+        for variable in private_state.trainable_of(function)
+        if (handle := private_state.captured_handles(function).get(id(variable.handle))) is not None
     ]
     for tensor, message in malformed:
         is_input = [

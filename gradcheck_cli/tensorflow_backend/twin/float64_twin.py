@@ -14,11 +14,10 @@ from typing import Any
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.paths import graph_path
-from gradcheck_cli.tensorflow_backend.private import private_twin, private_variables
+from gradcheck_cli.tensorflow_backend.private import private_state, private_twin
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function, whole_graph
-from gradcheck_cli.tensorflow_backend.traces.body_holds import BodyHolds
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
-from gradcheck_cli.tensorflow_backend.traces.frozen import Held
+from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds, Held
 from gradcheck_cli.tensorflow_backend.traces.state import Resource
 from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace
 from gradcheck_cli.tensorflow_backend.twin.one_piece import hold_sides
@@ -27,15 +26,10 @@ from gradcheck_cli.tensorflow_backend.twin.widening import NarrowOp, Roundings, 
 
 @dataclass
 class WideVariables:
-    """The double variables that replace a case's narrower ones: one for each, in all of its twins.
+    """The double variables that replace a case's narrower ones: one for each, in all of its twins."""
 
-    Attributes:
-        roundings: moves their values; `None`: they stay.
-        inputs: variables that stay all the same, since gradients are taken for them.
-    """
-
-    roundings: Roundings | None = None
-    inputs: Sequence[Any] = ()
+    roundings: Roundings | None = None  # moves their values; `None`: they stay
+    inputs: Sequence[Any] = ()  # variables that stay all the same, since gradients are taken for them
     # By id of the handle. The handle itself is here too, so that its id stays in use.
     _by_handle: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
@@ -99,7 +93,7 @@ class Twin:
         sides = hold_sides(self._widening.graph_def) if has_sides else []
         substitutes = {}
         for name, outer in captured.items():
-            variable_dtype = private_variables.dtype_of_variable(outer)
+            variable_dtype = private_state.dtype_of_variable(outer)
             dtype = variable_dtype or outer.dtype
             if variable_dtype is not None:
                 substitutes[name] = variables.handle(outer, variable_dtype)
@@ -149,17 +143,11 @@ class Twin:
 
 @dataclass
 class WideForward:
-    """The twin of a traced forward.
+    """The twin of a traced forward."""
 
-    Attributes:
-        trace: what a trace of the forward in float64 would be.
-        moving: the tensors of the inputs that are differentiated by.
-        twin: the graph's.
-    """
-
-    trace: ForwardTrace
-    moving: tuple[Any, ...]
-    twin: Twin
+    trace: ForwardTrace  # what a trace of the forward in float64 would be
+    moving: tuple[Any, ...]  # the tensors of the inputs that are differentiated by
+    twin: Twin  # the graph's
 
     _differenced: dict[tuple[str, ...], Any] = field(default_factory=dict)
 
@@ -199,15 +187,10 @@ class WideForward:
 
 @dataclass
 class WideVjp:
-    """The twin of a traced vjp.
+    """The twin of a traced vjp."""
 
-    Attributes:
-        trace: what a trace of the vjp in float64 would be.
-        twin: the twin of the graph that its functions are parts of.
-    """
-
-    trace: VjpTrace
-    twin: Twin
+    trace: VjpTrace  # what a trace of the vjp in float64 would be
+    twin: Twin  # the twin of the graph that its functions are parts of
 
     @property
     def narrow_ops(self) -> list[NarrowOp]:

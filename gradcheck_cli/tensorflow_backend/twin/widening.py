@@ -44,20 +44,13 @@ def wide_dtype(dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class NarrowOp:
-    """An op that keeps its dtypes, with casts around it.
-
-    Attributes:
-        name: its node's name.
-        function: the function in whose body it is, by its new name; empty for the graph itself.
-        dtypes: its dtypes below float64.
-        numpy: for a NumPy function, its `NumpyCall`.
-    """
+    """An op that keeps its dtypes, with casts around it."""
 
     op_type: str
-    name: str
-    function: str
-    dtypes: frozenset[str]
-    numpy: NumpyCall | None = None
+    name: str  # its node's name
+    function: str  # the function in whose body it is, by its new name; empty for the graph itself
+    dtypes: frozenset[str]  # its dtypes below float64
+    numpy: NumpyCall | None = None  # for a NumPy function, its `NumpyCall`
 
     @property
     def is_narrow(self) -> bool:
@@ -70,12 +63,11 @@ class NumpyCall:
     """Calls a NumPy function with float64 arrays, if it takes and returns such.
 
     Attributes:
-        argument_dtypes: dtypes of its arguments in the graph that was traced.
         is_narrow: whether it refused float64 or returned less, so that it gets the dtypes it was written for.
     """
 
     function: Callable[..., Any]
-    argument_dtypes: Sequence[Any]
+    argument_dtypes: Sequence[Any]  # dtypes of its arguments in the graph that was traced
     result_dtypes: Sequence[Any]
     is_narrow: bool = False
 
@@ -116,13 +108,9 @@ def _as_list(result: Any) -> list[Any]:
 
 @dataclass
 class Roundings:
-    """Moves numbers by one rounding of their dtype, up or down at random: they may have been rounded before.
+    """Moves numbers by one rounding of their dtype, up or down at random."""
 
-    Attributes:
-        seed: chooses the directions.
-    """
-
-    seed: int
+    seed: int  # chooses the directions
 
     def __post_init__(self) -> None:
         """Make the generator."""
@@ -154,17 +142,14 @@ class Widening:
     """A GraphDef, widened in place.
 
     Attributes:
-        left_out: names of nodes to remove, since something else replaces them.
         replaced: the functions that PyFuncs call instead of their own, by token.
-        roundings: moves its constants; `None`: they stay.
-        narrow_ops: the ops that keep their dtypes.
     """
 
     graph_def: Any
-    left_out: Collection[str]
+    left_out: Collection[str]  # names of nodes to remove, since something else replaces them
     replaced: Mapping[str, Callable[..., Any]]
-    roundings: Roundings | None = None
-    narrow_ops: list[NarrowOp] = field(default_factory=list)
+    roundings: Roundings | None = None  # moves its constants; `None`: they stay
+    narrow_ops: list[NarrowOp] = field(default_factory=list)  # the ops that keep their dtypes
     _cast_names: dict[str, str] = field(default_factory=dict)
     _calls: dict[str, tuple[str, Any]] = field(default_factory=dict)  # by token: the new one, its function
     _suffix: str = field(default_factory=lambda: f"_float64_{next(_NUMBERS)}")

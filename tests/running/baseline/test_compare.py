@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from flat_results import altered, make_case, make_pair
 
-from gradcheck_cli.features.baseline.compare import compare, is_same
-from gradcheck_cli.features.baseline.locked_pair import LockedPair, locked_pairs_of
+from gradcheck_cli.features.baseline.compare import LockedPair, compare, is_same, locked_pairs_of
 from gradcheck_cli.gate import Change, Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import Status, WorstElement
 

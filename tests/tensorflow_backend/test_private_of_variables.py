@@ -6,7 +6,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.private import private_graphs, private_variables
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
 
 @pytest.fixture
@@ -21,14 +21,14 @@ def traced(function):
 def test_a_traced_function_tells_its_variables(weights):
     fixed = tf.Variable([1.0], trainable=False)
     function = traced(tf.function(lambda x: x * weights[2] * weights[0] * fixed))
-    assert [variable.name for variable in private_variables.trainable_of(function)] == ["b:0", "c:0"]
+    assert [variable.name for variable in private_state.trainable_of(function)] == ["b:0", "c:0"]
 
 
 def test_a_variables_handle_is_captured_as_a_tensor_of_the_graph(weights):
     function = traced(lambda x: x * weights[0])
-    inner = private_variables.captured_handles(function)[id(weights[0].handle)]
+    inner = private_state.captured_handles(function)[id(weights[0].handle)]
     assert [op.type for op in inner.consumers()] == ["ReadVariableOp"]
-    assert id(weights[1].handle) not in private_variables.captured_handles(function)
+    assert id(weights[1].handle) not in private_state.captured_handles(function)
 
 
 def test_handles_are_found_of_variables_that_are_only_written_to(weights):
@@ -38,18 +38,18 @@ def test_handles_are_found_of_variables_that_are_only_written_to(weights):
 
     ((handle, _),) = [pair for pair in traced(forward).graph.captures if pair[0].dtype == tf.resource]
     assert handle is weights[0].handle
-    assert private_variables.dtype_of_variable(handle) == tf.float32
+    assert private_state.dtype_of_variable(handle) == tf.float32
 
 
 def test_a_table_is_no_variable():
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1], [2.0]), 0.0)
-    assert private_variables.dtype_of_variable(table.resource_handle) is None
+    assert private_state.dtype_of_variable(table.resource_handle) is None
 
 
 def test_a_module_tells_where_its_variables_are(weights):
     module = tf.Module()
     module.first, module.rest = weights[0], {"two": weights[1:]}
-    assert private_variables.attribute_paths(module) == {
+    assert private_state.attribute_paths(module) == {
         id(weights[0]): "first",
         id(weights[1]): "rest.two.0",
         id(weights[2]): "rest.two.1",
@@ -59,14 +59,14 @@ def test_a_module_tells_where_its_variables_are(weights):
 def test_a_keras_layer_tells_its_variables_paths():
     layer = keras.layers.Dense(2, name="own")
     layer.build((None, 3))
-    assert sorted(private_variables.keras_paths(layer).values()) == ["own/bias", "own/kernel"]
-    assert set(private_variables.keras_paths(layer)) == {id(one.value) for one in layer.variables}
-    assert private_variables.keras_paths(tf.tanh) == {}
+    assert sorted(private_state.keras_paths(layer).values()) == ["own/bias", "own/kernel"]
+    assert set(private_state.keras_paths(layer)) == {id(one.value) for one in layer.variables}
+    assert private_state.keras_paths(tf.tanh) == {}
 
 
 def test_keras_names_start_anew_and_go_on():
     before = keras.layers.Dense(2).name
-    with private_variables.reset_keras_names():
+    with private_state.reset_keras_names():
         assert keras.layers.Dense(2).name == "dense"
     after = keras.layers.Dense(2).name
     number = int((before.partition("_")[2]) or 0)
@@ -103,13 +103,13 @@ def test_the_order_of_variables_is_by_name_or_reversed(weights, reverse, eager):
             y = function(x)
         return tape.gradient(y, x)
 
-    with private_variables.order_of_variables(note, reverse=reverse):
+    with private_state.order_of_variables(note, reverse=reverse):
         differentiate(tf.ones([1])) if eager else traced(differentiate)
     names = ["a:0", "b:0", "c:0"]
     assert seen == told == [names[::-1] if reverse else names]
     if not eager:
         return
-    with private_variables.order_of_variables(note):  # nothing of it is left behind
+    with private_state.order_of_variables(note):  # nothing of it is left behind
         pass
     differentiate(tf.ones([1]))
     assert sorted(seen[-1]) == names
@@ -117,7 +117,7 @@ def test_the_order_of_variables_is_by_name_or_reversed(weights, reverse, eager):
 
 def test_recompute_grad_is_not_told_of(weights):
     told = []
-    with private_variables.order_of_variables(told.append):
+    with private_state.order_of_variables(told.append):
         ordered(weights, [], recompute=True)(tf.ones([1]))
     assert told == []
 
@@ -142,8 +142,8 @@ def test_a_graph_tells_a_custom_gradients_variables(weights):
 def test_the_order_of_variables_may_be_asked_for_within_itself(weights):
     seen = []
     function = ordered(weights, seen)
-    with private_variables.order_of_variables(lambda _: None, reverse=True):
-        with private_variables.order_of_variables(lambda _: None):
+    with private_state.order_of_variables(lambda _: None, reverse=True):
+        with private_state.order_of_variables(lambda _: None):
             pass
         with tf.GradientTape() as tape:
             y = function(tf.ones([1]))
