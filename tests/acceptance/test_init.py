@@ -171,7 +171,7 @@ def drafted(project, monkeypatch):
         ("signed", {"inputs": {"x": {"shape": [2, 3]}}}),
         ("Scale", {"build": {"units": 2, "dtype": "float64"}, "variables": True}),
         ("with_beta", {"inputs": {"x": {"shape": [2, 3]}, "beta": {"value": 1.0}}}),
-        ("matvec", {"inputs": {"a": {"shape": [3, 3]}, "x": {"shape": [3]}}}),
+        ("matvec", {"inputs": {"a": {"shape": [2, 3]}, "x": {"shape": [3]}}}),
         ("trace", {"inputs": {"a": {"shape": [3, 3]}}}),
         ("Propagate", {"inputs": {"inputs": [{"shape": [3, 3]}, {"shape": [3, 3]}]}}),
         ("blurred", {"attrs": {"weights": [1, 2]}, "inputs": {"x": {"shape": [3]}}}),
