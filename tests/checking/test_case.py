@@ -252,9 +252,21 @@ def test_a_skipped_pair_is_not_even_looked_at():
     assert all(set(point) == {0} for made in op.opened for point in made.evaluated)
 
 
-def test_a_case_whose_pairs_are_all_skipped_is_not_green():
-    findings = check(tanh(), pairs=(PairRule("dy/dx", "skip"),))
+@pytest.mark.parametrize("faults", [{}, {0: "must have shape [3], but has [2]."}])
+def test_a_case_whose_pairs_are_all_skipped_is_not_green(faults):
+    findings = check(tanh(facts={"dtype_faults": faults}), pairs=(PairRule("dy/dx", "skip"),))
     assert case_status(findings.pairs, findings.checks) is Status.SKIPPED
+
+
+def test_a_fault_of_form_fails_the_case_unless_the_input_is_skipped_for_every_output():
+    op = product(lambda u, a, b: (u * b, u * a), facts={"dtype_faults": {1: "must have shape [3]."}})
+    assert case_status(*_pairs_and_checks(op, PairRule("dy/da", "skip"))) is Status.MISMATCHED
+    assert case_status(*_pairs_and_checks(op, PairRule("dy/db", "skip"))) is Status.PASSED
+
+
+def _pairs_and_checks(op, rule):
+    findings = check(op, pairs=(rule,))
+    return findings.pairs, findings.checks
 
 
 def test_a_surrogate_passes_against_its_reference_and_not_without():

@@ -94,12 +94,13 @@ def _refuse(target: str, value: Any, parameters: Sequence[str]) -> None:
     """
     why = ""
     if "." in target.partition(":")[2] and parameters and parameters[0] == "self":
-        owner = target.rpartition(".")[0]
+        owner, _, method = target.rpartition(".")
         is_called = _call_of(loading.load(owner, "forward")) is not None
         by_class = f"the class, {owner}, whose call is checked, or " if is_called else ""
+        called = f"{owner.rpartition(':')[2]}(...).{method}({', '.join(parameters[1:])})"
         why = (
             f"is a method, and self is no tensor: name {by_class}a function that makes an object and "
-            "calls it."
+            f"returns {called}."
         )
     elif inspect.isclass(value) and _call_of(value) is None:
         why = (

@@ -9,6 +9,10 @@ from typing import Any
 from gradcheck_cli.spec.yaml_tree import as_flow
 
 _GUESS = "  # values that it accepts: replace them with yours"
+_RIGHT = "  # values for which its gradient is right"
+_QUESTION = """\
+# Is it meant for the inputs of this case, too? With them its gradient differs from the derivative. If they
+# are outside of its domain, delete the case. If not, delete 'pairs': a run then shows what is wrong."""
 _BROADCAST = "  # broadcast, so that its gradient needs a sum"
 
 
@@ -50,6 +54,7 @@ class Draft:
     notes: tuple[str, ...] = ()  # lines for the end, such as keys that may be of use
     # names of the functions that the code calls, which hint at the values that it takes
     called: frozenset[str] = frozenset()
+    asked: Mapping[str, Any] = field(default_factory=dict)  # a case with inputs for which it is wrong
 
     def mapping(self) -> dict[str, Any]:
         """Return the spec as a mapping, for `load_mapping`."""
@@ -57,6 +62,7 @@ class Draft:
             "op": self.op,
             **self.keys,
             "inputs": {draft_input.name: draft_input.says for draft_input in self.inputs},
+            **({"cases": [self.asked]} if self.asked else {}),
         }
 
     def with_key(self, key: str, value: object, remark: str = "") -> Draft:
@@ -81,7 +87,11 @@ class Draft:
             lines.append(f"{key}: {as_flow(value)}" + (f"  # {remark}" if remark else ""))
         lines.append("inputs:" if self.inputs else "inputs: {}")
         for draft_input in self.inputs:
-            remark = _BROADCAST if draft_input.is_broadcast else _GUESS if draft_input.is_guess else ""
+            guess = _RIGHT if self.asked else _GUESS
+            remark = _BROADCAST if draft_input.is_broadcast else guess if draft_input.is_guess else ""
             lines.append(f"  {as_flow(draft_input.name)}: {as_flow(draft_input.says)}{remark}")
+        if self.asked:
+            keys = [f"{key}: {as_flow(value)}" for key, value in self.asked.items()]
+            lines += [_QUESTION, "cases:", f"- {keys[0]}", *(f"  {key}" for key in keys[1:])]
         lines += [f"# {note}" for note in self.notes]
         return "\n".join(lines) + "\n"

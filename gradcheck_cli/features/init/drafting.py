@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,12 @@ _WIDTH = 100  # of the comments in the draft
 _MOST_OPENED = 250  # tries; each takes a trace
 _MOST_RUN = 2  # of those with the same kind of values that can be opened; each takes a whole check
 _ROWS = [2]  # the axis that a broadcast input lacks
+# What some functions are only meant for, the likeliest first.
+_NARROW_KINDS = ("positive", "between 0 and 1", "positive definite", "between -1 and 1", "above 1")
+_REASON = "is it meant for these inputs, too? its gradient differs from the derivative there"
+_SKIPPED = {"*": {"expect": "skip", "reason": _REASON}}
+_SHAPE_OF_GRADIENT = re.compile(r"must have shape \[.*?\], as its input has, but has \[(\d+(?:, \d+)*)\]")
+_OTHER_SHAPES = ("", "scalars", "mixed")  # kinds of tries that differ in shapes
 _LACKS_SUM = "Sum it over the axes that broadcasting added"
 _WRONG_COUNT = "gradient_count"
 _HOPELESS = frozenset({"import", "attribute", _WRONG_COUNT})
@@ -39,7 +47,7 @@ class Drafted:
     draft: Draft
     result: CaseResult | None  # the result of running it, or of opening it if it can't be run
     why_not: str = "no shape that was tried is taken"  # why it wasn't run, if there is no result
-    right_with: tuple[DraftInput, ...] = ()  # inputs with which it is right, if it is wrong with these
+    question: str = ""  # whether inputs with which it is wrong are meant, if it is right with these
 
     @property
     def runs(self) -> bool:
@@ -49,7 +57,7 @@ class Drafted:
     @property
     def is_right(self) -> bool:
         """Whether a run of it ends with 0: something was tested, and nothing is wrong or undecided."""
-        return self.result is not None and self.result.status is Status.PASSED
+        return self.result is not None and self.result.status is Status.PASSED and not self.question
 
     @property
     def is_hopeless(self) -> bool:
@@ -76,9 +84,21 @@ class Drafted:
         return self.result is not None and self.result.status is Status.MISMATCHED
 
     @property
+    def is_of_wrong_form(self) -> bool:
+        """Whether a gradient has another shape than its input: other values won't help, other shapes may."""
+        return self.result is not None and any("form" in pair.mismatch for pair in self.result.pairs)
+
+    @property
+    def lacks_sum(self) -> bool:
+        """Whether a gradient has a shape that its input could be broadcast to."""
+        return self.result is not None and any(_LACKS_SUM in pair.message for pair in self.result.pairs)
+
+    @property
     def trouble(self) -> str:
         """Say why running it doesn't end with 0; empty if it does."""
         result = self.result
+        if self.question:
+            return self.question
         if result is None:
             return self.why_not
         if result.error is not None:
@@ -93,17 +113,13 @@ class Drafted:
             for check in result.checks
             if check.status not in GREEN
         ]
-        return "\n  ".join([*troubles, *([self.where_right] if self.right_with else [])])
+        return "\n  ".join(troubles)
 
-    @property
-    def where_right(self) -> str:
-        """Say with which inputs the gradient is right, if it is known."""
-        changed = [
-            f"{other.name}: {as_flow(other.says)}"
-            for other, draft_input in zip(self.right_with, self.draft.inputs, strict=True)
-            if other.says != draft_input.says
-        ]
-        return f"it is right with {', '.join(changed)}; write that if nothing else is meant"
+
+def _differing(inputs: Sequence[DraftInput], others: Sequence[DraftInput]) -> str:
+    """Write those inputs that say something else than others do."""
+    pairs = zip(inputs, others, strict=True)
+    return ", ".join(f"{own.name}: {as_flow(own.says)}" for own, other in pairs if own.says != other.says)
 
 
 def _why(pair: PairResult) -> str:
@@ -136,11 +152,9 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
             decided = _find_decided(_list_tries(draft), may_try)
         if decided is not None and decided.is_right:
             other = _find_decided(_broadcast(decided.draft), may_try, is_bonus=True) or decided
-            decided = replace(other, right_with=() if other.is_right else decided.draft.inputs)
+            decided = other if other.is_right else _ask(other, decided)
         elif decided is not None and decided.is_mismatched:
-            others = (tried for tried in _narrow(decided.draft) if may_try(tried.text()))
-            right = next((tried for tried in others if Drafted(tried, _run(tried)).is_right), None)
-            decided = replace(decided, right_with=() if right is None else right.inputs)
+            decided = _find_right_inputs(decided, may_try)
         return _explain_in_draft(decided or Drafted(draft, None))
 
 
@@ -170,15 +184,89 @@ def _broadcast(draft: Draft) -> Iterator[tuple[str, Draft]]:
         yield "broadcast", replace(draft, inputs=inputs)
 
 
-def _narrow(draft: Draft) -> Iterator[Draft]:
-    """Yield drafts with inputs that some functions are only meant for: square matrices, positive numbers."""
-    for change in (_as_square, lambda says: _with_kind(says, "positive")):
+def _find_right_inputs(wrong: Drafted, may_try: MayTry) -> Drafted:
+    """Return a draft with inputs for which the gradient is right, and a question about those where it isn't.
+
+    Inputs that a guess took may lie outside of what a function is meant for. A run of such a draft tests the
+    first, skips the second, and doesn't exit with 0 before the question is answered.
+    """
+    for tried in _narrow(wrong):
+        right = Drafted(tried, _run(tried) if may_try(tried.text()) else None)
+        if right.is_right:
+            return _ask(wrong, right)
+    return wrong
+
+
+def _ask(wrong: Drafted, right: Drafted) -> Drafted:
+    """Return the right draft with the question whether the inputs of the wrong one are meant, too."""
+    inputs = _differing(wrong.draft.inputs, right.draft.inputs)
+    question = f"is it meant for {inputs}, too? There {wrong.trouble.splitlines()[0]}"
+    return replace(right, draft=replace(right.draft, asked=_make_case(wrong, right.draft)), question=question)
+
+
+def _make_case(wrong: Drafted, right: Draft) -> dict[str, Any]:
+    """Return a case with the inputs for which a gradient is wrong; it is skipped, and a run says why."""
+    pairs = zip(wrong.draft.inputs, right.inputs, strict=True)
+    inputs = {wide.name: _over(wide.says, own.says) for wide, own in pairs if wide.says != own.says}
+    return {"name": "other_inputs", "inputs": inputs, "pairs": _SKIPPED}
+
+
+def _over(says: Any, below: Any) -> Any:
+    """Return an input as a case must write it, to replace what the op says about it."""
+    if not isinstance(says, dict) or not isinstance(below, dict):
+        return says
+    dropped = set(below) - set(says)
+    drawn = {"normal": {"mean": 0, "stddev": 1}} if dropped & {"uniform", "spd"} else {}
+    return {**says, **drawn, **({"symmetric": False} if "symmetric" in dropped else {})}
+
+
+def _narrow(wrong: Drafted) -> Iterator[Draft]:
+    """Yield drafts with inputs that some functions are only meant for, such as square matrices."""
+    draft = wrong.draft
+    shaped = _with_shapes_of_gradients(wrong)
+    if shaped is not None:
+        draft = shaped
+        yield draft
+    changes: list[Callable[[Any], Any]] = [
+        _as_square,
+        *(partial(_with_kind, kind=kind) for kind in _NARROW_KINDS),
+    ]
+    seen = [wrong.draft.inputs, draft.inputs]
+    for change in changes:
         inputs = tuple(
             replace(draft_input, says=change(draft_input.says)) if draft_input.is_guess else draft_input
             for draft_input in draft.inputs
         )
-        if inputs != draft.inputs:
+        if inputs not in seen:
+            seen.append(inputs)
             yield replace(draft, inputs=inputs)
+
+
+def _with_shapes_of_gradients(wrong: Drafted) -> Draft | None:
+    """Return the draft with inputs as small as their gradients; `None` if none is smaller along an axis.
+
+    A function of (n, 2) points that is called with (n, 3) may use two columns and return their gradients.
+    """
+    shapes = {
+        pair.input: [int(size) for size in match[1].split(", ")]
+        for pair in (wrong.result.pairs if wrong.result is not None else ())
+        if (match := _SHAPE_OF_GRADIENT.search(pair.message)) is not None
+    }
+    inputs = tuple(
+        replace(draft_input, says={**draft_input.says, "shape": shapes[draft_input.name]})
+        if draft_input.is_guess
+        and draft_input.name in shapes
+        and _is_smaller(shapes[draft_input.name], draft_input.says)
+        else draft_input
+        for draft_input in wrong.draft.inputs
+    )
+    return replace(wrong.draft, inputs=inputs) if inputs != wrong.draft.inputs else None
+
+
+def _is_smaller(shape: Sequence[int], says: Any) -> bool:
+    """Whether a shape is as long as that of an input and nowhere larger."""
+    own = says.get("shape", []) if isinstance(says, dict) else []
+    return len(shape) == len(own) and all(0 < size <= most for size, most in zip(shape, own, strict=True))
 
 
 def _as_square(says: Any) -> Any:
@@ -219,6 +307,8 @@ def _find_decided(
     for kind, tried in itertools.islice(tries, _MOST_OPENED):
         if runs[kind] >= _MOST_RUN:  # other shapes of such values will be as undecided
             continue
+        if best is not None and best.is_of_wrong_form and not best.lacks_sum and kind not in _OTHER_SHAPES:
+            continue
         if not may_try(tried.text()):
             best = best or Drafted(tried, None, "it ends the process on some of the inputs that were tried")
             continue
@@ -229,7 +319,7 @@ def _find_decided(
             runs[kind] += 1
             named = _with_outputs(tried, drafted.result)
             drafted = Drafted(named, _run(named))
-            if _is_decided(drafted):
+            if _is_decided(drafted, kind):
                 return drafted
         if best is None or _rank(drafted) > _rank(best):
             best = drafted
@@ -238,11 +328,8 @@ def _find_decided(
 
 def _explain_in_draft(drafted: Drafted) -> Drafted:
     """Write into the draft why running it doesn't end with 0, unless the gradient is wrong."""
-    if drafted.is_right:
+    if drafted.is_right or drafted.is_mismatched or drafted.question:
         return drafted
-    if drafted.is_mismatched:
-        notes = (drafted.where_right,) if drafted.right_with else ()
-        return replace(drafted, draft=replace(drafted.draft, notes=(*notes, *drafted.draft.notes)))
     begin = "as it is, a run doesn't exit with 0:" if drafted.runs else "it doesn't run as it is:"
     lines = [line for text in (begin, *drafted.trouble.splitlines()) for line in textwrap.wrap(text, _WIDTH)]
     return replace(drafted, draft=replace(drafted.draft, notes=(*lines, *drafted.draft.notes)))
@@ -274,12 +361,13 @@ def _with_kind(says: Any, kind: str) -> Any:
     return {**made, **says}
 
 
-def _is_decided(drafted: Drafted) -> bool:
+def _is_decided(drafted: Drafted, kind: str) -> bool:
     """Whether other values won't show more: everything is right, or some number is clearly wrong.
 
     Gradients that are infinite or `None` may be so only outside a domain; and if one triangle of a matrix is
     read, symmetric values may help. A sum is lacking only where shapes differ: of equal ones, nothing is
-    broadcast but what the function isn't meant to take, such as a matrix in place of a vector.
+    broadcast but what the function isn't meant to take, such as a matrix in place of a vector; and scalars
+    are tried for functions that take them, not to find what all others lack.
     """
     result = drafted.result
     if result is None:
@@ -287,16 +375,11 @@ def _is_decided(drafted: Drafted) -> bool:
     wrong = [pair for pair in result.pairs if pair.mismatch == "value"]
     one_triangle = any("symmetric: true" in text for pair in wrong for text in pair.cause.diagnosis)
     shapes = {str(says["shape"]) for says in drafted.draft.tensors() if "shape" in says}
-    if len(shapes) > 1 and any(map(_lacks_sum, result.pairs)):
-        return True
-    # A gradient that is smaller than its input is meant for smaller inputs.
-    is_of_wrong_form = any("form" in pair.mismatch for pair in result.pairs)
-    return result.status is Status.PASSED or (bool(wrong) and not one_triangle and not is_of_wrong_form)
-
-
-def _lacks_sum(pair: PairResult) -> bool:
-    """Whether a gradient has a shape that its input could be broadcast to."""
-    return _LACKS_SUM in pair.message
+    if drafted.lacks_sum:
+        return len(shapes) > 1 and kind != "scalars"
+    if drafted.is_of_wrong_form:
+        return _with_shapes_of_gradients(drafted) is not None
+    return result.status is Status.PASSED or (bool(wrong) and not one_triangle)
 
 
 def _rank(drafted: Drafted) -> int:

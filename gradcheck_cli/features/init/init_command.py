@@ -63,7 +63,8 @@ def command(  # noqa: PLR0913 (one argument per option)
 
     The module is imported from the working directory. Inputs come from the signature; shapes come from
     annotations and defaults, or from trying what the function takes; guesses are marked. The spec is then
-    run: domains and dtypes are tried until it tests something; what is still undecided is reported. For a
+    run: domains and dtypes are tried until it tests something; what is still undecided is reported. If the
+    gradient is right for some inputs and wrong for others, the spec asks whether those are meant. For a
     gradient function, NAME_grad, the spec of NAME is written.
     """
     if sum([bool(targets), op_type is not None, missing is not None]) != 1:
@@ -91,7 +92,8 @@ def command(  # noqa: PLR0913 (one argument per option)
                     raise
                 failures += 1  # a target that can't be drafted doesn't stop the others
                 is_invented = isinstance(error, CaseFailedError) and error.kind == "op_type"
-                click.echo(f"{target}: {_INVENTED if is_invented else error}", err=True)
+                told = _INVENTED if is_invented else str(error)
+                click.echo(told if told.startswith(target) else f"{target}: {told}", err=True)
     ctx.exit(_UNDRAFTED if failures else 0)
 
 
@@ -187,7 +189,9 @@ def _write(file: Path, text: str, *, force: bool) -> None:
 
 def _explain_trouble(drafted: Drafted) -> None:
     """Say why running the spec doesn't end with 0: what is wrong, undecided, or tests nothing."""
-    if drafted.runs:
+    if drafted.question:
+        click.echo("it ends with a question, and a run exits with 3 until you answer it there:", err=True)
+    elif drafted.runs:
         click.echo("as it is, a run doesn't exit with 0:", err=True)
     else:
         click.echo("it doesn't run as it is; change the guesses:", err=True)

@@ -85,6 +85,14 @@ def split_call(
     return arguments, Given(pack, wanted)
 
 
+# What options of other gradient checkers are here.
+_OF_OTHERS = {
+    "order": "Second order is for a spec: check({'forward': f, 'second_order': True, ...}).",
+    "eps": "Steps are chosen for each element. Options of gradcheck's are " + ", ".join(OPTIONS) + ".",
+    "raise_exception": "check_function(f, x) returns a report and raises nothing.",
+}
+
+
 def place_of(function: Callable[..., Any]) -> tuple[str, int]:
     """Return the file and line of the Python code of a function; "<call>" if it has none."""
     code = getattr(inspect.unwrap(_code_owner(function)), "__code__", None)
@@ -125,6 +133,9 @@ def _require_callable_so(
             hint = "Arguments are passed one by one: f(x, y) is checked by assert_gradients(f, x, y)."
         elif next(iter(signature.parameters if signature is not None else ()), "") == "self":
             hint = "Pass the method of an object: assert_gradients(layer.f, x), not Layer.f."
+        elif args and inspect.isroutine(args[0]):
+            hint = "A function to compare with is reference=f; a gradient stands in a spec: check({...})."
+        hint = next((text for name, text in _OF_OTHERS.items() if name in kwargs), hint)
         name = getattr(function, "__name__", type(function).__name__)
         raise TypeError(f"{name} can't be called so: {error}. It takes {signature}. {hint}") from None
 
