@@ -39,6 +39,7 @@ EAGER_TENSOR = ops.EagerTensor
 _OVERRIDE = "_gradient_op_type"
 # Names that AutoGraph gives to the functions it generates.
 CONVERTED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(tf__)?|\btf__")
+_CONTROL_FLOW = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"}  # of TensorFlow 1
 _OWN = "gradcheck_cli."
 # The names under which our own wrappers close over the user's function.
 _WRAPPED = ("gradient", "function")
@@ -106,10 +107,10 @@ def apply_op(op_type: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def is_pure(op: Any) -> bool:
-    """Whether an op's results follow from its inputs and plain attrs alone."""
-    return not op.op_def.is_stateful and not any(
-        attr.type in ("func", "list(func)") for attr in op.op_def.attr
-    )
+    """Whether an op has results that follow from its inputs and plain attrs alone; `Switch` has one of two."""
+    if op.type in _CONTROL_FLOW or op.op_def.is_stateful:
+        return False
+    return not any(attr.type in ("func", "list(func)") for attr in op.op_def.attr)
 
 
 def run_alone(op: Any, operands: Sequence[Any]) -> Sequence[Any]:
