@@ -277,8 +277,8 @@ class OpForms:
         holding: with exactly these `stop_gradient`s, given by key, held in differences; `None` where the op
             itself does so.
         at_unrounded_point: a float64 twin at the point before it was rounded to the declared dtypes.
-        rounded_otherwise: a twin with each rounded number of its vjp moved by one rounding, up or down, as
-            a draw chooses: constants and weights of a declared dtype below float64, and values of files.
+        rounded_otherwise: a twin with each rounded number moved by one rounding, up or down, as a draw
+            chooses: constants and weights of a declared dtype below float64, and values of files.
         on_one_piece: the op for differencing, with each element held on its own side of each kink. It is the
             smooth function that equals the op around the base point, unless that point is on a kink. It has
             one more output, the last: how many elements are on another side than at the base point.

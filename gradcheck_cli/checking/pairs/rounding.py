@@ -8,7 +8,7 @@ rounding each, show what they were rounded to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back
 from gradcheck_cli.checking.ops.operation import Operation
-from gradcheck_cli.checking.ops.packing import Float, packed_magnitude, packed_size
+from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
 from gradcheck_cli.checking.ops.rounding_of_vjp import (
     MARGIN,
     group_rows,
@@ -63,6 +63,9 @@ _DRAWS = 8
 # A move is the largest rounding error that a number of its size can have; typical ones are 0.4 of that. One
 # and a half times the largest of eight moves is exceeded once in some thousand patterns.
 _OF_CONSTANTS = 1.5
+# A step for the slopes of a forward whose constants are moved: only the slopes' change counts, so that
+# neither its rounding (2**-53 over the step) nor its curvature matters beside a rounding of a narrow dtype.
+_SHORT = 2.0**-13
 # However far constants move an element (the phase of sin(1000.3 x)), no more is attributed to them than this
 # many roundings of its row's largest element, or of the output's value over the input.
 DECLARED_ROUNDINGS = 16.0
@@ -162,10 +165,11 @@ def mark_remainders(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSa
 
 
 def allow_rounded_constants(pair: Pair, sample: PairSample) -> PairSample:
-    """Let mismatches pass that are within what rounding of the gradient's own constants does.
+    """Let mismatches pass that are within what rounding of the gradient's and the forward's constants does.
 
     An exact GELU has 1 / sqrt(2 pi) in its gradient, which bfloat16 rounds by 0.3 %. Where the terms of the
-    gradient cancel, that is most of what remains.
+    gradient cancel, that is most of what remains. And the forward's sqrt(2) is rounded, which at -5 moves its
+    slope by 25 times as much.
     """
     most = _most_of_constants(pair, sample)
     with np.errstate(invalid="ignore"):
@@ -174,8 +178,9 @@ def allow_rounded_constants(pair: Pair, sample: PairSample) -> PairSample:
     if not is_open.any() or not sample.is_connected:
         return sample
     forms = pair.operations.formula.forms
-    rounded = ((op, 1.0) for draw in range(_DRAWS) if (op := forms.rounded_otherwise(draw)) is not None)
-    moved = np.minimum(_OF_CONSTANTS * _measure(pair, sample, is_open, rounded), most)
+    rounded = [op for draw in range(_DRAWS) if (op := forms.rounded_otherwise(draw)) is not None]
+    of_gradient = _measure(pair, sample, is_open, [(op, 1.0) for op in rounded])
+    moved = np.minimum(_OF_CONSTANTS * (of_gradient + _measure_slopes(pair, sample, is_open, rounded)), most)
     passes = is_open & (error <= moved)
     return sample.settle(passes, Verdict.PASS, Rule.CONSTANTS, allowed=np.maximum(sample.allowed, moved))
 
@@ -232,6 +237,32 @@ def _measure_beside(pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_]
         sigma = standard_deviation(np.array(values), only_noise=True)[at_columns[row]]
         noise[row] = np.where(np.isfinite(sigma), BOUND_PER_SIGMA * sigma, 0.0)
     return noise
+
+
+def _measure_slopes(
+    pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_], forms: Sequence[Operation]
+) -> Float:
+    """Measure how far a forward's slopes differ between forms of it, as `sample.analytic`; 0 elsewhere."""
+    op, (output, input_index) = pair.operations.formula, pair.key
+    rows, columns = sample.each_place()
+    own = np.unique(columns[where])[:_MOST_ROWS]
+    info, point = op.inputs[input_index], packed_point(op, input_index)
+    steps = _SHORT * scales(point).step[own]
+    moves = np.zeros((len(own), point.size))
+    moves[np.arange(len(own)), own] = steps
+    stack = unpack(np.concatenate([point + moves, point - moves]), info)
+
+    def slopes(form: Operation) -> Float:
+        values = pack(form.evaluate({input_index: stack})[output], op.outputs[output])
+        return np.asarray((values[: len(own)] - values[len(own) :]) / (2 * steps[:, None]))
+
+    base = slopes(op)
+    with np.errstate(invalid="ignore"):
+        changes = [np.nan_to_num(np.abs(slopes(form) - base)) for form in forms]
+    change = np.max(changes, axis=0, initial=0.0)
+    moved = np.zeros(sample.analytic.shape)
+    moved[where] = change[np.searchsorted(own, columns[where]).clip(max=len(own) - 1), rows[where]]
+    return np.where(np.isin(columns, own), moved, 0.0)
 
 
 def _scaled_upstreams(pair: Pair) -> list[tuple[Operation, float]]:

@@ -30,6 +30,11 @@ Array = NDArray[Any]
 # How many standard deviations from the mean normal values may lie: where float64 has digits to spare, and
 # elsewhere.
 _FAR, _NEAR = 300.0, 6.0
+# A stated normal distribution is as good as a range: a fixed-point iteration converges for the weights that
+# it draws, and not for larger ones, nor for as large ones that all have one sign. So a value lies no farther,
+# and the root mean square of all is no larger than a draw's. That of a variable is no larger than this times
+# that of its values.
+_STATED, _OF_VARIABLE = 4.0, 3.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class FreeInput:
     intervals: tuple[Interval, ...]  # where each real component may lie, disjoint and ascending
     middle: float  # the middle of the distribution
     spread: float  # its standard deviation
+    reach: float = math.inf  # the most that the root mean square of all distances may be, in spreads
 
     @property
     def size(self) -> int:
@@ -56,6 +62,12 @@ class FreeInput:
             is_nearer = ~(np.abs(best - values) <= np.abs(moved - values))
             best = np.where(is_nearer, moved, best)
         return best
+
+    def draw_in(self, values: Array) -> Array:
+        """Return values, (B, size), drawn towards the middle where all together lie too far from it."""
+        distances = values - self.middle
+        size = np.sqrt(np.mean(distances**2, axis=1, keepdims=True)) / (self.reach * self.spread)
+        return np.where(size > 1, self.middle + distances / np.maximum(size, 1), values)
 
 
 @dataclass(frozen=True)
@@ -80,14 +92,16 @@ class FreeInputs:
             distribution = distribution_of(tensor)
             if not _is_free(tensor, distribution) or distribution is None:
                 continue
-            intervals = _intervals(tensor, distribution, _NEAR if as_stated else _FAR)
+            is_stated = tensor.source.kind != "default" and isinstance(distribution, Normal)
+            far = _STATED if is_stated else _NEAR if as_stated else _FAR
+            intervals = _intervals(tensor, distribution, far)
             is_complex = kind_of(tensor.dtype) == "complex"
             low, high = distribution.range
             middle = distribution.mean if isinstance(distribution, Normal) else low / 2 + high / 2
+            reach = 1.0 if is_stated else math.inf
+            spread = distribution.stddev or 1.0
             free_inputs.append(
-                FreeInput(
-                    input_index, tensor.shape, is_complex, intervals, middle, distribution.stddev or 1.0
-                )
+                FreeInput(input_index, tensor.shape, is_complex, intervals, middle, spread, reach)
             )
         return FreeInputs(tuple(part for part in free_inputs if part.intervals and part.size))
 
@@ -134,6 +148,11 @@ class FreeInputs:
         parts = zip(self.parts, self.split(vectors), strict=True)
         return np.concatenate([vectors[:, :0], *(part.clip(own) for part, own in parts)], axis=1)
 
+    def draw_in(self, vectors: Array) -> Array:
+        """Return vectors, (B, size), with each input drawn in to what its distribution may give."""
+        parts = zip(self.parts, self.split(vectors), strict=True)
+        return np.concatenate([vectors[:, :0], *(part.draw_in(own) for part, own in parts)], axis=1)
+
     @property
     def spreads(self) -> Array:
         """Each component's standard deviation, (size,)."""
@@ -152,7 +171,7 @@ class FreeInputs:
             part.middle + sign * scale * part.spread
             for part in self.parts
             for sign in (-1, 1)
-            for scale in (_FAR, _NEAR)
+            for scale in (_FAR, _NEAR, _STATED)
         }
         return sorted(ends - far)
 
@@ -176,8 +195,8 @@ def _free_variable(input_index: int, tensor: InputSpec) -> FreeInput:
     size = float(np.sqrt(np.mean(np.abs(np.asarray(tensor.source.arguments["value"])) ** 2)))
     spread = size if math.isfinite(size) and size else 1.0
     is_complex = kind_of(tensor.dtype) == "complex"
-    reach = (-_FAR * spread, _FAR * spread)
-    return FreeInput(input_index, tensor.shape, is_complex, (reach,), 0.0, spread)
+    ends = (-_FAR * spread, _FAR * spread)
+    return FreeInput(input_index, tensor.shape, is_complex, (ends,), 0.0, spread, _OF_VARIABLE)
 
 
 def _is_free(tensor: InputSpec, distribution: ElementDistribution | None) -> bool:

@@ -119,7 +119,7 @@ class MixedPoints:
             mixed = generator.integers(drawn, size=rest.shape)
             rest = np.take_along_axis(vectors[:drawn], mixed, axis=0)
             vectors[drawn:] = self.make_patterns(rest, vectors[0], generator)
-        vectors = self.free.clip(vectors)
+        vectors = self.free.clip(self.free.draw_in(vectors))
         start = 0
         for part in self.free.parts:  # variables have the same values at several points
             if self.moving[part.index].is_variable:

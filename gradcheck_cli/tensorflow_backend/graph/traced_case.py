@@ -112,8 +112,8 @@ class TracedCase:
         narrow: for a float64 twin: the case in its declared dtypes, whose graphs are widened. The inputs have
             values that the declared dtypes can hold.
         is_exact: for a twin: whether the inputs have the values from before the declared dtypes round them.
-        roundings: for a twin: a seed by which the constants and weights of the vjp, and the values of files,
-            are moved by one rounding each; `None`: they stay.
+        roundings: for a twin: a seed by which constants and weights, of forward and vjp, and the values of
+            files are moved by one rounding each; `None`: they stay.
         is_on_one_piece: for a twin: whether kinked ops keep each element on the side that it has at the
             point.
         stops: keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says.
@@ -407,6 +407,9 @@ class TracedCase:
         trace = self._declared.forward
         input_indices = self.at.differentiable
         tensors = moving_tensors(trace.function, trace.inputs, input_indices, self.state.variables)
+        if self.roundings is not None:
+            variables = float64_twin.WideVariables(Roundings(self.roundings), self.state.variables)
+            return float64_twin.widen_forward(trace, tensors, variables)
         if self.is_on_one_piece:
             wide = float64_twin.widen_forward(trace, tensors, self.state.twins.variables, has_sides=True)
             return wide.on_one_piece() or wide

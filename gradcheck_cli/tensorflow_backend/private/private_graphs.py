@@ -107,7 +107,7 @@ def apply_op(op_type: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def is_pure(op: Any) -> bool:
-    """Whether an op has results that follow from its inputs and plain attrs alone; `Switch` has one of two."""
+    """Whether an op's results all follow from its inputs and plain attrs; `Switch` has one of two."""
     if op.type in _CONTROL_FLOW or op.op_def.is_stateful:
         return False
     return not any(attr.type in ("func", "list(func)") for attr in op.op_def.attr)
