@@ -1,5 +1,7 @@
 """Functions with a side that few draws take; see `test_chosen_points.py`."""
 
+import math
+
 import tensorflow as tf
 
 
@@ -71,3 +73,35 @@ def nan_near_zero(x):
         x * x,
         lambda upstream: upstream * tf.where(tf.abs(x) < 0.003, tf.math.log(-tf.ones_like(x)), 2 * x),
     )
+
+
+@tf.custom_gradient
+def fixed_point(weights):
+    state = tf.zeros(3, weights.dtype)
+    for _ in range(60):
+        state = tf.tanh(tf.linalg.matvec(weights, state) + 0.5)
+
+    def gradient(upstream):
+        slopes = 1.0 - state * state
+        jacobian = tf.eye(3, dtype=weights.dtype) - slopes[:, None] * weights
+        adjoint = tf.linalg.solve(jacobian, upstream[:, None], adjoint=True)[:, 0]
+        return (adjoint * slopes)[:, None] * state
+
+    return state, gradient
+
+
+@tf.custom_gradient
+def rooted_gelu(x):
+    share = 0.5 * (1.0 + tf.math.erf(x / 2.0**0.5))
+    return x * share, lambda dy: dy * (share + x * tf.exp(-x * x / 2.0) / (2.0 * math.pi) ** 0.5)
+
+
+@tf.custom_gradient
+def absolute(x):
+    return tf.abs(x), lambda dy: dy * x / tf.abs(x)
+
+
+@tf.custom_gradient
+def product(x):
+    y = tf.reduce_prod(x)
+    return y, lambda dy: dy * y / x

@@ -132,3 +132,27 @@ def test_whole_numbers_move(factor, status):
         {"op": "op", "forward": "chosen_functions:coded", "inputs": x, "attrs": {"factor": factor}}
     )
     assert run_case(case).status is status
+
+
+def test_a_stated_normal_distribution_is_not_left():
+    # For weights that are much larger, or as large and all of one sign, the iteration doesn't converge.
+    result = run("fixed_point", {"shape": [3, 3], "normal": [0, 0.25]})
+    assert result.status is Status.PASSED
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("at", [-2.0, -3.5, -4.5, -6.0])
+def test_constants_of_the_forward_are_rounded_too(dtype, at):
+    result = run("rooted_gelu", {"shape": [2], "value": [at, 1.0], "dtype": dtype})
+    assert result.status is Status.PASSED
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_what_has_no_slope_at_zero_may_have_no_gradient_there(dtype):
+    assert run("absolute", {"shape": [6], "dtype": dtype}).status is Status.PASSED
+
+
+def test_what_has_a_slope_must_have_a_gradient():
+    result = run("product", {"shape": [5]})
+    assert result.status is Status.MISMATCHED
+    assert "== 0" in " ".join(result.pairs[0].cause.diagnosis)
