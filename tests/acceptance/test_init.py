@@ -162,9 +162,8 @@ def norm_of_quaternion(q):
     return w * w + x * x + y * y + z * z, lambda u: 2 * u * q
 
 @tf.custom_gradient
-def poisson(log_rate, counts):
-    rate = tf.exp(log_rate)
-    return rate - counts * log_rate, lambda u: (u * (rate - counts), -u * log_rate)
+def poisson(rate, counts):
+    return rate - counts * tf.math.log(rate), lambda u: (u * (1 - counts / rate), -u * tf.math.log(rate))
 
 class Centred(tf.keras.layers.Layer):
     def build(self, shape):
@@ -176,6 +175,8 @@ class Centred(tf.keras.layers.Layer):
         )
         return centre(x) * self.w
 """
+
+POSITIVE = {"shape": [3], "uniform": {"low": 0.5, "high": 2}}
 
 
 def run(*arguments, folder):
@@ -218,10 +219,7 @@ def drafted(project, monkeypatch):
         ("trace", {"inputs": {"a": {"shape": [3, 3]}}}),
         ("Propagate", {"inputs": {"inputs": [{"shape": [3, 3]}, {"shape": [3, 3]}]}}),
         ("blurred", {"attrs": {"weights": [1, 2]}, "inputs": {"x": {"shape": [3]}}}),
-        (
-            "poisson",
-            {"inputs": {"log_rate": {"shape": [2, 3]}, "counts": {"shape": [3], "dtype": "float64"}}},
-        ),
+        ("poisson", {"inputs": {"rate": POSITIVE, "counts": {"dtype": "float64", "value": [1, 1, 2]}}}),
         ("norm_of_quaternion", {"inputs": {"q": {"shape": [4]}}}),
         ("only_single", {"inputs": {"x": {"shape": [3], "dtype": "float32"}}}),
     ],

@@ -530,7 +530,7 @@ def _list_tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
 
 
 def _with_float_counts(draft: Draft) -> Draft:
-    """Return the draft with floats for inputs that are whole numbers by their names only, such as counts."""
+    """Return the draft with floats, of whole values, for inputs that are counts or indices by their names."""
     inputs = tuple(
         replace(draft_input, says={"dtype": "float64"})
         if not draft_input.says and guesses.kind_of(draft_input.name) == "integers"
