@@ -516,12 +516,9 @@ def _list_tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
     rest = [_guess_by_kind(draft), integers, mixed, mixed_integers]
     if guesses.takes_indices(draft.called):
         rest = [integers, mixed_integers, _guess_by_kind(draft), mixed]
-    plain = [""]
-    tries = [
-        _guess_by_kind(draft, kinds=plain),
-        _guess_by_kind(_with_float_counts(draft), kinds=plain),
-        *rest,
-    ]
+    first = guesses.kinds_for(draft.called)[:1]
+    with_floats = _guess_by_kind(_with_float_counts(draft), kinds=first)
+    tries = [_guess_by_kind(draft, kinds=first), with_floats, *rest]
     for kind, inputs in itertools.chain.from_iterable(tries):
         key = repr([draft_input.says for draft_input in inputs])
         if key not in seen:
