@@ -202,14 +202,13 @@ def _operands(tensor: Any) -> list[Any]:
 
 def _can_be_run(op: Any) -> bool:
     """Whether an op without a rule is a function of small tensors of numbers, and of nothing else."""
-    dtypes = [tensor.dtype for tensor in op.inputs]
+    dtypes = [tensor.dtype for tensor in (*op.inputs, *op.outputs)]
     shapes = [tensor.shape for tensor in op.inputs]
     return (
-        bool(dtypes)
+        bool(shapes)
         and dtypes[0] in (tf.float32, tf.float64, tf.complex64, tf.complex128)
-        and all(
-            dtype.is_floating or dtype.is_complex or dtype.is_integer or dtype.is_bool for dtype in dtypes
-        )
+        and all(dtype.base_dtype == dtype and dtype.is_numpy_compatible for dtype in dtypes)
+        and not {tf.string, tf.resource, tf.variant} & set(dtypes)
         and all(shape.is_fully_defined() for shape in shapes)
         and sum(shape.num_elements() for shape in shapes) <= _MOST_ELEMENTS
         and private_graphs.is_pure(op)

@@ -182,9 +182,8 @@ def test_max_pooling_with_explicit_paddings_has_no_second_order():
         gradient(slope, np.arange(9.0).reshape(1, 3, 3, 1))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16"])
-def test_the_gradient_of_a_depthwise_convolution_of_nothing_is_what_stood_in_memory(dtype):
-    shape = [3, 3, 64, 1]
+def test_the_gradient_of_a_depthwise_convolution_of_nothing_is_what_stood_in_memory():
+    shape, dtype = [3, 3, 64, 1], "float64"  # that of float16 is oneDNN's on most CPUs, which writes zeros
     images, filters = tf.zeros([0, 5, 5, 64], dtype), tf.zeros(shape, dtype)
     found = []
     for _ in range(20):
