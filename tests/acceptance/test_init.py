@@ -10,6 +10,7 @@ import yaml
 
 import gradcheck_cli
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.features.init import drafting
 from gradcheck_cli.features.init.drafting import draft_function, draft_op_type
 from gradcheck_cli.results import Status
 
@@ -123,6 +124,47 @@ def in_unit_interval(p, a):
 def lacks_a_sum(x, w):
     return x + w, lambda u: (u, u)
 
+@tf.custom_gradient
+def focal(logits, labels, gamma=2.0):
+    p = tf.sigmoid(logits)
+    t = labels * p + (1 - labels) * (1 - p)
+    d = (2 * labels - 1) * (1 - t) ** gamma * (gamma * t * tf.math.log(t) - (1 - t))
+    return -((1 - t) ** gamma) * tf.math.log(t), lambda u: (u * d, None)
+
+@tf.custom_gradient
+def focal_without_gamma(logits, labels):
+    p = tf.sigmoid(logits)
+    t = labels * p + (1 - labels) * (1 - p)
+    d = (2 * labels - 1) * (1 - t) ** 2 * (t * tf.math.log(t) - (1 - t))
+    return -((1 - t) ** 2) * tf.math.log(t), lambda u: (u * d, None)
+
+@tf.custom_gradient
+def dropped(x, mask):
+    return x * mask, lambda u: (u * mask * mask, None)
+
+@tf.custom_gradient
+def weighted(logits, labels, class_weights):
+    w = tf.gather(class_weights, labels)
+    logs, hot = tf.nn.log_softmax(logits), tf.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
+    loss = -w * tf.reduce_sum(hot * logs, -1)
+    return loss, lambda u: ((u * w)[..., None] * (tf.exp(logs) - hot), None, None)
+
+@tf.custom_gradient
+def power_law(x, a, b):  # of x within 0 and 1
+    y = tf.pow(x, a) * tf.pow(1 - x, b)
+    return y, lambda u: (
+        u * y * (a / x - b / (1 - x)), u * y * tf.math.log(x), u * y * tf.math.log(1 - x)
+    )
+
+@tf.custom_gradient
+def norm_of_quaternion(q):
+    w, x, y, z = tf.unstack(q)
+    return w * w + x * x + y * y + z * z, lambda u: 2 * u * q
+
+@tf.custom_gradient
+def poisson(rate, counts):
+    return rate - counts * tf.math.log(rate), lambda u: (u * (1 - counts / rate), -u * tf.math.log(rate))
+
 class Centred(tf.keras.layers.Layer):
     def build(self, shape):
         self.w = self.add_weight(shape=(shape[-1],), name="w", initializer="ones")
@@ -133,6 +175,8 @@ class Centred(tf.keras.layers.Layer):
         )
         return centre(x) * self.w
 """
+
+POSITIVE = {"shape": [3], "uniform": {"low": 0.5, "high": 2}}
 
 
 def run(*arguments, folder):
@@ -175,6 +219,8 @@ def drafted(project, monkeypatch):
         ("trace", {"inputs": {"a": {"shape": [3, 3]}}}),
         ("Propagate", {"inputs": {"inputs": [{"shape": [3, 3]}, {"shape": [3, 3]}]}}),
         ("blurred", {"attrs": {"weights": [1, 2]}, "inputs": {"x": {"shape": [3]}}}),
+        ("poisson", {"inputs": {"rate": POSITIVE, "counts": {"dtype": "float64", "value": [1, 1, 2]}}}),
+        ("norm_of_quaternion", {"inputs": {"q": {"shape": [4]}}}),
         ("only_single", {"inputs": {"x": {"shape": [3], "dtype": "float32"}}}),
     ],
 )
@@ -306,6 +352,39 @@ def test_a_draft_of_which_a_run_fails_is_never_silent(project):
             {"p": {"shape": [2, 3], "uniform": {"low": 0.1, "high": 0.9}}},
         ),
         ("of_points", {"p": {"shape": [2, 2]}}, {"p": {"shape": [2, 3]}}),
+        (
+            "focal",
+            {
+                "logits": {"shape": [2, 3]},
+                "labels": {"shape": [2, 3], "one_hot": True, "differentiate": False},
+            },
+            {"labels": {"shape": [2, 3], "probabilities": True, "differentiate": True}},
+        ),
+        (
+            "dropped",
+            {"x": {"shape": [3]}, "mask": {"value": [1.0, 0.0, 1.0], "differentiate": False}},
+            {
+                "x": {"shape": [3], "uniform": {"low": 0.5, "high": 2}},
+                "mask": {"shape": [3], "uniform": {"low": 0.5, "high": 2}, "differentiate": True},
+            },
+        ),
+        (
+            "weighted",
+            {
+                "logits": {"shape": [2, 3]},
+                "labels": {"value": [1, 2], "dtype": "int32"},
+                "class_weights": {"value": [1.0, 0.0, 1.0], "differentiate": False},
+            },
+            {"class_weights": {"shape": [3], "normal": {"mean": 0, "stddev": 1}, "differentiate": True}},
+        ),
+        (
+            "power_law",
+            {name: {"shape": [2, 3], "uniform": {"low": 0.1, "high": 0.9}} for name in "xab"},
+            {
+                name: {"shape": shape, "normal": {"mean": 0, "stddev": 1}}
+                for name, shape in (("x", [2, 3]), ("a", [2, 3]), ("b", [3]))
+            },
+        ),
     ],
 )
 def test_a_gradient_that_is_right_for_some_inputs_only_is_a_question(drafted, name, right, asked):
@@ -320,6 +399,22 @@ def test_a_gradient_that_is_right_for_some_inputs_only_is_a_question(drafted, na
     assert report.exit_code == 3
     del written["cases"][0]["pairs"]  # it is meant: then it is wrong
     assert gradcheck_cli.check(written).exit_code == 1
+
+
+def test_a_gradient_that_is_wrong_for_labels_of_0_and_1_is_shown_with_these(drafted):
+    """Not with labels between them or complex ones: for these, a right one may be wrong, too."""
+    found = drafted("focal_without_gamma")
+    assert found.is_mismatched
+    assert not found.question
+    assert [pair.label for pair in found.result.pairs] == ["dy/dlogits"]
+    assert found.draft.mapping()["inputs"]["labels"]["one_hot"]
+
+
+def test_tries_end_when_their_time_is_spent_and_the_draft_says_so(drafted, monkeypatch):
+    monkeypatch.setattr(drafting, "_MOST_SECONDS", 0)
+    found = drafted("norm_of_quaternion")
+    assert not found.is_right
+    assert "# not tried, for lack of time (0 s): " in found.draft.text()
 
 
 def test_a_default_of_a_custom_gradient_is_no_attr(drafted):

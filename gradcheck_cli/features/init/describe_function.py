@@ -192,7 +192,7 @@ def _add_gradient(target: str, name: str, value: Any, keys: dict[str, Any], rema
         ),
         None,
     )
-    is_numpy = _is_numpy(value)
+    is_numpy = _is_numpy(value) and not _computes_in_tensors(value)
     if beside is not None:
         takes_op = next(iter(_parameters_of(getattr(sys.modules[module], beside))), "") == "op"
         keys["gradient"] = f"{module}:{beside}" if takes_op else {"numpy": f"{module}:{beside}"}
@@ -221,6 +221,17 @@ def _is_numpy(value: Any) -> bool:
         if inspect.ismodule(variable)
     }
     return "numpy" in modules and not modules & {"tensorflow", "keras", "tf_keras"}
+
+
+def _computes_in_tensors(value: Any) -> bool:
+    """Whether a function of a tensor returns a tensor: one that uses NumPy for its settings does."""
+    inputs, attrs = _arguments(value, is_method=False)
+    try:
+        with tf.Graph().as_default():
+            tensors = {made.name: tf.compat.v1.placeholder(tf.float64) for made in inputs}
+            return isinstance(value(**tensors, **attrs), tf.Tensor)
+    except Exception:  # noqa: BLE001 (NumPy refuses a tensor without a value, with errors of all kinds)
+        return False
 
 
 def _parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

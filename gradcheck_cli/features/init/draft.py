@@ -9,7 +9,7 @@ from typing import Any
 from gradcheck_cli.spec.yaml_tree import as_flow
 
 _GUESS = "  # values that it accepts: replace them with yours"
-_RIGHT = "  # values for which its gradient is right"
+_RIGHT = "  # values for which its gradient isn't wrong"
 _QUESTION = """\
 # Is it meant for the inputs of this case, too? With them its gradient differs from the derivative. If they
 # are outside of its domain, delete the case. If not, delete 'pairs': a run then shows what is wrong."""

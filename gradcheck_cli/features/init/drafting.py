@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from gradcheck_cli import clock
 from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.features.init import guesses
 from gradcheck_cli.features.init.draft import Draft, DraftInput
@@ -19,21 +23,23 @@ from gradcheck_cli.results import GREEN, CaseResult, PairResult, Status
 from gradcheck_cli.running.session import list_pairs, run_case, start_tensorflow
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.spec.words import VARYING_DTYPES
+from gradcheck_cli.spec.words import GENERATORS, VARYING_DTYPES
 from gradcheck_cli.spec.yaml_tree import as_flow
 
 MayTry = Callable[[str], bool]
 
 _WIDTH = 100  # of the comments in the draft
 _MOST_OPENED = 250  # tries; each takes a trace
+_MOST_SECONDS = 8  # of processor time for the tries of one target
 _MOST_RUN = 2  # of those with the same kind of values that can be opened; each takes a whole check
+_PAIR = 2
 _ROWS = [2]  # the axis that a broadcast input lacks
 # What some functions are only meant for, the likeliest first.
 _NARROW_KINDS = ("positive", "between 0 and 1", "positive definite", "between -1 and 1", "above 1")
 _REASON = "is it meant for these inputs, too? its gradient differs from the derivative there"
 _SKIPPED = {"*": {"expect": "skip", "reason": _REASON}}
 _SHAPE_OF_GRADIENT = re.compile(r"must have shape \[.*?\], as its input has, but has \[(\d+(?:, \d+)*)\]")
-_OTHER_SHAPES = ("", "scalars", "mixed")  # kinds of tries that differ in shapes
+_OTHER_SHAPES = ("", "scalars", "mixed", "mixed integers")  # kinds of tries that differ in shapes
 _LACKS_SUM = "Sum it over the axes that broadcasting added"
 _WRONG_COUNT = "gradient_count"
 _HOPELESS = frozenset({"import", "attribute", _WRONG_COUNT})
@@ -47,7 +53,7 @@ class Drafted:
     draft: Draft
     result: CaseResult | None  # the result of running it, or of opening it if it can't be run
     why_not: str = "no shape that was tried is taken"  # why it wasn't run, if there is no result
-    question: str = ""  # whether inputs with which it is wrong are meant, if it is right with these
+    question: str = ""  # whether inputs with which it is wrong are meant, if it isn't wrong with these
 
     @property
     def runs(self) -> bool:
@@ -89,9 +95,27 @@ class Drafted:
         return self.result is not None and any("form" in pair.mismatch for pair in self.result.pairs)
 
     @property
+    def without_gradient(self) -> frozenset[str]:
+        """The inputs of which its gradient function returns `None`: often labels, masks, weights."""
+        pairs = self.result.pairs if self.result is not None else ()
+        connected = {pair.input for pair in pairs if pair.connected}
+        return frozenset(pair.input for pair in pairs) - connected
+
+    @property
     def lacks_sum(self) -> bool:
         """Whether a gradient has a shape that its input could be broadcast to."""
         return self.result is not None and any(_LACKS_SUM in pair.message for pair in self.result.pairs)
+
+    @property
+    def says_something(self) -> bool:
+        """Whether it finds a gradient right and none wrong, though not all may be decided."""
+        pairs = self.result.pairs if self.result is not None else ()
+        return not self.is_mismatched and any(pair.status is Status.PASSED for pair in pairs)
+
+    def left_out(self, kind: str) -> Drafted:
+        """Return it with a note that the time for tries ran out before values of a kind."""
+        note = f"not tried, for lack of time ({_MOST_SECONDS} s): {kind or 'more'} values, and the rest"
+        return replace(self, draft=replace(self.draft, notes=(note, *self.draft.notes)))
 
     @property
     def trouble(self) -> str:
@@ -198,7 +222,10 @@ def _find_right_inputs(wrong: Drafted, may_try: MayTry) -> Drafted:
 
 
 def _ask(wrong: Drafted, right: Drafted) -> Drafted:
-    """Return the right draft with the question whether the inputs of the wrong one are meant, too."""
+    """Return the right draft with the question whether the inputs of the wrong one are meant, too.
+
+    The right one may also be one that only leaves something open.
+    """
     inputs = _differing(wrong.draft.inputs, right.draft.inputs)
     question = f"is it meant for {inputs}, too? There {wrong.trouble.splitlines()[0]}"
     return replace(right, draft=replace(right.draft, asked=_make_case(wrong, right.draft)), question=question)
@@ -216,14 +243,17 @@ def _over(says: Any, below: Any) -> Any:
     if not isinstance(says, dict) or not isinstance(below, dict):
         return says
     dropped = set(below) - set(says)
-    drawn = {"normal": {"mean": 0, "stddev": 1}} if dropped & {"uniform", "spd"} else {}
-    return {**says, **drawn, **({"symmetric": False} if "symmetric" in dropped else {})}
+    generators = {"uniform", "spd", "one_hot", "value"}
+    is_bare = dropped & generators and not GENERATORS.keys() & says
+    drawn = {"normal": {"mean": 0, "stddev": 1}} if is_bare else {}
+    switches = {"symmetric": False} if "symmetric" in dropped else {}
+    return {**says, **drawn, **switches, **({"differentiate": True} if "differentiate" in dropped else {})}
 
 
 def _narrow(wrong: Drafted) -> Iterator[Draft]:
     """Yield drafts with inputs that some functions are only meant for, such as square matrices."""
     draft = wrong.draft
-    shaped = _with_shapes_of_gradients(wrong)
+    shaped = _with_equal_shapes(draft) if wrong.lacks_sum else _with_shapes_of_gradients(wrong)
     if shaped is not None:
         draft = shaped
         yield draft
@@ -240,6 +270,19 @@ def _narrow(wrong: Drafted) -> Iterator[Draft]:
         if inputs not in seen:
             seen.append(inputs)
             yield replace(draft, inputs=inputs)
+
+
+def _with_equal_shapes(draft: Draft) -> Draft | None:
+    """Return the draft with nothing broadcast, as if its gradient were only meant for that."""
+    shapes = [says["shape"] for says in draft.tensors() if "shape" in says]
+    largest = max(shapes, key=len)
+    inputs = tuple(
+        replace(draft_input, says={**draft_input.says, "shape": largest})
+        if draft_input.is_guess and isinstance(draft_input.says, dict) and "shape" in draft_input.says
+        else draft_input
+        for draft_input in draft.inputs
+    )
+    return replace(draft, inputs=inputs) if inputs != draft.inputs else None
 
 
 def _with_shapes_of_gradients(wrong: Drafted) -> Draft | None:
@@ -303,8 +346,12 @@ def _find_decided(
         is_bonus: return `None` rather than a candidate that is neither.
     """
     best: Drafted | None = None
+    ordinary: Drafted | None = None  # the first that ran and said something: its values are the likeliest
     runs: Counter[str] = Counter()
+    end = clock.now() + _MOST_SECONDS
     for kind, tried in itertools.islice(tries, _MOST_OPENED):
+        if best is not None and clock.now() > end:
+            return None if is_bonus else best.left_out(kind)
         if runs[kind] >= _MOST_RUN:  # other shapes of such values will be as undecided
             continue
         if best is not None and best.is_of_wrong_form and not best.lacks_sum and kind not in _OTHER_SHAPES:
@@ -319,11 +366,82 @@ def _find_decided(
             runs[kind] += 1
             named = _with_outputs(tried, drafted.result)
             drafted = Drafted(named, _run(named))
-            if _is_decided(drafted, kind):
-                return drafted
+            decided = _decide(drafted, kind, ordinary, may_try)
+            if decided is not None:
+                return decided
+            ordinary = ordinary or (drafted if drafted.says_something else None)
         if best is None or _rank(drafted) > _rank(best):
             best = drafted
     return None if is_bonus else best
+
+
+def _decide(drafted: Drafted, kind: str, ordinary: Drafted | None, may_try: MayTry) -> Drafted | None:
+    """Return what is reported if a draft, or one with labels in it, is right or wrong; `None` otherwise."""
+    held = _hold(drafted, kind, may_try)
+    if held is not None or not _is_decided(drafted, kind):
+        return held
+    # A mismatch for values that were only tried because the likeliest left something open.
+    is_odd = drafted.is_mismatched and kind in guesses.KINDS
+    return _ask(drafted, ordinary) if is_odd and ordinary is not None else drafted
+
+
+def _hold(drafted: Drafted, kind: str, may_try: MayTry) -> Drafted | None:
+    """Return a draft that doesn't differentiate by the inputs whose gradient is `None`; `None` if none helps.
+
+    They are mostly labels and masks, and a right gradient may be wrong for any but 0 and 1. Whether the
+    `None` is meant is asked. If other gradients are wrong even so, it is the draft that shows that.
+    """
+    wrong: Drafted | None = None
+    for tried in _list_held(drafted, kind) if drafted.without_gradient else ():
+        held = Drafted(tried, _run(tried) if may_try(tried.text()) else None)
+        if held.is_right:
+            return _ask(wrong or drafted, held)
+        if wrong is None and held.is_mismatched and _is_decided(held, kind):
+            wrong = held
+    return wrong
+
+
+def _list_held(drafted: Drafted, kind: str) -> Iterator[Draft]:
+    """Yield drafts whose inputs without a gradient are 0 or 1, drawn or one-hot, or as they are."""
+    names = drafted.without_gradient
+    are_labels = any(guesses.kind_of(name, names) == "probabilities" for name in names)
+    changes = (_as_one_hot, _as_mask) if are_labels else (_as_mask, _as_one_hot)
+    for change in (*changes, dict):
+        inputs = tuple(
+            replace(draft_input, says={**change(draft_input.says), "differentiate": False})
+            if draft_input.name in names and isinstance(draft_input.says, dict)
+            else draft_input
+            for draft_input in drafted.draft.inputs
+        )
+        if change is changes[0] and kind in guesses.KINDS and kind:  # the others as plain as can be
+            yield replace(drafted.draft, inputs=tuple(map(_as_plain, inputs)))
+        yield replace(drafted.draft, inputs=inputs)
+
+
+def _as_mask(says: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an input of 0 and 1, with one 0 in each row: a softmax of the only 1 would be constant."""
+    shape = says.get("shape")
+    if not shape or 0 in shape:
+        return {**says}
+    zeros = [(row + 1) % shape[-1] for row in range(math.prod(shape[:-1]))]
+    values = [[float(column != zero) for column in range(shape[-1])] for zero in zeros]
+    return {"value": np.reshape(values, shape).tolist(), **_float_of(says)}
+
+
+def _as_one_hot(says: Mapping[str, Any]) -> dict[str, Any]:
+    shape = says.get("shape")
+    return {"shape": shape, "one_hot": True, **_float_of(says)} if shape else {**says}
+
+
+def _float_of(says: Mapping[str, Any]) -> dict[str, Any]:
+    return {"dtype": says["dtype"]} if says.get("dtype", "complex").startswith("float") else {}
+
+
+def _as_plain(draft_input: DraftInput) -> DraftInput:
+    says = draft_input.says
+    if not draft_input.is_guess or not isinstance(says, dict) or "shape" not in says:
+        return draft_input
+    return replace(draft_input, says={"shape": says["shape"]})
 
 
 def _explain_in_draft(drafted: Drafted) -> Drafted:
@@ -394,14 +512,34 @@ def _list_tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
     """Yield (kind of values, draft), every guess filled in: all inputs of one shape, then each of its own."""
     seen = set()
     mixed = (("mixed", inputs) for _, inputs in _guess_by_kind(draft, mixed=True))
-    for kind, inputs in itertools.chain(_guess_by_kind(draft), _guess_integers(draft), mixed):
+    integers, mixed_integers = _guess_integers(draft), _guess_mixed_integers(draft)
+    rest = [_guess_by_kind(draft), integers, mixed, mixed_integers]
+    if guesses.takes_indices(draft.called):
+        rest = [integers, mixed_integers, _guess_by_kind(draft), mixed]
+    first = guesses.kinds_for(draft.called)[:1]
+    with_floats = _guess_by_kind(_with_float_counts(draft), kinds=first)
+    tries = [_guess_by_kind(draft, kinds=first), with_floats, *rest]
+    for kind, inputs in itertools.chain.from_iterable(tries):
         key = repr([draft_input.says for draft_input in inputs])
         if key not in seen:
             seen.add(key)
             yield kind, replace(draft, inputs=inputs)
 
 
-def _guess_by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
+def _with_float_counts(draft: Draft) -> Draft:
+    """Return the draft with floats, of whole values, for inputs that are counts or indices by their names."""
+    inputs = tuple(
+        replace(draft_input, says={"dtype": "float64"})
+        if not draft_input.says and guesses.kind_of(draft_input.name) == "integers"
+        else draft_input
+        for draft_input in draft.inputs
+    )
+    return replace(draft, inputs=inputs)
+
+
+def _guess_by_kind(
+    draft: Draft, *, mixed: bool = False, kinds: Sequence[str] = ()
+) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
     shapes = list(guesses.SHAPES)
     names = [name for draft_input in draft.inputs for name in (draft_input.parts or [draft_input.name])]
     # Matrices first: a layer's first axis is the batch's, and a right layer may be wrong for a vector.
@@ -410,7 +548,7 @@ def _guess_by_kind(draft: Draft, *, mixed: bool = False) -> Iterator[tuple[str, 
     tensors = [
         tensor for draft_input in draft.inputs for tensor in (draft_input.parts.values() or [draft_input])
     ]
-    kinds = ["", "float32"] if mixed else guesses.kinds_for(draft.called)
+    kinds = ["", "float32"] if mixed else kinds or guesses.kinds_for(draft.called)
     for kind in kinds:
         choices = [
             [_guess(tensor, kind, shape, names) for shape in shapes if guesses.fits(kind, shape)]
@@ -490,6 +628,26 @@ def _guess_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]
                     if index in chosen
                     else _guess(draft_input, "", shape, names)
                     for index, draft_input in enumerate(draft.inputs)
+                ),
+            )
+
+
+def _guess_mixed_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
+    """Yield drafts in which one input is whole numbers and the others differ: logits, classes, weights."""
+    names = [draft_input.name for draft_input in draft.inputs]
+    shapes: tuple[list[int], ...] = ([2, 3], [3], [])
+    for chosen in draft.inputs if len(names) > _PAIR else ():
+        if chosen.says:
+            continue
+        for each in itertools.product(shapes, repeat=len(names) - 1):
+            left = iter(each)
+            yield (
+                "mixed integers",
+                tuple(
+                    replace(draft_input, says={"value": [1, 2], "dtype": "int32"}, is_guess=True)
+                    if draft_input is chosen
+                    else _guess(draft_input, "", next(left), names)
+                    for draft_input in draft.inputs
                 ),
             )
 

@@ -18,6 +18,7 @@ SHAPES: tuple[list[int], ...] = (
     [8],
     [2, 3, 3],
     [2, 4],  # quaternions, boxes
+    [4],
 )
 # Inputs that select or count, one for each of the shapes above. Several, unequal and one of them twice, where
 # that is possible: a single index tests no gradient that adds up.
@@ -33,6 +34,7 @@ INTEGERS: tuple[Any, ...] = (
     [[0, 0]],
     [0],
     [0, 1],
+    [1, 0, 1, 2],
 )
 
 Guess = dict[str, Any]
@@ -145,6 +147,16 @@ _CALLED = {
     **dict.fromkeys(("cholesky", "cholesky_solve", "self_adjoint_eig", "eigh"), "positive definite"),
     **dict.fromkeys(("conj", "imag", "angle"), "complex"),
 }
+
+
+_TAKES_INDICES = frozenset(
+    ("gather", "gather_nd", "one_hot", "sequence_mask", "unsorted_segment_sum", "segment_sum", "bincount")
+)
+
+
+def takes_indices(called: Collection[str]) -> bool:
+    """Whether code calls a function of whole numbers, given the names of called functions."""
+    return not _TAKES_INDICES.isdisjoint(called)
 
 
 def kinds_for(called: Collection[str]) -> list[str]:
