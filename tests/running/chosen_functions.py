@@ -105,3 +105,8 @@ def absolute(x):
 def product(x):
     y = tf.reduce_prod(x)
     return y, lambda dy: dy * y / x
+
+
+@tf.custom_gradient
+def reciprocal(x):
+    return 1.0 / x, lambda dy: -dy / (x * x)

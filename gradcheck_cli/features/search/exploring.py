@@ -98,6 +98,8 @@ class Exploration:
         """
         case = self.opener.case
         self.is_rounded = bool(self.first.facts.low_precision)
+        # A square of 1e-4 is 0 there, whose points say nothing of the formula.
+        self.is_narrow = self.is_rounded or any(tensor.dtype == "float16" for tensor in case.tensors)
         self.mixed = MixedPoints(case, as_stated=self.is_rounded)
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
         self.sides = Sides(self.first)
@@ -345,8 +347,8 @@ class Exploration:
     def judge(self, candidate: Candidate) -> bool:
         """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
         # A sum of upstreams shows what single elements hide: a gradient that takes their maximum at a tie.
-        is_exact = candidate.reason == "off" and not self.is_rounded  # narrow dtypes underflow at tiny points
-        checks = frozenset({"linearity"} if is_exact else ())
+        is_asked = candidate.reason == "off" and not self.is_narrow
+        checks = frozenset({"linearity"} if is_asked else ())
         at_point = self.judge_at(candidate.point, checks)
         if at_point is None:
             self.in_vain[candidate.reason, candidate.taken.tobytes()] += 1
@@ -391,7 +393,8 @@ class Exploration:
         don't add up to a slope: that of Keras' CELU is 2 at 0. Others have guards: that of an SVD adds 1e-20
         to squares, which is all of them for matrices of 1e-6. A spec that draws its values never reaches such
         a point, and its author wrote none of these gradients. Beside is a tenth of a spread away for them.
-        One of the user's may be not finite where the function has no slope, as a norm at zero.
+        One of the user's may be not finite where the function has no slope, as a norm at zero, and in float16
+        where `x * x` is too small for it.
         """
         if self.is_search:
             return False
@@ -400,6 +403,8 @@ class Exploration:
             return not self._is_wrong_beside(candidate, wrong, 0.1)
         if any(pair.mismatch != "nonfinite" for pair in pairs):
             return False
+        if self.is_narrow:
+            return not self._is_wrong_beside(candidate, wrong, 0.1)
         point = {index: np.asarray(value)[None] for index, value in candidate.point.items()}
         has_kink = not is_smooth(self.differenced, point, self.mixed.free)[0]
         return has_kink and not self._is_wrong_beside(candidate, wrong)
