@@ -404,7 +404,7 @@ class Exploration:
         if any(pair.mismatch != "nonfinite" for pair in pairs):
             return False
         if self.is_narrow:
-            return not self._is_wrong_beside(candidate, wrong, 0.1)
+            return True
         point = {index: np.asarray(value)[None] for index, value in candidate.point.items()}
         has_kink = not is_smooth(self.differenced, point, self.mixed.free)[0]
         return has_kink and not self._is_wrong_beside(candidate, wrong)
