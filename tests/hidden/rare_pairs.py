@@ -506,7 +506,7 @@ _BY_KIND: dict[str, list[tuple[Any, ...]]] = {
         (_with_weight(lambda w: tf.norm(w) < 0.05), {"x": {"shape": [3]}}, {"variables": True}),
         (_with_weight(lambda w: w[0] < w[1]), {"x": {"shape": [3]}}, {"variables": True}),
     ],
-    "band": [
+    "narrow band": [
         (scaled(when(lambda x: (x > 2.0) & (x < 2.0002))), X),
         (scaled(when(lambda x: tf.abs(x - 1.25) < 1e-7)), X),
         (scaled(when(lambda x: tf.abs(tf.reduce_sum(x) - 3.0) < 1e-5)), MANY),

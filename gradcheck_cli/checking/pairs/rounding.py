@@ -245,6 +245,9 @@ def _measure_slopes(
     """Measure how far a forward's slopes differ between forms of it, as `sample.analytic`; 0 elsewhere."""
     op, (output, input_index) = pair.operations.formula, pair.key
     rows, columns = sample.each_place()
+    moved = np.zeros(sample.analytic.shape)
+    if not forms:
+        return moved
     own = np.unique(columns[where])[:_MOST_ROWS]
     info, point = op.inputs[input_index], packed_point(op, input_index)
     steps = _SHORT * scales(point).step[own]
@@ -259,8 +262,7 @@ def _measure_slopes(
     base = slopes(op)
     with np.errstate(invalid="ignore"):
         changes = [np.nan_to_num(np.abs(slopes(form) - base)) for form in forms]
-    change = np.max(changes, axis=0, initial=0.0)
-    moved = np.zeros(sample.analytic.shape)
+    change = np.max(changes, axis=0)
     moved[where] = change[np.searchsorted(own, columns[where]).clip(max=len(own) - 1), rows[where]]
     return np.where(np.isin(columns, own), moved, 0.0)
 

@@ -65,6 +65,8 @@ class FreeInput:
 
     def draw_in(self, values: Array) -> Array:
         """Return values, (B, size), drawn towards the middle where all together lie too far from it."""
+        if math.isinf(self.reach):
+            return values
         distances = values - self.middle
         size = np.sqrt(np.mean(distances**2, axis=1, keepdims=True)) / (self.reach * self.spread)
         return np.where(size > 1, self.middle + distances / np.maximum(size, 1), values)
