@@ -160,3 +160,9 @@ def test_what_has_a_slope_must_have_a_gradient():
 
 def test_squares_that_float16_has_no_numbers_for_are_no_fault():
     assert run("reciprocal", {"shape": [4], "dtype": "float16"}).status is Status.PASSED
+
+
+def test_a_check_that_fails_at_the_samples_is_told_as_it_was_there():
+    (failed,) = [check for check in run("clipped").checks if check.status is Status.MISMATCHED]
+    assert failed.name == "linearity"
+    assert "right at the sample points" not in failed.message

@@ -355,7 +355,7 @@ class Exploration:
             return False
         wrong = self.labels & wrong_pairs(at_point, self.findings).keys()
         if (
-            (wrong or failed_checks(at_point))
+            (wrong or failed_checks(at_point, self.findings))
             and not self._is_singular(candidate, at_point, wrong)
             and not self._is_meant(candidate, wrong)
         ):
@@ -447,16 +447,18 @@ class Exploration:
                 replace_if_wrong(pair, wrong.get(pair.label), self.note, self.order)
                 for pair in self.findings.pairs
             )
-            failed = {} if wrong else failed_checks(self.wrong)
+            failed = {} if wrong else failed_checks(self.wrong, self.findings)
             self.findings.checks = (
                 *(check for check in self.findings.checks if check.name not in failed),
                 *(replace(check, message=f"{check.message}; {self.note}") for check in failed.values()),
             )
 
 
-def failed_checks(at_point: Findings) -> dict[str, CheckResult]:
-    """Return the structural checks that fail at a chosen point, by name."""
-    return {check.name: check for check in at_point.checks if check.status is Status.MISMATCHED}
+def failed_checks(at_point: Findings, at_samples: Findings) -> dict[str, CheckResult]:
+    """Return the structural checks that fail at a chosen point, and not at the sample points, by name."""
+    known = {check.name for check in at_samples.checks if check.status is Status.MISMATCHED}
+    failed = [check for check in at_point.checks if check.status is Status.MISMATCHED]
+    return {check.name: check for check in failed if check.name not in known}
 
 
 def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResult]:
