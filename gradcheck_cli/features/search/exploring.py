@@ -456,9 +456,9 @@ class Exploration:
 
 def failed_checks(at_point: Findings, at_samples: Findings) -> dict[str, CheckResult]:
     """Return the structural checks that fail at a chosen point, and not at the sample points, by name."""
-    known = {check.name for check in at_samples.checks if check.status is Status.MISMATCHED}
+    told = {check.name for check in at_samples.checks if check.status is Status.MISMATCHED}
     failed = [check for check in at_point.checks if check.status is Status.MISMATCHED]
-    return {check.name: check for check in failed if check.name not in known}
+    return {check.name: check for check in failed if check.name not in told}
 
 
 def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResult]:
