@@ -3,7 +3,7 @@
 An element may be off by what such runs move it by, and by nothing else. There are two kinds of runs. The same
 upstream at other sizes is rounded differently throughout, which shows the remainder of terms that cancel: a
 causal softmax's first row is zero by nature, and holds one. And constants of the declared dtype, moved by one
-rounding each, show what they were rounded to.
+rounding each in gradient and forward, show what they were rounded to.
 """
 
 from __future__ import annotations
