@@ -243,8 +243,7 @@ def _over(says: Any, below: Any) -> Any:
     if not isinstance(says, dict) or not isinstance(below, dict):
         return says
     dropped = set(below) - set(says)
-    generators = {"uniform", "spd", "one_hot", "value"}
-    is_bare = dropped & generators and not GENERATORS.keys() & says
+    is_bare = dropped & GENERATORS.keys() and not GENERATORS.keys() & says
     drawn = {"normal": {"mean": 0, "stddev": 1}} if is_bare else {}
     switches = {"symmetric": False} if "symmetric" in dropped else {}
     return {**says, **drawn, **switches, **({"differentiate": True} if "differentiate" in dropped else {})}

@@ -98,7 +98,7 @@ class Exploration:
         """
         case = self.opener.case
         self.is_rounded = bool(self.first.facts.low_precision)
-        # A square of 1e-4 is 0 there, whose points say nothing of the formula.
+        # In float16 the square of 1e-4 is 0, so that points near zero say nothing of the formula.
         self.is_narrow = self.is_rounded or any(tensor.dtype == "float16" for tensor in case.tensors)
         self.mixed = MixedPoints(case, as_stated=self.is_rounded)
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
