@@ -1,4 +1,4 @@
-"""The faults found after the first list of causes, each with its right numbers in fifty digits or in closed form.
+"""Faults found after the first list of causes, each with its right numbers in fifty digits or in closed form.
 
 `test_confirmed.py` compares them with what the pages say is right. Neither gradcheck nor TensorFlow takes
 part: a formula is differentiated by mpmath, or the derivative is written down.
@@ -117,8 +117,8 @@ def value_and_slope(function, *at):
     return [number for x in at for number in (function(mpf(x)), slope(function, x))]
 
 
-# By the stem of the page, the numbers of its block "Expected" in order; where that is in words, those that its
-# program prints as slopes. A page says "twice" where a row is repeated.
+# By the stem of the page, the numbers of its block "Expected" in order; where that is in words, those that
+# its program prints as slopes. A page says "twice" where a row is repeated.
 CONFIRMED = {
     "forward_mode": lambda: [
         1,
@@ -144,9 +144,7 @@ CONFIRMED = {
     "mean_float16": lambda: [mpf("0.001"), mpf(1) / 65536],
     "bias_add_bfloat16": lambda: [1000, 1000],
     "half_precision_sums": lambda: [64 * 64],
-    "weighted_cross_entropy_zero": lambda: [
-        slope(weighted_cross_entropy, at) for at in ("-1e-6", 0, "1e-6")
-    ],
+    "weighted_cross_entropy_zero": lambda: [slope(weighted_cross_entropy, at) for at in ("-1e-6", 0, "1e-6")],
     "beta_quotient": lambda: slopes(beta_quotient, "1.3", "1.2", "1.4", "1.5"),
     "continuous_bernoulli_half": lambda: [
         *about_zero(continuous_bernoulli_cdf),

@@ -110,6 +110,6 @@ def test_the_page_counts_how_faults_were_found():
         f"a case that was chosen by hand {all_of_them['chosen']}, and no spec {all_of_them['none']}"
     ) in page
     assert (
-        f"{len(CONFIRMED)} silent faults were found after the first list of causes: {later['ordinary']} by an "
-        f"ordinary case, {later['chosen']} by a chosen one, {later['none']} without a spec"
+        f"{len(CONFIRMED)} silent faults were found after the first list of causes: {later['ordinary']} by "
+        f"an ordinary case, {later['chosen']} by a chosen one, {later['none']} without a spec"
     ) in page
