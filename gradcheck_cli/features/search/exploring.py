@@ -179,11 +179,15 @@ class Exploration:
             if not self._may_judge() or self.judge(candidate):
                 return
         with suppress(*ERRORS):
-            for _ in range(rounds):
+            for turn in range(rounds):
                 sought = self.field.wanted
                 sought[list(self.finds)] = False
                 if sought.any() and not self.is_over:
-                    self.search.cut()
+                    keys = {self.field.sides[side][0] for side in np.flatnonzero(sought)}
+                    near = {side for side, (key, _) in enumerate(self.field.sides) if key in keys}
+                    self.search.exchange(near, np.array(self.mixed.specials[::-1]))
+                    if turn % 3 == 2:  # noqa: PLR2004 (a cut costs as much as several of the others)
+                        self.search.cut()
         for _ in range(most_sides):
             on_side = self._next_side() if self._may_judge() else None
             if on_side is None or self._judge_side(on_side):
@@ -203,6 +207,7 @@ class Exploration:
         with self.pace.timed(count):
             looked = self.field.look(points, range(count))
             self._note(points, looked)
+            self.search.lenders = self.mixed.free.pack(points)
             if not self.may_compare:
                 return
             suspicion = suspect(self.differenced, looked, points, self.mixed.free, (self.generator, STEP))

@@ -31,13 +31,14 @@ from gradcheck_cli.tensorflow_backend.work_counts import count_work
 _FIRST, _TIMED, _REST = 8, 56, 192
 _OFF, _SIDES = 3, 3  # points that are judged, as each costs about a third of a small case
 _ROUNDS = 6  # of the search for sides
+_MIXED = 0.4  # of the time, for mixed points
 _FOR_JUDGING = 0.2  # of the time: a side that is found and not judged is in vain
 _EVALUATIONS = 3  # of a mixed point
 # Seconds for all of this: a part of what the case took, or a little if that is more. They are counted, so
 # that what else the machine does changes nothing: a point and a call take so many, and four times as many,
 # or 16 times, where a point was measured to take longer than is usual.
 _SHARE, _LITTLE, _PYTHON = 0.5, 0.4, 1.2
-_POINT, _CALL, _USUAL = 2e-4, 5e-4, 4e-4
+_POINT, _CALL, _USUAL = 2e-4, 5e-4, 8e-4
 _RUN, _USUAL_RUN = 1e-3, 3e-3  # of Python code
 # More sample points if a pair is undecided. A wrong slope of `a % b` is clear at one of three.
 _DRAWS = 12
@@ -110,8 +111,7 @@ def _explore(exploration: Exploration, spent: float) -> None:
             seconds, lambda: point * work.points + call * work.calls, point=_EVALUATIONS * point
         )
         exploration.kept = _FOR_JUDGING * seconds
-        # Judging takes the other half.
-        count = min(_REST, most, int(0.5 * seconds / (_EVALUATIONS * point)))
+        count = min(_REST, most, int(_MIXED * seconds / (_EVALUATIONS * point)))
         exploration.explore(count, 2, _OFF, _ROUNDS, _SIDES)
     exploration.findings.chosen_points += exploration.judged - judged
     exploration.add_to_findings()

@@ -118,7 +118,7 @@ def search(
         while not first.is_over and not any(part.wrong for part in parts):
             part = parts[batch % len(parts)]
             most = pace.batch(min(_BATCH, max(2, part.field.most)))
-            part.explore(max(1, most), batch // len(parts), _OFF, 2, _SIDES)
+            part.explore(max(1, most), batch // len(parts), _OFF, 3, _SIDES)
             batch += 1
         finder = next((part for part in parts if part.wrong is not None), None)
         example = None if finder is None else shrink_worst(finder)
