@@ -210,7 +210,9 @@ class Exploration:
             self.search.lenders = self.mixed.free.pack(points)
             if not self.may_compare:
                 return
-            suspicion = suspect(self.differenced, looked, points, self.mixed.free, (self.generator, STEP))
+            suspicion = suspect(
+                self.differenced, looked, points, self.mixed.free, (self.generator, STEP, np.arange(count))
+            )
         usual = float(np.median(suspicion.disagreement))
         threshold = max(self.threshold, min(_USUAL * usual, 0.1))
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
@@ -233,7 +235,9 @@ class Exploration:
             return rows
         with suppress(*ERRORS):
             looked = self.field.look(own, [10_000 + int(row) for row in rows])
-            again = suspect(self.differenced, looked, own, self.mixed.free, (self.generator, STEP / FINER))
+            again = suspect(
+                self.differenced, looked, own, self.mixed.free, (self.generator, STEP / FINER, rows)
+            )
             is_spoilt = again.is_spoilt & before.is_spoilt[rows]
             if is_spoilt.any():
                 is_spoilt &= is_smooth(self.differenced, own, self.mixed.free)

@@ -295,7 +295,7 @@ _FAR, _NEGATIVE = _scale(10.0), _set_signs(0)
 _PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
     *(_FAR, _change_one, _set_signs(1), _set_zeros, _set_beside, _tie, _permute, _make_tiny),
     *(_NEGATIVE, _set_special, _scale(0.1), _repeat_rows, _set_signs(2), _change_one, _scale(3.0)),
-    *(_tie_closely, _set_beside, _round, _scale(30.0), lambda _context, rows: rows),
+    *(_tie_closely, _set_beside, _round, _scale(30.0), _make_tiny),
 )
 
 

@@ -35,7 +35,7 @@ class SideSearch:
     free: FreeInputs  # the inputs that move
     look: Callable[[Points], Looked | None]  # looks at points, and remembers them
     generator: np.random.Generator  # of random numbers
-    points: dict[tuple[int, ...], dict[int, Array]] = field(default_factory=dict)  # by the sides they take
+    points: dict[tuple[int, ...], Points] = field(default_factory=dict)  # one each, by the sides it takes
     lenders: Array = field(
         default_factory=lambda: np.zeros((0, 0))
     )  # (N, size) vectors with other components
@@ -46,7 +46,7 @@ class SideSearch:
         for row in np.flatnonzero(looked.is_finite):
             taken = tuple(np.flatnonzero(looked.taken[row]).tolist())
             if taken not in self.points:
-                self.points[taken] = {index: stack[row].copy() for index, stack in points.items()}
+                self.points[taken] = {index: stack[[row]] for index, stack in points.items()}
         for taken in list(self.points)[:-_KEPT]:
             del self.points[taken]
 
@@ -77,7 +77,7 @@ class SideSearch:
 
     def _stack(self, combinations: list[tuple[int, ...]]) -> Points:
         own = [self.points[taken] for taken in combinations]
-        return {index: np.stack([point[index] for point in own]) for index in own[0]}
+        return {index: np.concatenate([point[index] for point in own]) for index in own[0]}
 
     def cut(self) -> None:
         """Cut segments at changes of sides, rare ones first."""

@@ -44,7 +44,7 @@ def suspect(
     looked: Looked,
     points: Mapping[int, Array],
     free: FreeInputs,
-    moving: tuple[np.random.Generator, float],
+    moving: tuple[np.random.Generator, float, Array],
 ) -> Suspicion:
     """Compare gradients with differences.
 
@@ -53,15 +53,18 @@ def suspect(
         looked: upstreams and gradients at the points.
         points: (B, *shape), by the input's index.
         free: the inputs that move.
-        moving: draws the directions; and the step of the differences, as a part of a component's size or
-            spread.
+        moving: draws the directions; the step of the differences, as a part of a component's size or spread;
+            and a number for each point, (B,): those with the same number move in the same way.
     """
-    generator, step = moving
+    generator, step, ways = moving
     vectors = free.pack(points)
     signs = np.where(generator.random(vectors.shape) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (half)
     sizes = np.maximum(np.abs(vectors), free.spreads)
     # In every other point a component moves by its own size: beside a border, there is no room for more.
-    own_size = (np.arange(len(vectors)) % 2 == 1)[:, None] & (vectors != 0)
+    tiny = np.abs(vectors) < _TINY * free.spreads
+    alone = tiny & tiny.any(axis=1, keepdims=True) & (ways % 3 > 0)[:, None]
+    signs = np.where(alone.any(axis=1, keepdims=True) & ~alone, 0.0, signs)
+    own_size = (ways % 2 == 1)[:, None] & (vectors != 0)
     moves = signs * step * np.where(own_size, np.abs(vectors), sizes)
     others = free.others(points)
     above = free.clip(vectors + moves)

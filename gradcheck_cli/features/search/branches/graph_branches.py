@@ -153,10 +153,9 @@ class _Finder:
         moved, ops = follow(starts)
         needed = needed_by(results)
         between = ops & needed
-        body.constants = [
-            value for op in needed if op.type == "Const" for value in constants_of(op.outputs[0])
-        ]
         for op in body.graph.get_operations():
+            if op.type == "Const" and op in needed:
+                body.constants += constants_of(op.outputs[0])
             if op not in between or self.count >= _MOST:
                 continue
             if not body.name:
