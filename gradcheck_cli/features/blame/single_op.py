@@ -253,5 +253,5 @@ def _find_nonlinear(op: Operation, pairs: Sequence[PairKey]) -> str:
     rows = analytic_jacobians(case, op, pairs, guess_sparsities(case, op, pairs))
     matrices = {key: matrix for key, matrix in rows.items() if matrix is not None}
     pulled = pull_outputs(case, op, pairs, matrices, ["linearity"])
-    found = check_linearity(UpstreamView(case, op, pulled))
-    return next((check.message for check in found if check.status is Status.MISMATCHED), "")
+    checks = check_linearity(UpstreamView(case, op, pulled))
+    return next((check.message for check in checks if check.status is Status.MISMATCHED), "")
