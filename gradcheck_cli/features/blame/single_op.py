@@ -244,7 +244,7 @@ def _describe_worst(sample: PairSample, output_info: TensorInfo, input_info: Ten
     )
 
 
-def _find_nonlinear(op: Operation, pairs: Sequence[PairKey]) -> str:
+def _find_nonlinear(op: Operation, pairs: list[PairKey]) -> str:
     """Return what the check of linearity says of the op's gradient; empty if it finds nothing.
 
     The rows of large pairs are pulled back, too: only they show an upstream that is lost in a sum.
