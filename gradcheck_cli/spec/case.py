@@ -222,8 +222,8 @@ class Case:
     # Keras layer or model, and those that a custom gradient has gradients for. The variables aren't known
     # when the spec is read: the backend adds them to the arguments.
     variables: bool | None = None
-    # whether the vjp is checked as a function of its own, of the inputs and of the upstream
-    second_order: bool = False
+    # the modes in which the vjp is checked as a function of its own, of the inputs and of the upstream
+    second_order: tuple[str, ...] = ()
     description: str = ""
     variant: str | None = None  # the entry of `dtypes` that made this case, or `None`
     # ways in which its gradients are corrupted, to test whether that is found; empty for a normal check
@@ -270,6 +270,11 @@ class Case:
     def is_generated(self) -> bool:
         """Whether any value is drawn; such a case is checked at `samples` points."""
         return any(not SOURCES[tensor.source.kind].is_fixed for tensor in self.tensors)
+
+
+def is_of_second_order(glob: str) -> bool:
+    """Whether a rule can be for pairs of second order alone."""
+    return glob.startswith("d2")
 
 
 def rule_for(rules: Sequence[PairRule], label: str) -> PairRule | None:

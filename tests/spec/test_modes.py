@@ -35,3 +35,14 @@ def test_the_command_line_overrides(cases):
 
 def test_a_device_alone_leaves_the_modes(cases):
     assert cases("modes: [xla]", (), "CPU:0") == [("default", "xla", ("xla",), "CPU:0")]
+
+
+def test_second_order_of_some_modes(cases_of):
+    found = in_each_mode(
+        cases_of(
+            SPEC + "modes: [graph, eager]\ndtypes: [float32, float64]\nsecond_order: [graph, float64]\n"
+            "pairs: {d2y/dx.dx: zero}"
+        )
+    )
+    assert [(case.dtype, case.mode) for case in found if case.second_order] == [("float64", "graph")]
+    assert [len(case.pairs) for case in found] == [0, 0, 1, 0]

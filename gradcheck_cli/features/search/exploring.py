@@ -501,7 +501,7 @@ def check_at(
     count = base.traced.at.count
     variables = {index - count: np.asarray(value)[None] for index, value in point.items() if index >= count}
     off = (frozenset(CHECKS) - checks) | opener.case.checks_off
-    case = replace(opener.case, checks_off=off, second_order=False, remembered=False)
+    case = replace(opener.case, checks_off=off, second_order=(), remembered=False)
     with at_values(base.traced.variables, variables) if variables else nullcontext(iter([0])) as rows:
         next(rows)
         return check_case(case, opener, [sample])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case, is_of_second_order
 
 
 def in_each_mode(
@@ -22,8 +22,11 @@ def in_each_mode(
         cases = [
             replace(case, modes=replacements or case.modes, device=device or case.device) for case in cases
         ]
-    return tuple(
-        case if case.modes == (case.mode,) else replace(case, mode=mode)
-        for case in cases
-        for mode in case.modes
-    )
+    return tuple(_in_mode(case, mode) for case in cases for mode in case.modes)
+
+
+def _in_mode(case: Case, mode: str) -> Case:
+    if not case.second_order or mode in case.second_order:
+        return case if case.mode == mode else replace(case, mode=mode)
+    rules = tuple(rule for rule in case.pairs if not is_of_second_order(rule.glob))
+    return replace(case, mode=mode, second_order=(), pairs=rules)

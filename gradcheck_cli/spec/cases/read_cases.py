@@ -20,6 +20,7 @@ from gradcheck_cli.spec.case import (
     Power,
     Tolerance,
     could_match,
+    is_of_second_order,
     unmatched_rules,
 )
 from gradcheck_cli.spec.cases.inputs import InputReader, takes_variant
@@ -37,7 +38,7 @@ from gradcheck_cli.spec.faults import FaultLog, show, suggest
 from gradcheck_cli.spec.models.document_model import MismatchModel, OpModel
 from gradcheck_cli.spec.models.input_model import InputModel
 from gradcheck_cli.spec.values.constraints import few_values
-from gradcheck_cli.spec.words import BINDINGS, GENERATORS
+from gradcheck_cli.spec.words import BINDINGS, GENERATORS, MODES
 from gradcheck_cli.spec.yaml_tree import Node
 
 DEFAULT_CASE = "default"
@@ -197,8 +198,7 @@ def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | Non
     expect, kind = _expectation_of(model.expect)
     tolerance = model.tolerance
     dtype = variant or _main_dtype(arguments)
-    ordered = model.second_order
-    is_second_order = dtype in ordered if isinstance(ordered, list) else ordered
+    second_order = _modes_of_second_order(model, dtype)
     return Case(
         op=origin.op,
         name=name,
@@ -215,11 +215,11 @@ def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | Non
         reference=function_ref(model.reference),
         expect=expect,
         expect_kind=kind,
-        pairs=_rules_of(model, is_second_order=is_second_order),
+        pairs=_rules_of(model, is_second_order=bool(second_order)),
         tolerance=Tolerance() if tolerance is None else Tolerance(tolerance.atol, tolerance.rtol),
         samples=_count_samples(model, arguments),
         mode=model.modes[0],
-        second_order=is_second_order,
+        second_order=second_order,
         seed=model.seed if origin.seed is None else origin.seed,
         power=Power() if model.power is None else Power(model.power.size, model.power.miss),
         checks_off=frozenset(name for name, is_on in model.checks or () if not is_on),
@@ -229,6 +229,16 @@ def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | Non
         covers=tuple(dict.fromkeys(model.covers or ())),
         **_as_written(model),
     )
+
+
+def _modes_of_second_order(model: OpModel, dtype: str) -> tuple[str, ...]:
+    """Return the modes in which the second order of a dtype is checked."""
+    written = model.second_order
+    if not isinstance(written, list):
+        return MODES if written else ()
+    modes = tuple(word for word in written if word in MODES)
+    dtypes = [word for word in written if word not in MODES]
+    return (modes or MODES) if dtype in (dtypes or [dtype]) else ()
 
 
 def _as_written(model: OpModel) -> dict[str, Any]:
@@ -259,7 +269,7 @@ def _rules_of(model: OpModel, *, is_second_order: bool = True) -> tuple[PairRule
     """Return the pair rules in the order written; a dtype without second order has none of second order."""
     rules = []
     for glob, rule in (model.pairs or {}).items():
-        if isinstance(model.second_order, list) and not is_second_order and glob.startswith("d2"):
+        if isinstance(model.second_order, list) and not is_second_order and is_of_second_order(glob):
             continue
         expect, kind = _expectation_of(rule.expect) if "expect" in rule.model_fields_set else ("", "")
         rules.append(PairRule(glob, expect, rule.atol, rule.rtol, rule.reason or "", kind))

@@ -52,6 +52,7 @@ from gradcheck_cli.spec.models.leaf_types import (
     OpTypes,
     PairExpectation,
     Positive,
+    SecondOrder,
     Seed,
     Text,
     Texts,
@@ -263,13 +264,13 @@ class CaseKeys(Strict):
         "Modules that the case needs; if one isn't installed, it is skipped.", ["tensorflow_probability"]
     )
     second_order: Annotated[
-        Annotated[Flag, Tag(WORD)] | Annotated[VaryingDtypes, Tag(LIST)], Discriminator(word_or_list)
+        Annotated[Flag, Tag(WORD)] | Annotated[SecondOrder, Tag(LIST)], Discriminator(word_or_list)
     ] = Field(
         default=False,
         description="Also checks the gradient's own gradient: pairs d2OUT/dIN.dIN, and d2OUT/dIN.du for the "
-        "upstream u. A list of dtypes does so only in these dtypes of the case; rules for such pairs are "
+        "upstream u. A list of dtypes or modes does so only in these of the case; rules for such pairs are "
         "ignored in the others.",
-        examples=[ON, ["float64", "complex128"]],
+        examples=[ON, ["float64", "complex128"], ["graph"]],
     )
     device: Device | None = optional("Where to run; skipped if there is no such device.", "GPU:0")
     samples: Count = Field(

@@ -200,6 +200,11 @@ PairExpectation = Annotated[str, OneOf(*PAIR_EXPECTATIONS)]
 MismatchKind = Annotated[str, OneOf(*MISMATCHES)]
 Binding = Annotated[str, OneOf(*BINDINGS)]
 Method = Annotated[str, OneOf(*METHODS)]
+SecondOrder = Annotated[
+    list[Annotated[str, OneOf(*VARYING_DTYPES, *MODES, phrase="a float or complex dtype, or a mode")]],
+    Field(min_length=1),
+    expects("true, false, or a list of dtypes or modes, such as [float64] or [graph]"),
+]
 Modes = Annotated[
     list[Annotated[str, OneOf(*MODES)]],
     Field(min_length=1),

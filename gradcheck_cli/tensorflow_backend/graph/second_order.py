@@ -200,5 +200,5 @@ def second_order_case(
         # A vjp may take inputs that a complex step can't move; the method was chosen for the forward.
         method="auto" if case.method == "complex_step" else case.method,
         checks_off=case.checks_off | _CHECKS_OFF,
-        second_order=False,
+        second_order=(),
     )
