@@ -124,6 +124,8 @@ def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]
     for op in dict.fromkeys(op for ops in ops_by_pair.values() for op in ops):
         candidates += [*_value_candidates(op, moved), *_shape_candidates(op)]
         candidates += [*_input_candidates(op, fed), *_size_candidates(op, sizes, moved)]
+    behind = _behind_switches(outputs[0].graph)
+    candidates = [one for one in candidates if behind.isdisjoint(tensor.op for tensor in one.tensors)]
     tensors = list({id(tensor): tensor for candidate in candidates for tensor in candidate.tensors}.values())
     fetched = traced.values_at_point(tensors)
     values = {id(tensor): value for tensor, value in zip(tensors, fetched, strict=True)}
@@ -141,6 +143,12 @@ def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]
         unseen = candidate.unseen([values[id(tensor)] for tensor in candidate.tensors])
         sites.append(Site(candidate.corruption, _describe(candidate.op), pairs_through_op, unseen))
     return sites
+
+
+def _behind_switches(graph: Any) -> set[Any]:
+    """Return the ops that may have no value: those on the side of a TensorFlow 1 `Switch` that isn't taken."""
+    switches = [op for op in graph.get_operations() if op.type in {"Switch", "RefSwitch"}]
+    return {*switches, *graph_path.ops_after(tensor for op in switches for tensor in op.outputs)}
 
 
 def _describe(op: Any) -> str:
