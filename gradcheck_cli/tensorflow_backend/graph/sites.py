@@ -125,7 +125,9 @@ def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]
         candidates += [*_value_candidates(op, moved), *_shape_candidates(op)]
         candidates += [*_input_candidates(op, fed), *_size_candidates(op, sizes, moved)]
     behind = _behind_switches(outputs[0].graph)
-    candidates = [one for one in candidates if behind.isdisjoint(tensor.op for tensor in one.tensors)]
+    candidates = [
+        candidate for candidate in candidates if behind.isdisjoint(tensor.op for tensor in candidate.tensors)
+    ]
     tensors = list({id(tensor): tensor for candidate in candidates for tensor in candidate.tensors}.values())
     fetched = traced.values_at_point(tensors)
     values = {id(tensor): value for tensor, value in zip(tensors, fetched, strict=True)}
