@@ -59,10 +59,13 @@ def may_judge(exploration: Exploration) -> bool:
 
 def judge_samples(exploration: Exploration, samples: Sequence[int]) -> bool:
     """Judge sample points until one is wrong; return whether one is."""
+    at = exploration.first.traced.at
+    # The variables that move are part of a point, too.
+    variables = {part.index: at.point[part.index] for part in exploration.mixed.free.parts}
     for sample in samples:
-        points = exploration.first.traced.at.stacked([sample])
+        points = at.stacked([sample])
         if points:
-            point = {index: stack[0] for index, stack in points.items()}
+            point = variables | {index: stack[0] for index, stack in points.items()}
             if exploration.judge(Candidate("off", 0.0, point, exploration.sides.seen)):
                 return True
     return False
@@ -241,6 +244,8 @@ def cut_to_one_row(case: Case) -> Case | None:
         if argument.form.kind in ("tensor", "list")
         else argument
         for argument in case.arguments
+        # Opening the case adds its variables again.
+        if not any(tensor.is_variable for tensor in argument.tensors)
     )
     outputs = tuple(replace(output, shape=None) for output in case.outputs)
     return replace(case, arguments=arguments, outputs=outputs)
