@@ -148,7 +148,7 @@ def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]
 
 
 def _behind_switches(graph: Any) -> set[Any]:
-    """Return the ops that may have no value: those on the side of a TensorFlow 1 `Switch` that isn't taken."""
+    """Return the ops behind a `Switch` of TensorFlow 1; those on the side not taken have no value."""
     switches = [op for op in graph.get_operations() if op.type in {"Switch", "RefSwitch"}]
     return {*switches, *graph_path.ops_after(tensor for op in switches for tensor in op.outputs)}
 
