@@ -175,7 +175,6 @@ def _conclude(
         examination.samples,
         examination.upstream_faults,
         examination.points,
-        examination.right_beside,
     )
     sound = {key: judged for key, judged in examination.samples.items() if not is_expected_wrong(rules[key])}
     checks = list(examination.checks)

@@ -26,7 +26,7 @@ from gradcheck_cli.checking.ops.method_choice import find_costly_pairs, is_probe
 from gradcheck_cli.checking.ops.opener import OpenedOperation, Opener, Opening, Operations, open_operations
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import Pair, is_skipped, pair_keys, pairs_at
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.pair_sample import RIGHT_BESIDE, PairSample
 from gradcheck_cli.checking.pairs.pair_view import PointData
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics.sparsity import Sparsity
@@ -65,7 +65,6 @@ class Examination:
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
     points: list[PointData] = field(default_factory=list)  # the sample points, for the diagnosis
     upstream_faults: dict[PairKey, str] = field(default_factory=dict)
-    right_beside: frozenset[PairKey] = frozenset()  # zero at the points, and right where it isn't
 
     def examine_point(self, sample: int, op: OpenedOperation, share: tuple[float, float]) -> None:
         """Judge every pair at one sample point, and run the structural checks of a point.
@@ -137,13 +136,10 @@ class Examination:
             pairs = pairs_at(self.case, operations, {key: self.rules[key] for key in zero})
             jacobians = take_jacobians(self.case, operations, zero, self.sparsities or {})
             judged, _ = self._judge(pairs, jacobians, self.sparsities or {})
-            self.right_beside = frozenset(
-                key
-                for key, sample in judged.items()
-                if sample.is_right
-                and not sample.numeric_is_zero
-                and sample.differencing.dtype == self.samples[key][0].differencing.dtype
-            )
+            for key, sample in judged.items():
+                is_as_precise = sample.differencing.dtype == self.samples[key][0].differencing.dtype
+                if sample.is_right and is_as_precise and not sample.numeric_is_zero:
+                    self.samples[key].append(replace(sample, remark=RIGHT_BESIDE))
 
     def _are_right_alone(self, operations: Operations, key: PairKey) -> bool:
         """Whether the user's own gradients on a pair's path are right, each by itself, at the point."""

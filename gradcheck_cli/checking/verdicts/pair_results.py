@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from gradcheck_cli.checking.checks.gradient_form import FORM, with_dtype_fault
 from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
 from gradcheck_cli.checking.pairs.pair import is_skipped, label_of, pair_keys
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.pair_sample import RIGHT_BESIDE, PairSample
 from gradcheck_cli.checking.pairs.pair_view import PointData
 from gradcheck_cli.checking.verdicts.expectations import apply_expectation, make_skipped_result
 from gradcheck_cli.checking.verdicts.summary import summarise
@@ -22,7 +22,6 @@ from gradcheck_cli.results import NOT_JUDGED, PairNumbers, PairResult, Status
 from gradcheck_cli.spec.case import Case, PairRule
 
 RAISES = "raises"
-RIGHT_BESIDE = "zero here; right beside"
 REFUSED = "Beside the point, {raised} If it accepts a range only, state it as the input's 'domain'."
 
 
@@ -33,7 +32,6 @@ def results_of(  # noqa: PLR0913, PLR0917 (the findings, and where they were mad
     samples: Mapping[PairKey, list[PairSample]],
     upstream_faults: Mapping[PairKey, str],
     points: Sequence[PointData],
-    right_beside: Collection[PairKey],
 ) -> tuple[PairResult, ...]:
     """Return the result of every pair, diagnosed, with its own expectation applied.
 
@@ -43,11 +41,9 @@ def results_of(  # noqa: PLR0913, PLR0917 (the findings, and where they were mad
         samples: the verdicts on each pair, at each sample point.
         points: the sample points.
         upstream_faults: how pairs that are expected to be wrong misuse the upstream.
-        right_beside: pairs that are zero at the points, and right beside, where they aren't.
     """
     results = tuple(
-        _result(case, op, pair, rules[pair], samples, upstream_faults.get(pair, ""), pair in right_beside)
-        for pair in pair_keys(op)
+        _result(case, op, pair, rules[pair], samples, upstream_faults.get(pair, "")) for pair in pair_keys(op)
     )
     return _diagnose_mismatches(op, results, samples, points)
 
@@ -59,7 +55,6 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
     rule: PairRule | None,
     samples_of: Mapping[PairKey, list[PairSample]],
     upstream_fault: str,
-    is_right_beside: bool,  # noqa: FBT001
 ) -> PairResult:
     output, input_index = pair
     label = label_of(op, pair)
@@ -73,15 +68,12 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
         op.outputs[output],
         op.inputs[input_index],
         samples,
-        may_be_zero="all_zero" in case.checks_off
-        or has_no_path
-        or is_right_beside
-        or _is_straight(op, pair, samples_of),
+        may_be_zero="all_zero" in case.checks_off or has_no_path or _is_straight(op, pair, samples_of),
         leads=op.facts.leads_to(output, input_index),
     )
     if has_no_path and result.status is Status.PASSED and not result.note:
         result = replace(result, note=NO_PATH)
-    elif is_right_beside and result.status is Status.PASSED and not result.note:
+    elif samples and samples[-1].remark == RIGHT_BESIDE and result.status is Status.PASSED:
         result = replace(result, note=RIGHT_BESIDE)
     if result.status is Status.INCONCLUSIVE and op.facts.refusal:
         result = replace(
