@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, product, tanh
 
+from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.features.mutation.corruptions import Corruption
 from gradcheck_cli.features.mutation.mutate_case import mutate
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import PairRule, Tolerance
@@ -158,3 +160,14 @@ def test_a_kink_hides_what_lies_between_its_slopes():
     assert findings.pairs[0].numbers.kinks == 1
     assert outcomes == {("dy/dx", "factor"): "missed"}
     assert mutants[0].kinks == 1
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in {"ones", "repeats", "size", "small"}])
+def test_a_corrupted_gradient_is_wrong_beside_the_point_too(name):
+    # Else what rounding does to the gradient is measured on the right one, which may excuse the wrong one.
+    op = matmul().open(Opening(0))
+    wrong = Corruption(name, frozenset({0, 1}), {(0, 0): 4, (0, 1): 2}).corrupt(op)
+    upstream = GENERATOR.normal(size=(2, 3, 3))
+    point = {index: np.stack([value, value]) for index, value in enumerate(op.point)}
+    for at, beside in zip(wrong.vjp(0, upstream), wrong.vjp_beside(0, upstream, point), strict=True):
+        np.testing.assert_array_equal(at, beside)
