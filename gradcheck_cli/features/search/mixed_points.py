@@ -7,6 +7,7 @@ numbers, texts and other choices are drawn anew, edited one at a time, or all th
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
 from collections.abc import Callable
@@ -67,7 +68,7 @@ class MixedPoints:
     def _pools(self) -> dict[int, Array]:
         """The values that each element of an input may have, for inputs with few."""
         pools = {index: _values_of(tensor) for index, tensor in self.moving.items()}
-        return {index: pool for index, pool in pools.items() if pool is not None and pool.size > 1}
+        return {index: pool for index, pool in pools.items() if pool.size > 1}
 
     def make(self, count: int, batch: int = 0) -> dict[int, Array]:
         """Return points, (B, *shape) by the input's index; the same for the same arguments.
@@ -89,28 +90,22 @@ class MixedPoints:
         if self.free.size and count:
             points |= self._patterns(points, generator, drawn)
         for index, pool in self._pools.items():
-            points[index] = _edit(points[index], self._with_specials(index, pool), generator, drawn)
+            points[index] = _edit(points[index], self._with_specials(pool), generator, drawn)
         for index, tensor in self.moving.items():
             if tensor.source.kind == "probabilities":
                 points[index] = _sharpen(points[index], generator, drawn)
         return points
 
-    def _with_specials(self, index: int, pool: Array) -> Array:
+    def _with_specials(self, pool: Array) -> Array:
         """Return a pool in which the special values among it are frequent."""
         if pool.dtype.kind not in "iu":
             return pool
         special = np.array([value for value in self.specials if value == round(value)])
         near = np.concatenate([special, special - 1, special + 1])
         inside = near[(near >= pool.min()) & (near <= pool.max())].astype(pool.dtype)
-        if index in self._sampled:
-            return np.concatenate([pool, np.repeat(inside, 1 + len(pool) // (4 * max(len(inside), 1)))])
-        inside = inside[np.isin(inside, pool)]
-        return np.concatenate([pool, np.repeat(inside, len(pool) // (4 * max(len(inside), 1)))])
-
-    @cached_property
-    def _sampled(self) -> set[int]:
-        """The inputs whose pool is a sample of a large range."""
-        return {index for index, pool in self._pools.items() if len(pool) >= _WHOLE}
+        if len(pool) < _WHOLE:  # else it is a sample of a large range
+            inside = inside[np.isin(inside, pool)]
+        return np.concatenate([pool, np.repeat(inside, 1 + len(pool) // (4 * max(len(inside), 1)))])
 
     def _patterns(self, points: dict[int, Array], generator: np.random.Generator, drawn: int) -> Any:
         vectors = self.free.pack(points)
@@ -190,10 +185,6 @@ def _scale(factor: float) -> Callable[[_Context, Array], Array]:
     return pattern
 
 
-def _take_one_side(sign: float) -> Callable[[_Context, Array], Array]:
-    return lambda context, rows: context.free.middles + sign * np.abs(rows - context.free.middles)
-
-
 def _set_zeros(context: _Context, rows: Array) -> Array:
     return np.where(context.some(rows), 0.0, rows)
 
@@ -268,12 +259,20 @@ def _permute(context: _Context, rows: Array) -> Array:
     return context.each(rows, change)
 
 
-def _set_signs(context: _Context, rows: Array) -> Array:
-    """Alternate signs, or take them at random."""
-    alternating = np.where(np.arange(rows.shape[1]) % 2, 1.0, -1.0)
-    signs = np.where(context.generator.random(rows.shape) < _HALF, 1.0, -1.0)
-    signs[0::2] = alternating
-    return np.asarray(context.free.middles + np.abs(rows - context.free.middles) * signs)
+# Signs that repeat: all the same, alternating, and whatever else has a period of up to four.
+_SIGNS = [signs for period in range(1, 5) for signs in itertools.product((-1.0, 1.0), repeat=period)]
+
+
+def _set_signs(turn: int) -> Callable[[_Context, Array], Array]:
+    """Return a pattern with every third of the signs that repeat, and then with random ones."""
+
+    def pattern(context: _Context, rows: Array) -> Array:
+        signs = np.where(context.generator.random(rows.shape) < _HALF, 1.0, -1.0)
+        for row, repeated in zip(signs, _SIGNS[turn::3], strict=False):
+            row[:] = np.resize(repeated, len(row))
+        return np.asarray(context.free.middles + np.abs(rows - context.free.middles) * signs)
+
+    return pattern
 
 
 def _change_one(context: _Context, rows: Array) -> Array:
@@ -292,11 +291,11 @@ def _round(_context: _Context, rows: Array) -> Array:
     return np.where(np.arange(len(rows))[:, None] % 2, np.round(rows * 2) / 2, np.round(rows))
 
 
-_FAR, _NEGATIVE = _scale(10.0), _take_one_side(-1.0)
+_FAR, _NEGATIVE = _scale(10.0), _set_signs(0)
 _PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
-    *(_FAR, _change_one, _take_one_side(1.0), _set_zeros, _set_beside, _tie, _permute, _make_tiny),
-    *(_NEGATIVE, _set_special, _scale(0.1), _repeat_rows, _set_signs, _change_one, _scale(3.0)),
-    *(_tie_closely, _set_beside, _round, _scale(30.0), lambda _context, rows: rows),
+    *(_FAR, _change_one, _set_signs(1), _set_zeros, _set_beside, _tie, _permute, _make_tiny),
+    *(_NEGATIVE, _set_special, _scale(0.1), _repeat_rows, _set_signs(2), _change_one, _scale(3.0)),
+    *(_tie_closely, _set_beside, _round, _scale(30.0), _make_tiny),
 )
 
 
@@ -311,28 +310,24 @@ _ROWS_OF_SETTINGS = tuple(
 _SETS = 1 + len(_ROWS_OF_SETTINGS)
 
 
-def _values_of(tensor: InputSpec) -> Array | None:
-    """Return the values that each element of an input may have by itself; `None` if there are too many."""
+def _values_of(tensor: InputSpec) -> Array:
+    """Return the values that each element of an input may have by itself; none if there are too many."""
     source, kind = tensor.source, kind_of(tensor.dtype)
-    if tensor.is_variable or tensor.symmetric or tensor.min_gap is not None:
-        return None
     distribution = distribution_of(tensor)
-    if source.kind == "choice":
-        if kind in ("complex", "float"):
-            return None
+    values = np.array([])
+    if tensor.is_variable or tensor.symmetric or tensor.min_gap is not None:
+        return values
+    if source.kind == "choice" and kind not in ("complex", "float"):
         written = list(source.arguments["values"])  # type: ignore[call-overload] # checked when it was read
         values = np.array(written, object if kind == "string" else None)
     elif kind == "bool" and source.kind in ("default", "bool"):
         return np.array([False, True])
     elif isinstance(distribution, Integers):
         low, high = distribution.low, distribution.high
-        if high - low <= _WHOLE:
-            values = np.arange(low, high)
-        else:
-            inner = np.random.default_rng(0).integers(low, high, _WHOLE - 2)
-            values = np.concatenate([[low, high - 1], inner])
-    else:
-        return None
+        values = np.arange(low, min(high, low + _WHOLE))
+        if high - low > _WHOLE:
+            values = np.random.default_rng(0).integers(low, high, _WHOLE)
+            values[:2] = low, high - 1
     if distribution is not None and (tensor.away_from or tensor.domain != (None, None)):
         inside = allowed_intervals(distribution, tensor.away_from, tensor.domain)
         values = np.array([value for value in values if contains(inside, float(value))])
@@ -347,16 +342,11 @@ def _edit(stack: Array, pool: Array, generator: np.random.Generator, drawn: int)
     edited = stack.copy()
     flat = edited.reshape(len(stack), -1)
     for row in range(min(drawn, 2), len(flat)):
-        turn = row % 6
-        if turn in (0, 3):
-            continue
-        if turn == 1:
+        if row % 6 == 1:
             flat[row] = flat[0]
             flat[row, generator.integers(flat.shape[1])] = generator.choice(pool)
-        elif turn == 2:  # noqa: PLR2004 (the turns)
-            flat[row] = generator.choice(pool)
-        else:
-            flat[row] = generator.choice(pool, flat.shape[1])
+        elif row % 3:
+            flat[row] = generator.choice(pool, 1 if row % 6 == 2 else flat.shape[1])  # noqa: PLR2004 (turns)
     return np.asarray(edited)
 
 

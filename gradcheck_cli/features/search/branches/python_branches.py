@@ -134,12 +134,7 @@ def _line_of(instruction: Any) -> int:
 
 def _position_of(instruction: Any, line: int) -> tuple[int, int, int, int]:
     positions = getattr(instruction, "positions", None)  # from Python 3.11 on
-    if positions is None or None in (
-        positions.lineno,
-        positions.col_offset,
-        positions.end_lineno,
-        positions.end_col_offset,
-    ):
+    if positions is None or None in positions:
         return line, 0, line, 0
     return positions.lineno, positions.col_offset, positions.end_lineno, positions.end_col_offset
 
@@ -168,12 +163,9 @@ def python_branches(arcs: set[Arc]) -> list[PythonBranch]:
             branches += _branches_of(code, scope, place)
     merged: dict[tuple[str, str, str], PythonBranch] = {}
     for branch in branches:  # calls on one line count as one
-        key = branch.branch.key
-        if key in merged:
-            pairs = zip(merged[key].arcs, branch.arcs, strict=True)
-            merged[key] = PythonBranch(branch.branch, tuple(first | second for first, second in pairs))
-        else:
-            merged[key] = branch
+        before = merged.setdefault(branch.branch.key, branch).arcs
+        both = tuple(first | second for first, second in zip(before, branch.arcs, strict=True))
+        merged[branch.branch.key] = PythonBranch(branch.branch, both)
     return list(merged.values())
 
 
