@@ -144,7 +144,7 @@ class _Subject:
             yield from self._find_hidden(pairs, corruptions)
 
     def _is_zero(self, label: str) -> bool:
-        """Whether the spec says that a gradient is zero; what rounding leaves of it isn't worth corrupting."""
+        """Whether the spec says that a gradient is zero: what is left of it is rounding."""
         rule = rule_for(self.case.pairs, label)
         return rule is not None and rule.expect == "zero"
 
