@@ -86,8 +86,9 @@ def test_what_changes_nothing_is_not_tried(made, corruptions):
     assert {pair.status for pair in findings.pairs} == {Status.PASSED}
 
 
-def test_a_zero_gradient_has_nothing_to_corrupt():
-    made = Numpy(lambda x: 0 * x, lambda u, x: 0 * x * u, {"x": np.array([1.0, 2.0])})
+@pytest.mark.parametrize("remainder", [0, 1e-17])
+def test_a_zero_gradient_has_nothing_to_corrupt(remainder):
+    made = Numpy(lambda x: 0 * x + 1, lambda u, x: remainder * x * u, {"x": np.array([1.0, 2.0])})
     outcomes, _, _ = tried(made, pairs=(PairRule("dy/dx", "zero"),))
     assert outcomes == {}
 

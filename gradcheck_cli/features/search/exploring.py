@@ -23,7 +23,6 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.point_field import PointField
 from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.features.search.side_search import SideSearch
-from gradcheck_cli.features.search.special_values import describe_specials
 from gradcheck_cli.features.search.suspicion import FINER, STEP, is_smooth, suspect
 from gradcheck_cli.results import GREEN, Status
 from gradcheck_cli.spec.words import CHECKS
@@ -420,7 +419,7 @@ class Exploration:
 
     def _describe_where(self, candidate: Candidate, wrong: set[str]) -> str:
         """Say what is special at a wrong point, if the gradient is right beside it."""
-        text = describe_specials(self.mixed, candidate.point)
+        text = self.mixed.describe_specials(candidate.point)
         if not text or self._is_wrong_beside(candidate, wrong):
             return ""
         return (

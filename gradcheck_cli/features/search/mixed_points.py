@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +28,7 @@ Array = np.ndarray[Any, Any]
 
 FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
 _DRAWN = 24  # points of a batch that are drawn, of few points a quarter; the others are made from them
+_NAMED = 3  # special facts, in a message
 _HALF = 0.5  # the probability of each choice
 _WHOLE = 4_096  # whole numbers of a range; of a larger range, as many are drawn
 _SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
@@ -34,12 +36,7 @@ _SETTINGS = 32  # points with the same values of variables: setting a variable t
 
 
 class MixedPoints:
-    """Makes points for a case.
-
-    Attributes:
-        free: its inputs that are vectors of real numbers.
-        specials: numbers that components may be compared with.
-    """
+    """Makes points for a case."""
 
     def __init__(self, case: Case, *, as_stated: bool) -> None:
         """Draw nothing yet.
@@ -49,8 +46,8 @@ class MixedPoints:
                 lose all of them, which says nothing about the formula.
         """
         self.case, self.as_stated = case, as_stated
-        self.free = FreeInputs.of(case, as_stated=as_stated)
-        self.specials: tuple[float, ...] = _SPECIAL
+        self.free = FreeInputs.of(case, as_stated=as_stated)  # its inputs that are vectors of real numbers
+        self.specials: tuple[float, ...] = _SPECIAL  # what components may be compared with
         self._seed = zlib.crc32(f"{case.op} {case.name}".encode())
 
     @cached_property
@@ -96,6 +93,16 @@ class MixedPoints:
                 points[index] = _sharpen(points[index], generator, drawn)
         return points
 
+    def describe_specials(self, point: Mapping[int, Array]) -> str:
+        """Return what is special about a point, such as `x[2] == 0`; empty if nothing is."""
+        facts = [
+            text
+            for part in self.free.parts
+            for text in _specials_of(self.case.tensors[part.index].name, point[part.index], self.specials)
+        ]
+        more = f" and {len(facts) - _NAMED} more" if len(facts) > _NAMED else ""
+        return " and ".join(facts[:_NAMED]) + more
+
     def _with_specials(self, pool: Array) -> Array:
         """Return a pool in which the special values among it are frequent."""
         if pool.dtype.kind not in "iu":
@@ -113,7 +120,13 @@ class MixedPoints:
         if len(rest):
             mixed = generator.integers(drawn, size=rest.shape)
             rest = np.take_along_axis(vectors[:drawn], mixed, axis=0)
-            vectors[drawn:] = self.make_patterns(rest, vectors[0], generator)
+            specials = np.array([*self.specials, *self.free.borders])
+            context = _Context(self.free, specials, vectors[0], generator, 3.0 if self.as_stated else 30.0)
+            for turn, pattern in enumerate(_PATTERNS):
+                own = slice(turn, None, len(_PATTERNS))
+                if len(rest[own]):
+                    rest[own] = pattern(context, rest[own])
+            vectors[drawn:] = rest
         vectors = self.free.clip(self.free.draw_in(vectors))
         start = 0
         for part in self.free.parts:  # variables have the same values at several points
@@ -125,38 +138,16 @@ class MixedPoints:
             start += part.size
         return self.free.unpack(vectors, {})
 
-    def make_patterns(self, rows: Array, base: Array, generator: np.random.Generator) -> Array:
-        """Return drawn vectors with every pattern in turn.
 
-        Args:
-            rows: (B, size).
-            base: (size,) a vector of which others differ in one component.
-            generator: of random numbers.
-        """
-        made = rows.copy()
-        context = _Context(self.free, np.array(self.specials), base, generator, as_stated=self.as_stated)
-        for turn, pattern in enumerate(_PATTERNS):
-            own = slice(turn, None, len(_PATTERNS))
-            if len(made[own]):
-                made[own] = pattern(context, made[own])
-        return np.asarray(made)
-
-
+@dataclass
 class _Context:
     """What patterns need to know."""
 
-    def __init__(
-        self,
-        free: FreeInputs,
-        specials: Array,
-        base: Array,
-        generator: np.random.Generator,
-        *,
-        as_stated: bool,
-    ) -> None:
-        self.free, self.base, self.generator = free, base, generator
-        self.most = 3.0 if as_stated else 30.0
-        self.specials = np.concatenate([specials, np.array(free.borders)])
+    free: FreeInputs
+    specials: Array
+    base: Array  # (size,) a vector of which others differ in one component
+    generator: np.random.Generator
+    most: float  # how many times as far from the middle as drawn values may lie
 
     def some(self, rows: Array) -> Array:
         """Return which components change: one in some points, half or all in others."""
@@ -357,3 +348,23 @@ def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
     moved = made[drawn:] ** powers.reshape(-1, *[1] * (made.ndim - 1))
     made[drawn:] = moved / moved.sum(axis=-1, keepdims=True)
     return made
+
+
+def _specials_of(name: str, value: Array, specials: tuple[float, ...]) -> list[str]:
+    if value.size > 1 and (value == value.flat[0]).all():
+        return [f"all elements of {name} are equal" if value.any() else f"{name} == 0"]
+    facts, other = [], []
+    names: dict[object, str] = {0.0: "0"}
+    for row in range(len(value) if value.ndim > 1 and value.size > len(value) else 0):
+        own, key = f"{name}[{row}]", value[row].tobytes() if value[row].any() else 0.0
+        if key in names:
+            facts.append(f"{own} == {names[key]}")
+        names.setdefault(key, own)
+    for place in np.ndindex(value.shape if not facts else (0,)):
+        number, own = value[place].item(), f"{name}{list(place) if place else ''}".replace(" ", "")
+        if number in names:
+            facts.append(f"{own} == {names[number]}")
+        elif number in specials:
+            other.append(f"{own} == {float(np.real(number)):g}")
+        names.setdefault(number, own)
+    return facts or other

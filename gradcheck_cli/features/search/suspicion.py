@@ -94,12 +94,7 @@ def suspect(
 def _compare(
     looked: Looked, free: FreeInputs, values: tuple[list[Array], list[Array], list[Array]], distance: Array
 ) -> Suspicion:
-    """Compare gradients with differences.
-
-    Args:
-        values: of each differentiable output on one side of each point, there, and on the other side.
-        distance: (B, size) between the two sides.
-    """
+    """Compare gradients with values ahead, there and behind, which are a distance, (B, size), apart."""
     count = len(distance)
     numeric, size, noise, bend = (np.zeros(count) for _ in range(4))
     for flow, ahead, here, behind in zip(looked.upstreams, *values, strict=True):

@@ -79,11 +79,7 @@ class Watched:
         return sides
 
     def sides_taken(self, values: Mapping[int, Array]) -> list[Array]:
-        """Return for each side the points at which some element takes it, (B,) of booleans each.
-
-        Args:
-            values: by the id of a tensor, (B, *shape).
-        """
+        """Return for each side the points at which some element takes it, (B,) of booleans each."""
         if self.copied is not None:
             tensor, first = self.copied
             return list((values[id(tensor)][:, first : first + len(self.branch.sides)] > 0).T)
@@ -143,13 +139,7 @@ class _Finder:
     count: int = 0  # how many were found
 
     def fill(self, body: Body, starts: Sequence[Any], results: Iterable[Any]) -> None:
-        """Find what branches in a graph.
-
-        Args:
-            body: the graph; added to.
-            starts: its tensors that move by themselves.
-            results: the tensors that are wanted from it.
-        """
+        """Add what branches in a graph between tensors that move by themselves and those that are wanted."""
         moved, ops = follow(starts)
         needed = needed_by(results)
         between = ops & needed
@@ -359,11 +349,7 @@ def follow(tensors: Iterable[Any]) -> tuple[set[int], set[Any]]:
 
 
 def moved_in_loop(op: Any, moved: Collection[int]) -> tuple[set[int], bool]:
-    """Return the indices of a loop's variables that move, and whether the number of rounds changes.
-
-    Args:
-        moved: the ids of the tensors that move in the graph around it.
-    """
+    """Return the indices of a loop's variables that move, and whether the number of its rounds changes."""
     bodies, condition = bodies_of(op), private_graphs.body_named(op.graph, op.get_attr("cond").name)
     moving = {index for index, tensor in enumerate(op.inputs) if id(tensor) in moved}
     if not bodies or condition is None:

@@ -48,16 +48,7 @@ class Looked:
 
 
 class PointField:
-    """Looks at points, and keeps which sides were tested.
-
-    Attributes:
-        watched: the branches in the graph.
-        sides: the sides of all branches, each once.
-        seen: those at which the gradient was tested.
-        unknown: why some branches can't be looked at; empty if all can.
-        python: the branches of Python code that is called, once the code has run.
-        constants: the numbers in the graph, and in Python code that has run.
-    """
+    """Looks at points, and keeps which sides were tested."""
 
     def __init__(self, op: GraphOperation) -> None:
         """Find the branches.
@@ -69,10 +60,11 @@ class PointField:
             CaseFailedError: a call raises.
         """
         self._op = op
-        self.python: list[PythonBranch] = []
-        self.seen: set[Side] = set()
-        self.unknown = ""
+        self._python: list[PythonBranch] = []  # branches of Python code that has run
+        self.seen: set[Side] = set()  # the sides at which the gradient was tested
+        self.unknown = ""  # why some branches can't be looked at; empty if all can
         whole = find_branches(op)
+        # The numbers in the graph, and in Python code that has run.
         self.constants = list(dict.fromkeys(whole.constants))
         if not whole.calls or not self._watch_bodies(whole):
             self._watch(whole.watched)
@@ -81,8 +73,8 @@ class PointField:
                 self.unknown = f"not looked at inside {names}: a copy of the graph with sides can't be called"
 
     def _watch(self, branches: Sequence[Watched], copy: SideGraph | None = None) -> None:
-        self.watched, self._copy = branches, copy
-        self.sides: list[Side] = []
+        self._watched, self._copy = branches, copy
+        self.sides: list[Side] = []  # of all branches, each once
         self._side_index: dict[Side, int] = {}
         self._hidden = {watched.branch.key for watched in branches if watched.is_hidden}
         for watched in branches:
@@ -177,19 +169,19 @@ class PointField:
     def _note_python(self, arcs: Sequence[set[Arc]]) -> None:
         """Add the branches of the code that ran."""
         every = set().union(*arcs)
-        before = {arc for python_branch in self.python for side in python_branch.arcs for arc in side}
-        self.python = python_branches(every | before)
-        for python_branch in self.python:
+        before = {arc for python_branch in self._python for side in python_branch.arcs for arc in side}
+        self._python = python_branches(every | before)
+        for python_branch in self._python:
             self._add_sides(python_branch.branch)
         self.constants = list(dict.fromkeys([*self.constants, *constants_in(every)]))
 
     def _sides_at(self, values: Mapping[int, Array], arcs: Sequence[set[Arc]], count: int) -> Array:
         taken = np.zeros((count, len(self.sides)), bool)
-        for watched in self.watched:
+        for watched in self._watched:
             for side, is_taken in zip(watched.branch.sides, watched.sides_taken(values), strict=True):
                 taken[:, self._side_index[watched.branch.key, side]] |= is_taken
         for row, of_row in enumerate(arcs):
-            for python_branch in self.python:
+            for python_branch in self._python:
                 branch = python_branch.branch
                 for side, is_true in zip(branch.sides, python_branch.sides_taken(of_row), strict=True):
                     taken[row, self._side_index[branch.key, side]] |= is_true
@@ -210,13 +202,7 @@ class PointField:
     def _values(self, points: Points, upstreams: Sequence[Array], arcs: list[set[Arc]]) -> list[Array]:
         """Return the values of everything that is fetched, (B, ...) each; NaN where a call raises.
 
-        Args:
-            points: the inputs that differ, (B, *shape) each.
-            upstreams: of each differentiable output, (B, *shape).
-            arcs: which way the jumps of Python code go at each point; added to.
-
-        Raises:
-            CaseFailedError: a call raises at every point.
+        It adds to `arcs` which way the jumps of Python code go at each point.
         """
         count = len(next(iter(upstreams)))
         # Python code is watched point by point, and a variable has one value in a call.
@@ -265,7 +251,7 @@ class PointField:
 
     @cached_property
     def _fetches(self) -> list[Any]:
-        branching = [tensor for watched in self.watched for tensor in watched.fetched]
+        branching = [tensor for watched in self._watched for tensor in watched.fetched]
         every = [*self._op.traced.vjp_trace.results, *branching]
         return list({id(tensor): tensor for tensor in every}.values())
 
@@ -275,13 +261,6 @@ def _stack(parts: Sequence[list[Array] | None], counts: Sequence[int]) -> list[A
 
     Of a tensor whose shape differs, the last elements are repeated: its elements take the same sides. Nothing
     is known of a point at which it is empty.
-
-    Args:
-        parts: the values at some points each, or `None`.
-        counts: how many points each part has.
-
-    Raises:
-        CaseFailedError: no point has values.
     """
     parts_with_values = [part for part in parts if part is not None]
     if not parts_with_values:

@@ -109,7 +109,8 @@ def _jumps_of(code: CodeType) -> dict[int, _Jump]:
     before: list[int] = []
     previous, line = "", code.co_firstlineno
     for instruction in dis.get_instructions(code):
-        line = _line_of(instruction) or line
+        starts = getattr(instruction, "line_number", instruction.starts_line)  # newer Pythons; older ones
+        line = starts or line
         if instruction.opname == "EXTENDED_ARG":
             before.append(instruction.offset)
             continue
@@ -125,11 +126,6 @@ def _jumps_of(code: CodeType) -> dict[int, _Jump]:
             jumps |= dict.fromkeys([*before, instruction.offset], jump)
         before, previous = [], instruction.opname
     return jumps
-
-
-def _line_of(instruction: Any) -> int:
-    line = getattr(instruction, "line_number", None) or instruction.starts_line  # newer Pythons; older ones
-    return line if isinstance(line, int) and not isinstance(line, bool) else 0
 
 
 def _position_of(instruction: Any, line: int) -> tuple[int, int, int, int]:

@@ -93,13 +93,7 @@ class _Copier:
         return self._extend(self.graph_def.node, self.whole, "")
 
     def _extend(self, nodes: Any, body: Body, suffix: str) -> dict[str, int]:
-        """Let the ops of a body return their own bodies' sides; return the index of this output for each.
-
-        Args:
-            nodes: its nodes; added to.
-            body: what branches in it.
-            suffix: what names a node's first output there.
-        """
+        """Let the ops of a body return their own bodies' sides; return the index of this output for each."""
         outputs = {}
         for node in [node for node in nodes if node.name in body.calls]:
             is_loop = node.op in LOOPS
@@ -133,12 +127,7 @@ class _Copier:
         return self.graph_def.library.function[-1]
 
     def _copy_with_sides(self, body: Body, *, is_loop: bool) -> str:
-        """Make a function that also returns which sides it takes, and return its name.
-
-        Args:
-            body: the branches in the function.
-            is_loop: whether it is a loop's body, which also takes the numbers of the rounds before.
-        """
+        """Return a function that also returns its sides, in a loop with those of rounds before; its name."""
         function = self._copy(body.name)
         fetched = {id(tensor): tensor for watched in body.watched for tensor in watched.fetched}
         inputs = [_tensor_name(tensor, body, function) for tensor in fetched.values()]
