@@ -136,6 +136,17 @@ class FreeInputs:
         parts = zip(self.parts, self.split(vectors), strict=True)
         return np.concatenate([vectors[:, :0], *(part.draw_in(own) for part, own in parts)], axis=1)
 
+    def share_moves(self, vectors: Array, moves: Array) -> Array:
+        """Return moves, (B, size), the same where an input has the same value at successive points.
+
+        So a variable takes few values: each takes a call of its own.
+        """
+        shared = []
+        for own, own_moves in zip(self.split(vectors), self.split(moves), strict=True):
+            begins = np.append(True, (own[1:] != own[:-1]).any(axis=1))
+            shared.append(own_moves[np.maximum.accumulate(np.where(begins, np.arange(len(own)), 0))])
+        return np.concatenate([moves[:, :0], *shared], axis=1)
+
     @property
     def spreads(self) -> Array:
         """Each component's standard deviation, (size,)."""

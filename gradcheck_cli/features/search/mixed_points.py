@@ -332,12 +332,20 @@ def _edit(stack: Array, pool: Array, generator: np.random.Generator, drawn: int)
     """
     edited = stack.copy()
     flat = edited.reshape(len(stack), -1)
+    shape = (len(pool),) * flat.shape[1]
+    # If there are few combinations, each occurs.
+    few: Any = generator.permutation(math.prod(shape)) if math.prod(shape) <= len(flat) else []
     for row in range(min(drawn, 2), len(flat)):
         if row % 6 == 1:
             flat[row] = flat[0]
             flat[row, generator.integers(flat.shape[1])] = generator.choice(pool)
+        elif row % 6 == 2:  # noqa: PLR2004 (the turns)
+            flat[row] = generator.choice(pool)
+        elif row % 3 and len(few):
+            turn = row // 6 * 2 + row % 3 - 1
+            flat[row] = pool[list(np.unravel_index(few[turn % len(few)], shape))]
         elif row % 3:
-            flat[row] = generator.choice(pool, 1 if row % 6 == 2 else flat.shape[1])  # noqa: PLR2004 (turns)
+            flat[row] = generator.choice(pool, flat.shape[1])
     return np.asarray(edited)
 
 

@@ -28,9 +28,9 @@ from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
 from gradcheck_cli.tensorflow_backend.work_counts import count_work
 
 # Mixed points: the first call builds what is called, and the second shows how long a point takes.
-_FIRST, _TIMED, _REST = 8, 56, 192
+_FIRST, _TIMED, _REST = 8, 24, 224
 _OFF, _SIDES = 3, 3  # points that are judged, as each costs about a third of a small case
-_ROUNDS = 6  # of the search for sides
+_ROUNDS = 4  # of the search for sides
 _MIXED = 0.4  # of the time, for mixed points
 _FOR_JUDGING = 0.2  # of the time: a side that is found and not judged is in vain
 _EVALUATIONS = 3  # of a mixed point

@@ -23,8 +23,8 @@ Points = dict[int, Array]
 
 _CHILDREN = 96  # points with another component, in one round
 _SEGMENTS = 6  # in one round
-_CUTS = 3  # points of a segment in one call: each call divides it by four
-_LEVELS = 27  # 4**-27 is below a rounding
+_CUTS = 7  # points of a segment in one call: each call divides it by eight
+_LEVELS = 18  # 8**-18 is below a rounding
 _KEPT = 256  # points that are remembered
 
 

@@ -65,7 +65,7 @@ def suspect(
     alone = tiny & tiny.any(axis=1, keepdims=True) & (ways % 3 > 0)[:, None]
     signs = np.where(alone.any(axis=1, keepdims=True) & ~alone, 0.0, signs)
     own_size = (ways % 2 == 1)[:, None] & (vectors != 0)
-    moves = signs * step * np.where(own_size, np.abs(vectors), sizes)
+    moves = free.share_moves(vectors, signs * step * np.where(own_size, np.abs(vectors), sizes))
     others = free.others(points)
     above = free.clip(vectors + moves)
     above = np.where(above == vectors, free.clip(vectors - moves), above)
