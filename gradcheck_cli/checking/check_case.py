@@ -147,6 +147,7 @@ def examine(
             with budget.pause():
                 op = first if sample == samples[0] else opener.open(Opening(sample))
             examination.examine_point(sample, op, (done / len(samples), (done + 1) / len(samples)))
+        examination.look_beside()
     except GradientFormError as error:
         pairs = report_malformed(first, rules, error)
         form = report_form(first, pairs, error)
@@ -168,7 +169,12 @@ def _conclude(
     """Turn the results of the sample points into findings."""
     case, rules, operations = examination.case, examination.rules, examination.first
     pairs = results_of(
-        case, first, rules, examination.samples, examination.upstream_faults, examination.points
+        case,
+        first,
+        rules,
+        examination.samples,
+        examination.upstream_faults,
+        examination.points,
     )
     sound = {key: judged for key, judged in examination.samples.items() if not is_expected_wrong(rules[key])}
     checks = list(examination.checks)

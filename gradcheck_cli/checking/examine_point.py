@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,13 +23,15 @@ from gradcheck_cli.checking.ops.analytic import guess_sparsities, take_jacobians
 from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
 from gradcheck_cli.checking.ops.method_choice import find_costly_pairs, is_probed
-from gradcheck_cli.checking.ops.opener import OpenedOperation, Opener, Operations, open_operations
+from gradcheck_cli.checking.ops.opener import OpenedOperation, Opener, Opening, Operations, open_operations
+from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import Pair, is_skipped, pair_keys, pairs_at
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.pair_sample import RIGHT_BESIDE, PairSample
 from gradcheck_cli.checking.pairs.pair_view import PointData
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics.sparsity import Sparsity
 from gradcheck_cli.results import CheckResult, Status
-from gradcheck_cli.spec.case import Case, PairRule
+from gradcheck_cli.spec.case import MOVED, Case, PairRule
 
 Jacobians = dict["PairKey", "Jacobian | None"]
 # The part of a point's time budget for pairs that are judged element by element.
@@ -113,6 +116,30 @@ class Examination:
             self.samples.setdefault(key, []).append(result)
         with self.budget.pause():
             self._run_point_checks(operations, pairs, jacobians, judged, sample)
+
+    def look_beside(self) -> None:
+        """Judge the pairs that are zero at every point at one beside, where each input is moved a little.
+
+        Only what is right there counts: the spec doesn't say that the op accepts such a point.
+        """
+        zero = [
+            key
+            for key, judged in self.samples.items()
+            if all(sample.numeric_is_zero and sample.analytic_is_zero for sample in judged)
+            and key not in self.costly
+        ]
+        if not zero or "all_zero" in self.case.checks_off:
+            return
+        with suppress(CaseFailedError, GradientFormError), self.budget.pause():
+            op = self.opener.open(Opening(MOVED))
+            operations = open_operations(self.case, self.opener, MOVED, op)
+            pairs = pairs_at(self.case, operations, {key: self.rules[key] for key in zero})
+            jacobians = take_jacobians(self.case, operations, zero, self.sparsities or {})
+            judged, _ = self._judge(pairs, jacobians, self.sparsities or {})
+            for key, sample in judged.items():
+                is_as_precise = sample.differencing.dtype == self.samples[key][0].differencing.dtype
+                if sample.is_right and is_as_precise and not sample.numeric_is_zero:
+                    self.samples[key].append(replace(sample, remark=RIGHT_BESIDE))
 
     def _are_right_alone(self, operations: Operations, key: PairKey) -> bool:
         """Whether the user's own gradients on a pair's path are right, each by itself, at the point."""

@@ -173,7 +173,8 @@ class Sampler:
         mover = np.full(int(slot.max()) + 1, -1)
         mover[slot[is_alone]] = movers[is_alone]
         alone = np.where(moves.slots >= 0, mover[np.maximum(moves.slots, 0)], -1)  # -1: none, or several
-        moved = np.where(alone >= 0, moves.targets[moves.rows, alone] - self.point[alone], 0.0)
+        with np.errstate(invalid="ignore"):  # what isn't used may not be finite
+            moved = np.where(alone >= 0, moves.targets[moves.rows, alone] - self.point[alone], 0.0)
         side, size = (moved > 0).astype(int), np.abs(moved)
         kept = size < self._refused[side, alone]  # where none moves alone, 0 < infinity
         if kept.all():

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, product, tanh
 
+from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.features.mutation.corruptions import Corruption
 from gradcheck_cli.features.mutation.mutate_case import mutate
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import PairRule, Tolerance
@@ -84,8 +86,9 @@ def test_what_changes_nothing_is_not_tried(made, corruptions):
     assert {pair.status for pair in findings.pairs} == {Status.PASSED}
 
 
-def test_a_zero_gradient_has_nothing_to_corrupt():
-    made = Numpy(lambda x: 0 * x, lambda u, x: 0 * x * u, {"x": np.array([1.0, 2.0])})
+@pytest.mark.parametrize("remainder", [0, 1e-17])
+def test_a_zero_gradient_has_nothing_to_corrupt(remainder):
+    made = Numpy(lambda x: 0 * x + 1, lambda u, x: remainder * x * u, {"x": np.array([1.0, 2.0])})
     outcomes, _, _ = tried(made, pairs=(PairRule("dy/dx", "zero"),))
     assert outcomes == {}
 
@@ -158,3 +161,14 @@ def test_a_kink_hides_what_lies_between_its_slopes():
     assert findings.pairs[0].numbers.kinks == 1
     assert outcomes == {("dy/dx", "factor"): "missed"}
     assert mutants[0].kinks == 1
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in {"ones", "repeats", "size", "small"}])
+def test_a_corrupted_gradient_is_wrong_beside_the_point_too(name):
+    # Else what rounding does to the gradient is measured on the right one, which may excuse the wrong one.
+    op = matmul().open(Opening(0))
+    wrong = Corruption(name, frozenset({0, 1}), {(0, 0): 4, (0, 1): 2}).corrupt(op)
+    upstream = GENERATOR.normal(size=(2, 3, 3))
+    point = {index: np.stack([value, value]) for index, value in enumerate(op.point)}
+    for at, beside in zip(wrong.vjp(0, upstream), wrong.vjp_beside(0, upstream, point), strict=True):
+        np.testing.assert_array_equal(at, beside)

@@ -16,7 +16,7 @@ POINT = np.array([0.3, -0.7, 1.1])
 def check_op(forward, gradients, points=POINT, **changes):
     points = points if isinstance(points, dict) else {"x": points}
     op = Numpy(forward, gradients, points, **changes).open(Opening())
-    return check_alone(op, np.random.default_rng(0))
+    return check_alone(op)
 
 
 @pytest.mark.parametrize("size", [1, 3, 200])
@@ -28,10 +28,10 @@ def test_a_right_gradient(size):
 WRONG = {
     "factor": (lambda u, x: 1.01 * np.cos(x) * u, "the gradient is 1.01 times the derivative"),
     "sign": (lambda u, x: -np.cos(x) * u, "the sign is flipped"),
-    "none": (lambda u, x: None, "is None, but its output moves with it"),
+    "none": (lambda u, x: None, "its gradient for x is None, but y moves with it"),
     "nan": (lambda u, x: np.nan * x * u, "it is nan, differences give"),
     "ignoring": (lambda u, x: np.cos(x), "differences give"),
-    "squaring": (lambda u, x: np.cos(x) * u**2, "isn't linear in its upstream"),
+    "squaring": (lambda u, x: np.cos(x) * u**2, "isn't linear in the upstream"),
 }
 
 
@@ -60,7 +60,8 @@ def test_a_gradient_that_is_right_for_each_upstream_but_not_for_several():
         return gradient / max(1.0, np.linalg.norm(gradient) / 1.5)
 
     found = check_op(np.sin, clipped, np.linspace(-1.0, 1.0, 30))
-    assert (found.status, found.evidence) == (Status.MISMATCHED, "its gradient isn't linear in its upstream")
+    assert found.status is Status.MISMATCHED
+    assert found.evidence.startswith("dy/dx isn't linear in the upstream")
 
 
 def test_a_linear_gradient_that_loses_digits_is_linear():
@@ -82,7 +83,7 @@ def test_of_several_inputs_the_wrong_one_is_told():
         {"a": np.array([1.5, 2.0]), "b": np.array([0.5, -3.0])},
     )
     assert found.status is Status.MISMATCHED
-    assert "in1[" in found.evidence
+    assert "b[" in found.evidence
 
 
 def test_of_several_outputs_each_counts():

@@ -47,7 +47,7 @@ def _piecewise_narrow(x: Any, f: float) -> Any:
 
 
 def _piecewise_zero(x: Any, f: float) -> Any:
-    return np.piecewise(x, [np.abs(x) < 1e-6], [f, 1.0])
+    return np.piecewise(x, [np.abs(x) < 1e-3], [f, 1.0])  # nearer to zero, the slope is too small to be wrong
 
 
 def _piecewise_scalar(x: Any, f: float) -> Any:

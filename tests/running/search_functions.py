@@ -22,3 +22,17 @@ def product_of_six(x):
 
 def rare(x):
     return tf.where(tf.reduce_sum(x) > 1e4, x * x, tf.where(x > 4.0, tf.sin(x), tf.cos(x)))
+
+
+SCALE = tf.Variable([1.5, -2.0], dtype=tf.float64)
+
+
+@tf.custom_gradient
+def _wrong_for_one(x):
+    rows = tf.cast(tf.shape(x)[0], x.dtype)
+    return x * x, lambda upstream: upstream * x * tf.minimum(rows, 2)
+
+
+def scaled_rows(x):
+    """Multiply by a variable; the gradient is wrong for a batch of one."""
+    return _wrong_for_one(x) * SCALE

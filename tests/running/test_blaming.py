@@ -70,13 +70,6 @@ def test_a_mismatch_is_told_which_op(found):
     assert found.asked == [(0, (0,)), (0, (1,))]
 
 
-def test_a_variable_is_not_followed(found, monkeypatch):
-    monkeypatch.setattr(OP.traced, "at", SimpleNamespace(count=1))
-    told, nothing = lines(pairs(2))
-    assert (len(told), nothing) == (1, ())
-    assert found.asked == [(0, (0,))]
-
-
 @pytest.mark.parametrize("status", [s for s in Status if s is not Status.MISMATCHED])
 def test_nothing_else_is_looked_at(found, status):
     assert lines(pairs(1, status)) == [()]

@@ -85,8 +85,23 @@ def test_a_batch_takes_a_part_of_what_is_left():
     assert own.batch(256) == 256  # nothing is known yet
     with own.timed(2):
         clock.now += 1.0
-    assert (own.point, own.batch(256), list(own.parts(6))) == (0.5, 3, [slice(0, 3), slice(3, 6)])
+    assert (own.point, own.batch(256)) == (0.5, 3)
     clock.now = 7.9
     assert own.batch(256) == 1
     clock.now = 8.0
-    assert (own.batch(256), list(own.parts(6))) == (0, [])
+    assert own.batch(256) == 0
+
+
+def test_a_batch_of_one_is_tried_with_the_variables_of_the_case(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    (case,) = load_mapping(
+        {
+            "op": "op",
+            "forward": "search_functions:scaled_rows",
+            "variables": True,
+            "inputs": {"x": {"shape": [4, 2]}},
+        }
+    )
+    result = session.run_case(replace(case, search=5.0))
+    assert result.status is Status.MISMATCHED
+    assert "batch of one" in str(result.pairs)

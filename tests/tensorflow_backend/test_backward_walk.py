@@ -119,7 +119,7 @@ def test_a_stop_gradient_is_held_and_no_op_of_the_way(walked):
     found = walked(lambda x: tf.sin(x) * tf.stop_gradient(tf.exp(x)))
     assert types(found) == ["Mul", "Sin"]
     (stop,) = found.held.stops
-    moved = found.values([tf.constant([9.0, 9.0], tf.float64)])
+    moved = found.values({0: np.array([9.0, 9.0])})
     product = moved[id(found.steps[0].op.outputs[0])]
     np.testing.assert_allclose(product, np.sin(9.0) * np.exp([0.5, -1.0]))
     assert stop.op.type == "StopGradient"
@@ -130,7 +130,7 @@ def test_a_draw_is_the_cases_own(case_of):
     opener = CaseOpener(case, GraphMode())
     source = opener.open(Opening())
     found = walk(source, 0, [0])
-    drawn = found.values(found.point)[id(found.steps[-1].op.outputs[0])] / np.array([0.5, -1.0])
+    drawn = found.values({})[id(found.steps[-1].op.outputs[0])] / np.array([0.5, -1.0])
     np.testing.assert_allclose(source.base_values[0] / np.array([0.5, -1.0]), drawn)
     np.testing.assert_allclose(found.passes(np.ones(2))[1][0], drawn)
     assert len(found.held.draws) == 1

@@ -284,11 +284,6 @@ def test_bodies_that_can_not_be_copied_are_named(monkeypatch):
     )
 
 
-def test_a_table_has_its_entries():
-    (found,) = [one for one in branches("table", BOTH) if one.text.startswith("gather")]
-    assert (found.seen, found.unseen) == (("entry 0", "entry 2"), ("entry 1",))
-
-
 def test_low_precision():
     assert [one.unseen for one in branches("masked", FEW, dtypes=["float32"])] == [("true",)]
     assert [one.unseen for one in branches("hidden", dtypes=["float32"])] == [(), ()]

@@ -106,3 +106,8 @@ def test_the_sites_of_another_trace_stand_for_themselves():
 
 def test_what_is_on_nobodys_way_is_left_out():
     assert unseen_sites([[Site("branch", "Relu", frozenset(), ("a",))]]) == []
+
+
+def test_the_side_of_a_switch_that_is_not_taken_has_no_values():
+    spec = {"forward": "sites_functions:one_of_two", "inputs": {"x": {"value": [1.0, 2.0]}}}
+    assert [one[2] for one in sites(spec)] == [("no element is below 0",)]

@@ -40,7 +40,7 @@ from gradcheck_cli.checking.checks.forward_values import check_inputs_unmodified
 from gradcheck_cli.checking.checks.gradient_form import check_form
 from gradcheck_cli.checking.checks.linearity import check_linearity, check_zero_upstream
 from gradcheck_cli.checking.checks.mode_agreement import check_modes
-from gradcheck_cli.checking.checks.pulled import group_at_hand, pull_outputs
+from gradcheck_cli.checking.checks.pulled import Pulled, group_at_hand, pull_outputs
 from gradcheck_cli.checking.ops.jacobian import Jacobian
 from gradcheck_cli.numerics.precision import coarsest, precision_of
 from gradcheck_cli.numerics.tolerance import largest_finite
@@ -100,12 +100,17 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
     )
     is_last = not view.operations.has_reference_precision
     ahead = [check.name for check in CHECKS if check.looks_at is UpstreamView]
-    lossy = [
-        key for key, matrix in declared.items() if key in of_formula and _is_lossy(matrix, of_formula[key])
-    ]
     for group in group_at_hand(pull_outputs(case, op, view.sound, declared, ahead)):
         for pulled in group:
-            pulled.lossy = frozenset(index for output, index in lossy if output == pulled.output)
+            pulled.lossy = frozenset(
+                index
+                for index in pulled.input_indices
+                if _is_lossy(
+                    pulled,
+                    declared.get((pulled.output, index)),
+                    None if is_last else of_formula.get((pulled.output, index)),
+                )
+            )
         yield UpstreamView(case, op, group, is_last=is_last)
     if not is_last and "linearity" not in case.checks_off:
         # The declared dtype shows little of it: float32 four digits, float16 and bfloat16 hardly one.
@@ -116,13 +121,16 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
             yield UpstreamView(case, formula, group, is_formula=True)
 
 
-def _is_lossy(declared: Jacobian, formula: Jacobian) -> bool:
-    """Whether the declared dtype's Jacobian differs from its formula in the first twelve bits."""
-    if declared.values.shape != formula.values.shape:
-        return False
+def _is_lossy(pulled: Pulled, declared: Jacobian | None, formula: Jacobian | None) -> bool:
+    """Whether the declared dtype's Jacobian differs from its formula in the first twelve bits.
+
+    In half precision, by more than four roundings; there it is lossy, too, if the formula isn't known.
+    """
+    if declared is None or formula is None or declared.values.shape != formula.values.shape:
+        return pulled.precision.nudge is None
     with np.errstate(invalid="ignore"):
         error = largest_finite(declared.values - formula.values)
-    return error > 2.0**-12 * largest_finite(formula.values)
+    return error > max(2.0**-12, 4 * pulled.precision.unit_roundoff) * largest_finite(formula.values)
 
 
 def keep_one_each(results: list[CheckResult]) -> list[CheckResult]:

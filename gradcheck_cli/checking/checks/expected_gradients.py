@@ -41,7 +41,11 @@ _FORMATS = (("8 bits, as bfloat16 has", 3 * 2.0**-13), ("11 bits, as float16 and
 # remainder of.
 _SHOWS = 4.0
 # Three draws: a sum of many terms stays the same by chance about once in 2^11.
-_DRAWS = (0, 1, 2)
+_DRAWS = 3
+# In float16 there are three bits to lose, and a product of several factors may stay the same by chance. What
+# casts its whole upstream keeps every element, each time.
+_FORMATS_IN_HALF = (("8 bits, as bfloat16 has", 1.5 * 2.0**-10),)
+_DRAWS_IN_HALF = 16
 # An element in which the rows add up to this share of their magnitudes doesn't cancel. In a sum of a thousand
 # ones, bfloat16 stops at 256.
 _ADDED_UP = 0.9
@@ -118,16 +122,21 @@ def find_narrowed(pulled: Pulled) -> tuple[int, str, int, float] | None:
     Returns:
         The index of the input, the format in words, the largest such element, and its value.
     """
-    if pulled.precision.nudge is None:
+    if pulled.precision.name == "bfloat16":
         return None
+    is_half = pulled.precision.nudge is None
     all_same: dict[tuple[int, str], npt.NDArray[np.bool_]] = {}
-    for draw in _DRAWS:
+    for draw in range(_DRAWS_IN_HALF if is_half else _DRAWS):
         whole, *of_formats = pulled.pull_narrowed(draw)
-        for (words, change), kept in zip(_FORMATS, of_formats, strict=True):
+        for (words, change), kept in zip(_FORMATS_IN_HALF if is_half else _FORMATS, of_formats, strict=True):
             for input_index in set(pulled.input_indices) - pulled.lossy:
                 key, gradient = (input_index, words), whole[input_index]
-                same = (gradient == kept[input_index]) & all_same.get(key, True)
-                all_same[key] = same & _telling_elements(pulled, input_index, gradient, change)
+                telling = _telling_elements(pulled, input_index, gradient, change)
+                same = (gradient == kept[input_index]) & telling
+                before = all_same.get(key, same)
+                if is_half:  # each draw tells other elements, and all of them count
+                    before = np.full(same.shape, before.any() and bool((same == telling).all()))
+                all_same[key] = same & before
         if not any(same.any() for same in all_same.values()):
             return None
     (input_index, words), same = next(item for item in all_same.items() if item[1].any())
@@ -148,6 +157,8 @@ def _telling_elements(
     largest = float(np.max(size, initial=0.0))
     if largest <= pulled.flushed_size(input_index) / TELLING:
         return np.zeros(gradient.shape, bool)
+    if pulled.precision.nudge is None:  # the formula shows that its large elements are no remainders
+        return np.asarray(size >= largest / 2)
     value = largest_finite(packed_magnitude(op.base_values[pulled.output], op.outputs[pulled.output]))
     step = float(np.min(scales(packed_point(op, input_index)).step, initial=np.inf))
     rounded = _SHOWS / change * pulled.precision.unit_roundoff * pulled.upstreams.size * value / step

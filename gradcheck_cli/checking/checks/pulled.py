@@ -37,6 +37,8 @@ _HALVINGS_FLOAT16 = (0, 8, 4)
 # An upstream of eight bits times this has all bits of its dtype. bfloat16 rounds it to that upstream again;
 # and it lies 3/8 to 3/4 of a spacing above one of float16's numbers.
 _NUDGED = 1 + 3 * 2.0**-13 + math.pi * 2.0**-20
+# In float16, this many spacings above one of bfloat16's numbers: bfloat16 rounds that to the same.
+_ABOVE = 3
 # How many rows' negatives are pulled back, one at a time.
 _NEGATIVE_ROWS = 4
 # A kernel that never writes its result returns zeros every other time. (empirical)
@@ -84,9 +86,13 @@ class Upstreams:
         """The first one, with all bits of its dtype."""
         return self.precision.round(_NUDGED * self.base)
 
-    def narrowed(self, draw: int) -> tuple[Float, Float, Float]:
+    def narrowed(self, draw: int) -> tuple[Float, ...]:
         """Return a random upstream with all bits of its dtype, and what bfloat16 and float16 keep of it."""
         eight_bits = random_upstream(self.op, self.output, self.seed, draw)
+        if self.precision.name == "float16":
+            spacing = np.exp2(np.floor(np.log2(np.abs(eight_bits) + (eight_bits == 0)))) * 2.0**-10
+            whole = eight_bits + _ABOVE * np.copysign(spacing, eight_bits)
+            return self.shift * whole, self.shift * eight_bits
         whole = self.precision.round(_NUDGED * eight_bits)
         return self.shift * whole, self.shift * eight_bits, self.shift * FLOAT16.round(whole)
 

@@ -56,6 +56,10 @@ _WORDS = {
 }
 
 
+# The remark of a sample that is right beside points at which the pair is zero.
+RIGHT_BESIDE = "zero here; right beside"
+
+
 @dataclass(frozen=True)
 class Stopped:
     """How `stop_gradient`s change a pair's derivative, where the spec doesn't say whether they are meant."""
@@ -155,7 +159,7 @@ class PairSample:
     doubt: str = ""  # why probes couldn't decide, or why a stop leaves the pair open; empty otherwise
     stopped: Stopped | None = None  # the `stop_gradient` that leaves the pair open, if one does
     smallness: Smallness = Smallness()  # how small a slope may be for a reason
-    remark: str = ""  # the message for a mismatch; empty where the elements explain it
+    remark: str = ""  # the message for a mismatch, where the elements don't explain it; or `RIGHT_BESIDE`
     rules: npt.NDArray[np.int8] | None = None
 
     @staticmethod

@@ -13,7 +13,7 @@ from gradcheck_cli.checking.checks.gradient_form import FORM, with_dtype_fault
 from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
 from gradcheck_cli.checking.pairs.pair import is_skipped, label_of, pair_keys
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.pair_sample import RIGHT_BESIDE, PairSample
 from gradcheck_cli.checking.pairs.pair_view import PointData
 from gradcheck_cli.checking.verdicts.expectations import apply_expectation, make_skipped_result
 from gradcheck_cli.checking.verdicts.summary import summarise
@@ -73,6 +73,8 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
     )
     if has_no_path and result.status is Status.PASSED and not result.note:
         result = replace(result, note=NO_PATH)
+    elif samples and samples[-1].remark == RIGHT_BESIDE and result.status is Status.PASSED:
+        result = replace(result, note=RIGHT_BESIDE)
     if result.status is Status.INCONCLUSIVE and op.facts.refusal:
         result = replace(
             result, message=f"{result.message} {REFUSED.format(raised=op.facts.refusal)}".lstrip()

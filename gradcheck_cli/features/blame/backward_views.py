@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -14,14 +13,10 @@ from gradcheck_cli.checking.ops.backward_pass import (
     summarise_tensor,
 )
 from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import GradientFormError, OpPlace
+from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import pair_keys
-from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
-from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict, describe_op
 from gradcheck_cli.features.blame.blaming import PathBlame, blame_path, compare_with_run, exit_code_of
-from gradcheck_cli.features.blame.walk.backward_walk import Walk
-from gradcheck_cli.results import Status
 from gradcheck_cli.running.pair_labels import open_pair
 from gradcheck_cli.running.session import check, start_tensorflow, user_code
 from gradcheck_cli.spec.case import Case
@@ -97,90 +92,28 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
     with user_code(case):
         from gradcheck_cli.tensorflow_backend.graph.sample_point import points
 
-        opener, op, paths = _open_paths(case, label)
+        opener, _, paths = _open_paths(case, label)
         samples = points(case)
-        blamed = [
-            _blame_arguments(opener, op, output, input_indices, samples) for output, input_indices in paths
-        ]
+        blamed = [blame_path(*path, samples, opener) for path in paths]
         if exit_code_of(blamed):
             return tuple(blamed)
         findings = check(case, explains=False)
         marked = compare_with_run(blamed, findings, label)
         return tuple(
-            _check_again(path_blame, opener, op, path, findings) if path_blame.blame.run else path_blame
+            _check_again(path_blame, opener, path, samples) if path_blame.blame.run else path_blame
             for path_blame, path in zip(marked, paths, strict=True)
         )
 
 
-def _blame_arguments(
-    opener: GraphOpener, op: GraphOperation, output: int, input_indices: Sequence[int], samples: Sequence[int]
-) -> PathBlame:
-    """Find the op to blame between an output and those inputs that aren't variables."""
-    arguments = [input_index for input_index in input_indices if input_index < op.traced.at.count]
-    if arguments:
-        return blame_path(output, arguments, samples, opener)
-    names = tuple(op.inputs[input_index].name for input_index in input_indices)
-    reason = f"{', '.join(names)} is a variable, by which no op is moved: a run's verdict counts"
-    return PathBlame(op.outputs[output].name, names, 0, Blame((), agrees=True, reason=reason))
-
-
 def _check_again(
-    blamed: PathBlame,
-    opener: GraphOpener,
-    op: GraphOperation,
-    path: tuple[int, Sequence[int]],
-    findings: Findings,
+    blamed: PathBlame, opener: GraphOpener, path: tuple[int, Sequence[int]], samples: Sequence[int]
 ) -> PathBlame:
     """Check a path again whose ops are all right although a run fails; keep a result that names an op.
 
-    A gradient that is right in float64 may be wrong in the declared dtype. Or a variable's gradient may be
-    wrong, although no op is moved by it: then the op that it comes from is named, if every op on the path is
-    right for the arguments; otherwise the functions that it comes from are named.
+    A gradient that is right in float64 may be wrong in the declared dtype, or only for other upstreams.
     """
-    from gradcheck_cli.features.blame.walk.backward_walk import walk
-    from gradcheck_cli.tensorflow_backend.graph.sample_point import points
-
-    output, input_indices = path
-    samples = points(opener.case)
-    all_inputs = [input_index for pair_output, input_index in pair_keys(op) if pair_output == output]
-    arguments = [input_index for input_index in all_inputs if input_index < op.traced.at.count]
-    variables = [input_index for input_index in input_indices if input_index >= op.traced.at.count]
-    blames = [blamed.blame] if blamed.blame.ops or not arguments else []
-    if not blames:  # only a variable was requested
-        blames = [blame_path(output, arguments, samples, opener).blame]
-    if arguments and opener.in_dtype(op, "float64") is not None:
-        again = blame_path(output, arguments, samples, opener, declared=True)
-        if again.blame.named and not variables:
-            return again
-        blames.append(again.blame)
-    walks = {op.inputs[input_index].name: walk(op, output, [input_index]) for input_index in variables}
-    for pair in findings.pairs:
-        if pair.mismatch == "value" and pair.output == blamed.output and pair.input in walks:
-            maker = _find_by_elimination(walks[pair.input], blames)
-            if maker is not None:
-                evidence = f"{pair.label} is wrong, and every op on the way to it is right for the arguments"
-                verdict = OpVerdict(maker, Status.MISMATCHED, evidence=evidence)
-                return replace(blamed, blame=Blame((verdict,), agrees=False))
-    makers = [describe_op(place) for walked in walks.values() for place in walked.makers]
-    if not makers:
-        return blamed
-    message = f"{blamed.blame.run}; gradients of variables come from {', '.join(dict.fromkeys(makers))}"
-    return replace(blamed, blame=replace(blamed.blame, run=message))
-
-
-def _find_by_elimination(walked: Walk, blames: Sequence[Blame]) -> OpPlace | None:
-    """Return the op whose gradient for a variable must be wrong if the variable's gradient is.
-
-    Its upstream is right, since each op from the output to it was seen to be right for the arguments, and
-    only reads of the variable follow it.
-    """
-    if len(walked.makers) != 1 or any(blame.agrees is False for blame in blames):
-        return None
-    right = [
-        {verdict.place.name for verdict in blame.ops if verdict.status is Status.PASSED} for blame in blames
-    ]
-    needed = {place.name for place in walked.places if place.type != "ReadVariableOp"}
-    return walked.makers[0] if right and all(needed <= names for names in right) else None
+    again = blame_path(*path, samples, opener, after_run=True)
+    return again if again.blame.named else blamed
 
 
 def _open_paths(

@@ -48,13 +48,13 @@ def blame_path(
     samples: Sequence[int],
     opener: GraphOpener,
     *,
-    declared: bool = False,
+    after_run: bool = False,
 ) -> PathBlame:
     """Find the op to blame between an output and some inputs.
 
     Args:
         samples: indices of the sample points; the search ends at the first at which an op is named.
-        declared: check the ops in the declared dtypes, not in float64.
+        after_run: check the ops in the declared dtypes, not in float64, and each of them alone: a run fails.
 
     Raises:
         CaseFailedError: forward or gradient can't be evaluated.
@@ -70,9 +70,9 @@ def blame_path(
         if reason:
             blame = Blame((), None, reason)
         else:
-            wide = None if declared else opener.in_dtype(op, "float64")
+            wide = None if after_run else opener.in_dtype(op, "float64")
             try:
-                blame = find_blame(WalkedPath.of(wide or op, output, input_indices))
+                blame = find_blame(WalkedPath.of(wide or op, output, input_indices), each_alone=after_run)
             except GradientFormError as error:
                 blame = _blame_form(error)
         names = tuple(op.inputs[input_index].name for input_index in input_indices)
@@ -185,7 +185,7 @@ def _is_single(op: Any, label: str) -> bool:
     from gradcheck_cli.features.blame.walk.op_path import WalkedPath
 
     pair = next((pair for pair in pair_keys(op) if label_of(op, pair) == label), None) if op else None
-    if pair is None or pair[1] >= op.traced.at.count:  # of second order, or with respect to a variable
+    if pair is None:  # of second order
         return False
     try:
         return len(WalkedPath.of(op, pair[0], [pair[1]]).steps) <= 1
@@ -211,8 +211,6 @@ def _blame_line(case: Case, label: str, opener: GraphOpener) -> str:
         cut_off = _describe_cut(_stops(op, output, [input_index]))
         if cut_off:
             return cut_off
-        if input_index >= op.traced.at.count:  # a variable: ops aren't followed from it
-            return ""
         blame = blame_path(output, [input_index], points(case), opener).blame
     except CaseFailedError as error:
         return f"no op can be named: {error.message}"

@@ -107,12 +107,13 @@ class _ProbeFinding:
         return self.is_tested and not (self.is_wrong or self.reason)
 
 
-def find_blame(path: OpPath, *, seed: int = SEED) -> Blame:
+def find_blame(path: OpPath, *, seed: int = SEED, each_alone: bool = False) -> Blame:
     """Check every op on a path, and say which are wrong.
 
     Args:
         path: the ops, in backward order.
         seed: of upstreams and directions.
+        each_alone: check those ops alone, too, that are right along the path.
 
     Raises:
         CaseFailedError: forward or gradient can't be evaluated at the point.
@@ -132,12 +133,17 @@ def find_blame(path: OpPath, *, seed: int = SEED) -> Blame:
             verdicts[index] = OpVerdict(op.place, Status.PASSED)
     waiting = [index for index in range(len(findings)) if index not in verdicts]
     for count, index in enumerate(waiting):
-        verdicts[index] = _judge_op(path, index, findings[index], generator, is_late=count >= _MOST_ALONE)
-    if whole.is_wrong and not any(verdict.status is Status.MISMATCHED for verdict in verdicts.values()):
+        verdicts[index] = _judge_op(path, index, findings[index], is_late=count >= _MOST_ALONE)
+    is_unexplained = each_alone or whole.is_wrong
+    if is_unexplained and not any(verdict.status is Status.MISMATCHED for verdict in verdicts.values()):
         # There is a mistake somewhere: check the ops again whose slopes show only few digits on the path.
-        rough = [index for index, finding in enumerate(findings) if finding.is_rough and finding.is_right]
+        rough = [
+            index
+            for index, finding in enumerate(findings)
+            if (finding.is_rough or each_alone) and finding.is_right and index not in waiting
+        ]
         for count, index in enumerate(rough):
-            verdicts[index] = _judge_op(path, index, findings[index], generator, is_late=count >= _MOST_ALONE)
+            verdicts[index] = _judge_op(path, index, findings[index], is_late=count >= _MOST_ALONE)
     agrees = False if whole.is_wrong else None if whole.reason else True
     ops = tuple(replace(verdicts[index], reads=op.reads) for index, op in enumerate(path.ops))
     return Blame(ops, agrees, whole.reason)
@@ -215,20 +221,20 @@ def _reasons(estimated: Estimate) -> list[str]:
     ]
 
 
-def _judge_op(
-    path: OpPath, index: int, finding: _ProbeFinding, generator: np.random.Generator, *, is_late: bool
-) -> OpVerdict:
+def _judge_op(path: OpPath, index: int, finding: _ProbeFinding, *, is_late: bool) -> OpVerdict:
     """Check an op alone, and combine the result with what the probes found."""
     place = path.ops[index].place
     if is_late:
         reason = finding.reason or f"more than {_MOST_ALONE} ops are in doubt, and it wasn't checked alone"
         return OpVerdict(place, Status.INCONCLUSIVE, reason, contributes=finding.is_wrong)
     try:
-        alone = check_alone(path.isolate(index), generator)
+        alone = check_alone(path.isolate(index))
     except (CaseFailedError, GradientFormError) as error:
         return OpVerdict(place, Status.INCONCLUSIVE, error.message, contributes=finding.is_wrong)
     if finding.is_wrong:
         return _weigh_wrong_op(place, alone, closes_over=path.closes_over(index))
+    if alone.is_nonlinear:
+        return OpVerdict(place, Status.MISMATCHED, evidence=alone.evidence)
     if alone.status is Status.MISMATCHED:
         few = "differences along this path show too few digits of it"
         why = finding.reason or (few if finding.is_rough else "nothing flows through it on this path")

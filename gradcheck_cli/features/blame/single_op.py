@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gradcheck_cli import hooks
+from gradcheck_cli.checking.checks.check import UpstreamView
+from gradcheck_cli.checking.checks.linearity import check_linearity
+from gradcheck_cli.checking.checks.pulled import pull_outputs
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs
 from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs
-from gradcheck_cli.checking.ops.analytic import analytic_jacobians
+from gradcheck_cli.checking.ops.analytic import analytic_jacobians, guess_sparsities
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, working_precision
+from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, working_precision
 from gradcheck_cli.checking.ops.opener import Operations
 from gradcheck_cli.checking.ops.operation import Array, GradientFormError, Operation, TensorInfo
-from gradcheck_cli.checking.ops.packing import index_of, pack, packed_magnitude, packed_size, part_of, unpack
+from gradcheck_cli.checking.ops.packing import index_of, pack, packed_size, part_of, unpack
 from gradcheck_cli.checking.pairs.pair import Pair, pair_keys, pairs_at
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.pairs.pair_view import PointData
@@ -24,9 +27,6 @@ from gradcheck_cli.checking.pairs.triangles import hint_on_triangle
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.random_vectors import draw_spread
-from gradcheck_cli.numerics.steps import scales
-from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Argument, Case, InputSpec
 
@@ -37,7 +37,7 @@ _SEED = 20261123
 _MASKS = 32
 _MASKED = 1e-3
 _MOST_ROWS = 64
-# A gradient that isn't linear differs by at least this part of its largest element.
+# Slopes are told apart if they differ by at least this part of the largest.
 _NONLINEAR = 1e-2
 
 _ONE_TRIANGLE = (
@@ -51,21 +51,22 @@ class SingleOpVerdict:
     """The verdict on one op alone.
 
     `evidence` says where its gradient is wrong, by how much, and what the mistake looks like. `reason` says
-    why it couldn't be decided. `at_kink` says whether an element is at a kink.
+    why it couldn't be decided. `at_kink` says whether an element is at a kink; `is_nonlinear`, whether it is
+    wrong as a function of its upstream.
     """
 
     status: Status
     evidence: str = ""
     reason: str = ""
     at_kink: bool = False
+    is_nonlinear: bool = False
 
 
-def check_alone(op: Operation, generator: np.random.Generator) -> SingleOpVerdict:
+def check_alone(op: Operation) -> SingleOpVerdict:
     """Check an op's gradient for every input that moves.
 
     Args:
         op: the op at its own operating point; all its inputs and outputs are differentiable.
-        generator: of upstreams.
 
     Raises:
         CaseFailedError: it can't be evaluated at its point, or its gradient raises.
@@ -84,8 +85,10 @@ def check_alone(op: Operation, generator: np.random.Generator) -> SingleOpVerdic
     judged = settle_pairs(Stage.POINT, Evidence(pairs), judged)
     verdicts = [_verdict_on(pairs[key], sample) for key, sample in judged.items()]
     for status in (Status.MISMATCHED, Status.INCONCLUSIVE):
-        if status is Status.INCONCLUSIVE and _is_nonlinear(op, jacobians, generator):
-            return SingleOpVerdict(Status.MISMATCHED, "its gradient isn't linear in its upstream")
+        if status is Status.INCONCLUSIVE:
+            nonlinear = _find_nonlinear(op, list(pairs))
+            if nonlinear:
+                return SingleOpVerdict(Status.MISMATCHED, nonlinear, is_nonlinear=True)
         worst = next((verdict for verdict in verdicts if verdict.status is status), None)
         if worst is not None:
             return worst
@@ -111,7 +114,7 @@ def are_right_alone(ops: Sequence[Operation] | None) -> bool:
 
 
 def _is_right_alone(op: Operation, generator: np.random.Generator) -> bool:
-    verdict = check_alone(op, generator)
+    verdict = check_alone(op)
     return verdict.status is Status.PASSED and (
         not verdict.at_kink or _is_elementwise(op, generator) or _is_between_slopes(op, generator)
     )
@@ -213,23 +216,14 @@ def _is_symmetric(matrix: Array) -> bool:
 
 def _evidence(pair: Pair, sample: PairSample) -> str:
     """Compare the gradient with differences, in words, and add a diagnosis."""
-    op, many = pair.operations.declared, len(pair.operations.declared.inputs) > 1
+    op, output, info = pair.operations.declared, pair.output, pair.input
     if not sample.is_connected:
-        name = f"its input {pair.input_index}" if many else "its input"
-        return f"its gradient for {name} is None, but its output moves with it"
-    output = _rename(pair.output, "out")
-    input_info = _rename(pair.input, f"in{pair.input_index}" if many else "in")
-    worst = _describe_worst(sample, output, input_info)
+        return f"its gradient for {info.name} is None, but {output.name} moves with it"
+    worst = _describe_worst(sample, output, info)
     if not sample.is_whole:
         return worst
-    point = PointData.of(
-        [input_info], [op.point[pair.input_index]], [output], [op.base_values[pair.output_index]]
-    )
-    return "; ".join([worst, *hooks.diagnose([sample], output, input_info, [{}], [point])])
-
-
-def _rename(info: TensorInfo, name: str) -> TensorInfo:
-    return type(info)(name, info.dtype, info.shape)
+    point = PointData.of([info], [op.point[pair.input_index]], [output], [op.base_values[pair.output_index]])
+    return "; ".join([worst, *hooks.diagnose([sample], output, info, [{}], [point])])
 
 
 def _describe_worst(sample: PairSample, output_info: TensorInfo, input_info: TensorInfo) -> str:
@@ -250,44 +244,14 @@ def _describe_worst(sample: PairSample, output_info: TensorInfo, input_info: Ten
     )
 
 
-def _is_nonlinear(
-    op: Operation, jacobians: Mapping[PairKey, Jacobian | None], generator: np.random.Generator
-) -> bool:
-    """Whether the gradient for one drawn upstream differs from what the Jacobians say of it, beyond rounding.
+def _find_nonlinear(op: Operation, pairs: list[PairKey]) -> str:
+    """Return what the check of linearity says of the op's gradient; empty if it finds nothing.
 
-    Clipping, squaring or replacing an upstream changes a gradient by its own size. A right gradient that
-    cancels (y (1 - y) near saturation) is as accurate as its terms, whose size the outputs' values measure.
+    The rows of large pairs are pulled back, too: only they show an upstream that is lost in a sum.
     """
-    upstreams = [draw_spread(generator, packed_size(info)) for info in op.outputs]
-    values = map(packed_magnitude, op.base_values, op.outputs)
-    weighted = sum(
-        float(np.abs(upstream) @ np.where(np.isfinite(value), value, 0.0))
-        for upstream, value in zip(upstreams, values, strict=True)
-    )
-    pulled = op.joint_vjp(
-        {
-            output: unpack(upstream[np.newaxis], op.outputs[output])
-            for output, upstream in enumerate(upstreams)
-        }
-    )
-    for input_index, gradient in enumerate(pulled):
-        matrices = [jacobians.get((output, input_index)) for output in range(len(upstreams))]
-        if gradient is None or any(matrix is None for matrix in matrices):
-            continue
-        terms = np.concatenate(
-            [
-                upstream[:, np.newaxis] * matrix.whole().values
-                for upstream, matrix in zip(upstreams, matrices, strict=True)
-                if matrix is not None
-            ]
-        )
-        if not np.isfinite(terms).all():
-            continue
-        infos = (op.inputs[input_index], *op.outputs)
-        unit = coarsest(*[working_precision(op, info.dtype) for info in infos]).unit_roundoff
-        slack = ROUNDINGS_OF_A_RUN * unit * weighted / scales(packed_point(op, input_index)).step
-        size = float(np.abs(terms).sum(axis=0).max(initial=0.0))
-        error = np.abs(terms.sum(axis=0) - pack(gradient, op.inputs[input_index])[0])
-        if not np.all(error <= slack + max(_NONLINEAR, ROUNDINGS_OF_A_RUN * unit) * size):
-            return True
-    return False
+    case = replace(_case_of(op), method="auto")
+    rows = analytic_jacobians(case, op, pairs, guess_sparsities(case, op, pairs))
+    matrices = {key: matrix for key, matrix in rows.items() if matrix is not None}
+    pulled = pull_outputs(case, op, pairs, matrices, ["linearity"])
+    checks = check_linearity(UpstreamView(case, op, pulled))
+    return next((check.message for check in checks if check.status is Status.MISMATCHED), "")

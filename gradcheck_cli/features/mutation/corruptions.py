@@ -59,6 +59,7 @@ class Corruption:
             op,
             vjp=wrong.vjp,
             joint_vjp=wrong.joint_vjp,
+            vjp_beside=wrong.vjp_beside,
             facts=replace(facts, is_connected=wrong.is_connected, is_plain_chain=lambda *_: False),
             forms=replace(
                 forms,
@@ -90,14 +91,26 @@ class _WrongGradient:
 
     def vjp(self, output: int, upstream: Stack) -> Gradients:
         """Pull upstreams of one output back, wrongly."""
-        gradients = self.inner.vjp(output, upstream)
+        return self._pull(self.inner.vjp, output, upstream)
+
+    def vjp_beside(self, output: int, upstream: Array, point: Mapping[int, Array]) -> Gradients | None:
+        """Pull upstreams of one output back at another point, wrongly."""
+
+        def pull(output: int, upstream: Stack) -> Gradients | None:
+            rows = {index: value[: len(upstream)] for index, value in point.items()}
+            return self.inner.vjp_beside(output, np.asarray(upstream), rows)
+
+        return None if pull(output, upstream[:1]) is None else self._pull(pull, output, upstream)
+
+    def _pull(self, pull: Callable[[int, Stack], Any], output: int, upstream: Stack) -> Gradients:
+        gradients = pull(output, upstream)
         info = self.inner.outputs[output]
         if self.corruption in {ROW, SMALL, BRANCH, MEAN}:
             written = upstream.points() if isinstance(upstream, Moves) else upstream
             flow = np.asarray(written).reshape(len(upstream), *info.shape)
-            return self._corrupt_by_upstream(gradients, output, flow)
+            return self._corrupt_by_upstream(pull, gradients, output, flow)
         if self.corruption == UPSTREAM:
-            without_upstream = self.inner.vjp(output, np.ones((1, *info.shape), _wide_type(info)))
+            without_upstream = pull(output, np.ones((1, *info.shape), _wide_type(info)))
             return self._replace(
                 gradients, lambda input_index: _repeat(without_upstream[input_index], len(upstream))
             )
@@ -116,12 +129,18 @@ class _WrongGradient:
             return self._replace(gradients, lambda input_index: _repeat(without_upstream[input_index], rows))
         return self._replace(gradients, lambda input_index: self._corrupt(gradients, input_index, None))
 
-    def _corrupt_by_upstream(self, gradients: Sequence[Array | None], output: int, flow: Array) -> Gradients:
+    def _corrupt_by_upstream(
+        self,
+        pull: Callable[[int, Stack], Any],
+        gradients: Sequence[Array | None],
+        output: int,
+        flow: Array,
+    ) -> Gradients:
         """Corrupt gradients in a way that depends on their upstream."""
         if self.corruption == ROW:
             zeroed: Any = np.array(flow)
             zeroed.reshape(len(flow), -1)[:, :1] = 0
-            without = self.inner.vjp(output, zeroed)
+            without = pull(output, zeroed)
             return self._replace(gradients, lambda input_index: without[input_index])
 
         def corrupt(input_index: int) -> Array:

@@ -20,16 +20,15 @@ from gradcheck_cli.checking.ops.opener import Opening, open_operations
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.covered import Branch, with_excuses
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.features.search.branches.sides import Sides
+from gradcheck_cli.features.search.branches.point_field import PointField
 from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.features.search.side_search import SideSearch
-from gradcheck_cli.features.search.special_values import describe_specials
 from gradcheck_cli.features.search.suspicion import FINER, STEP, is_smooth, suspect
 from gradcheck_cli.results import GREEN, Status
 from gradcheck_cli.spec.words import CHECKS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gradcheck_cli.checking.verdicts.summary import Findings
     from gradcheck_cli.features.search.branches.pace import Pace
@@ -45,7 +44,6 @@ _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and difference
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
 _AGAIN = 3  # points with the same sides that may be judged without a finding
-_CUTTING = 2  # rounds that also cut segments, which costs most
 _NAMED = 2  # sides, in the message of a mismatch
 _NOTHING = 1e-6  # of the error allowed at the sample points: a smaller one is negligible
 # Slopes times a tiny point, and its steps, are subnormal: float64's smallest number over two roundings.
@@ -102,26 +100,31 @@ class Exploration:
         self.is_narrow = self.is_rounded or any(tensor.dtype == "float16" for tensor in case.tensors)
         self.mixed = MixedPoints(case, as_stated=self.is_rounded)
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
-        self.sides = Sides(self.first)
+        self.field = PointField(self.first)
         self.differenced: Any = open_operations(case, self.opener, 0, self.first).differenced
-        self.search = SideSearch(self.mixed, self.look_for_sides, self.generator)
+        self.search = SideSearch(self.mixed.free, self.look_for_sides, self.generator)
         self.candidates: list[Candidate] = []
         self.finds: dict[int, list[Candidate]] = {}
         self.threshold = _SUSPICIOUS * (100.0 if self.is_rounded else 1.0)
         # Where values are held, differences at another point are those of another function.
         self.may_compare = bool(self.mixed.free.size) and not self.first.facts.held_places
-        labels = {
+        self.order = 1 if self.of is None else 2
+        self.labels = {
             pair.label
             for pair in self.findings.pairs
             if pair.order == self.order and pair.status in (Status.PASSED, Status.MISMATCHED)
         }
-        self.labels = labels
         self.within: set[Side] = set()  # sides that ordinary points take, inside of what the spec states
 
-    @property
-    def order(self) -> int:
-        """1, or 2 for a vjp."""
-        return 1 if self.of is None else 2
+    def of_vjp(self) -> Exploration:
+        """Return the exploration of the vjp of this case, for its second order.
+
+        Raises:
+            CaseFailedError: a call raises.
+        """
+        vjp = self.opener.vjp(self.first)
+        op = vjp.open(self.first.opening)
+        return Exploration(vjp, self.findings, op, self.pace, of=self, is_search=self.is_search)
 
     @property
     def is_over(self) -> bool:
@@ -137,45 +140,57 @@ class Exploration:
             CaseFailedError: a call raises.
         """
         with self.pace.timed(len(samples)):
-            looked = self.sides.field.look(self.first.traced.at.stacked(samples), samples)
+            looked = self.field.look(self.first.traced.at.stacked(samples), samples)
         if self.labels:
-            self.sides.see(np.asarray(looked.taken.any(axis=0)))
+            self.field.see(np.asarray(looked.taken.any(axis=0)))
         self._note_within(looked.taken)
 
     def _note_within(self, taken: Array) -> None:
-        self.within |= {self.sides.field.sides[side] for side in np.flatnonzero(taken.any(axis=0))}
+        self.within |= {self.field.sides[side] for side in np.flatnonzero(taken.any(axis=0))}
 
-    def excuse_faults(self) -> list[str]:
-        """Return which excuses for unseen sides aren't true, in words."""
-        faults = []
-        sides = [
-            side
-            for side, is_hidden in zip(self.sides.field.sides, self.sides.field.is_hidden, strict=True)
-            if not is_hidden
-        ]
+    def excuse_faults(self) -> Iterator[str]:
+        """Yield which excuses for unseen sides aren't true, in words."""
         for glob, reason in self.opener.case.unreached:
-            excused = [side for side in sides if self._matches(side, glob)]
-            taken = [side for side in excused if side in self.within]
+            excused = [side for side in self.field.shown if _matches(side, glob)]
+            taken = [_label(side) for side in excused if side in self.within]
             if taken:
-                label = self.sides.name(taken[0])
-                faults.append(
-                    f"{glob!r} ({reason}): inputs take {label} within what the spec states. Drop the excuse"
-                )
-            elif not excused and not self.sides.unknown:
-                faults.append(
-                    f"{glob!r} ({reason}): no branch has such a side. Correct the name, or drop the excuse"
-                )
-        return faults
+                told = f"inputs take {taken[0]} within what the spec states. Drop the excuse"
+            elif not excused and not self.field.unknown:
+                told = "no branch has such a side. Correct the name, or drop the excuse"
+            else:
+                continue
+            yield f"{glob!r} ({reason}): {told}"
 
-    @staticmethod
-    def _matches(side: Side, glob: str) -> bool:
-        """Whether an excuse is for a side, however often that was seen."""
-        return bool(with_excuses(Branch(*side[0], (side[1],), ()), [(glob, "")]).excused)
+    def explore(self, count: int, batch: int, most_off: int, rounds: int, most_sides: int) -> None:
+        """Look at mixed points, judge what is suspicious, seek sides, and judge points on new ones.
 
-    def _is_excused(self, taken: Array) -> bool:
-        """Whether some side that a point takes is excused."""
-        sides = [self.sides.field.sides[side] for side in np.flatnonzero(taken)]
-        return any(self._matches(side, glob) for side in sides for glob, _ in self.opener.case.unreached)
+        Args:
+            count: how many points to look at.
+            batch: which batch of mixed points they are.
+            most_off: how many points that disagree may be judged.
+            rounds: how often sides are sought.
+            most_sides: how many points on new sides may be judged.
+        """
+        with suppress(*ERRORS):
+            if count:
+                self.look_around(count, batch)
+        for candidate in self._next_candidates(most_off):
+            if not self._may_judge() or self.judge(candidate):
+                return
+        with suppress(*ERRORS):
+            for turn in range(rounds):
+                sought = self.field.wanted
+                sought[list(self.finds)] = False
+                if sought.any() and not self.is_over:
+                    keys = {self.field.sides[side][0] for side in np.flatnonzero(sought)}
+                    near = {side for side, (key, _) in enumerate(self.field.sides) if key in keys}
+                    self.search.exchange(near, np.array(self.mixed.specials[::-1]))
+                    if turn % 3 == 2:  # noqa: PLR2004 (a cut costs as much as several of the others)
+                        self.search.cut()
+        for _ in range(most_sides):
+            on_side = self._next_side() if self._may_judge() else None
+            if on_side is None or self._judge_side(on_side):
+                return
 
     def look_around(self, count: int, batch: int) -> None:
         """Look at a batch of mixed points, and compare gradient and differences there.
@@ -183,53 +198,50 @@ class Exploration:
         Raises:
             CaseFailedError: a call raises at every point.
         """
-        constants = [value for value in self.sides.field.constants if value not in self.mixed.specials]
+        constants = [value for value in self.field.constants if value not in self.mixed.specials]
         self.mixed.specials += tuple(constants[: 64 - len(self.mixed.specials)])
         points = self.mixed.make(count, batch)
-        if points:
-            self._compare(points)
-
-    def _compare(self, points: dict[int, Array]) -> None:
-        count = len(next(iter(points.values())))
+        if not points:
+            return
         with self.pace.timed(count):
-            looked = self.sides.field.look(points, range(count))
-            self.search.remember(points, looked)
-            self._note_sides(points, looked)
-            self.points += count
+            looked = self.field.look(points, range(count))
+            self._note(points, looked)
+            self.search.lenders = self.mixed.free.pack(points)
             if not self.may_compare:
                 return
-            suspicion = suspect(self.differenced, looked, points, self.mixed.free, (self.generator, STEP))
+            suspicion = suspect(
+                self.differenced, looked, points, self.mixed.free, (self.generator, STEP, np.arange(count))
+            )
         usual = float(np.median(suspicion.disagreement))
         threshold = max(self.threshold, min(_USUAL * usual, 0.1))
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
         self.spoilt += int(suspicion.is_spoilt.sum())
         rows = np.flatnonzero((suspicion.disagreement > threshold) | suspicion.is_spoilt)
-        rows = (
-            rows[:_DOUBTED][self._persists(points, rows[:_DOUBTED], suspicion, threshold)]
-            if len(rows)
-            else rows
-        )
-        for row in rows:
+        for row in self._persisting(points, rows[:_DOUBTED], suspicion, threshold):
             reason = "spoilt" if suspicion.is_spoilt[row] else "off"
             strength = float(suspicion.disagreement[row])
             self.candidates.append(Candidate(reason, strength, _point_at(points, row), looked.taken[row]))
 
-    def _persists(self, points: dict[int, Array], rows: Array, before: Suspicion, threshold: float) -> Array:
-        """Return which points still disagree with another direction and smaller steps: kinks may be near.
+    def _persisting(
+        self, points: dict[int, Array], rows: Array, before: Suspicion, threshold: float
+    ) -> Array:
+        """Return the points that still disagree with another direction and smaller steps: kinks may be near.
 
         A gradient that isn't finite counts where the function is smooth.
         """
         own = {index: stack[rows] for index, stack in points.items()}
-        if self.pace.batch(len(rows)) < len(rows):
-            return np.ones(len(rows), bool)
+        if not len(rows) or self.pace.batch(len(rows)) < len(rows):
+            return rows
         with suppress(*ERRORS):
-            looked = self.sides.field.look(own, [10_000 + int(row) for row in rows])
-            again = suspect(self.differenced, looked, own, self.mixed.free, (self.generator, STEP / FINER))
+            looked = self.field.look(own, [10_000 + int(row) for row in rows])
+            again = suspect(
+                self.differenced, looked, own, self.mixed.free, (self.generator, STEP / FINER, rows)
+            )
             is_spoilt = again.is_spoilt & before.is_spoilt[rows]
             if is_spoilt.any():
                 is_spoilt &= is_smooth(self.differenced, own, self.mixed.free)
-            return np.asarray((again.disagreement > threshold) | is_spoilt)
-        return np.zeros(len(rows), bool)
+            return rows[(again.disagreement > threshold) | is_spoilt]
+        return rows[:0]
 
     def look_for_sides(self, points: dict[int, Array]) -> Looked | None:
         """Look at points for the sides that they take; `None` if there is no time, or a call raises."""
@@ -237,20 +249,20 @@ class Exploration:
         if self.pace.point * count > self.pace.left - self.kept:
             return None
         with suppress(*ERRORS), self.pace.timed(count):
-            looked = self.sides.field.look(points, range(count))
-            self.points += count
-            self._note_sides(points, looked)
+            looked = self.field.look(points, range(count))
+            self._note(points, looked)
             return looked
         return None
 
-    def _note_sides(self, points: Point, looked: Looked) -> None:
+    def _note(self, points: Point, looked: Looked) -> None:
         """Keep the best point for each side that wasn't tested: an ordinary one, near the middle."""
-        wanted = self.sides.wanted
+        self.points += len(looked.taken)
+        self.search.remember(points, looked)
         free = self.mixed.free
-        columns = np.flatnonzero(wanted & looked.taken.any(axis=0))
-        if not len(columns):
+        columns = np.flatnonzero(self.field.wanted & looked.taken.any(axis=0))
+        if not len(columns) and not self.opener.case.unreached:
             return
-        vectors = free.pack(points) if points else np.zeros((len(looked.taken), 0))
+        vectors = free.pack(points)
         special = free.ties(vectors).sum(axis=1)
         distances = np.abs(vectors - free.middles) / free.spreads
         far = np.max(distances, axis=1, initial=0.0)
@@ -264,49 +276,39 @@ class Exploration:
                 finds = [*self.finds.get(int(side), []), candidate]
                 self.finds[int(side)] = sorted(finds, key=lambda find: -find.strength)[:3]
 
-    def seek_sides(self, rounds: int) -> None:
-        """Look for points that take sides that none has taken."""
-        for turn in range(rounds):
-            is_reached = np.array([side in self.finds for side in range(len(self.sides.field.sides))], bool)
-            sought = self.sides.wanted & ~is_reached
-            if not sought.any() or self.is_over:
-                return
-            self.search.round(sought, self.sides.siblings, cuts=turn < _CUTTING)
-
     # Judging them.
 
-    def next_candidates(self, most: int) -> list[Candidate]:
-        """Return the points that the judge should see next: those that disagree, then those of new sides."""
+    def _may_judge(self) -> bool:
+        """Whether there is time to judge another point; the first may always be judged."""
+        return not self.is_over and (self.judged == 0 or self.judgement <= self.pace.left)
+
+    def _next_candidates(self, most: int) -> list[Candidate]:
+        """Return the points that disagree, in the order in which the judge should see them."""
         self.candidates.sort(key=lambda candidate: (candidate.reason != "spoilt", -candidate.strength))
         chosen: list[Candidate] = []
+        alike = self.in_vain.copy()
         for candidate in self.candidates:
-            key = candidate.reason, candidate.taken.tobytes()
-            alike = sum((other.reason, other.taken.tobytes()) == key for other in chosen)
-            if self.in_vain[key] + alike < _AGAIN:
+            alike[candidate.reason, candidate.taken.tobytes()] += 1
+            if alike[candidate.reason, candidate.taken.tobytes()] <= _AGAIN:
                 chosen.append(candidate)
         self.candidates = []
         return chosen[:most]
 
-    def next_side(self) -> Candidate | None:
+    def _next_side(self) -> Candidate | None:
         """Return the point that takes most sides that weren't tested; `None` if there is none."""
-        wanted = self.sides.wanted
-        best, gain = None, (0.0, 0.0)
-        for side in [side for side in self.finds if wanted[side]]:
-            for find in self.finds[side]:
-                own = np.pad(find.taken, (0, len(wanted) - len(find.taken))) & wanted
-                key = float(own.sum()), find.strength
-                if key > gain or best is None:
-                    best, gain = find, key
-        for side in list(self.finds):  # points that take the same sides mostly come from the same steps
-            if best is not None:
-                self.finds[side] = [
-                    find for find in self.finds[side] if not np.array_equal(find.taken, best.taken)
-                ]
-                if not self.finds[side]:
-                    del self.finds[side]
+        wanted = self.field.wanted
+        finds = [find for side, own in self.finds.items() if wanted[side] for find in own]
+        if not finds:
+            return None
+        best = max(finds, key=lambda find: (int((_pad(find.taken, wanted) & wanted).sum()), find.strength))
+        for side, own in list(self.finds.items()):
+            # Points that take the same sides mostly come from the same steps.
+            self.finds[side] = [find for find in own if not np.array_equal(find.taken, best.taken)]
+            if not self.finds[side]:
+                del self.finds[side]
         return best
 
-    def judge_side(self, candidate: Candidate) -> bool:
+    def _judge_side(self, candidate: Candidate) -> bool:
         """Judge a point on an unseen side, and first one further inside; return whether a pair is wrong.
 
         At the edge of a side the function may jump, and at zero many wrong gradients look right.
@@ -314,65 +316,52 @@ class Exploration:
         inside = self._move_inside(candidate)
         if self.judge(inside):
             return True
-        vectors = self.mixed.free.pack({index: value[None] for index, value in candidate.point.items()})
-        is_special = bool(self.mixed.free.ties(vectors).any())
+        is_special = bool(self.mixed.free.ties(self.mixed.free.pack(_stacked(candidate.point))).any())
         return inside is not candidate and is_special and not self.is_over and self.judge(candidate)
 
     def _move_inside(self, candidate: Candidate) -> Candidate:
         """Return the point that is moved furthest and still takes a candidate's unseen sides."""
         if not self.mixed.free.size:
             return candidate
-        moved = self._moved({index: value[None] for index, value in candidate.point.items()}, _BESIDE)
+        moved = self._moved(candidate.point, _BESIDE)
         looked = self.look_for_sides(moved)
         if looked is not None:
-            size = len(candidate.taken)
-            needed = candidate.taken & self.sides.wanted[:size]
-            inside = np.flatnonzero((looked.taken[:, :size] | ~needed).all(axis=1))
+            needed = _pad(candidate.taken, self.field.wanted) & self.field.wanted
+            inside = np.flatnonzero((looked.taken | ~needed).all(axis=1))
             if len(inside):
                 return replace(candidate, point=_point_at(moved, inside[0]), taken=looked.taken[inside[0]])
         return candidate
 
-    def _moved(self, stacked: dict[int, Array], spreads: Array) -> dict[int, Array]:
+    def _moved(self, point: Point, spreads: Array) -> dict[int, Array]:
         """Return a point with all components moved by up to these many spreads, three times each."""
-        free = self.mixed.free
+        free, stacked = self.mixed.free, _stacked(point)
         sizes = np.repeat(spreads, 3)[:, None] * free.spreads
-        vectors = free.clip(
-            free.pack(stacked) + sizes * self.generator.uniform(-1, 1, (len(sizes), free.size))
-        )
-        others = {
-            index: np.repeat(stack, len(sizes), axis=0) for index, stack in free.others(stacked).items()
-        }
-        return free.unpack(vectors, others)
+        moves = sizes * self.generator.uniform(-1, 1, (len(sizes), free.size))
+        return free.unpack(free.clip(free.pack(stacked) + moves), free.others(stacked))
 
     def judge(self, candidate: Candidate) -> bool:
         """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
         # A sum of upstreams shows what single elements hide: a gradient that takes their maximum at a tie.
         is_asked = candidate.reason == "off" and not self.is_narrow
-        checks = frozenset({"linearity"} if is_asked else ())
-        at_point = self.judge_at(candidate.point, checks)
-        if at_point is None:
-            self.in_vain[candidate.reason, candidate.taken.tobytes()] += 1
-            return False
-        wrong = self.labels & wrong_pairs(at_point, self.findings).keys()
-        if (
-            (wrong or failed_checks(at_point, self.findings))
-            and not self._is_singular(candidate, at_point, wrong)
-            and not self._is_meant(candidate, wrong)
-        ):
-            names = self.sides.names(
-                np.pad(candidate.taken, (0, len(self.sides.seen) - len(candidate.taken))) & ~self.sides.seen
-            )
-            self.wrong, self.worst = at_point, candidate.point
-            self.note = _note_on(names) + self._describe_where(candidate, wrong)
-            self.sides.see(candidate.taken)
-            return True
+        at_point = self.judge_at(candidate.point, frozenset({"linearity"} if is_asked else ()))
+        wrong: set[str] = set()
+        if at_point is not None:
+            wrong = self.labels & wrong_pairs(at_point, self.findings).keys()
+            if (
+                (wrong or failed_checks(at_point, self.findings))
+                and not self._is_singular(candidate, at_point, wrong)
+                and not self._is_meant(candidate, wrong)
+            ):
+                taken = _pad(candidate.taken, self.field.wanted) & self.field.wanted
+                self.wrong, self.worst = at_point, candidate.point
+                self.note = _note_on([_label(self.field.sides[side]) for side in np.flatnonzero(taken)])
+                self.note += self._describe_where(candidate, wrong)
+                self.field.see(candidate.taken)
+                return True
+            statuses = {pair.status for pair in at_point.pairs}
+            if not wrong and Status.PASSED in statuses and statuses <= RIGHT:
+                self.field.see(candidate.taken)
         self.in_vain[candidate.reason, candidate.taken.tobytes()] += 1
-        if (
-            not wrong
-            and any(pair.status is Status.PASSED for pair in at_point.pairs)
-            and all(pair.status in RIGHT for pair in at_point.pairs)
-        ):
-            self.sides.see(candidate.taken)
         return False
 
     def judge_at(self, point: Point, checks: frozenset[str] = frozenset()) -> Findings | None:
@@ -403,11 +392,10 @@ class Exploration:
             return not self._is_wrong_beside(candidate, wrong, 0.1)
         if any(pair.mismatch != "nonfinite" for pair in pairs):
             return False
-        if self.is_narrow:
-            return True
-        point = {index: np.asarray(value)[None] for index, value in candidate.point.items()}
-        has_kink = not is_smooth(self.differenced, point, self.mixed.free)[0]
-        return has_kink and not self._is_wrong_beside(candidate, wrong)
+        return self.is_narrow or (
+            not is_smooth(self.differenced, _stacked(candidate.point), self.mixed.free)[0]
+            and not self._is_wrong_beside(candidate, wrong)
+        )
 
     def is_of_tensorflow(self, pair: PairResult) -> bool:
         """Whether no gradient of the user's is on a pair's path, or on any of the case whose vjp this is."""
@@ -420,17 +408,18 @@ class Exploration:
 
     def _is_meant(self, candidate: Candidate, wrong: set[str]) -> bool:
         """Whether the spec excuses a side here that only special values take: those of a mask, say."""
-        return self._is_excused(candidate.taken) and not self._is_wrong_beside(candidate, wrong)
+        sides = [self.field.sides[side] for side in np.flatnonzero(candidate.taken)]
+        is_excused = any(_matches(side, glob) for side in sides for glob, _ in self.opener.case.unreached)
+        return is_excused and not self._is_wrong_beside(candidate, wrong)
 
     def _is_wrong_beside(self, candidate: Candidate, wrong: set[str], spreads: float = 1e-3) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
-        stacked = {index: np.asarray(value)[None] for index, value in candidate.point.items()}
-        beside = self.judge_at(_point_at(self._moved(stacked, np.array([spreads])), 0))
+        beside = self.judge_at(_point_at(self._moved(candidate.point, np.array([spreads])), 0))
         return beside is None or bool(wrong & wrong_pairs(beside, self.findings).keys())
 
     def _describe_where(self, candidate: Candidate, wrong: set[str]) -> str:
         """Say what is special at a wrong point, if the gradient is right beside it."""
-        text = describe_specials(self.mixed, self.opener.case, candidate.point)
+        text = self.mixed.describe_specials(candidate.point)
         if not text or self._is_wrong_beside(candidate, wrong):
             return ""
         return (
@@ -440,18 +429,21 @@ class Exploration:
         )
 
     def add_to_findings(self) -> None:
-        """Let the findings say what is wrong, and which sides were seen."""
-        if self.wrong is not None:
-            wrong = wrong_pairs(self.wrong, self.findings)
-            self.findings.pairs = tuple(
-                replace_if_wrong(pair, wrong.get(pair.label), self.note, self.order)
-                for pair in self.findings.pairs
-            )
-            failed = {} if wrong else failed_checks(self.wrong, self.findings)
-            self.findings.checks = (
-                *(check for check in self.findings.checks if check.name not in failed),
-                *(replace(check, message=f"{check.message}; {self.note}") for check in failed.values()),
-            )
+        """Let the findings say what is wrong."""
+        if self.wrong is None:
+            return
+        wrong = wrong_pairs(self.wrong, self.findings)
+        self.findings.pairs = tuple(
+            with_note(replace(wrong[pair.label], order=self.order), pair, self.note)
+            if pair.label in wrong and pair.order == self.order and pair.status is Status.PASSED
+            else pair
+            for pair in self.findings.pairs
+        )
+        failed = {} if wrong else failed_checks(self.wrong, self.findings)
+        self.findings.checks = (
+            *(check for check in self.findings.checks if check.name not in failed),
+            *(replace(check, message=f"{check.message}; {self.note}") for check in failed.values()),
+        )
 
 
 def failed_checks(at_point: Findings, at_samples: Findings) -> dict[str, CheckResult]:
@@ -467,10 +459,6 @@ def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResul
     A pair isn't wrong if its output doesn't move there at all, and its gradient is negligible beside what is
     allowed at the sample points: `1 + erf(x)` is 0 below -5.9, and its right gradient isn't quite zero. Nor
     if all slopes are so small that the output underflows at a tiny point.
-
-    Args:
-        at_point: what was found at the point.
-        at_samples: what was found at the sample points.
     """
     allowed = {pair.label: pair.numbers.allowed for pair in at_samples.pairs}
     return {
@@ -518,13 +506,6 @@ def check_at(
         return check_case(case, opener, [sample])
 
 
-def replace_if_wrong(pair: PairResult, wrong: PairResult | None, note: str, order: int = 1) -> PairResult:
-    """Return the result at another point, with a note, if it is wrong there and was right at the samples."""
-    if wrong is None or pair.order != order or pair.status is not Status.PASSED:
-        return pair
-    return with_note(replace(wrong, order=order), pair, note)
-
-
 def with_note(wrong: PairResult, pair: PairResult, note: str) -> PairResult:
     """Return the result at another point with a note that says so, and with the pair's own fingerprint."""
     return replace(wrong, fingerprint=pair.fingerprint).explained(*wrong.cause.diagnosis, note)
@@ -539,6 +520,25 @@ def _note_on(sides: Sequence[str]) -> str:
     return f"at a point that was chosen to see {names}; right at the sample points"
 
 
+def _label(side: Side) -> str:
+    """Return the name of a side, as `Branch.label` gives it."""
+    return Branch(*side[0], (), ()).label(side[1])
+
+
+def _matches(side: Side, glob: str) -> bool:
+    """Whether an excuse is for a side, however often that was seen."""
+    return bool(with_excuses(Branch(*side[0], (side[1],), ()), [(glob, "")]).excused)
+
+
+def _pad(taken: Array, sides: Array) -> Array:
+    """Return which sides a point takes, of those that are known by now."""
+    return np.pad(taken, (0, len(sides) - len(taken)))
+
+
 def _point_at(points: Point, row: int | np.integer[Any]) -> dict[int, Array]:
     """Return one of some stacked points."""
     return {input_index: np.asarray(stack[row]) for input_index, stack in points.items()}
+
+
+def _stacked(point: Point) -> dict[int, Array]:
+    return {input_index: np.asarray(value)[None] for input_index, value in point.items()}

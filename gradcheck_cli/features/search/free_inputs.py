@@ -7,7 +7,7 @@ left: the spec says nothing about the function outside it. Normal values may lie
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,7 @@ from numpy.typing import NDArray
 
 from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values.constraints import allowed_intervals
-from gradcheck_cli.spec.values.distributions import (
-    ElementDistribution,
-    Interval,
-    Normal,
-    Uniform,
-    distribution_of,
-)
+from gradcheck_cli.spec.values.distributions import Interval, Normal, Uniform, distribution_of
 from gradcheck_cli.spec.words import kind_of
 
 Array = NDArray[Any]
@@ -86,26 +80,13 @@ class FreeInputs:
             as_stated: stay where values are likely to be drawn: far away, a dtype with few digits may lose
                 all of them, which says nothing about the formula.
         """
-        free_inputs = []
-        for input_index, tensor in enumerate(case.tensors):
-            if tensor.is_variable and tensor.is_differentiable and not as_stated:
-                free_inputs.append(_free_variable(input_index, tensor))
-                continue
-            distribution = distribution_of(tensor)
-            if not _is_free(tensor, distribution) or distribution is None:
-                continue
-            is_stated = tensor.source.kind != "default" and isinstance(distribution, Normal)
-            far = _STATED if is_stated else _NEAR if as_stated else _FAR
-            intervals = _intervals(tensor, distribution, far)
-            is_complex = kind_of(tensor.dtype) == "complex"
-            low, high = distribution.range
-            middle = distribution.mean if isinstance(distribution, Normal) else low / 2 + high / 2
-            reach = 1.0 if is_stated else math.inf
-            spread = distribution.stddev or 1.0
-            free_inputs.append(
-                FreeInput(input_index, tensor.shape, is_complex, intervals, middle, spread, reach)
-            )
-        return FreeInputs(tuple(part for part in free_inputs if part.intervals and part.size))
+        parts: list[FreeInput] = []
+        for index, tensor in enumerate(case.tensors):
+            if not tensor.is_variable:
+                parts += _free_draws(index, tensor, as_stated=as_stated)
+            elif tensor.is_differentiable and not as_stated:
+                parts.append(_free_variable(index, tensor))
+        return FreeInputs(tuple(part for part in parts if part.intervals and part.size))
 
     @property
     def size(self) -> int:
@@ -155,6 +136,17 @@ class FreeInputs:
         parts = zip(self.parts, self.split(vectors), strict=True)
         return np.concatenate([vectors[:, :0], *(part.draw_in(own) for part, own in parts)], axis=1)
 
+    def share_moves(self, vectors: Array, moves: Array) -> Array:
+        """Return moves, (B, size), the same where an input has the same value at successive points.
+
+        So a variable takes few values: each takes a call of its own.
+        """
+        shared = []
+        for own, own_moves in zip(self.split(vectors), self.split(moves), strict=True):
+            begins = np.append(True, (own[1:] != own[:-1]).any(axis=1))
+            shared.append(own_moves[np.maximum.accumulate(np.where(begins, np.arange(len(own)), 0))])
+        return np.concatenate([moves[:, :0], *shared], axis=1)
+
     @property
     def spreads(self) -> Array:
         """Each component's standard deviation, (size,)."""
@@ -201,23 +193,25 @@ def _free_variable(input_index: int, tensor: InputSpec) -> FreeInput:
     return FreeInput(input_index, tensor.shape, is_complex, (ends,), 0.0, spread, _OF_VARIABLE)
 
 
-def _is_free(tensor: InputSpec, distribution: ElementDistribution | None) -> bool:
-    return (
-        isinstance(distribution, Normal | Uniform)
-        and kind_of(tensor.dtype) in ("float", "complex")
-        and not tensor.symmetric
-        and tensor.min_gap is None
-        and not tensor.is_variable
-        and not (tensor.away_from and kind_of(tensor.dtype) == "complex")
-    )
-
-
-def _intervals(tensor: InputSpec, distribution: ElementDistribution, far: float) -> tuple[Interval, ...]:
+def _free_draws(index: int, tensor: InputSpec, *, as_stated: bool) -> Iterator[FreeInput]:
+    """Yield an input if its elements are real or complex, and drawn one by one."""
+    distribution, kind = distribution_of(tensor), kind_of(tensor.dtype)
+    if (
+        not isinstance(distribution, Normal | Uniform)
+        or kind not in ("float", "complex")
+        or tensor.symmetric
+        or tensor.min_gap is not None
+        or (tensor.away_from and kind == "complex")
+    ):
+        return
+    is_stated = tensor.source.kind != "default" and isinstance(distribution, Normal)
     low, high = distribution.range
+    middle = low / 2 + high / 2
     if isinstance(distribution, Normal):
-        low, high = (
-            distribution.mean - far * distribution.stddev,
-            distribution.mean + far * distribution.stddev,
-        )
+        middle, far = distribution.mean, _STATED if is_stated else _NEAR if as_stated else _FAR
+        low, high = middle - far * distribution.stddev, middle + far * distribution.stddev
     allowed = allowed_intervals(distribution, tensor.away_from, tensor.domain)
-    return tuple((max(a, low), min(b, high)) for a, b in allowed if max(a, low) < min(b, high))
+    intervals = tuple((max(a, low), min(b, high)) for a, b in allowed if max(a, low) < min(b, high))
+    reach = 1.0 if is_stated else math.inf
+    spread = distribution.stddev or 1.0
+    yield FreeInput(index, tensor.shape, kind == "complex", intervals, middle, spread, reach)

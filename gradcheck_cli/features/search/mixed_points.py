@@ -7,9 +7,11 @@ numbers, texts and other choices are drawn anew, edited one at a time, or all th
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +28,7 @@ Array = np.ndarray[Any, Any]
 
 FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
 _DRAWN = 24  # points of a batch that are drawn, of few points a quarter; the others are made from them
+_NAMED = 3  # special facts, in a message
 _HALF = 0.5  # the probability of each choice
 _WHOLE = 4_096  # whole numbers of a range; of a larger range, as many are drawn
 _SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
@@ -33,12 +36,7 @@ _SETTINGS = 32  # points with the same values of variables: setting a variable t
 
 
 class MixedPoints:
-    """Makes points for a case.
-
-    Attributes:
-        free: its inputs that are vectors of real numbers.
-        specials: numbers that components may be compared with.
-    """
+    """Makes points for a case."""
 
     def __init__(self, case: Case, *, as_stated: bool) -> None:
         """Draw nothing yet.
@@ -48,8 +46,8 @@ class MixedPoints:
                 lose all of them, which says nothing about the formula.
         """
         self.case, self.as_stated = case, as_stated
-        self.free = FreeInputs.of(case, as_stated=as_stated)
-        self.specials: tuple[float, ...] = _SPECIAL
+        self.free = FreeInputs.of(case, as_stated=as_stated)  # its inputs that are vectors of real numbers
+        self.specials: tuple[float, ...] = _SPECIAL  # what components may be compared with
         self._seed = zlib.crc32(f"{case.op} {case.name}".encode())
 
     @cached_property
@@ -67,7 +65,7 @@ class MixedPoints:
     def _pools(self) -> dict[int, Array]:
         """The values that each element of an input may have, for inputs with few."""
         pools = {index: _values_of(tensor) for index, tensor in self.moving.items()}
-        return {index: pool for index, pool in pools.items() if pool is not None and pool.size > 1}
+        return {index: pool for index, pool in pools.items() if pool.size > 1}
 
     def make(self, count: int, batch: int = 0) -> dict[int, Array]:
         """Return points, (B, *shape) by the input's index; the same for the same arguments.
@@ -89,28 +87,32 @@ class MixedPoints:
         if self.free.size and count:
             points |= self._patterns(points, generator, drawn)
         for index, pool in self._pools.items():
-            points[index] = _edit(points[index], self._with_specials(index, pool), generator, drawn)
+            points[index] = _edit(points[index], self._with_specials(pool), generator, drawn)
         for index, tensor in self.moving.items():
             if tensor.source.kind == "probabilities":
                 points[index] = _sharpen(points[index], generator, drawn)
         return points
 
-    def _with_specials(self, index: int, pool: Array) -> Array:
+    def describe_specials(self, point: Mapping[int, Array]) -> str:
+        """Return what is special about a point, such as `x[2] == 0`; empty if nothing is."""
+        facts = [
+            text
+            for part in self.free.parts
+            for text in _specials_of(self.case.tensors[part.index].name, point[part.index], self.specials)
+        ]
+        more = f" and {len(facts) - _NAMED} more" if len(facts) > _NAMED else ""
+        return " and ".join(facts[:_NAMED]) + more
+
+    def _with_specials(self, pool: Array) -> Array:
         """Return a pool in which the special values among it are frequent."""
         if pool.dtype.kind not in "iu":
             return pool
         special = np.array([value for value in self.specials if value == round(value)])
         near = np.concatenate([special, special - 1, special + 1])
         inside = near[(near >= pool.min()) & (near <= pool.max())].astype(pool.dtype)
-        if index in self._sampled:
-            return np.concatenate([pool, np.repeat(inside, 1 + len(pool) // (4 * max(len(inside), 1)))])
-        inside = inside[np.isin(inside, pool)]
-        return np.concatenate([pool, np.repeat(inside, len(pool) // (4 * max(len(inside), 1)))])
-
-    @cached_property
-    def _sampled(self) -> set[int]:
-        """The inputs whose pool is a sample of a large range."""
-        return {index for index, pool in self._pools.items() if len(pool) >= _WHOLE}
+        if len(pool) < _WHOLE:  # else it is a sample of a large range
+            inside = inside[np.isin(inside, pool)]
+        return np.concatenate([pool, np.repeat(inside, 1 + len(pool) // (4 * max(len(inside), 1)))])
 
     def _patterns(self, points: dict[int, Array], generator: np.random.Generator, drawn: int) -> Any:
         vectors = self.free.pack(points)
@@ -118,7 +120,13 @@ class MixedPoints:
         if len(rest):
             mixed = generator.integers(drawn, size=rest.shape)
             rest = np.take_along_axis(vectors[:drawn], mixed, axis=0)
-            vectors[drawn:] = self.make_patterns(rest, vectors[0], generator)
+            specials = np.array([*self.specials, *self.free.borders])
+            context = _Context(self.free, specials, vectors[0], generator, 3.0 if self.as_stated else 30.0)
+            for turn, pattern in enumerate(_PATTERNS):
+                own = slice(turn, None, len(_PATTERNS))
+                if len(rest[own]):
+                    rest[own] = pattern(context, rest[own])
+            vectors[drawn:] = rest
         vectors = self.free.clip(self.free.draw_in(vectors))
         start = 0
         for part in self.free.parts:  # variables have the same values at several points
@@ -130,38 +138,16 @@ class MixedPoints:
             start += part.size
         return self.free.unpack(vectors, {})
 
-    def make_patterns(self, rows: Array, base: Array, generator: np.random.Generator) -> Array:
-        """Return drawn vectors with every pattern in turn.
 
-        Args:
-            rows: (B, size).
-            base: (size,) a vector of which others differ in one component.
-            generator: of random numbers.
-        """
-        made = rows.copy()
-        context = _Context(self.free, np.array(self.specials), base, generator, as_stated=self.as_stated)
-        for turn, pattern in enumerate(_PATTERNS):
-            own = slice(turn, None, len(_PATTERNS))
-            if len(made[own]):
-                made[own] = pattern(context, made[own])
-        return np.asarray(made)
-
-
+@dataclass
 class _Context:
     """What patterns need to know."""
 
-    def __init__(
-        self,
-        free: FreeInputs,
-        specials: Array,
-        base: Array,
-        generator: np.random.Generator,
-        *,
-        as_stated: bool,
-    ) -> None:
-        self.free, self.base, self.generator = free, base, generator
-        self.most = 3.0 if as_stated else 30.0
-        self.specials = np.concatenate([specials, np.array(free.borders)])
+    free: FreeInputs
+    specials: Array
+    base: Array  # (size,) a vector of which others differ in one component
+    generator: np.random.Generator
+    most: float  # how many times as far from the middle as drawn values may lie
 
     def some(self, rows: Array) -> Array:
         """Return which components change: one in some points, half or all in others."""
@@ -188,10 +174,6 @@ def _scale(factor: float) -> Callable[[_Context, Array], Array]:
         return np.asarray(middles + min(factor, context.most) * (rows - middles))
 
     return pattern
-
-
-def _take_one_side(sign: float) -> Callable[[_Context, Array], Array]:
-    return lambda context, rows: context.free.middles + sign * np.abs(rows - context.free.middles)
 
 
 def _set_zeros(context: _Context, rows: Array) -> Array:
@@ -268,12 +250,20 @@ def _permute(context: _Context, rows: Array) -> Array:
     return context.each(rows, change)
 
 
-def _set_signs(context: _Context, rows: Array) -> Array:
-    """Alternate signs, or take them at random."""
-    alternating = np.where(np.arange(rows.shape[1]) % 2, 1.0, -1.0)
-    signs = np.where(context.generator.random(rows.shape) < _HALF, 1.0, -1.0)
-    signs[0::2] = alternating
-    return np.asarray(context.free.middles + np.abs(rows - context.free.middles) * signs)
+# Signs that repeat: all the same, alternating, and whatever else has a period of up to four.
+_SIGNS = [signs for period in range(1, 5) for signs in itertools.product((-1.0, 1.0), repeat=period)]
+
+
+def _set_signs(turn: int) -> Callable[[_Context, Array], Array]:
+    """Return a pattern with every third of the signs that repeat, and then with random ones."""
+
+    def pattern(context: _Context, rows: Array) -> Array:
+        signs = np.where(context.generator.random(rows.shape) < _HALF, 1.0, -1.0)
+        for row, repeated in zip(signs, _SIGNS[turn::3], strict=False):
+            row[:] = np.resize(repeated, len(row))
+        return np.asarray(context.free.middles + np.abs(rows - context.free.middles) * signs)
+
+    return pattern
 
 
 def _change_one(context: _Context, rows: Array) -> Array:
@@ -292,11 +282,11 @@ def _round(_context: _Context, rows: Array) -> Array:
     return np.where(np.arange(len(rows))[:, None] % 2, np.round(rows * 2) / 2, np.round(rows))
 
 
-_FAR, _NEGATIVE = _scale(10.0), _take_one_side(-1.0)
+_FAR, _NEGATIVE = _scale(10.0), _set_signs(0)
 _PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
-    *(_FAR, _change_one, _take_one_side(1.0), _set_zeros, _set_beside, _tie, _permute, _make_tiny),
-    *(_NEGATIVE, _set_special, _scale(0.1), _repeat_rows, _set_signs, _change_one, _scale(3.0)),
-    *(_tie_closely, _set_beside, _round, _scale(30.0), lambda _context, rows: rows),
+    *(_FAR, _change_one, _set_signs(1), _set_zeros, _set_beside, _tie, _permute, _make_tiny),
+    *(_NEGATIVE, _set_special, _scale(0.1), _repeat_rows, _set_signs(2), _change_one, _scale(3.0)),
+    *(_tie_closely, _set_beside, _round, _scale(30.0), _make_tiny),
 )
 
 
@@ -311,28 +301,24 @@ _ROWS_OF_SETTINGS = tuple(
 _SETS = 1 + len(_ROWS_OF_SETTINGS)
 
 
-def _values_of(tensor: InputSpec) -> Array | None:
-    """Return the values that each element of an input may have by itself; `None` if there are too many."""
+def _values_of(tensor: InputSpec) -> Array:
+    """Return the values that each element of an input may have by itself; none if there are too many."""
     source, kind = tensor.source, kind_of(tensor.dtype)
-    if tensor.is_variable or tensor.symmetric or tensor.min_gap is not None:
-        return None
     distribution = distribution_of(tensor)
-    if source.kind == "choice":
-        if kind in ("complex", "float"):
-            return None
+    values = np.array([])
+    if tensor.is_variable or tensor.symmetric or tensor.min_gap is not None:
+        return values
+    if source.kind == "choice" and kind not in ("complex", "float"):
         written = list(source.arguments["values"])  # type: ignore[call-overload] # checked when it was read
         values = np.array(written, object if kind == "string" else None)
     elif kind == "bool" and source.kind in ("default", "bool"):
         return np.array([False, True])
     elif isinstance(distribution, Integers):
         low, high = distribution.low, distribution.high
-        if high - low <= _WHOLE:
-            values = np.arange(low, high)
-        else:
-            inner = np.random.default_rng(0).integers(low, high, _WHOLE - 2)
-            values = np.concatenate([[low, high - 1], inner])
-    else:
-        return None
+        values = np.arange(low, min(high, low + _WHOLE))
+        if high - low > _WHOLE:
+            values = np.random.default_rng(0).integers(low, high, _WHOLE)
+            values[:2] = low, high - 1
     if distribution is not None and (tensor.away_from or tensor.domain != (None, None)):
         inside = allowed_intervals(distribution, tensor.away_from, tensor.domain)
         values = np.array([value for value in values if contains(inside, float(value))])
@@ -346,16 +332,19 @@ def _edit(stack: Array, pool: Array, generator: np.random.Generator, drawn: int)
     """
     edited = stack.copy()
     flat = edited.reshape(len(stack), -1)
+    shape = (len(pool),) * flat.shape[1]
+    # If there are few combinations, each occurs.
+    few: Any = generator.permutation(math.prod(shape)) if math.prod(shape) <= len(flat) else []
     for row in range(min(drawn, 2), len(flat)):
-        turn = row % 6
-        if turn in (0, 3):
-            continue
-        if turn == 1:
+        if row % 6 == 1:
             flat[row] = flat[0]
             flat[row, generator.integers(flat.shape[1])] = generator.choice(pool)
-        elif turn == 2:  # noqa: PLR2004 (the turns)
+        elif row % 6 == 2:  # noqa: PLR2004 (the turns)
             flat[row] = generator.choice(pool)
-        else:
+        elif row % 3 and len(few):
+            turn = row // 6 * 2 + row % 3 - 1
+            flat[row] = pool[list(np.unravel_index(few[turn % len(few)], shape))]
+        elif row % 3:
             flat[row] = generator.choice(pool, flat.shape[1])
     return np.asarray(edited)
 
@@ -367,3 +356,23 @@ def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
     moved = made[drawn:] ** powers.reshape(-1, *[1] * (made.ndim - 1))
     made[drawn:] = moved / moved.sum(axis=-1, keepdims=True)
     return made
+
+
+def _specials_of(name: str, value: Array, specials: tuple[float, ...]) -> list[str]:
+    if value.size > 1 and (value == value.flat[0]).all():
+        return [f"all elements of {name} are equal" if value.any() else f"{name} == 0"]
+    facts, other = [], []
+    names: dict[object, str] = {0.0: "0"}
+    for row in range(len(value) if value.ndim > 1 and value.size > len(value) else 0):
+        own, key = f"{name}[{row}]", value[row].tobytes() if value[row].any() else 0.0
+        if key in names:
+            facts.append(f"{own} == {names[key]}")
+        names.setdefault(key, own)
+    for place in np.ndindex(value.shape if not facts else (0,)):
+        number, own = value[place].item(), f"{name}{list(place) if place else ''}".replace(" ", "")
+        if number in names:
+            facts.append(f"{own} == {names[number]}")
+        elif number in specials:
+            other.append(f"{own} == {float(np.real(number)):g}")
+        names.setdefault(number, own)
+    return facts or other

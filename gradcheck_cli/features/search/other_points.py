@@ -6,6 +6,7 @@ count as seen if all pairs are right there, or one is wrong.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.features.search.branches import pace as pacing
@@ -25,15 +27,19 @@ from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
 from gradcheck_cli.tensorflow_backend.work_counts import count_work
 
-_FIRST, _ALL = 32, 256  # mixed points: the first show how long a point takes
+# Mixed points: the first call builds what is called, and the second shows how long a point takes.
+_FIRST, _TIMED, _REST = 8, 24, 224
 _OFF, _SIDES = 3, 3  # points that are judged, as each costs about a third of a small case
-_ROUNDS = 6  # of the search for sides
+_ROUNDS = 4  # of the search for sides
+_MIXED = 0.4  # of the time, for mixed points
 _FOR_JUDGING = 0.2  # of the time: a side that is found and not judged is in vain
-# Processor seconds for all of this: a part of what the case took, or a little if that is more.
-_SHARE, _LITTLE = 0.5, 0.4
-# If Python code is called, a run of it counts as a millisecond, so that the points don't depend on a clock.
-_PYTHON, _RUN = 1.2, 1e-3
-_SLOW = 3.0  # Code that takes longer than this many milliseconds, or waits for them, is timed after all.
+_EVALUATIONS = 3  # of a mixed point
+# Seconds for all of this: a part of what the case took, or a little if that is more. They are counted, so
+# that what else the machine does changes nothing: a point and a call take so many, and four times as many,
+# or 16 times, where a point was measured to take longer than is usual.
+_SHARE, _LITTLE, _PYTHON = 0.5, 0.4, 1.2
+_POINT, _CALL, _USUAL = 2e-4, 5e-4, 8e-4
+_RUN, _USUAL_RUN = 1e-3, 3e-3  # of Python code
 # More sample points if a pair is undecided. A wrong slope of `a % b` is clear at one of three.
 _DRAWS = 12
 _SHORT, _LONG = 5.0, 20.0  # seconds for them
@@ -60,37 +66,25 @@ def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Fi
         if is_right and not _GRAPHS & set(opener.case.modes):
             findings.sides_unknown = f"not looked at in mode {opener.case.mode}: add mode graph"
         return
-    pace = pacing.Pace(max(_LITTLE, _SHARE * spent))
-    with suppress(*ERRORS), count_work() as work:  # the findings say what is wrong
-        exploration = Exploration(opener, findings, findings.first, pace)
-        if exploration.sides.field.calls_python:
-            own = _own_clock()
-            pace = exploration.pace = pacing.Pace(_PYTHON, lambda: max(_RUN * work.points, own() / _SLOW))
+    with suppress(*ERRORS):  # the findings say what is wrong
+        exploration = Exploration(opener, findings, findings.first, pacing.Pace())
         exploration.see_samples(samples)
         excuses = opener.case.unreached
-        findings.branches = exploration.sides.branches(excuses)
-        findings.sides_unknown = exploration.sides.unknown
+        findings.branches = exploration.field.branches(excuses)
+        findings.sides_unknown = exploration.field.unknown
         if _may_explore(findings):
-            _explore(exploration)
-            findings.branches = exploration.sides.branches(excuses)
-        faults = exploration.excuse_faults()
+            _explore(exploration, spent)
+            findings.branches = exploration.field.branches(excuses)
+        if excuses:
+            exploration.search.cut()  # whatever was found before
+        faults = "; ".join(exploration.excuse_faults())
         if faults:
-            findings.checks = (
-                *findings.checks,
-                CheckResult("unreached", Status.MISMATCHED, "; ".join(faults)),
-            )
+            findings.checks = (*findings.checks, CheckResult("unreached", Status.MISMATCHED, faults))
         if opener.case.second_order and _may_explore(findings):
-            vjp = opener.vjp(findings.first)
-            second = Exploration(vjp, findings, vjp.open(exploration.first.opening), pace, of=exploration)
+            second = exploration.of_vjp()
+            second.see_samples(samples)
             if second.labels:
-                second.see_samples(samples)
-                _explore(second)
-
-
-def _own_clock() -> Callable[[], float]:
-    """Return a clock for Python code, which may sleep: it stands while others have the processors."""
-    began, since = time.monotonic(), times_of(os.getpid())
-    return lambda: times_of(os.getpid()).own_seconds(since, time.monotonic() - began)
+                _explore(second, spent)
 
 
 def _may_explore(findings: Findings) -> bool:
@@ -99,34 +93,38 @@ def _may_explore(findings: Findings) -> bool:
     return is_right and any(pair.status is Status.PASSED for pair in findings.pairs)
 
 
-def _explore(exploration: Exploration) -> None:
+def _explore(exploration: Exploration, spent: float) -> None:
     """Look around, judge what is suspicious, and then points on unseen sides; stop at the first wrong one."""
-    most = min(_ALL, exploration.sides.field.most)
-    calls_python = exploration.sides.field.calls_python
-    before = exploration.pace.elapsed
-    first = exploration.pace.batch(min(_FIRST, most)) if calls_python else min(_FIRST, most)
-    if first:
-        exploration.look_around(first, 0)
-    point = max((exploration.pace.elapsed - before) / max(first, 1), 1e-9)
-    count = most - _FIRST
-    # Judging takes the other half. The first call also builds what is run, so all points take less than this.
-    if calls_python or count * point > exploration.pace.left:
-        count = min(count, int(0.5 * exploration.pace.left / point) // _FIRST * _FIRST)
-    if count > 0:
-        exploration.look_around(count, 1)
+    calls_python, most = exploration.field.calls_python, max(1, exploration.field.most)
+    own, call, point, usual = clock.now, _CALL, _POINT, _USUAL
+    seconds = _LITTLE * _power_of_four(_SHARE * spent / _LITTLE, math.floor)
+    if calls_python:  # a point is a call, and a call may sleep
+        own, call, point, usual, seconds = _own_clock(), 0.0, _RUN, _USUAL_RUN, _PYTHON
     judged = exploration.judged
-    for candidate in exploration.next_candidates(_OFF):
-        if exploration.is_over or exploration.judge(candidate):
-            break
-    exploration.kept = _FOR_JUDGING * exploration.pace.seconds
-    exploration.seek_sides(_ROUNDS)
-    exploration.kept = 0.0
-    for _ in range(_SIDES):
-        on_side = None if exploration.is_over else exploration.next_side()
-        if on_side is None or exploration.judge_side(on_side):
-            break
+    with count_work() as work:
+        exploration.look_around(min(_FIRST, most), 0)
+        before, began = replace(work), own()
+        exploration.look_around(min(_TIMED, most), 1)
+        took = own() - began - call * (work.calls - before.calls)
+        point *= _power_of_four(took / max(1, work.points - before.points) / usual, math.ceil)
+        exploration.pace = pacing.Pace(
+            seconds, lambda: point * work.points + call * work.calls, point=_EVALUATIONS * point
+        )
+        exploration.kept = _FOR_JUDGING * seconds
+        count = min(_REST, most, int(_MIXED * seconds / (_EVALUATIONS * point)))
+        exploration.explore(count, 2, _OFF, _ROUNDS, _SIDES)
     exploration.findings.chosen_points += exploration.judged - judged
     exploration.add_to_findings()
+
+
+def _power_of_four(number: float, rounded: Callable[[float], int]) -> float:
+    return float(4.0 ** rounded(math.log(max(number, 1.0), 4)))
+
+
+def _own_clock() -> Callable[[], float]:
+    """Return a clock for Python code, which may sleep: it stands while others have the processors."""
+    began, since = time.monotonic(), times_of(os.getpid())
+    return lambda: times_of(os.getpid()).own_seconds(since, time.monotonic() - began)
 
 
 def check_more_draws(opener: GraphOpener, findings: Findings, spent: float) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,44 +35,18 @@ _LONGER = 0.1  # shrinking may take this share of the search time in addition
 _JUDGED_PAIRS = frozenset({Status.PASSED, Status.MISMATCHED})
 
 
-def explore(exploration: Exploration, batch: int) -> None:
-    """Look at a batch of points, seek sides, and judge what is suspicious or new."""
-    most = exploration.pace.batch(min(_BATCH, max(2, exploration.sides.field.most)))
-    with suppress(*ERRORS):
-        exploration.look_around(max(1, most), batch)
-    for candidate in exploration.next_candidates(_OFF):
-        if not may_judge(exploration) or exploration.judge(candidate):
-            return
-    with suppress(*ERRORS):
-        exploration.seek_sides(2)
-    for _ in range(_SIDES):
-        candidate_of_side = exploration.next_side() if may_judge(exploration) else None
-        if candidate_of_side is None or exploration.judge_side(candidate_of_side):
-            return
-
-
-def may_judge(exploration: Exploration) -> bool:
-    """Whether there is time to judge another point; the first may always be judged."""
-    is_first = exploration.judged == 0
-    return not exploration.is_over and (is_first or exploration.judgement <= exploration.pace.left)
-
-
 def judge_samples(exploration: Exploration, samples: Sequence[int]) -> bool:
     """Judge sample points until one is wrong; return whether one is."""
+    at = exploration.first.traced.at
+    # The variables that move are part of a point, too.
+    variables = {part.index: at.point[part.index] for part in exploration.mixed.free.parts}
     for sample in samples:
-        points = exploration.first.traced.at.stacked([sample])
+        points = at.stacked([sample])
         if points:
-            point = {index: stack[0] for index, stack in points.items()}
-            if exploration.judge(Candidate("off", 0.0, point, exploration.sides.seen)):
+            point = variables | {index: stack[0] for index, stack in points.items()}
+            if exploration.judge(Candidate("off", 0.0, point, ~exploration.field.wanted)):
                 return True
     return False
-
-
-def is_wrong_in_values(exploration: Exploration) -> bool:
-    """Whether some gradient has the right form but wrong values."""
-    wrong = exploration.wrong
-    pairs = () if wrong is None else wrong_pairs(wrong, exploration.findings).values()
-    return any(pair.mismatch in ("value", "nonfinite") for pair in pairs)
 
 
 def shrink_worst(exploration: Exploration) -> Counterexample:
@@ -94,16 +68,11 @@ def shrink_worst(exploration: Exploration) -> Counterexample:
 
     if free.size:
         shrink(free.pack(stacked)[0], is_wrong, free.clip)
-    return describe_point(exploration.opener, exploration.worst)
-
-
-def describe_point(opener: GraphOpener, point: Point) -> Counterexample:
-    """Describe a point: the name, dtype and values of each drawn input."""
-    tensors = opener.case.tensors
+    tensors = exploration.opener.case.tensors
     return Counterexample(
         tuple(
             (tensors[input_index].name, as_flow(_to_plain(value)))
-            for input_index, value in sorted(point.items())
+            for input_index, value in sorted(exploration.worst.items())
         )
     )
 
@@ -142,10 +111,17 @@ def search(
         first.see_samples(samples)
         if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
             judge_samples(first, samples)
-        parts = [first, *_second_order(first, samples)]
+        parts = [first]
+        with suppress(*ERRORS):
+            if opener.case.second_order:
+                second = first.of_vjp()
+                second.see_samples(samples)
+                parts += [second] if second.labels else []
         batch = 0
         while not first.is_over and not any(part.wrong for part in parts):
-            explore(parts[batch % len(parts)], batch // len(parts))
+            part = parts[batch % len(parts)]
+            most = pace.batch(min(_BATCH, max(2, part.field.most)))
+            part.explore(max(1, most), batch // len(parts), _OFF, 3, _SIDES)
             batch += 1
         finder = next((part for part in parts if part.wrong is not None), None)
         example = None if finder is None else shrink_worst(finder)
@@ -155,7 +131,7 @@ def search(
                 moved = [finder.opener.case.tensors[input_index] for input_index in finder.worst]
                 shapes = tuple((tensor.name, tensor.shape) for tensor in moved)
                 example = replace(shrink_worst(finder), shapes=shapes)
-        seen, sides = side_counts(first.sides.branches(opener.case.unreached))
+        seen, sides = side_counts(first.field.branches(opener.case.unreached))
         findings.search = SearchResult(
             pace.elapsed,
             sum(part.points for part in parts),
@@ -169,23 +145,10 @@ def search(
         if finder is not None:
             finder.note = finder.note or "at a point that the search found; right at the sample points"
             finder.add_to_findings()
-        findings.branches = first.sides.branches(opener.case.unreached)
-        findings.sides_unknown = first.sides.unknown
+        findings.branches = first.field.branches(opener.case.unreached)
+        findings.sides_unknown = first.field.unknown
         return True
     return False
-
-
-def _second_order(first: Exploration, samples: Sequence[int]) -> list[Exploration]:
-    """Return the exploration of the vjp, if the spec asks for its gradient."""
-    if not first.opener.case.second_order:
-        return []
-    with suppress(*ERRORS):
-        vjp = first.opener.vjp(first.first)
-        op = vjp.open(first.first.opening)
-        second = Exploration(vjp, first.findings, op, first.pace, of=first, is_search=first.is_search)
-        second.see_samples(samples)
-        return [second] if second.labels else []
-    return []
 
 
 def _explain_refusal(opener: GraphOpener, findings: Findings) -> str:
@@ -217,7 +180,10 @@ def _search_one_row(search: Exploration, seconds: float) -> Exploration | None:
         first = opener.open(Opening(0))
         row_search = Exploration(opener, search.findings, first, pacing.Pace(seconds))
         row_search.judged = search.judged
-        if judge_samples(row_search, range(case.samples)) and is_wrong_in_values(row_search):
+        is_wrong = judge_samples(row_search, range(case.samples))
+        wrong = wrong_pairs(row_search.wrong, search.findings) if row_search.wrong is not None else {}
+        # That a function takes one row isn't stated: a gradient of another form there is no finding.
+        if is_wrong and any(pair.mismatch in ("value", "nonfinite") for pair in wrong.values()):
             row_search.note = "with a batch of one; right at the sample points"
             return row_search
     return None
@@ -241,6 +207,8 @@ def cut_to_one_row(case: Case) -> Case | None:
         if argument.form.kind in ("tensor", "list")
         else argument
         for argument in case.arguments
+        # Opening the case adds its variables again.
+        if not any(tensor.is_variable for tensor in argument.tensors)
     )
     outputs = tuple(replace(output, shape=None) for output in case.outputs)
     return replace(case, arguments=arguments, outputs=outputs)
@@ -261,45 +229,34 @@ def shrink(vector: Array, is_wrong: Callable[[Array], bool], clip: Callable[[Arr
         is_wrong: asks the judge; returns False once the time is up.
         clip: moves points, (B, n), into the allowed range.
     """
-    search = _Shrinking(vector, is_wrong, clip)
-    any(search.attempt(np.round(vector, digits)) for digits in _DIGITS)
+    best, tried = vector, set()
+
+    def attempt(simpler: Array) -> bool:
+        """Take a point, if it is simpler and also wrong."""
+        nonlocal best
+        allowed = clip(simpler[None])[0]
+        key = allowed.tobytes()
+        if key in tried or _size(allowed) >= _size(best):
+            return False
+        tried.add(key)
+        if is_wrong(allowed):
+            best = allowed
+        return best is allowed
+
+    def put(value: float, components: Any) -> bool:
+        simpler = best.copy()
+        simpler[components] = value
+        return attempt(simpler)
+
+    any(attempt(np.round(best, digits)) for digits in _DIGITS)
     span = len(vector)
     while span:
         for start in range(0, len(vector), span):
-            search.set(slice(start, start + span), 0.0)
+            put(0.0, slice(start, start + span))
         span //= 2
-    for column in np.flatnonzero(search.vector).tolist():
-        value = float(search.vector[column])
-        any(search.set(slice(column, column + 1), simpler) for simpler in _simpler(value))
-    return search.vector
-
-
-@dataclass
-class _Shrinking:
-    """The simplest wrong point so far, and the points that were tried."""
-
-    vector: Array
-    is_wrong: Callable[[Array], bool]
-    clip: Callable[[Array], Array]
-    tried: set[bytes] = field(default_factory=set)
-
-    def set(self, components: slice, value: float) -> bool:
-        """Give some components a value, if the point is still wrong."""
-        simpler = self.vector.copy()
-        simpler[components] = value
-        return self.attempt(simpler)
-
-    def attempt(self, simpler: Array) -> bool:
-        """Take a point, if it is simpler and also wrong."""
-        allowed = self.clip(simpler[None])[0]
-        key = allowed.tobytes()
-        if key in self.tried or _size(allowed) >= _size(self.vector):
-            return False
-        self.tried.add(key)
-        if not self.is_wrong(allowed):
-            return False
-        self.vector = allowed
-        return True
+    for column in np.flatnonzero(best):
+        any(put(simpler, column) for simpler in _simpler(float(best[column])))
+    return best
 
 
 def _simpler(value: float) -> Iterator[float]:

@@ -67,7 +67,7 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
     """Check the cases of SPEC, and search each for an input at which its gradient is wrong.
 
     Thousands of points are tried: as the spec draws them, from wider and narrower distributions, with zeros,
-    ties and ends of ranges, and steered towards sides of branches that no point takes. At each point,
+    ties and ends of ranges, and between points at which a side of a branch changes. At each point,
     gradient and differences are compared along one random direction. A suspicious point is judged as `run`
     judges it, and then shrunk. Stated ranges are never left.
 
@@ -76,8 +76,10 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
     or a bad spec, 3 a case can't be decided, 5 no spec matched, 130 interrupted.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `search --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import terminal_width
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.cli.options.report_options import print_report
     from gradcheck_cli.cli.progress import run_and_print
+    from gradcheck_cli.reporting.closing import closing_lines
     from gradcheck_cli.reporting.terminal.report_text import case_lines
     from gradcheck_cli.spec.cases.case_modes import in_each_mode
     from gradcheck_cli.spec.load import load_cases
@@ -91,22 +93,13 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
         return case_lines(result, width=width) if options.form == "table" else []
 
     report = run_and_print(workers, cases, lines_of)
-    _print(report, options.form)
+    if options.form == "table":
+        print_lines(console_for(sys.stdout), closing_lines(report, width))
+    else:
+        print_report(options.form, report)
     if options.writes:
         _write(report, cases)
     ctx.exit(report.exit_code)
-
-
-def _print(report: Report, form: str) -> None:
-    """Print the end of the output, or the whole report as JSON."""
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.cli.options.report_options import print_report
-    from gradcheck_cli.reporting.closing import closing_lines
-
-    if form != "table":
-        print_report(form, report)
-        return
-    print_lines(console_for(sys.stdout), closing_lines(report, terminal_width()))
 
 
 def _write(report: Report, cases: Sequence[Case]) -> None:

@@ -44,7 +44,7 @@ def suspect(
     looked: Looked,
     points: Mapping[int, Array],
     free: FreeInputs,
-    moving: tuple[np.random.Generator, float],
+    moving: tuple[np.random.Generator, float, Array],
 ) -> Suspicion:
     """Compare gradients with differences.
 
@@ -53,33 +53,29 @@ def suspect(
         looked: upstreams and gradients at the points.
         points: (B, *shape), by the input's index.
         free: the inputs that move.
-        moving: draws the directions; and the step of the differences, as a part of a component's size or
-            spread.
+        moving: draws the directions; the step of the differences, as a part of a component's size or spread;
+            and a number for each point, (B,): those with the same number move in the same way.
     """
-    generator, step = moving
+    generator, step, ways = moving
     vectors = free.pack(points)
     signs = np.where(generator.random(vectors.shape) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (half)
     sizes = np.maximum(np.abs(vectors), free.spreads)
     # In every other point a component moves by its own size: beside a border, there is no room for more.
     tiny = np.abs(vectors) < _TINY * free.spreads
-    alone = tiny & tiny.any(axis=1, keepdims=True) & (np.arange(len(vectors)) % 3 > 0)[:, None]
+    alone = tiny & tiny.any(axis=1, keepdims=True) & (ways % 3 > 0)[:, None]
     signs = np.where(alone.any(axis=1, keepdims=True) & ~alone, 0.0, signs)
-    own_size = (np.arange(len(vectors)) % 2 == 1)[:, None] & (vectors != 0)
-    moves = signs * step * np.where(own_size, np.abs(vectors), sizes)
+    own_size = (ways % 2 == 1)[:, None] & (vectors != 0)
+    moves = free.share_moves(vectors, signs * step * np.where(own_size, np.abs(vectors), sizes))
     others = free.others(points)
     above = free.clip(vectors + moves)
     above = np.where(above == vectors, free.clip(vectors - moves), above)
     below = 2 * vectors - above
-    count = len(vectors)
-    flows = list(zip(_differentiable_outputs(op), looked.upstreams, strict=True))
-    if looked.op is op:  # a backward pass's values may differ in their last bits
-        values, here = op.evaluate(free.unpack(above, others)), looked.values
-        ahead = [values[index] for index, _ in flows]
-    else:
-        values = op.evaluate(free.unpack(np.concatenate([vectors, above]), _twice(others)))
-        here, ahead = (
-            [values[index][own] for index, _ in flows] for own in (slice(count), slice(count, None))
-        )
+    indices = _differentiable_outputs(op)
+    values = op.evaluate(free.unpack(above, others))
+    ahead, here = [values[index] for index in indices], looked.values
+    if looked.op is not op:  # a backward pass's values may differ in their last bits
+        values = op.evaluate(free.unpack(vectors, others))
+        here = [values[index] for index in indices]
     with np.errstate(all="ignore"):
         behind = [2 * middle - end for middle, end in zip(here, ahead, strict=True)]
         seen = _compare(looked, free, (ahead, here, behind), above - below)
@@ -89,27 +85,16 @@ def suspect(
             below[rows] = free.clip(vectors[rows] - (above[rows] - vectors[rows]))
             own_others = {index: stack if len(stack) == 1 else stack[rows] for index, stack in others.items()}
             values = op.evaluate(free.unpack(below[rows], own_others))
-            for (index, _), each in zip(flows, behind, strict=True):
+            for index, each in zip(indices, behind, strict=True):
                 each[rows] = values[index]
             seen = _compare(looked, free, (ahead, here, behind), above - below)
     return seen
 
 
-def _twice(stacks: Mapping[int, Array]) -> dict[int, Array]:
-    return {
-        index: np.concatenate([stack, stack]) if len(stack) > 1 else stack for index, stack in stacks.items()
-    }
-
-
 def _compare(
     looked: Looked, free: FreeInputs, values: tuple[list[Array], list[Array], list[Array]], distance: Array
 ) -> Suspicion:
-    """Compare gradients with differences.
-
-    Args:
-        values: of each differentiable output on one side of each point, there, and on the other side.
-        distance: (B, size) between the two sides.
-    """
+    """Compare gradients with values ahead, there and behind, which are a distance, (B, size), apart."""
     count = len(distance)
     numeric, size, noise, bend = (np.zeros(count) for _ in range(4))
     for flow, ahead, here, behind in zip(looked.upstreams, *values, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -23,6 +23,11 @@ from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeChangesError, require_shapes, run_error
 
 Array = np.ndarray[Any, Any]
+
+
+def are_finite(values: Sequence[Array]) -> bool:
+    """Whether all numbers of some arrays are finite."""
+    return all(bool(np.isfinite(value).all()) for value in values)
 
 
 @dataclass(frozen=True)
@@ -192,7 +197,7 @@ class GraphRuns:
 
         try:
             if self.traced.outputs[output].size:
-                gradients: Sequence[Array | None] = pull(upstream)
+                gradients: Sequence[Array | None] = self._prepare_if_not_finite(partial(pull, upstream))
             else:
                 gradients = pull_in_spoilt_memory(
                     pull, upstream, [infos[input_index] for input_index in connected]
@@ -200,6 +205,22 @@ class GraphRuns:
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
         return self._by_input(connected, gradients)
+
+    def _prepare_if_not_finite(self, pull: Callable[[], list[Array]]) -> list[Array]:
+        """Pull back; if that isn't finite, let Grappler prepare gradients, as those of a `tf.function`.
+
+        u * 1e200 * 1e-200 may overflow; Grappler makes one product of it. That is tried once for a case.
+        """
+        gradients, state = pull(), self.traced.state
+        if self.traced.trace_mode.compiled or state.is_vjp_prepared is not None or are_finite(gradients):
+            return gradients
+        for state.is_vjp_prepared in (True, False):
+            state.compiled.clear()
+            self._vjps.clear()
+            gradients = pull()
+            if are_finite(gradients):
+                break
+        return gradients
 
     def vjp_beside(self, output: int, upstream: Array, point: Mapping[int, Array]) -> list[Array | None]:
         """Pull one upstream of an output back at another point; see `Operation`."""
@@ -372,6 +393,8 @@ class GraphRuns:
             (tensor.dtype.name, value.shape)
             for tensor, value in zip(part.constants, part.values, strict=True)
         ]
+        state = traced.state
+        prepare = bool(state.is_prepared or (part.upstreams and state.is_vjp_prepared))
         return Batched(
             part.function,
             [*[(info.dtype, info.shape) for info in part.upstreams], *traced.at.arguments, *constants],
@@ -379,8 +402,10 @@ class GraphRuns:
             part.results,
             vectorize=not part.random_types and body_holds is None and not traced.trace_mode.compiled,
             rewind=None if body_holds is None else partial(body_holds.rewind, traced.holds),
-            compiled=None if is_python else traced.state.compiled_form(traced.trace_mode, part.function),
-            is_prepared=bool(traced.state.is_prepared) and not traced.trace_mode.compiled,
+            compiled=None
+            if is_python
+            else state.compiled_form(traced.trace_mode, part.function, prepare=prepare),
+            is_prepared=prepare and not traced.trace_mode.compiled,
             unrestored=part.unrestored,
-            batches=traced.state.batches_of(part.function),
+            batches=state.batches_of(part.function),
         )

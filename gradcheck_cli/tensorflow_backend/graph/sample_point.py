@@ -18,8 +18,10 @@ from gradcheck_cli.tensorflow_backend.twin.widening import Roundings
 
 Array = np.ndarray[Any, Any]
 
-# A move towards zero, which most domains allow, and by far more than a gradient may lose by rounding.
+# A move towards zero, which most domains allow, and by far more than a gradient may lose by rounding. Inputs
+# move by different shares of it, so that what is equal in two of them isn't any more.
 _MOVE = 2.0**-4
+_SHARES = (1.0, 0.6, 0.8, 0.7)
 
 
 @dataclass
@@ -54,7 +56,7 @@ class SamplePoint:
         elif tensor.is_variable:
             return dtypes.widen(np.asarray(tensor.source.arguments["value"]))
         else:
-            value = self._draw(tensor)
+            value = self._draw(input_index, tensor)
         if self.is_exact:
             return dtypes.widen(value)
         narrow = dtypes.narrow(value, tensor.dtype)
@@ -62,11 +64,13 @@ class SamplePoint:
             return dtypes.widen(narrow)
         return cast("Array", Roundings(self.roundings).move(narrow, tf.as_dtype(tensor.dtype)))
 
-    def _draw(self, tensor: InputSpec) -> Array:
+    def _draw(self, input_index: int, tensor: InputSpec) -> Array:
         if self.sample != MOVED:
             return draw(self.case, tensor, self.sample)
         value: Array = np.asarray(draw(self.case, tensor, 0))
-        return _move(tensor, value) if tensor.is_differentiable and value.dtype.kind in "fc" else value
+        if not tensor.is_differentiable or value.dtype.kind not in "fc":
+            return value
+        return _move(tensor, value, _MOVE * _SHARES[input_index % len(_SHARES)])
 
     def stacked(self, samples: Sequence[int]) -> dict[int, Array]:
         """Return the drawn arguments at several points, by index, (B, *shape) each."""
@@ -117,9 +121,9 @@ class SamplePoint:
         return [index for index, info in enumerate(self.inputs) if info.is_differentiable]
 
 
-def _move(tensor: InputSpec, value: Any) -> Array:
+def _move(tensor: InputSpec, value: Any, share: float) -> Array:
     low, high = tensor.domain
-    moved: Array = value * (1 - _MOVE) + np.where(value == 0, _MOVE, 0)
+    moved: Array = value * (1 - share) + np.where(value == 0, share, 0)
     if moved.dtype.kind == "f":
         moved = np.clip(moved, -np.inf if low is None else low, np.inf if high is None else high)
     return moved

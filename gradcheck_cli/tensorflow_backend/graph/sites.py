@@ -124,6 +124,10 @@ def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]
     for op in dict.fromkeys(op for ops in ops_by_pair.values() for op in ops):
         candidates += [*_value_candidates(op, moved), *_shape_candidates(op)]
         candidates += [*_input_candidates(op, fed), *_size_candidates(op, sizes, moved)]
+    behind = _behind_switches(outputs[0].graph)
+    candidates = [
+        candidate for candidate in candidates if behind.isdisjoint(tensor.op for tensor in candidate.tensors)
+    ]
     tensors = list({id(tensor): tensor for candidate in candidates for tensor in candidate.tensors}.values())
     fetched = traced.values_at_point(tensors)
     values = {id(tensor): value for tensor, value in zip(tensors, fetched, strict=True)}
@@ -141,6 +145,12 @@ def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]
         unseen = candidate.unseen([values[id(tensor)] for tensor in candidate.tensors])
         sites.append(Site(candidate.corruption, _describe(candidate.op), pairs_through_op, unseen))
     return sites
+
+
+def _behind_switches(graph: Any) -> set[Any]:
+    """Return the ops behind a `Switch` of TensorFlow 1; those on the side not taken have no value."""
+    switches = [op for op in graph.get_operations() if op.type in {"Switch", "RefSwitch"}]
+    return {*switches, *graph_path.ops_after(tensor for op in switches for tensor in op.outputs)}
 
 
 def _describe(op: Any) -> str:

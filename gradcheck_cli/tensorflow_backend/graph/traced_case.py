@@ -67,6 +67,7 @@ class CaseState:
         gradients: the hand-written gradients that were made, and those that ran.
         is_prepared: whether graphs run as those of a `tf.function` do, prepared by Grappler first; `None` if
             nothing called for a try.
+        is_vjp_prepared: the same, for gradients alone.
         refusal: what the forward raised at the first point beside a base point that it refused, in words.
     """
 
@@ -82,16 +83,17 @@ class CaseState:
     chosen: dict[int, Sequence[Any]] = field(default_factory=dict)
     gradients: GradientLog = field(default_factory=GradientLog)
     is_prepared: bool | None = None
+    is_vjp_prepared: bool | None = None
     refusal: str = ""
 
     def note_refusal(self, failure: CaseFailedError) -> None:
         """Keep what the forward raised at a point; the first counts."""
         self.refusal = self.refusal or failure.message
 
-    def compiled_form(self, mode: TraceMode, function: Any) -> Any:
+    def compiled_form(self, mode: TraceMode, function: Any, *, prepare: bool) -> Any:
         """Return what runs instead of a traced function; it is made once, since XLA takes its time."""
         if id(function) not in self.compiled:
-            self.compiled[id(function)] = (function, mode.compile(function, prepare=bool(self.is_prepared)))
+            self.compiled[id(function)] = (function, mode.compile(function, prepare=prepare))
         return self.compiled[id(function)][1]
 
     def batches_of(self, function: Any) -> Batches:

@@ -7,6 +7,7 @@ are visited one by one. The ops in a loop's or a branch's body belong to the loo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -28,7 +29,7 @@ from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
 from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of
-from gradcheck_cli.tensorflow_backend.traces.state import restoring_call
+from gradcheck_cli.tensorflow_backend.traces.state import at_values, restoring_call
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin
 from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
@@ -36,7 +37,7 @@ from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
 Array = np.ndarray[Any, Any]
 
 
-_READ = "ReadVariableOp"
+READ = "ReadVariableOp"
 
 
 @dataclass
@@ -51,7 +52,8 @@ class Walk:
     output: int
     input_indices: tuple[int, ...]
     function: Any  # forward and gradient, traced
-    inputs: tuple[Any, ...]  # every input's tensor
+    inputs: tuple[Any, ...]  # every argument's tensor
+    handles: Mapping[int, Any]  # the handle of each variable that the walk leads to, by input index
     upstream: Any  # the placeholder of the upstream
     result: Any  # the output's tensor
     gradients: tuple[Any, ...]  # for each of these inputs, its gradient, or `None`
@@ -113,6 +115,19 @@ class Walk:
 
         return call
 
+    def starts(self, input_index: int) -> list[Any]:
+        """Return the tensors that hold an input; for a variable, what is read from its handle."""
+        if input_index < len(self.inputs):
+            return [self.inputs[input_index]]
+        return reads_of(self.handles[input_index])
+
+    def is_source(self, tensor: Any) -> bool:
+        """Whether a tensor is an input that the walk leads to, or its handle."""
+        return any(
+            tensor is (self.handles[index] if index in self.handles else self.inputs[index])
+            for index in self.input_indices
+        )
+
     @cached_property
     def _moving(self) -> tuple[list[Any], Any]:
         """The output and the tensors at each op, each once, and the function that computes them."""
@@ -131,16 +146,30 @@ class Walk:
             return []
         return list(self.prune([], self.held.stops)(*self.point, *self.drawn))
 
-    def values(self, point: Sequence[Any]) -> dict[int, Array]:
-        """Return the values, wide, of the tensors at each op, by their ids.
+    def values(self, moved: Mapping[int, Array]) -> dict[int, Array]:
+        """Return the values, wide, of the tensors and handles at each op, by their ids.
+
+        Args:
+            moved: the values of the inputs that aren't at the point, by index.
 
         Raises:
             tf.errors.OpError: the forward refuses the point.
         """
         tensors, function = self._moving
-        values = function(*point, *self.drawn, *self._held_values)
+        count, arguments = len(self.inputs), list(self.point)
+        for index, value in moved.items():
+            if index < count:
+                dtype = self.source.inputs[index].dtype
+                arguments[index] = tf.constant(dtypes.narrow(value, dtype), dtype)
+        variables = {index - count: value[np.newaxis] for index, value in moved.items() if index >= count}
+        with at_values(self.source.variables, variables) if variables else nullcontext([0]) as rows:
+            next(iter(rows))
+            values = function(*arguments, *self.drawn, *self._held_values)
         return {
             id(tensor): dtypes.widen(value.numpy()) for tensor, value in zip(tensors, values, strict=True)
+        } | {
+            id(handle): moved.get(index, self.source.at.point[index])
+            for index, handle in self.handles.items()
         }
 
     @cached_property
@@ -221,20 +250,6 @@ class Walk:
                     stack += outputs
         return sorted(descriptions)
 
-    @property
-    def makers(self) -> list[OpPlace]:
-        """The ops with a gradient for a variable, or for what is read from one."""
-
-        def is_read(tensor: Any) -> bool:
-            return bool(tensor.dtype == tf.resource or tensor.op.type == _READ)
-
-        return [
-            place
-            for step, place in zip(self.steps, self.places, strict=True)
-            if step.op.type != _READ
-            and any(is_read(step.op.inputs[input_index]) for input_index in step.gradients)
-        ]
-
     @cached_property
     def places(self) -> list[OpPlace]:
         """The name of each op, and the place of its gradient."""
@@ -264,6 +279,7 @@ def walk(op: GraphOperation, output: int, input_indices: Sequence[int]) -> Walk:
         tuple(input_indices),
         graph.function,
         graph.inputs,
+        backward_pass.handles,
         backward_pass.upstream,
         graph.outputs[output],
         tuple(backward_pass.gradients),
@@ -281,6 +297,7 @@ class _BackwardPass:
     input_indices: Sequence[int]  # indices of the inputs that it leads to
     holds_stops: bool  # whether `stop_gradient`s keep their value while the inputs move
     upstream: Any = None  # the placeholder of the upstream
+    handles: dict[int, Any] = field(default_factory=dict)  # of the variables among these inputs, by index
     gradients: list[Any] = field(default_factory=list)  # for each of these inputs, its gradient, or `None`
     stops: Sequence[Any] = ()  # the `stop_gradient`s that are held
     steps: list[Step] = field(default_factory=list)  # the ops on the path, in backward order
@@ -293,10 +310,13 @@ class _BackwardPass:
         sources = [all_inputs[input_index] for input_index in self.input_indices]
         # A variable's tensor in the graph is its handle.
         graph = tf.compat.v1.get_default_graph()
+        self.handles = {
+            input_index: graph.capture(all_inputs[input_index].handle)
+            for input_index in self.input_indices
+            if input_index >= len(inputs)
+        }
         graph_sources = [
-            inputs[input_index]
-            if input_index < len(inputs)
-            else graph.capture(all_inputs[input_index].handle)
+            self.handles[input_index] if input_index in self.handles else inputs[input_index]
             for input_index in self.input_indices
         ]
         with private_gradients.backward_log() as visits:
@@ -331,9 +351,19 @@ class Step:
         return [tensor for index, tensor in inputs if index not in self.gradients]
 
     @property
+    def is_transparent(self) -> bool:
+        """Whether its gradient is its upstream: a plain `Identity`, or a read of a variable."""
+        return self.passes_on or self.op.type == READ
+
+    @property
     def passes_on(self) -> bool:
-        """Whether it is a plain `Identity`, whose gradient is its upstream."""
+        """Whether it is a plain `Identity`."""
         return bool(self.op.type == "Identity" and not private_gradients.has_own_gradient(self.op))
+
+
+def reads_of(handle: Any) -> list[Any]:
+    """Return what is read from a variable's handle."""
+    return [output for op in handle.consumers() for output in op.outputs]
 
 
 def is_numeric(tensor: Any) -> bool:

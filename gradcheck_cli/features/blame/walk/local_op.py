@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Operation, OpFacts, TensorInfo
-from gradcheck_cli.features.blame.walk.backward_walk import Step, Walk
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.features.blame.walk.backward_walk import READ, Step, Walk
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.dtypes import Stack
 from gradcheck_cli.tensorflow_backend.graph.batching import Batched, run_where_accepted
@@ -85,8 +86,13 @@ def isolate(walk: Walk, step: Step) -> Operation:
 
     Its inputs are those that move, and its outputs those with an upstream. A `tf.custom_gradient` is one op,
     with its whole forward between its arguments and its results.
+
+    Raises:
+        CaseFailedError: it takes a variable itself, not its value.
     """
     runs = LocalRuns(walk, step)
+    if any(tensor.dtype == tf.resource for tensor in runs.fed):
+        raise CaseFailedError("forward", "it reads a variable, whose place no other value can take")
     return Operation(
         facts=LocalFacts(runs.is_connected, runs=runs),
         evaluate=runs.evaluate,
@@ -121,12 +127,12 @@ class LocalRuns:
     @cached_property
     def inputs(self) -> tuple[TensorInfo, ...]:
         """The tensors that move."""
-        return self._infos(self.fed)
+        return self._infos("in", self.fed)
 
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """The tensors that have an upstream."""
-        return self._infos(self.fetched)
+        return self._infos("out", self.fetched)
 
     @property
     def point(self) -> list[Array]:
@@ -162,7 +168,9 @@ class LocalRuns:
 
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the op at several points; if it refuses one, its outputs are NaN there."""
-        moved = {self._feed_indices[input_index]: rows for input_index, rows in batch.items()}
+        moved = {
+            place: rows for input_index, rows in batch.items() for place in self._feed_indices[input_index]
+        }
         size = sum(info.size for info in self.outputs)
         return run_where_accepted(lambda part: self._forward(part, size), moved, self._refuse)
 
@@ -207,14 +215,21 @@ class LocalRuns:
     def _always_fed(self) -> list[Any]:
         """What is always fed: the case's inputs, its draws, and tensors that move without being an input."""
         tensors = [*self.walk.inputs, *self.walk.held.draws]
-        known_ids = {id(tensor) for tensor in tensors}
-        return [*tensors, *[tensor for tensor in self.fed if id(tensor) not in known_ids]]
+        tensors += [tensor for fed in self.fed for tensor in self._moved_with(fed)]
+        return list({id(tensor): tensor for tensor in tensors}.values())
+
+    def _moved_with(self, fed: Any) -> list[Any]:
+        """Return what moves with an input: a custom gradient's forward reads a variable for itself."""
+        if not self.step.results or fed.op.type != READ:
+            return [fed]
+        others = [op.outputs[0] for op in fed.op.inputs[0].consumers() if op.type == READ]
+        return [fed, *[tensor for tensor in others if tensor is not fed]]
 
     @cached_property
-    def _feed_indices(self) -> list[int]:
-        """Where each moving tensor is in `_always_fed`."""
+    def _feed_indices(self) -> list[list[int]]:
+        """Where each moving tensor is in `_always_fed`, with what moves with it."""
         places = {id(tensor): index for index, tensor in enumerate(self._always_fed)}
-        return [places[id(tensor)] for tensor in self.fed]
+        return [[places[id(tensor)] for tensor in self._moved_with(fed)] for fed in self.fed]
 
     @cached_property
     def _forward(self) -> Batched:
@@ -233,12 +248,13 @@ class LocalRuns:
         held = [*walk.held.stops, *(tensor for tensor in self.step.beside if tensor.op in after)]
         stops = [tensor for tensor in held if id(tensor) in walk.base and id(tensor) not in known_ids]
         moving_tensors = self._always_fed[len(walk.inputs) + len(walk.held.draws) :]
+        read = {id(tensor): fed for fed in self.fed for tensor in self._moved_with(fed)}
         extra = [*moving_tensors, *upstreams, *stops]
         flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in self.outputs]
         point = [
             *source.at.narrow,
             *[value.numpy() for value in walk.drawn],
-            *self._values(moving_tensors),
+            *self._values([read[id(tensor)] for tensor in moving_tensors]),
             *(flows if upstreams else []),
             *self._values(stops),
         ]
@@ -253,8 +269,11 @@ class LocalRuns:
             rewind=walk.rewind,
         )
 
-    def _infos(self, tensors: Sequence[Any]) -> tuple[TensorInfo, ...]:
+    def _infos(self, word: str, tensors: Sequence[Any]) -> tuple[TensorInfo, ...]:
+        """Describe tensors, as `in`, or `in0` and `in1`: their own names say nothing."""
         return tuple(
-            TensorInfo(tensor.name, self.walk.dtype_of(tensor).name, value.shape)
-            for tensor, value in zip(tensors, self._values(tensors), strict=True)
+            TensorInfo(
+                f"{word}{index}" if len(tensors) > 1 else word, self.walk.dtype_of(tensor).name, value.shape
+            )
+            for index, (tensor, value) in enumerate(zip(tensors, self._values(tensors), strict=True))
         )

@@ -20,7 +20,6 @@ from gradcheck_cli.numerics import Precision, precision_of
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.random_vectors import draw_spread
 from gradcheck_cli.numerics.steps import scales
-from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
@@ -33,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class WalkedPath:
-    """`checking.blame.OpPath` over one walk; `Identity` ops, which only pass a gradient on, are left out."""
+    """`path_blame.OpPath` over one walk; ops that only pass a gradient on are left out."""
 
     walk: Walk  # the backward pass
 
@@ -45,7 +44,7 @@ class WalkedPath:
     @cached_property
     def steps(self) -> list[Step]:
         """The ops, in backward order."""
-        return [step for step in self.walk.steps if not step.passes_on]
+        return [step for step in self.walk.steps if not step.is_transparent]
 
     @cached_property
     def ops(self) -> tuple[OpOnPath, ...]:
@@ -55,20 +54,19 @@ class WalkedPath:
         return tuple(
             OpOnPath(op_pass.place, self._obstacle(step), self._fault(step, op_pass), self._reads(step))
             for op_pass, step in zip(passes, self.walk.steps, strict=True)
-            if not step.passes_on
+            if not step.is_transparent
         )
 
     def _reads(self, step: Step) -> tuple[int, ...]:
         """Return the indices of the ops that an op's moving inputs come from; -1 for an input of the path."""
-        passing = {step.op for step in self.walk.steps if step.passes_on}
+        passing = {step.op for step in self.walk.steps if step.is_transparent}
         index_of = {step.op: index for index, step in enumerate(self.steps)}
-        sources = {id(self.walk.inputs[input_index]) for input_index in self.walk.input_indices}
         read_indices = []
         for index in step.gradients:
             tensor = step.op.inputs[index]
-            while tensor.op in passing and id(tensor) not in sources:
+            while tensor.op in passing and not self.walk.is_source(tensor):
                 tensor = tensor.op.inputs[0]
-            read_indices.append(-1 if id(tensor) in sources else index_of.get(tensor.op))
+            read_indices.append(-1 if self.walk.is_source(tensor) else index_of.get(tensor.op))
         return tuple(dict.fromkeys(read_index for read_index in read_indices if read_index is not None))
 
     @property
@@ -76,7 +74,7 @@ class WalkedPath:
         """The precision in which the path computes: its coarsest dtype's."""
         infos = [self.walk.source.outputs[self.walk.output]]
         infos += [self.walk.source.inputs[input_index] for input_index in self.walk.input_indices]
-        moving = [self.walk.inputs[input_index] for input_index in self.walk.input_indices]
+        moving = [start for input_index in self.walk.input_indices for start in self.walk.starts(input_index)]
         inside = self.walk.low_precision(moving, [self.walk.result])
         return coarsest(*[precision_of(dtype) for dtype in (*[info.dtype for info in infos], *inside)])
 
@@ -116,7 +114,6 @@ class WalkedPath:
             return False
         op_inputs = list(op.inputs)
         arguments = {id(tensor) for tensor in op_inputs[unit.results :]}
-        source_ids = {id(self.walk.inputs[input_index]) for input_index in self.walk.input_indices}
         stop_ids = {id(tensor) for tensor in self.walk.held.stops}
         stack, visited = op_inputs[: unit.results], set()
         while stack:
@@ -124,7 +121,8 @@ class WalkedPath:
             if id(tensor) in visited or id(tensor) in arguments or id(tensor) in stop_ids:
                 continue
             visited.add(id(tensor))
-            if id(tensor) in source_ids:
+            # TensorFlow requires a gradient for each variable that is used.
+            if tensor.dtype != tf.resource and self.walk.is_source(tensor):
                 return True
             stack += list(tensor.op.inputs)
         return False
@@ -143,7 +141,7 @@ class WalkedPath:
             )
         passes, gradients = self.walk.passes(upstream)
         op_passes = [
-            op_pass for op_pass, step in zip(passes, self.walk.steps, strict=True) if not step.passes_on
+            op_pass for op_pass, step in zip(passes, self.walk.steps, strict=True) if not step.is_transparent
         ]
         slope = sum(
             _inner(gradient, directions[input_index])
@@ -278,14 +276,10 @@ class WalkedProbe:
             )
 
     def _at(self, step: float) -> dict[int, Array] | None:
-        point = list(self.walk.point)
-        source = self.walk.source
-        for input_index, direction in self.directions.items():
-            dtype = source.inputs[input_index].dtype
-            moved = source.at.point[input_index] + step * direction
-            point[input_index] = tf.constant(dtypes.narrow(moved, dtype), dtype)
+        point = self.walk.source.at.point
+        moved = {index: point[index] + step * direction for index, direction in self.directions.items()}
         try:
-            return self.walk.values(point)
+            return self.walk.values(moved)
         except tf.errors.OpError as error:
             if step == 0:
                 raise run_error(error, "forward") from error

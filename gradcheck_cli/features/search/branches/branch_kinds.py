@@ -1,7 +1,4 @@
-"""Which kinds of ops branch, and which side each element takes: that of which a margin is positive.
-
-If a condition decides, its truth shows the side.
-"""
+"""Which kinds of ops branch, and which side each element takes."""
 
 from __future__ import annotations
 
@@ -13,22 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 Array = Any  # NumPy's, or a tensor of a graph
-Margins = Callable[[Sequence[Array], Any], Sequence[Array]]
 
-# TensorFlow's functions under NumPy's names, for margins inside a graph. The tensors there are float64.
-IN_GRAPH = SimpleNamespace(
-    abs=tf.abs,
-    floor=tf.floor,
-    ceil=tf.math.ceil,
-    round=tf.round,
-    where=tf.where,
-    minimum=tf.minimum,
-    maximum=tf.maximum,
-    min=tf.reduce_min,
-    max=tf.reduce_max,
-    sum=tf.reduce_sum,
-    expand_dims=tf.expand_dims,
-)
+# TensorFlow's functions under NumPy's names, for sides inside a graph. The tensors there are float64.
+IN_GRAPH = SimpleNamespace(abs=tf.abs, expand_dims=tf.expand_dims)
 COMPARISONS = {
     "Greater": ">",
     "GreaterEqual": ">=",
@@ -42,8 +26,15 @@ COMPARISONS = {
 CONDITIONALS = frozenset({"If", "StatelessIf"})
 CASES = frozenset({"Case", "StatelessCase"})
 LOOPS = frozenset({"While", "StatelessWhile"})
+CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+# The attrs that name an op's bodies.
+BODIES = {
+    **dict.fromkeys(LOOPS, ("body",)),
+    **dict.fromkeys(CONDITIONALS, ("then_branch", "else_branch")),
+    **dict.fromkeys(CASES, ("branches",)),
+    **dict.fromkeys(CALLS, ("f",)),
+}
 TRUTH = ("true", "false")
-_SIX = 6.0  # where relu6 ends
 
 
 @dataclass(frozen=True)
@@ -51,7 +42,8 @@ class Kind:
     """How a kind of op branches."""
 
     sides: tuple[str, ...]  # their names
-    margins: Margins | None  # of each side; `None` if a condition decides
+    # for each side, which elements take it, by the values that decide and NumPy (or `IN_GRAPH`)
+    taken: Callable[[Sequence[Array], Any], Sequence[Array]]
     inputs: tuple[int, ...] = (0,)  # the indices of the op's inputs that decide
     is_output: bool = False  # whether the op's first output decides instead
 
@@ -67,76 +59,53 @@ def align(values: Sequence[Array], math: Any) -> list[Array]:
     return same_rank
 
 
-def _sign_margins(values: Sequence[Array], _math: Any) -> Sequence[Array]:
-    return values[0], -values[0]
+def _are_true(values: Sequence[Array], math: Any) -> Sequence[Array]:
+    is_true = math.abs(values[0]) > 0
+    return is_true, ~is_true
 
 
-def _comparison_margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
+def _have_signs(values: Sequence[Array], _math: Any) -> Sequence[Array]:
+    return values[0] > 0, values[0] < 0
+
+
+def _compare(values: Sequence[Array], math: Any) -> Sequence[Array]:
     first, second = align(values, math)
-    return first - second, second - first
+    return first > second, second > first
 
 
-def _relu6_margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
-    value = values[0]
-    return -value, math.minimum(value, _SIX - value), value - _SIX
-
-
-def _clip_margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
+def _clip(values: Sequence[Array], math: Any) -> Sequence[Array]:
     value, low, high = align(values, math)
-    return low - value, math.minimum(value - low, high - value), value - high
+    return value < low, (value > low) & (value < high), value > high
 
 
-def _loop_margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
-    count = values[0]
-    return 0.5 - count, 0.5 - math.abs(count - 1), count - 1.5
+def _clip_at_six(values: Sequence[Array], _math: Any) -> Sequence[Array]:
+    value, six = values[0], 6.0
+    return value < 0, (value > 0) & (value < six), value > six
 
 
-def _rounding_margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
-    up = math.round(values[0]) - values[0]
-    return up, -up
+def _count_rounds(values: Sequence[Array], _math: Any) -> Sequence[Array]:
+    return values[0] < 1, (values[0] > 0) & (values[0] < 2), values[0] > 1  # noqa: PLR2004 (two rounds)
 
 
-def _step_kind(step: str) -> Kind:
-    def margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
-        size = math.abs(getattr(math, step)(values[0]))
-        return 0.5 - size, size - 0.5
+def index_kind(count: int) -> Kind:
+    """Return how an op selects one of some branches by an index: if it is out of range, the last."""
 
-    return Kind(("to 0", "elsewhere"), margins)
+    def taken(values: Sequence[Array], _math: Any) -> Sequence[Array]:
+        selected = [(values[0] > side - 1) & (values[0] < side + 1) for side in range(count - 1)]
+        return [*selected, (values[0] < 0) | (values[0] > count - 2)]
 
-
-def index_kind(count: int, noun: str = "branch", input_index: int = 0) -> Kind:
-    """Return how an op branches that selects one of several things by an index.
-
-    An index that is out of range selects the last.
-
-    Args:
-        count: how many things there are.
-        noun: what they are called.
-        input_index: which input is the index.
-    """
-
-    def margins(values: Sequence[Array], math: Any) -> Sequence[Array]:
-        index = values[0]
-        last = 0 * index + (count - 1)
-        selected = math.where((index < 0) | (index >= count), last, index)
-        return [0.5 - math.abs(selected - side) for side in range(count)]
-
-    return Kind(tuple(f"{noun} {side}" for side in range(count)), margins, (input_index,))
+    return Kind(tuple(f"branch {side}" for side in range(count)), taken)
 
 
-COMPARED = Kind(("greater", "less"), _comparison_margins, (0, 1))
-_SIGNS = Kind(("> 0", "< 0"), _sign_margins)
-CONDITION = Kind(TRUTH, None)
-MASK = Kind(TRUTH, None, is_output=True)
+COMPARED = Kind(("greater", "less"), _compare, (0, 1))
+_CONDITION = Kind(TRUTH, _are_true)
+MASK = Kind(TRUTH, _are_true, is_output=True)
+_LARGER = Kind(("first larger", "second larger"), _compare, (0, 1))
 KINDS = {
-    "Maximum": Kind(("first larger", "second larger"), _comparison_margins, (0, 1)),
-    "Minimum": Kind(("first larger", "second larger"), _comparison_margins, (0, 1)),
-    "Relu6": Kind(("< 0", "inside", "> 6"), _relu6_margins),
-    "ClipByValue": Kind(("below", "inside", "above"), _clip_margins, (0, 1, 2)),
-    **dict.fromkeys(("Round", "Rint"), Kind(("up", "down"), _rounding_margins)),
-    "Floor": _step_kind("floor"),
-    "Ceil": _step_kind("ceil"),
-    **dict.fromkeys(("Relu", "LeakyRelu", "Elu", "Selu", "Abs", "Sign"), _SIGNS),
-    **dict.fromkeys(("Select", "SelectV2", *sorted(CONDITIONALS)), CONDITION),
-    **dict.fromkeys(LOOPS, Kind(("no round", "one round", "more rounds"), _loop_margins, is_output=True)),
+    **dict.fromkeys(("Maximum", "Minimum"), _LARGER),
+    "Relu6": Kind(("< 0", "inside", "> 6"), _clip_at_six),
+    "ClipByValue": Kind(("below", "inside", "above"), _clip, (0, 1, 2)),
+    **dict.fromkeys(("Relu", "LeakyRelu", "Elu", "Selu", "Abs", "Sign"), Kind(("> 0", "< 0"), _have_signs)),
+    **dict.fromkeys(("Select", "SelectV2", *sorted(CONDITIONALS)), _CONDITION),
+    **dict.fromkeys(LOOPS, Kind(("no round", "one round", "more rounds"), _count_rounds, is_output=True)),
 }

@@ -8,7 +8,7 @@ as their forwards do, and don't count.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,8 @@ import tensorflow as tf
 
 from gradcheck_cli.covered import Branch
 from gradcheck_cli.features.search.branches.branch_kinds import (
+    BODIES,
+    CALLS,
     CASES,
     COMPARED,
     COMPARISONS,
@@ -24,6 +26,7 @@ from gradcheck_cli.features.search.branches.branch_kinds import (
     KINDS,
     LOOPS,
     MASK,
+    TRUTH,
     Kind,
     align,
     index_kind,
@@ -36,34 +39,7 @@ Array = np.ndarray[Any, Any]
 Key = tuple[str, str, str]
 
 
-_LARGEST_TABLE = 16  # entries
 _MOST = 200  # branches of a case: a deep network repeats the same few
-
-
-@dataclass(frozen=True)
-class Outer:
-    """A selection that has another one as a value."""
-
-    tensor: Any  # its condition
-    holds: bool  # whether it takes this value where the condition is true, rather than where it is false
-
-    @staticmethod
-    def all_of(op: Any) -> tuple[Outer, ...]:
-        """Return the selections around a selection, going outward while nothing else uses a value."""
-        outers: list[Outer] = []
-        while op.type == "SelectV2":
-            users = [user for user in op.outputs[0].consumers() if user.type not in SHAPES]
-            input_indices = [
-                input_index
-                for user in users
-                for input_index, value in enumerate(user.inputs)
-                if value is op.outputs[0]
-            ]
-            if len(input_indices) != 1 or users[0].type != "SelectV2" or not input_indices[0]:
-                break
-            (op,) = users
-            outers.append(Outer(op.inputs[0], input_indices[0] == 1))
-        return tuple(outers)
 
 
 @dataclass(frozen=True)
@@ -72,31 +48,21 @@ class Watched:
 
     branch: Branch  # with no side seen
     kind: Kind  # how it branches
-    tensors: tuple[Any, ...]  # the tensors that show its sides
-    # the selections around this one, each with the side on which it takes this one's value
-    within: tuple[Outer, ...] = ()
+    tensors: tuple[Any, ...]  # the tensors that decide
+    # the conditions of the selections around this one, each with the truth for which they take its value
+    outer: tuple[tuple[Any, bool], ...] = ()
     # whether it is a comparison inside a branch's condition: no report has its sides, but a change of them
     # may lie beside a side that no point takes
     is_hidden: bool = False
-
-    @property
-    def key(self) -> Key:
-        """Its name, the same in every trace."""
-        return self.branch.key
+    # for a branch in a body: an output of a copy of the graph, and the index of this branch's first number
+    copied: tuple[Any, int] | None = None
 
     @property
     def fetched(self) -> tuple[Any, ...]:
         """The tensors that show its sides."""
-        return (*self.tensors, *(outer.tensor for outer in self.within))
-
-    def literals(self, side: int) -> tuple[tuple[Any, bool], ...]:
-        """Return what must all be so at a point on a side; nothing if that isn't known."""
-        if self.kind.margins is not None or self.tensors[0].dtype != tf.bool:
-            return ()
-        own = read_literals(self.tensors[0], holds=side == 0)
-        return own + tuple(
-            literal for outer in self.within for literal in read_literals(outer.tensor, holds=outer.holds)
-        )
+        if self.copied is not None:
+            return self.copied[:1]
+        return (*self.tensors, *(tensor for tensor, _ in self.outer))
 
     def sides(self, values: Mapping[int, Any], math: Any) -> list[Any]:
         """Return for each side which elements take it.
@@ -105,26 +71,18 @@ class Watched:
             values: by the id of a tensor, (B, *shape).
             math: NumPy, or `IN_GRAPH` for tensors of a graph.
         """
-        own = [values[id(tensor)] for tensor in self.tensors]
-        if self.kind.margins is None:
-            truth = math.abs(own[0]) > 0
-            sides = [truth, ~truth]
-            for outer in self.within:
-                is_taken = math.abs(values[id(outer.tensor)]) > 0
-                is_taken = is_taken if outer.holds else ~is_taken
-                sides = [
-                    first & second
-                    for first, second in (align([own_side, is_taken], math) for own_side in sides)
-                ]
-            return sides
-        return [margin > 0 for margin in self.kind.margins(own, math)]
+        sides = list(self.kind.taken([values[id(tensor)] for tensor in self.tensors], math))
+        for tensor, holds in self.outer:
+            is_true = math.abs(values[id(tensor)]) > 0
+            pairs = (align([side, is_true if holds else ~is_true], math) for side in sides)
+            sides = [first & second for first, second in pairs]
+        return sides
 
     def sides_taken(self, values: Mapping[int, Array]) -> list[Array]:
-        """Return for each side the points at which some element takes it, (B,) of booleans each.
-
-        Args:
-            values: by the id of a tensor, (B, *shape).
-        """
+        """Return for each side the points at which some element takes it, (B,) of booleans each."""
+        if self.copied is not None:
+            tensor, first = self.copied
+            return list((values[id(tensor)][:, first : first + len(self.branch.sides)] > 0).T)
         with np.errstate(invalid="ignore"):
             sides = self.sides(values, np)
         return [np.asarray(side.reshape(len(side), -1).any(axis=1)) for side in sides]
@@ -181,20 +139,13 @@ class _Finder:
     count: int = 0  # how many were found
 
     def fill(self, body: Body, starts: Sequence[Any], results: Iterable[Any]) -> None:
-        """Find what branches in a graph.
-
-        Args:
-            body: the graph; added to.
-            starts: its tensors that move by themselves.
-            results: the tensors that are wanted from it.
-        """
+        """Add what branches in a graph between tensors that move by themselves and those that are wanted."""
         moved, ops = follow(starts)
         needed = needed_by(results)
         between = ops & needed
-        body.constants = [
-            value for op in needed if op.type == "Const" for value in constants_of(op.outputs[0])
-        ]
         for op in body.graph.get_operations():
+            if op.type == "Const" and op in needed:
+                body.constants += constants_of(op.outputs[0])
             if op not in between or self.count >= _MOST:
                 continue
             if not body.name:
@@ -209,12 +160,12 @@ class _Finder:
 
     def _make_body(self, op: Any, index: int, moved: Collection[int]) -> Body:
         name, graph = bodies_of(op)[index]
-        arguments = body_arguments(op)
+        arguments = list(op.inputs)[1:] if op.type in CONDITIONALS | CASES else list(op.inputs)
         is_loop = op.type in LOOPS
         moving_indices = moved_in_loop(op, moved)[0] if is_loop else range(len(arguments))
         starts = []
         for input_index, (outer, inner) in enumerate(zip(arguments, graph.inputs, strict=True)):
-            text = describe_in_body(outer, self.names)
+            text = _shorten(_describe_tensor(outer, self.names, 1))
             varies = is_loop and inner.dtype != tf.variant and not is_passed_on(graph, input_index)
             self.names[id(inner)] = f"loop({text})" if varies else text
             if input_index in moving_indices and (is_loop or id(outer) in moved):
@@ -224,58 +175,46 @@ class _Finder:
         return body
 
     def _watch(self, op: Any, moved: Collection[int]) -> Watched | None:
-        kind = _lookup_kind(op, moved) or _kind_of(op)
+        kind = _kind_of(op)
         place = "" if kind is None else place_of_branch(op)
         if kind is None or not place:
             return None
         tensors = (op.outputs[0],) if kind.is_output else tuple(op.inputs[index] for index in kind.inputs)
-        if op.type in LOOPS and op.outputs[0].dtype != tf.int32:
-            return None  # nothing counts its rounds
-        if op.type in LOOPS and not moved_in_loop(op, moved)[1]:
-            return None  # the same number of rounds at all points
-        if not any(id(tensor) in moved for tensor in tensors) and op.type not in LOOPS:
-            return None  # decided by a shape, or by a constant
+        if op.type in LOOPS:
+            # Nothing counts its rounds, or there are as many at all points.
+            is_fixed = op.outputs[0].dtype != tf.int32 or not moved_in_loop(op, moved)[1]
+        else:
+            is_fixed = not any(id(tensor) in moved for tensor in tensors)  # by a shape, or by a constant
+        # `reduce_logsumexp` has a guard: no finite values take its other side.
+        if is_fixed or (tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op)):
+            return None
         branch = Branch(describe_branch(op, kind, self.names), place, self.part, kind.sides, ())
-        if tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op):
-            return None  # `reduce_logsumexp` has it: no finite values take its other side
-        return Watched(branch, kind, tensors, Outer.all_of(op))
+        return Watched(branch, kind, tensors, tuple(_selections_around(op)))
+
+
+def _selections_around(op: Any) -> Iterator[tuple[Any, bool]]:
+    """Yield the selections around a selection, going outward while nothing else uses a value."""
+    while op.type == "SelectV2":
+        value = op.outputs[0]
+        users = [user for user in value.consumers() if user.type not in SHAPES]
+        indices = [index for user in users for index, used in enumerate(user.inputs) if used is value]
+        if len(indices) != 1 or users[0].type != "SelectV2" or not indices[0]:
+            return
+        (op,) = users
+        yield op.inputs[0], indices[0] == 1
 
 
 def _watch_compared(op: Any, moved: Collection[int]) -> Watched | None:
     """Watch which of two numbers that a comparison compares is larger."""
-    if op.type not in COMPARISONS or not all(
-        tensor.dtype.is_floating or tensor.dtype.is_integer for tensor in op.inputs
+    is_of_numbers = all(tensor.dtype.is_floating or tensor.dtype.is_integer for tensor in op.inputs)
+    if (
+        op.type not in COMPARISONS
+        or not is_of_numbers
+        or not any(id(tensor) in moved for tensor in op.inputs)
     ):
-        return None
-    if not any(id(tensor) in moved for tensor in op.inputs):
         return None
     branch = Branch(f"{op.graph.name} {op.name}", "", "hidden", COMPARED.sides, ())
     return Watched(branch, COMPARED, tuple(op.inputs), is_hidden=True)
-
-
-def _lookup_kind(op: Any, moved: Collection[int]) -> Kind | None:
-    """Return how a lookup in a constant table branches, if its indices are computed from floats."""
-    if op.type != "GatherV2" or id(op.inputs[0]) in moved:
-        return None
-    axis = tf.get_static_value(op.inputs[2])
-    shape = op.inputs[0].shape
-    count = None if axis is None or shape.rank is None else shape[int(axis)]
-    if not count or count > _LARGEST_TABLE or not _is_of_floats(op.inputs[1]):
-        return None
-    return index_kind(count, "entry", input_index=1)
-
-
-def _is_of_floats(tensor: Any) -> bool:
-    """Whether integers are computed from floats."""
-    waiting, seen = [tensor], {id(tensor)}
-    while waiting:
-        for source in waiting.pop().op.inputs:
-            if source.dtype.is_floating:
-                return True
-            if id(source) not in seen:
-                seen.add(id(source))
-                waiting.append(source)
-    return False
 
 
 def _kind_of(op: Any) -> Kind | None:
@@ -309,34 +248,23 @@ def needed_by(tensors: Iterable[Any]) -> set[Any]:
 _LONGEST = 40  # characters of a condition
 _MOST_NUMBERS = 16  # in a constant
 _INFIX = {**COMPARISONS, "AddV2": "+", "Add": "+", "Sub": "-", "Mul": "*", "RealDiv": "/"}
-# Ops that return their input unchanged, or in another shape or dtype.
-SAME = frozenset({"Identity", "IdentityN", "Cast", "ReadVariableOp", "BroadcastTo", "StopGradient"})
-_AND = frozenset({"LogicalAnd", "All"})
-_OR = frozenset({"LogicalOr", "Any"})
-_REDUCING = frozenset({"All", "Any"})
-# Ops that store a value in a list or for a gradient, with the index of that input; and ops that read it back.
+# Ops that return their input unchanged, or in another shape or dtype, or read what was stored in a list.
+_SAME = {
+    *("Identity", "IdentityN", "Cast", "ReadVariableOp", "BroadcastTo", "StopGradient", "OptionalGetValue"),
+    *("TensorListPopBack", "TensorListFromTensor", "TensorListGetItem", "TensorListStack"),
+}
+# Ops that store a value in a list or for a gradient, with the index of that input.
 _STORES = {"TensorListPushBack": 1, "TensorListSetItem": 2, "OptionalFromValue": 0}
-_READS_BACK = frozenset(
-    {"TensorListPopBack", "TensorListFromTensor", "TensorListGetItem", "TensorListStack", "OptionalGetValue"}
-)
 
 
 def describe_branch(op: Any, kind: Kind, names: Mapping[int, str]) -> str:
     """Describe what an op branches on: a condition, or the function and its arguments."""
     if op.type in LOOPS:
         return "loop"
-    if op.type in CASES:
-        return _shorten(_describe_tensor(op.inputs[0], names, 3))
-    if kind.margins is None:
-        condition = op.outputs[0] if kind.is_output else op.inputs[0]
-        return _shorten(_describe_tensor(condition, names, 3))
+    if op.type in CASES or kind.sides == TRUTH:
+        return _shorten(_describe_tensor(op.outputs[0] if kind.is_output else op.inputs[0], names, 3))
     arguments = ", ".join(_describe_tensor(op.inputs[index], names, 2) for index in kind.inputs)
     return _shorten(f"{op.type.lower()}({arguments})")
-
-
-def describe_in_body(tensor: Any, names: Mapping[int, str]) -> str:
-    """Describe a tensor that a body takes."""
-    return _shorten(_describe_tensor(tensor, names, 1))
 
 
 def _describe_tensor(tensor: Any, names: Mapping[int, str], depth: int) -> str:
@@ -347,10 +275,11 @@ def _describe_tensor(tensor: Any, names: Mapping[int, str], depth: int) -> str:
     source = _source_of(tensor)
     if source is not None:
         return _describe_tensor(source, names, depth)
-    if op.type in SAME and op.inputs:
-        return _describe_tensor(op.inputs[min(tensor.value_index, len(op.inputs) - 1)], names, depth)
+    if op.type == "Const":
+        value = tf.make_ndarray(op.get_attr("value"))
+        return f"{value.flat[0]:g}" if value.size == 1 and value.dtype.kind in "fiub" else "constant"
     if not op.inputs:
-        return _constant_text(op) if op.type == "Const" else op.name.rpartition("/")[2].lower()
+        return str(op.name.rpartition("/")[2].lower())
     arguments = [_describe_tensor(operand, names, depth - 1) for operand in op.inputs] if depth else ["..."]
     if op.type in _INFIX and len(arguments) == 2:  # noqa: PLR2004 (its two sides)
         return f"{arguments[0]} {_INFIX[op.type]} {arguments[1]}"
@@ -358,10 +287,10 @@ def _describe_tensor(tensor: Any, names: Mapping[int, str], depth: int) -> str:
 
 
 def _source_of(tensor: Any) -> Any | None:
-    """Return the tensor behind the result of a call, or behind a value read from a list; else `None`."""
+    """Return the tensor of which a tensor is a copy: a call's result, or read from a list; else `None`."""
     op = tensor.op
-    if op.type in _READS_BACK:
-        return op.inputs[0]
+    if op.type in _SAME and op.inputs:
+        return op.inputs[tensor.value_index if op.type == "IdentityN" else 0]
     for _, body in bodies_of(op):
         inner = body.outputs[tensor.value_index]
         if op.type in CALLS:
@@ -371,29 +300,8 @@ def _source_of(tensor: Any) -> Any | None:
     return None
 
 
-def _constant_text(op: Any) -> str:
-    value = tf.make_ndarray(op.get_attr("value"))
-    return f"{value.reshape(-1)[0]:g}" if value.size == 1 and value.dtype.kind in "fiub" else "constant"
-
-
 def _shorten(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-
-
-def read_literals(tensor: Any, *, holds: bool) -> tuple[tuple[Any, bool], ...]:
-    """Return what must all be so for a condition to hold, or not to hold: boolean tensors, each with a truth.
-
-    A condition that holds if any of several does stays whole.
-    """
-    op = tensor.op
-    if op.type in SAME and op.inputs and op.inputs[0].dtype == tf.bool:
-        return read_literals(op.inputs[0], holds=holds)
-    if op.type == "LogicalNot":
-        return read_literals(op.inputs[0], holds=not holds)
-    if op.type in (_AND if holds else _OR):
-        parts = op.inputs[:1] if op.type in _REDUCING else op.inputs
-        return tuple(literal for part in parts for literal in read_literals(part, holds=holds))
-    return ((tensor, holds),)
 
 
 def constants_of(tensor: Any) -> list[float]:
@@ -404,15 +312,7 @@ def constants_of(tensor: Any) -> list[float]:
     return [float(number) for number in np.ravel(value) if np.isfinite(number)]
 
 
-CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-_BODIES = {
-    **dict.fromkeys(LOOPS, ("body",)),
-    **dict.fromkeys(CONDITIONALS, ("then_branch", "else_branch")),
-    **dict.fromkeys(CASES, ("branches",)),
-    **dict.fromkeys(CALLS, ("f",)),
-}
 SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
-_SAME = frozenset({"Identity", "StopGradient"})
 
 
 def bodies_of(op: Any) -> list[tuple[str, Any]]:
@@ -420,22 +320,13 @@ def bodies_of(op: Any) -> list[tuple[str, Any]]:
 
     Empty for other ops, and if the graph of a body isn't known or is compiled.
     """
+    functions = [op.get_attr(attr) for attr in BODIES.get(op.type, ())]
     bodies = [
-        (name, private_graphs.body_named(op.graph, name))
-        for attr in _BODIES.get(op.type, ())
-        for name in _function_names(op, attr)
+        (function.name, private_graphs.body_named(op.graph, function.name))
+        for group in functions
+        for function in (group if isinstance(group, list) else [group])
     ]
     return [] if any(body is None for _, body in bodies) else bodies
-
-
-def _function_names(op: Any, attr: str) -> list[str]:
-    functions = op.get_attr(attr)
-    return [function.name for function in (functions if isinstance(functions, list) else [functions])]
-
-
-def body_arguments(op: Any) -> Sequence[Any]:
-    """Return the inputs that an op passes to its bodies, in the order of the bodies' inputs."""
-    return list(op.inputs)[1:] if op.type in CONDITIONALS | CASES else list(op.inputs)
 
 
 def follow(tensors: Iterable[Any]) -> tuple[set[int], set[Any]]:
@@ -450,26 +341,15 @@ def follow(tensors: Iterable[Any]) -> tuple[set[int], set[Any]]:
             if user.type in SHAPES or (user in ops and user.type not in LOOPS):
                 continue
             ops.add(user)
-            for output in _moved_outputs(user, moved):
-                if id(output) not in moved:
-                    moved.add(id(output))
-                    waiting.append(output)
+            indices = moved_in_loop(user, moved)[0] if user.type in LOOPS else range(len(user.outputs))
+            new = [user.outputs[index] for index in indices if id(user.outputs[index]) not in moved]
+            moved.update(map(id, new))
+            waiting += new
     return moved, ops
 
 
-def _moved_outputs(op: Any, moved: Collection[int]) -> list[Any]:
-    if op.type not in LOOPS:
-        return list(op.outputs)
-    indices, _ = moved_in_loop(op, moved)
-    return [op.outputs[index] for index in indices]
-
-
 def moved_in_loop(op: Any, moved: Collection[int]) -> tuple[set[int], bool]:
-    """Return the indices of a loop's variables that move, and whether the number of rounds changes.
-
-    Args:
-        moved: the ids of the tensors that move in the graph around it.
-    """
+    """Return the indices of a loop's variables that move, and whether the number of its rounds changes."""
     bodies, condition = bodies_of(op), private_graphs.body_named(op.graph, op.get_attr("cond").name)
     moving = {index for index, tensor in enumerate(op.inputs) if id(tensor) in moved}
     if not bodies or condition is None:
@@ -490,6 +370,6 @@ def moved_in_loop(op: Any, moved: Collection[int]) -> tuple[set[int], bool]:
 def is_passed_on(body: Any, index: int) -> bool:
     """Whether a loop's body passes one of its variables on unchanged."""
     tensor = body.outputs[index]
-    while tensor.op.type in _SAME:
+    while tensor.op.type in ("Identity", "StopGradient"):
         tensor = tensor.op.inputs[0]
     return tensor is body.inputs[index]

@@ -47,13 +47,6 @@ class Pace:
             return 0
         return most if self.point * most <= _SHARE * left else max(1, int(_SHARE * left / self.point))
 
-    def parts(self, count: int) -> Iterator[slice]:
-        """Yield parts of this many points, one for each call, as long as time is left."""
-        start = 0
-        while start < count and (size := self.batch(count - start)):
-            yield slice(start, start + size)
-            start += size
-
     @contextlib.contextmanager
     def timed(self, count: int) -> Iterator[None]:
         """Measure how long this many points take."""

@@ -109,7 +109,8 @@ def _jumps_of(code: CodeType) -> dict[int, _Jump]:
     before: list[int] = []
     previous, line = "", code.co_firstlineno
     for instruction in dis.get_instructions(code):
-        line = _line_of(instruction) or line
+        starts = getattr(instruction, "line_number", instruction.starts_line)  # newer Pythons; older ones
+        line = starts or line
         if instruction.opname == "EXTENDED_ARG":
             before.append(instruction.offset)
             continue
@@ -127,19 +128,9 @@ def _jumps_of(code: CodeType) -> dict[int, _Jump]:
     return jumps
 
 
-def _line_of(instruction: Any) -> int:
-    line = getattr(instruction, "line_number", None) or instruction.starts_line  # newer Pythons; older ones
-    return line if isinstance(line, int) and not isinstance(line, bool) else 0
-
-
 def _position_of(instruction: Any, line: int) -> tuple[int, int, int, int]:
     positions = getattr(instruction, "positions", None)  # from Python 3.11 on
-    if positions is None or None in (
-        positions.lineno,
-        positions.col_offset,
-        positions.end_lineno,
-        positions.end_col_offset,
-    ):
+    if positions is None or None in positions:
         return line, 0, line, 0
     return positions.lineno, positions.col_offset, positions.end_lineno, positions.end_col_offset
 
@@ -168,12 +159,9 @@ def python_branches(arcs: set[Arc]) -> list[PythonBranch]:
             branches += _branches_of(code, scope, place)
     merged: dict[tuple[str, str, str], PythonBranch] = {}
     for branch in branches:  # calls on one line count as one
-        key = branch.branch.key
-        if key in merged:
-            pairs = zip(merged[key].arcs, branch.arcs, strict=True)
-            merged[key] = PythonBranch(branch.branch, tuple(first | second for first, second in pairs))
-        else:
-            merged[key] = branch
+        before = merged.setdefault(branch.branch.key, branch).arcs
+        both = tuple(first | second for first, second in zip(before, branch.arcs, strict=True))
+        merged[branch.branch.key] = PythonBranch(branch.branch, both)
     return list(merged.values())
 
 
