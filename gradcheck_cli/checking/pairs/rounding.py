@@ -93,7 +93,7 @@ def allow_own_rounding(pair: Pair, sample: PairSample) -> PairSample:
         is_open &= (error <= most) & np.isfinite(sample.uncertainty)
     if not is_open.any() or not sample.is_connected:
         return sample
-    loss = _MEASURED * _measure(pair, sample, is_open, _scaled_upstreams(pair))
+    loss = _MEASURED * _measure(pair, *_elements(sample), is_open, _scaled_upstreams(pair))
     with np.errstate(invalid="ignore"):
         still_open = is_open & (error > sample.allowed + loss)
     loss = np.fmax(loss, _measure_beside(pair, sample, still_open))
@@ -166,7 +166,7 @@ def mark_remainders(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSa
         largest = float(np.max(np.abs(analytic)))
         if not largest <= ROUNDINGS_OF_A_RUN * _unit_roundoff(pair) * max(beside, default=0.0):
             continue
-        moved = _measure(pair, sample.showing(analytic), analytic != 0, _scaled_upstreams(pair))
+        moved = _measure(pair, analytic, np.indices(analytic.shape), analytic != 0, _scaled_upstreams(pair))
         if largest <= _MEASURED * float(np.max(moved)):
             samples[key] = replace(sample, smallness=replace(sample.smallness, is_remainder=True))
 
@@ -201,7 +201,7 @@ def allow_rounded_constants(pair: Pair, sample: PairSample) -> PairSample:
             rounded is None or (error <= moved)[is_open].all()
         ):  # each form is a twin of its own, and takes time
             break
-        of_gradient = np.fmax(of_gradient, _measure(pair, sample, is_open, [(rounded, 1.0)]))
+        of_gradient = np.fmax(of_gradient, _measure(pair, *_elements(sample), is_open, [(rounded, 1.0)]))
         of_slopes = np.fmax(of_slopes, _measure_slopes(pair, sample, is_open, rounded))
         moved = np.minimum(_OF_CONSTANTS * (of_gradient + of_slopes), most)
     passes = is_open & (error <= moved)
@@ -288,26 +288,36 @@ def _scaled_upstreams(pair: Pair) -> list[tuple[Operation, float]]:
     return [(pair.operations.formula, factor) for factor in _FACTORS]
 
 
+def _elements(sample: PairSample) -> tuple[Float, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    return sample.analytic, sample.each_place()
+
+
 def _measure(
-    pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_], upstreams: Iterable[tuple[Operation, float]]
+    pair: Pair,
+    analytic: Float,
+    places: Iterable[npt.NDArray[np.int64]],
+    where: npt.NDArray[np.bool_],
+    upstreams: Iterable[tuple[Operation, float]],
 ) -> Float:
     """Measure how far rounding moves some elements; the others are given as 0, or as their rows' own.
 
     Args:
+        analytic: elements of the Jacobian, (r, c).
+        places: their rows and columns in it, (r, c) each.
         where: which elements; no more than a number of rows are measured.
         upstreams: forms of the formula, and factors of the upstream.
     """
     output, input_index = pair.key
     chosen = np.flatnonzero(where.any(axis=1))[:_MOST_ROWS]
-    at_rows, at_columns = (places[chosen] for places in sample.each_place())
+    at_rows, at_columns = (place[chosen] for place in places)
     upstream = np.zeros((chosen.size, packed_size(pair.output)))
     upstream[np.arange(chosen.size), at_rows[:, 0]] = 1.0
-    moved = np.zeros(sample.analytic.shape)
+    moved = np.zeros(analytic.shape)
     pulled = ((pull_back(op, output, factor * upstream)[input_index], factor) for op, factor in upstreams)
     runs = (
         (np.take_along_axis(gradient, at_columns, axis=1), factor)
         for gradient, factor in pulled
         if gradient is not None
     )
-    moved[chosen] = largest_change(sample.analytic[chosen], runs)
+    moved[chosen] = largest_change(analytic[chosen], runs)
     return moved
