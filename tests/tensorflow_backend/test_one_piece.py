@@ -11,10 +11,16 @@ from gradcheck_cli.checking.ops import method_choice
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
+from gradcheck_cli.tensorflow_backend import work_counts
 from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin, WideVariables
+
+
+def by_six(x):
+    return tf.reshape(x, (4, 6))
+
 
 KINKED = {
     "relu": tf.nn.relu,
@@ -23,6 +29,10 @@ KINKED = {
     "abs": tf.abs,
     "maximum": lambda x: tf.maximum(x, x[::-1]),
     "minimum": lambda x: tf.minimum(x, 0.25),
+    "where": lambda x: tf.where(x > 0, x, 0.25 * x),
+    "where, turned round": lambda x: tf.where(x[::-1] <= 0.25, 0.5 * x, x),
+    "the chosen one of six": lambda x: tf.gather(by_six(x), tf.argmax(by_six(x), 1), batch_dims=1),
+    "the nearest of three": lambda x: x * tf.cast(tf.argmin(tf.abs(x[:, None] - [-1, 0, 2]), 1), x.dtype),
     "max pooling": lambda x: tf.nn.max_pool2d(tf.reshape(x, (1, 4, 6, 1)), 2, 2, "SAME"),
 }
 
@@ -161,3 +171,98 @@ def test_what_has_no_kinks_has_no_piece():
 
 def smooth(x):
     return tf.reduce_sum(tf.sin(x))
+
+
+def quantised(error=0.0, codes=6):
+    """Return what vectors make with the nearest of some codes; if these are many, any step changes a few."""
+    rng = np.random.default_rng(4)
+    book = tf.Variable(rng.normal(size=(codes, 2)), dtype=tf.float32)
+    weights = tf.constant(rng.normal(size=(24500, 2)), tf.float32)
+
+    @tf.custom_gradient
+    def passed(x):
+        wrong = tf.scatter_nd([[12, 34]], [error], (70, 700))
+        return tf.identity(x), lambda u: u * (1 + tf.cast(wrong, u.dtype))
+
+    def call(x):
+        vectors = tf.reshape(passed(x), (24500, 2))
+        far = tf.reduce_sum(book**2, 1) - 2 * vectors @ tf.transpose(book)
+        return tf.reduce_sum(vectors * weights * tf.nn.embedding_lookup(book, tf.argmin(far, 1)))
+
+    return call
+
+
+@pytest.mark.parametrize("error", [0.0, 0.05, -1.0])
+def test_an_alarm_where_choices_change_on_the_way_is_asked_again_with_them_held(error):
+    inputs = {"x": {"shape": [70, 700], "dtype": "float32"}}
+    build = {"error": error, "codes": 6 if error else 256}  # 256 make stairs of a single element
+    (pair,) = check_case(*opened("quantised", build=build, inputs=inputs, seed=0 if error else 2), [0]).pairs
+    assert pair.status is (Status.MISMATCHED if error else Status.PASSED), pair.message
+    if error:
+        assert pair.numbers.worst.input_index == (12, 34)
+
+
+def half_stopped():
+    """Return a sum of two parts: the first has a stop that changes its derivative, the second has none."""
+    return lambda x, y: tf.reduce_sum(x * tf.stop_gradient(tf.sin(x))) + tf.reduce_sum(tf.cos(y))
+
+
+def test_a_pair_without_a_stop_isnt_held_up_by_one_that_has_one():
+    inputs = {name: {"shape": [70, 70]} for name in ("x", "y")}
+    stopped, free = check_case(*opened("half_stopped", build={}, inputs=inputs, budget=0.01), [0]).pairs
+    assert stopped.status is Status.INCONCLUSIVE
+    assert free.status is Status.PASSED
+
+
+def indexed():
+    """Return values of x at the places of the largest y, which a stop gets, too."""
+    return lambda x, y: tf.reduce_sum(
+        tf.sin(y) * tf.stop_gradient(tf.gather(x, tf.argmax(y, 1), batch_dims=1)[:, None])
+    )
+
+
+def test_a_stop_behind_an_index_alone_says_nothing_of_the_input_that_chooses():
+    inputs = {name: {"shape": [6, 5]} for name in ("x", "y")}
+    stopped, free = check_case(*opened("indexed", build={}, inputs=inputs, method="auto"), [0]).pairs
+    assert stopped.cause.stops
+    assert free.status is Status.PASSED
+
+
+def gathered(table):
+    """Return rows of a table that is kept in a variable, or in a constant."""
+    values = np.random.default_rng(5).normal(size=(50, 4))
+    kept = tf.Variable(values, dtype=tf.float32) if table == "variable" else tf.constant(values, tf.float32)
+    call = lambda x: tf.sin(tf.gather(kept, [[3, 1], [2, 49]])) * x[:, None]  # noqa: E731
+    call.trainable_variables = [kept] if table == "variable" else []
+    return call
+
+
+def test_a_variable_that_is_gathered_from_moves_in_one_call_for_all_points():
+    inputs = {"x": {"shape": [2, 4], "dtype": "float32"}}
+    changes = {"inputs": inputs, "method": "auto", "variables": True}
+    case, opener = opened("gathered", build={"table": "variable"}, **changes)
+    with work_counts.count_work() as done:
+        (_, of_table) = check_case(case, opener, [0]).pairs
+    assert of_table.status is Status.PASSED
+    assert of_table.numeric.evaluations > 200
+    assert done.calls < 60
+
+
+def attending():
+    """Return a causal attention's sum, by an offset that no softmax sees."""
+    values = np.random.default_rng(6).normal(size=(8, 8))
+    return lambda x, offset: (
+        100.0
+        + tf.reduce_mean(
+            tf.nn.softmax(x @ tf.constant(values) + tf.reduce_sum(offset * values[0])) @ tf.constant(values)
+        )
+    )
+
+
+def test_what_is_zero_by_symmetry_passes_beside_slopes_that_are_right(monkeypatch):
+    monkeypatch.setattr(method_choice, "FEWEST_ELEMENTS", 4)
+    inputs = {"x": {"shape": [8, 8]}, "offset": {"shape": [8]}}
+    of_x, of_offset = check_case(*opened("attending", build={}, inputs=inputs), [0]).pairs
+    assert of_x.status is Status.PASSED
+    assert of_offset.status is Status.PASSED
+    assert "zero to rounding" in of_offset.note

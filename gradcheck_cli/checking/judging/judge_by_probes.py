@@ -16,6 +16,7 @@ from gradcheck_cli.checking.ops.jacobian import PairKey, working_dtype
 from gradcheck_cli.checking.ops.packing import packed_size
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import Differencing, PairSample, Places, ProbeNumbers
+from gradcheck_cli.checking.pairs.rounding import mark_remainders
 from gradcheck_cli.numerics import ToleranceRule
 
 
@@ -43,18 +44,29 @@ def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> d
                 if pair not in again and (pair not in samples or pair == search.wrong):
                     samples[pair] = _sample_of(search, pair)
             waiting += smaller
+    mark_remainders(pairs, samples)
     return samples
 
 
 def _group_pairs(pairs: Mapping[PairKey, Pair]) -> list[Group]:
-    """Group outputs with the same inputs, each group with all of these inputs: nothing else may move."""
-    by_output: dict[tuple[int, ToleranceRule], list[int]] = defaultdict(list)
+    """Group outputs with the same inputs, each group with all of these inputs: nothing else may move.
+
+    Pairs with a `stop_gradient` in between, which may change their derivatives, come last and by themselves.
+    """
+    by_output: dict[tuple[bool, int, ToleranceRule], list[int]] = defaultdict(list)
     for (output, input_index), pair in pairs.items():
-        by_output[output, pair.tolerance].append(input_index)
-    together: dict[tuple[tuple[int, ...], ToleranceRule], list[int]] = defaultdict(list)
-    for (output, rule), input_indices in by_output.items():
-        together[tuple(input_indices), rule].append(output)
-    return [Group(pairs, tuple(outputs), input_indices) for (input_indices, _), outputs in together.items()]
+        by_output[_may_be_stopped(pair), output, pair.tolerance].append(input_index)
+    together: dict[tuple[bool, tuple[int, ...], ToleranceRule], list[int]] = defaultdict(list)
+    for (may_be_stopped, output, rule), input_indices in by_output.items():
+        together[may_be_stopped, tuple(input_indices), rule].append(output)
+    groups = sorted(together.items(), key=lambda item: item[0][0])
+    return [Group(pairs, tuple(outputs), input_indices) for (_, input_indices, _), outputs in groups]
+
+
+def _may_be_stopped(pair: Pair) -> bool:
+    """Whether a derivative may depend on a `stop_gradient` of which the spec doesn't say that it is meant."""
+    facts = pair.operations.differenced.facts
+    return pair.case.freeze is None and bool(facts.stops_between(*pair.key))
 
 
 def _search(group: Group, sample: int, budget: Budget, least: int) -> Search:

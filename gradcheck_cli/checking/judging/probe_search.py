@@ -101,6 +101,7 @@ class Search:
     step_fraction: float = 1.0  # by how much of its step a smooth piece is moved
     least: int = 1  # how many probes are made whatever they take
     on_kinks: frozenset[int] = frozenset()
+    has_piece: bool = True  # whether the point may have a smooth piece that shows more than the forward
 
     @property
     def wrong(self) -> PairKey | None:
@@ -144,14 +145,14 @@ class Search:
         reaches, whole = [MIDDLE], self.target
         while len(tried) < (self.least if self.budget.is_spent else PROBES) and not self.is_over:
             reach = reaches.pop(0)
-            if reach == SMOOTH and not self._take_piece():
-                reach = SHORT
+            if reach == SMOOTH and not (self.has_piece and self._take_piece()):
+                reach, self.has_piece = SHORT, False
             comparison = self._probe(reach, 1, weighed=bool(tried) or self.target.base.size <= _FEW_ROWS)
             if comparison is None:
                 # The step is too long: there are kinks on the way. A shorter step crosses fewer of them, and
                 # none if they are held.
-                self.target = whole
-                reaches = {MIDDLE: [SHORT, SMOOTH], LONG: [MIDDLE], SMOOTH: [SHORT]}[reach]
+                self.target, self.has_piece = whole, self.has_piece and reach != SMOOTH
+                reaches = {MIDDLE: [SHORT, SMOOTH], SHORT: [SMOOTH], LONG: [MIDDLE], SMOOTH: [SHORT]}[reach]
             else:
                 bound, curvature = comparison
                 tried.append((bound, reach))
@@ -190,8 +191,7 @@ class Search:
             if not upstream.any():
                 return
             probe = compare(differenced, upstream)
-            if probe.is_alarm:
-                probe = self._follow(differenced, probe)
+            probe = self._follow(differenced, probe)
             shown, is_faint = show_elements(differenced.direction, probe, size)
             if turn == 0:
                 counted = ~is_faint
@@ -236,6 +236,18 @@ class Search:
                 return False
         self.target = target
         return True
+
+    def _crosses_kinks(self, direction: Direction) -> bool:
+        """Whether elements change sides on the way, though the same direction can be probed with sides held.
+
+        Then an alarm says nothing of the gradient: with sides held, a wrong one raises it again.
+        """
+        piece = self.group.operations.piece
+        if self.target.is_smooth or not self.has_piece or piece is self.group.operations.differenced:
+            return False
+        return any(
+            self.group.count_changed_sides(piece, direction.side(factor)) for factor in (2.0, -2.0, 1.0, -1.0)
+        )
 
     def _hold_inputs_on_kinks(self, piece: Operation, direction: Direction) -> bool:
         """Find the inputs that are on a kink, and say whether the others are on a smooth piece.
@@ -307,8 +319,9 @@ class Search:
                 continue
             probe = compare(differenced, upstream)
             self.gradient_is_zero &= not probe.gradient.any()
-            if probe.is_alarm:
-                probe = self._follow(differenced, probe)
+            if probe.is_alarm and self._crosses_kinks(direction):
+                return None
+            probe = self._follow(differenced, probe)
             sharpness, curvature = max(sharpness, self._keep_sharpest(probe)), max(curvature, probe.curvature)
             if self.is_over:
                 return sharpness, curvature
@@ -358,7 +371,9 @@ class Search:
         return bound
 
     def _follow(self, differenced: Differenced, probe: Probe) -> Probe:
-        """Examine an alarm, and return the comparison that results."""
+        """Examine an alarm, if there is one, and return the comparison that results."""
+        if not probe.is_alarm:
+            return probe
         if persists(differenced, probe):
             return self._locate(differenced, probe)
         # Rounding inside the forward can have this effect.

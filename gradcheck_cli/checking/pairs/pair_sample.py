@@ -292,6 +292,14 @@ class PairSample:
         rules = self.decided_by[row : row + 1, column : column + 1]
         return replace(self, **arrays, places=Places(self.size, at_row, at_column), rules=rules)
 
+    def showing(self, analytic: Float) -> PairSample:
+        """Return the sample of a Jacobian of which nothing but the gradient is known, (m, n)."""
+        nothing, codes = np.zeros(analytic.shape), np.zeros(analytic.shape, np.int8)
+        numbers: dict[str, Any] = dict.fromkeys(("numeric", "uncertainty", "allowed"), nothing)
+        return replace(
+            self, analytic=analytic, **numbers, verdict=codes, reason=codes, rules=None, places=None
+        )
+
     def whole(self) -> PairSample:
         """Return a sparse Jacobian with its zeros written out; any other as it is."""
         columns = self.columns

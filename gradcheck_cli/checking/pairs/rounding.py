@@ -8,7 +8,7 @@ rounding each in gradient and forward, show what they were rounded to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -55,6 +55,9 @@ _SPACING = 1.1 * 2.0**-12
 _MOST_BESIDE = 8  # rows that are measured so; each takes seven backward passes
 # The most rows that are pulled back again.
 _MOST_ROWS = 256
+# The largest Jacobian whose gradients are taken as a whole to see a probed pair beside its neighbours.
+_FEW_ELEMENTS = 2**23
+_NOTHING = np.zeros(0)
 # Reasons for an undecided element that a larger bound may resolve.
 _COARSE = (Reason.NOISE, Reason.UNRESOLVED, Reason.LOW_PRECISION)
 # Runs with each constant moved up or down at random. Errors of three constants are added in one run out of
@@ -148,20 +151,33 @@ def mark_remainders(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSa
         samples: their verdicts.
     """
     for key, sample in samples.items():
-        if not sample.is_whole or not sample.numeric_is_zero or sample.analytic_is_zero:
+        if not sample.numeric_is_zero or sample.analytic_is_zero:
             continue
         pair = pairs[key]
+        gradients = {} if sample.is_whole else _few_rows(pair)
+        analytic = sample.analytic if sample.is_whole else gradients.get(key[1])
+        if analytic is None:
+            continue
         beside = [
-            largest_finite(other.numeric)
+            largest_finite(other.numeric if other.is_whole else gradients.get(other_key[1], _NOTHING))
             for other_key, other in samples.items()
             if other_key[0] == key[0] and other_key != key and other.is_right
         ]
-        largest = float(np.max(np.abs(sample.analytic)))
+        largest = float(np.max(np.abs(analytic)))
         if not largest <= ROUNDINGS_OF_A_RUN * _unit_roundoff(pair) * max(beside, default=0.0):
             continue
-        moved = _measure(pair, sample, sample.analytic != 0, _scaled_upstreams(pair))
+        moved = _measure(pair, sample.showing(analytic), analytic != 0, _scaled_upstreams(pair))
         if largest <= _MEASURED * float(np.max(moved)):
             samples[key] = replace(sample, smallness=replace(sample.smallness, is_remainder=True))
+
+
+def _few_rows(pair: Pair) -> dict[int, Float]:
+    """Return the Jacobian of a pair's output by each input that it depends on; nothing if it is large."""
+    op, rows = pair.operations.formula, packed_size(pair.output)
+    if rows * sum(packed_size(info) for info in op.inputs) > _FEW_ELEMENTS:
+        return {}
+    pulled = pull_back(op, pair.output_index, np.eye(rows))
+    return {index: gradient for index, gradient in pulled.items() if gradient is not None}
 
 
 def allow_rounded_constants(pair: Pair, sample: PairSample) -> PairSample:
@@ -178,9 +194,16 @@ def allow_rounded_constants(pair: Pair, sample: PairSample) -> PairSample:
     if not is_open.any() or not sample.is_connected:
         return sample
     forms = pair.operations.formula.forms
-    rounded = [op for draw in range(_DRAWS) if (op := forms.rounded_otherwise(draw)) is not None]
-    of_gradient = _measure(pair, sample, is_open, [(op, 1.0) for op in rounded])
-    moved = np.minimum(_OF_CONSTANTS * (of_gradient + _measure_slopes(pair, sample, is_open, rounded)), most)
+    of_gradient, of_slopes, moved = (np.zeros(error.shape) for _ in range(3))
+    for draw in range(_DRAWS):
+        rounded = forms.rounded_otherwise(draw)
+        if (
+            rounded is None or (error <= moved)[is_open].all()
+        ):  # each form is a twin of its own, and takes time
+            break
+        of_gradient = np.fmax(of_gradient, _measure(pair, sample, is_open, [(rounded, 1.0)]))
+        of_slopes = np.fmax(of_slopes, _measure_slopes(pair, sample, is_open, rounded))
+        moved = np.minimum(_OF_CONSTANTS * (of_gradient + of_slopes), most)
     passes = is_open & (error <= moved)
     return sample.settle(passes, Verdict.PASS, Rule.CONSTANTS, allowed=np.maximum(sample.allowed, moved))
 
@@ -239,15 +262,11 @@ def _measure_beside(pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_]
     return noise
 
 
-def _measure_slopes(
-    pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_], forms: Sequence[Operation]
-) -> Float:
-    """Measure how far a forward's slopes differ between forms of it, as `sample.analytic`; 0 elsewhere."""
+def _measure_slopes(pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_], other: Operation) -> Float:
+    """Measure how far another form of a forward has other slopes, as `sample.analytic`; 0 elsewhere."""
     op, (output, input_index) = pair.operations.formula, pair.key
     rows, columns = sample.each_place()
     moved = np.zeros(sample.analytic.shape)
-    if not forms:
-        return moved
     own = np.unique(columns[where])[:_MOST_ROWS]
     info, point = op.inputs[input_index], packed_point(op, input_index)
     steps = _SHORT * scales(point).step[own]
@@ -259,10 +278,8 @@ def _measure_slopes(
         values = pack(form.evaluate({input_index: stack})[output], op.outputs[output])
         return np.asarray((values[: len(own)] - values[len(own) :]) / (2 * steps[:, None]))
 
-    base = slopes(op)
     with np.errstate(invalid="ignore"):
-        changes = [np.nan_to_num(np.abs(slopes(form) - base)) for form in forms]
-    change = np.max(changes, axis=0)
+        change = np.nan_to_num(np.abs(slopes(other) - slopes(op)))
     moved[where] = change[np.searchsorted(own, columns[where]).clip(max=len(own) - 1), rows[where]]
     return np.where(np.isin(columns, own), moved, 0.0)
 

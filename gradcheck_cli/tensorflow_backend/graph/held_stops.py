@@ -40,13 +40,21 @@ def held_types(traced: TracedCase) -> list[str]:
 
 
 def stops_between(traced: TracedCase, output: int, input_index: int) -> dict[str, str]:
-    """Return the `stop_gradient`s that can be held between an input and an output: places by key."""
+    """Return the `stop_gradient`s that can be held between an input and an output: places by key.
+
+    One that an input moves through integers alone (an argmax, an index) changes no derivative by it.
+    """
     if traced.narrow is not None:
         return stops_between(traced.narrow, output, input_index)
     opened = traced.with_open_stops
     trace, starts = opened.forward, opened.starts(input_index)
     between = set(graph_path.ops_between(starts, [trace.outputs[output]]))
-    stops = [tensor for tensor in frozen.stops_among(starts, trace.backprop_starts) if tensor.op in between]
+    stops = [
+        tensor
+        for tensor in frozen.stops_among(starts, trace.backprop_starts)
+        if tensor.op in between
+        and any(graph_path.leads_to(start, tensor.op.inputs[0], (), stops=True) for start in starts)
+    ]
     return {stop.key: stop.place for stop in _describe(opened, stops)}
 
 

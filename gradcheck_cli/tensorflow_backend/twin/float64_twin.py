@@ -21,7 +21,13 @@ from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds, Held
 from gradcheck_cli.tensorflow_backend.traces.state import Resource
 from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace
 from gradcheck_cli.tensorflow_backend.twin.one_piece import hold_sides
-from gradcheck_cli.tensorflow_backend.twin.widening import NarrowOp, Roundings, Widening, wide_dtype
+from gradcheck_cli.tensorflow_backend.twin.widening import (
+    NarrowOp,
+    Roundings,
+    Widening,
+    read_before_gathering,
+    wide_dtype,
+)
 
 
 @dataclass
@@ -90,6 +96,7 @@ class Twin:
             {held_op.token: held_op.record_or_replay for held_op in body_holds.ops} if body_holds else {}
         )
         self._widening = Widening(graph.as_graph_def(), captured, replaced, variables.roundings)
+        read_before_gathering(self._widening.graph_def)
         sides = hold_sides(self._widening.graph_def) if has_sides else []
         substitutes = {}
         for name, outer in captured.items():

@@ -1,9 +1,9 @@
 """Rewrites the kinked ops of a GraphDef so that the side that each element takes can be held.
 
-`relu(x)` becomes `x * side` with `side = x > 0`. While the sides keep their values from one point, the graph
-is the smooth piece that this point is on: the same function around the point, unless the point is on a kink,
-and a smooth one farther away. Elements on a kink itself are put on the side that TensorFlow's own gradient
-takes.
+`relu(x)` becomes `x * side` with `side = x > 0`; of a comparison or an argmax, the result itself is held.
+While the sides keep their values from one point, the graph is the smooth piece that this point is on: the
+same function around the point, unless the point is on a kink, and a smooth one farther away. Elements on a
+kink itself are put on the side that TensorFlow's own gradient takes.
 """
 
 from __future__ import annotations
@@ -132,6 +132,19 @@ def _max_pool(nodes: _Nodes) -> None:
     )
 
 
+def _choice(dtype: Any = tf.bool) -> Callable[[_Nodes], None]:
+    """Return what holds an op whose result isn't a number but a choice: of a side, or of an index."""
+
+    def hold_result(nodes: _Nodes) -> None:
+        attr = nodes.node.attr
+        result_type = attr["output_type"] if "output_type" in attr else _type(dtype)
+        chosen = nodes.add(nodes.node.op, *nodes.inputs, **attr)
+        nodes.add("Identity", chosen, name=nodes.node.name, T=result_type)
+        nodes.sides.append((chosen, nodes.node.name))
+
+    return hold_result
+
+
 # How each kinked op is rewritten.
 PIECES = {
     "Relu": _relu,
@@ -141,6 +154,8 @@ PIECES = {
     "Maximum": _extreme("GreaterEqual"),
     "Minimum": _extreme("LessEqual"),
     "MaxPool": _max_pool,
+    **dict.fromkeys(("Greater", "GreaterEqual", "Less", "LessEqual"), _choice()),
+    **dict.fromkeys(("ArgMax", "ArgMin"), _choice(tf.int64)),
 }
 
 

@@ -349,6 +349,38 @@ def arguments_of(arguments: Any, node: Any) -> list[tuple[str, int]]:
     return slots
 
 
+def read_before_gathering(graph_def: Any) -> None:
+    """Let ops that gather from a variable gather from its value, so that other values can be fed for it."""
+    made = []
+    for node in graph_def.node:
+        gather = {"ResourceGather": "GatherV2", "ResourceGatherNd": "GatherNd"}.get(node.op)
+        if gather is None:
+            continue
+        dtype, indices = node.attr["dtype"], node.attr["Tindices"]
+        variable, *rest = node.input
+        after = [name for name in rest if name.startswith("^")]
+        value = node_def_pb2.NodeDef(name=f"{node.name}_value", op="ReadVariableOp", input=[variable, *after])
+        value.attr["dtype"].CopyFrom(dtype)
+        made.append(value)
+        attrs = {"Tparams": dtype, "Tindices": indices}
+        if gather == "GatherV2":
+            batch_dims = node.attr["batch_dims"].i
+            axis = node_def_pb2.NodeDef(name=f"{node.name}_axis", op="Const")
+            axis.attr["dtype"].type = tf.int32.as_datatype_enum
+            axis.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(batch_dims, tf.int32))
+            made.append(axis)
+            rest.insert(1, axis.name)
+            whole = attr_value_pb2.AttrValue(i=batch_dims)
+            attrs |= {"Taxis": axis.attr["dtype"], "batch_dims": whole}
+        replacement = node_def_pb2.NodeDef(name=node.name, op=gather, input=[value.name, *rest])
+        for name, attr in attrs.items():
+            replacement.attr[name].CopyFrom(attr)
+        for each in (value, replacement):
+            each.device = node.device
+        node.CopyFrom(replacement)
+    graph_def.node.extend(made)
+
+
 def _cast(name: str, tensor: str, source: int, target: int) -> Any:
     node = node_def_pb2.NodeDef(name=name, op="Cast", input=[tensor])
     node.attr["SrcT"].CopyFrom(attr_value_pb2.AttrValue(type=source))
