@@ -126,6 +126,7 @@ class Examination:
             key
             for key, judged in self.samples.items()
             if all(sample.numeric_is_zero and sample.analytic_is_zero for sample in judged)
+            and not ((rule := self.rules[key]) and rule.expect)
             and key not in self.costly
         ]
         if not zero or "all_zero" in self.case.checks_off:

@@ -92,6 +92,9 @@ def rows() -> Any:
             name = f"{mode}-{truth.replace(' ', '_')}"
             yield Attack(name, truth, {"x": ZEROS}, forward, None, {"modes": [mode]})
     yield Attack("second-order", "right", {"x": ZEROS}, lambda x: x**3, None, {"second_order": True})
+    expected = {"pairs": {"dy/dx": {"expect": "zero"}}}
+    yield Attack("expected", "right", {"x": ZEROS}, tf.cos, None, expected)
+    yield Attack("expected-wrongly", "wrong", {"x": at(0.5, 1.0)}, tf.cos, None, expected)
 
 
 ATTACKS = tuple(rows())

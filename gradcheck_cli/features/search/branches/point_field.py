@@ -204,7 +204,7 @@ class PointField:
 
         It adds to `arcs` which way the jumps of Python code go at each point.
         """
-        count = len(next(iter(upstreams)))
+        count = len(next(iter((*points.values(), *upstreams))))
         # Python code is watched point by point, and a variable has one value in a call.
         starts = range(count) if self.calls_python else self._changes_of_variables(points, count)
         if len(starts) == 1:
