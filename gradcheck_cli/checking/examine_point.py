@@ -22,9 +22,10 @@ from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.analytic import guess_sparsities, take_jacobians
 from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
-from gradcheck_cli.checking.ops.method_choice import find_costly_pairs, is_probed
+from gradcheck_cli.checking.ops.method_choice import FEWEST_ELEMENTS, find_costly_pairs, is_probed
 from gradcheck_cli.checking.ops.opener import OpenedOperation, Opener, Opening, Operations, open_operations
 from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.packing import packed_size
 from gradcheck_cli.checking.pairs.pair import Pair, is_skipped, pair_keys, pairs_at
 from gradcheck_cli.checking.pairs.pair_sample import RIGHT_BESIDE, PairSample
 from gradcheck_cli.checking.pairs.pair_view import PointData
@@ -74,10 +75,12 @@ class Examination:
             share: the shares of all work that are done before this point and after it.
         """
         case = self.case
+        keys = [key for key in pair_keys(op) if not is_skipped(self.rules[key])]
         point_budget, whole_budget = self.budget.share(share[1]), Budget()
         if case.method == "auto" and not case.full_only:
-            whole_budget = self.budget.share(share[0] + _FOR_WHOLE * (share[1] - share[0]))
-        keys = [key for key in pair_keys(op) if not is_skipped(self.rules[key])]
+            sizes = [packed_size(op.outputs[output]) * packed_size(op.inputs[at]) for output, at in keys]
+            part = 1.0 if sum(sizes) <= FEWEST_ELEMENTS else _FOR_WHOLE  # of so few, probes would show less
+            whole_budget = self.budget.share(share[0] + part * (share[1] - share[0]))
         with self.budget.pause():
             # The gradients that the spec covers must be called at each point: another branch runs other ops.
             seen = self.opener.gradients_seen(op) if keys else {}
