@@ -169,12 +169,7 @@ def _conclude(
     """Turn the results of the sample points into findings."""
     case, rules, operations = examination.case, examination.rules, examination.first
     pairs = results_of(
-        case,
-        first,
-        rules,
-        examination.samples,
-        examination.upstream_faults,
-        examination.points,
+        case, first, rules, examination.samples, examination.upstream_faults, examination.points
     )
     sound = {key: judged for key, judged in examination.samples.items() if not is_expected_wrong(rules[key])}
     checks = list(examination.checks)

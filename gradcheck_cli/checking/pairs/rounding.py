@@ -159,7 +159,7 @@ def mark_remainders(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSa
         if analytic is None:
             continue
         beside = [
-            largest_finite(other.numeric if other.is_whole else gradients.get(other_key[1], _NOTHING))
+            largest_finite(other.numeric if other.probes is None else gradients.get(other_key[1], _NOTHING))
             for other_key, other in samples.items()
             if other_key[0] == key[0] and other_key != key and other.is_right
         ]
@@ -196,10 +196,10 @@ def allow_rounded_constants(pair: Pair, sample: PairSample) -> PairSample:
     forms = pair.operations.formula.forms
     of_gradient, of_slopes, moved = (np.zeros(error.shape) for _ in range(3))
     for draw in range(_DRAWS):
+        if (error <= moved)[is_open].all():
+            break  # each form is a twin of its own, and takes time
         rounded = forms.rounded_otherwise(draw)
-        if (
-            rounded is None or (error <= moved)[is_open].all()
-        ):  # each form is a twin of its own, and takes time
+        if rounded is None:
             break
         of_gradient = np.fmax(of_gradient, _measure(pair, *_elements(sample), is_open, [(rounded, 1.0)]))
         of_slopes = np.fmax(of_slopes, _measure_slopes(pair, sample, is_open, rounded))

@@ -48,6 +48,8 @@ def stops_between(traced: TracedCase, output: int, input_index: int) -> dict[str
         return stops_between(traced.narrow, output, input_index)
     opened = traced.with_open_stops
     trace, starts = opened.forward, opened.starts(input_index)
+    if all(op.type != STOP for op in trace.function.graph.get_operations()):  # as in most models
+        return {stop.key: stop.place for stop in _describe(opened, [])}
     between = set(graph_path.ops_between(starts, [trace.outputs[output]]))
     stops = [
         tensor
