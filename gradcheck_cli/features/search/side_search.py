@@ -36,9 +36,8 @@ class SideSearch:
     look: Callable[[Points], Looked | None]  # looks at points, and remembers them
     generator: np.random.Generator  # of random numbers
     points: dict[tuple[int, ...], Points] = field(default_factory=dict)  # one each, by the sides it takes
-    lenders: Array = field(
-        default_factory=lambda: np.zeros((0, 0))
-    )  # (N, size) vectors with other components
+    # (N, size), vectors whose components other points are given, one at a time
+    lenders: Array = field(default_factory=lambda: np.zeros((0, 0)))
     turn: int = 0  # how many components took a special value
 
     def remember(self, points: Mapping[int, Array], looked: Looked) -> None:
