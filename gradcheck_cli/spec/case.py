@@ -278,15 +278,7 @@ def is_of_second_order(glob: str) -> bool:
 
 
 def rule_for(rules: Sequence[PairRule], label: str) -> PairRule | None:
-    """Return the rule that governs a pair, or `None` where no glob matches its label.
-
-    Args:
-        rules: a case's rules, in the order written.
-        label: the pair's label, `dOUT/dIN`.
-
-    Returns:
-        The last rule that matches.
-    """
+    """Return the rule that governs a pair: the last one written that matches its label, or `None`."""
     return next((rule for rule in reversed(rules) if matches(rule.glob, label)), None)
 
 
@@ -302,12 +294,7 @@ def matches(glob: str, label: str) -> bool:
 
 
 def could_match(glob: str, label: str) -> bool:
-    """Tell whether a glob could match a pair of a part of the output, as `dy.loss/dx` is one of `dy/dx`.
-
-    Args:
-        glob: what a spec says.
-        label: a pair of an output that may turn out to be a structure.
-    """
+    """Tell whether a glob could match a pair of a part of the output, as `dy.loss/dx` is one of `dy/dx`."""
     output_glob, slash, input_glob = glob.partition("/")
     output, _, input_name = label.partition("/")
     if not slash or not matches(input_glob, input_name):

@@ -205,8 +205,7 @@ def _read_folder_defaults(file: Path, faults: list[Fault]) -> Node | None:
 def _read_defaults(log: FaultLog, defaults: Node, below: Node | None = None) -> Node:
     """Return defaults with their short forms expanded; their faults are logged.
 
-    Args:
-        below: those of the folder, which may name the module of functions.
+    The folder's defaults, below them, may name the module of functions.
     """
     defaults = expand_short_forms(defaults, below)
     sets = defaults.get("case_sets")

@@ -49,10 +49,6 @@ def diagnose(
 ) -> tuple[str, ...]:
     """Say which mistake a pair's error looks like.
 
-    Args:
-        samples: the pair at each sample point.
-        other_pairs: the other pairs of the same output at each sample point, by their input's name.
-
     Returns:
         The likeliest hypothesis that fits; nothing where no known one does.
     """
@@ -159,14 +155,7 @@ def _describe_place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info
 
 
 def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
-    """Say what the gradient of a pair is instead of the derivative.
-
-    Args:
-        views: the pair at each sample point.
-
-    Returns:
-        The likeliest hint that explains the gradient; empty where none does.
-    """
+    """Say what the gradient of a pair is instead of the derivative: the likeliest hint that fits, if any."""
     return (
         hint_on_factor(views, output, input_info)
         or hint_on_swap(views)
@@ -187,16 +176,7 @@ def put_cause_first(checks: Sequence[CheckResult]) -> list[CheckResult]:
 def add_causes(
     case: Case, operations: Operations | None, pairs: tuple[PairResult, ...], checks: Sequence[CheckResult]
 ) -> tuple[PairResult, ...]:
-    """Give mismatched pairs their common cause as diagnosis.
-
-    Args:
-        operations: the ops at the first sample point.
-        pairs: their results.
-        checks: the results of the structural checks.
-
-    Returns:
-        The results, with the common cause as the diagnosis where there is one.
-    """
+    """Give mismatched pairs their common cause as diagnosis, where there is one."""
     if any(check.name == _REPEAT and check.status is Status.MISMATCHED for check in checks):
         return tuple(pair.explained(_NOISY) if pair.status is Status.MISMATCHED else pair for pair in pairs)
     wrong = any(pair.status is Status.MISMATCHED for pair in pairs)

@@ -221,13 +221,10 @@ LAYOUTS: serial.Layouts = {
 
 
 def to_json(report: Report, exit_code: int | None = None) -> str:
-    """Render a report as JSON text that ends in a newline.
+    """Render a report as JSON text that ends in a newline, without NaN or Infinity, which few readers accept.
 
     Args:
         exit_code: the process's exit code, if an option such as `--strict` changed it.
-
-    Returns:
-        The text; it contains no NaN or Infinity literal, so every JSON reader accepts it.
     """
     return json.dumps(to_dict(report, exit_code), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 

@@ -43,9 +43,6 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
         width: columns there are; a label or a path wider than that isn't cut.
         verbose: also show passed checks, methods, counts of evaluations and uncertainties, and the output of
             cases that are all right.
-
-    Returns:
-        The lines.
     """
     lines = _heading(case, min(width, layout.MAX_WIDTH))
     if case.error is not None:

@@ -35,15 +35,7 @@ PARTS = ("dict", "tuple", "list", "fields")
 
 
 def merge_op(below: Node, above: Node) -> Node:
-    """Merge one op-like mapping over another.
-
-    Args:
-        below: the defaults, or the op.
-        above: the op, or one of its cases; its lines and places win where both have a key.
-
-    Returns:
-        The merged mapping.
-    """
+    """Merge an op over defaults, or a case over its op; lines and places are those of what is above."""
     merged = _merge(below, above)
     entries = dict(merged.children)
     lower, upper = below.get("inputs"), above.get("inputs")

@@ -160,13 +160,7 @@ def _map_children(node: Node, expand: Callable[[Node], Node]) -> Node:
 
 
 def collect_cases(log: FaultLog, op: Node, below: Node | None = None) -> Node:
-    """Return an op with all its cases in one list under `cases`: those of sets first, then its own.
-
-    Args:
-        log: where faults go: a set that doesn't exist, null for a case that doesn't exist.
-        op: the op, merged over its defaults.
-        below: the defaults.
-    """
+    """Return an op with all its cases in one list under `cases`: those of sets first, then its own."""
     if not isinstance(op.value, dict):
         return op
     entries = {key: node for key, node in op.value.items() if key not in ("cases_from", "case_sets")}

@@ -407,11 +407,7 @@ class Excepted:
 
 
 def read_exceptions(log: FaultLog, document: Node, places: dict[str, str]) -> list[Excepted]:
-    """Read a document with `exceptions`; faults are logged.
-
-    Args:
-        places: where each op type is excepted already; extended.
-    """
+    """Read a document with `exceptions`, and add where each op type is excepted; faults are logged."""
     document = _with_kinds(document)
     model, _ = log.validate(ExceptionsFile, document)
     listed = document.get("exceptions")

@@ -41,7 +41,6 @@ def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
     """Draw the values of one input.
 
     Args:
-        case: the case, for its seed, names and folder.
         sample: index of the sample point, from 0; `value` and `file` are the same at every point.
 
     Returns:

@@ -222,12 +222,9 @@ class Twins:
     _vjps: dict[int, tuple[VjpTrace, WideVjp]] = field(default_factory=dict)
 
     def forward(self, trace: ForwardTrace, moving: Sequence[Any], *, is_alone: bool = False) -> WideForward:
-        """Return the twin of a forward.
+        """Return the twin of a traced forward, with the tensors of its inputs that move.
 
-        Args:
-            trace: the forward alone, traced.
-            moving: its tensors of the inputs that are differentiated by.
-            is_alone: make a separate one where values are held in bodies, since they belong to one point.
+        Where values are held in bodies, they belong to one point: then it may need to be a separate twin.
         """
         is_alone = is_alone and trace.held.body_holds is not None
         if is_alone or id(trace) not in self._forwards:
@@ -238,12 +235,7 @@ class Twins:
         return self._forwards[id(trace)][1]
 
     def vjp(self, trace: VjpTrace, *, is_alone: bool = False) -> WideVjp:
-        """Return the twin of a vjp.
-
-        Args:
-            trace: forward and vjp, traced.
-            is_alone: as for a forward.
-        """
+        """Return the twin of a traced vjp; see `forward`."""
         is_alone = is_alone and trace.held.body_holds is not None
         if is_alone or id(trace) not in self._vjps:
             wide = widen_vjp(trace, self.variables)
