@@ -47,7 +47,7 @@ def run_and_print(
                 with bar.paused():
                     print_lines(console, lines)
 
-        listener = Listener(bar.start_case, bar.show_share, on_case)
+        listener = Listener(bar.show_case, bar.show_case, on_case)
         report = run_in_workers(workers, cases, listener=listener, stopper=stopper, mark=mark)
     if warning := version_warning(report.tensorflow_version):
         click.echo(warning, err=True)
@@ -74,15 +74,11 @@ class Bar:
         self._progress = progress
         self._task = task
 
-    def start_case(self, case: Case) -> None:
-        """Show which case is being checked."""
+    def show_case(self, case: Case, share: float | None = None) -> None:
+        """Show which case is being checked, and how much of it is done."""
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, description=_name(case))
-
-    def show_share(self, case: Case, share: float) -> None:
-        """Show the progress of a case."""
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, description=f"{_name(case)} · {share:.0%}")
+            done = "" if share is None else f" · {share:.0%}"
+            self._progress.update(self._task, description=_name(case) + done)
 
     def end_case(self) -> None:
         """Move on by one case."""

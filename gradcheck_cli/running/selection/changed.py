@@ -15,9 +15,9 @@ from pathlib import Path
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.running.selection.modules import (
-    clear_folder_cache,
     file_of,
     find,
+    finder,
     is_installed,
     parse_file,
 )
@@ -83,9 +83,8 @@ def dependencies(case: Case) -> Dependencies:
 
 def clear_cache() -> None:
     """Drop what was read: files may have changed."""
-    for cached in (_follow_modules, _imports, parse_file):
+    for cached in (_follow_modules, _imports, parse_file, finder):
         cached.cache_clear()
-    clear_folder_cache()
 
 
 @lru_cache(maxsize=1024)
