@@ -70,7 +70,6 @@ class Bar:
     """Shows the progress of a run; does nothing without a bar to draw."""
 
     def __init__(self, progress: Progress | None = None, task: TaskID | None = None) -> None:
-        """Keep the bar, if there is one."""
         self._progress = progress
         self._task = task
 

@@ -38,7 +38,6 @@ class Code(NamedTuple):
     title: str
 
     def __str__(self) -> str:
-        """Return both, as reports name it."""
         return f"{self.number} {self.name}"
 
 

@@ -33,7 +33,6 @@ class ReportTarget:
     file: Path | None = None
 
     def __str__(self) -> str:
-        """Return it as written on the command line."""
         return self.kind if self.file is None else f"{self.kind}={self.file}"
 
 

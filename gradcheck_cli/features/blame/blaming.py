@@ -24,7 +24,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
-from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict, sentence
+from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict, gradient_at, sentence
 from gradcheck_cli.features.blame.path_blame import find_blame
 from gradcheck_cli.figure import PathOp
 from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, Status
@@ -274,7 +274,7 @@ def draw_path(opener: GraphOpener, pair_key: tuple[int, int], sample: int) -> tu
         PathOp(
             op.place.name,
             op.place.type,
-            f"{op.place.gradient} at {op.place.file}:{op.place.line}" if op.place.file else op.place.gradient,
+            gradient_at(op.place.gradient, op.place.file, op.place.line),
             str(op.status),
             op.evidence or op.reason,
             tuple(

@@ -185,7 +185,6 @@ class DaskWorkers:
         return client
 
     def _watch(self, client: Client) -> None:
-        """Look at the workers again and again."""
         while True:
             with suppress(Exception):  # no answer
                 client.nthreads()  # raises if there is none, which `scheduler_info` doesn't

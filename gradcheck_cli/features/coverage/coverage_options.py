@@ -36,7 +36,6 @@ class CoverageReport:
     file: Path | None = None
 
     def __str__(self) -> str:
-        """Return it as written on the command line."""
         return self.kind if self.file is None else f"{self.kind}:{self.file}"
 
 
@@ -124,7 +123,9 @@ class Coverage:
         from gradcheck_cli.features.coverage.importing import Importing
         from gradcheck_cli.spec.load import load
 
-        places = [str(Path.cwd()), *_folders(folders)]
+        specs = map(Path, folders)
+        beside = [str((path if path.is_dir() else path.parent).resolve()) for path in specs]
+        places = [str(Path.cwd()), *beside]
         packages = tuple(read_package(name, places) for name in names)
         if changed:
             from gradcheck_cli.running.selection.changed import changed_files
@@ -191,11 +192,6 @@ class Coverage:
         for failure in failures:
             click.echo(failure, err=True)
         return UsageError.exit_code if failures else 0
-
-
-def _folders(paths: Sequence[str]) -> list[str]:
-    """Return the folders in which code may be beside specs."""
-    return [str((path if path.is_dir() else path.parent).resolve()) for path in map(Path, paths)]
 
 
 def _required_share(ctx: click.Context, option: str) -> float | None:

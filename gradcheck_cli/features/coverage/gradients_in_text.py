@@ -172,13 +172,7 @@ class _Reader(ast.NodeVisitor):
             self.visit(decorator)
         self._visit_scope(_Scope(node.name, node, _functions_in(node)), node.body)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self._function(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self._function(node)
-
-    def _function(self, node: Function) -> None:
+    def visit_FunctionDef(self, node: Function) -> None:
         for decorator in node.decorator_list:
             kind, registered = self._decorated_by(decorator)
             if kind:
@@ -193,6 +187,8 @@ class _Reader(ast.NodeVisitor):
         for default in [*arguments.defaults, *filter(None, arguments.kw_defaults)]:
             self.visit(default)
         self._visit_scope(_Scope(node.name, node, _functions_in(node), parameters), node.body)
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 (as NodeVisitor looks it up)
 
     def _headers_of_arguments(self, decorator: ast.expr) -> Iterator[int]:
         """Yield the lines of functions that a decorator is given: its wrapper may close over only these."""
@@ -240,7 +236,7 @@ class _Reader(ast.NodeVisitor):
             self._add_overrides(node, lines)
         elif last == DEFUN or last.endswith(NUMPY):
             gradients = [keyword.value for keyword in inner.keywords if keyword.arg in _GRADIENT_KEYWORDS]
-            if gradients and not _is_none(gradients[0]):
+            if gradients and not (isinstance(gradients[0], ast.Constant) and gradients[0].value is None):
                 self._add_call(node, DEFUN if last == DEFUN else NUMPY, lines, gradients)
         self._claimed.add(inner)
 
@@ -334,7 +330,3 @@ def _header_lines(function: Function) -> range:
 def _literal_text(arguments: Sequence[ast.expr]) -> str:
     first = arguments[0] if arguments else None
     return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

@@ -143,7 +143,8 @@ def tally_lines(report: Report, tally: Tally, *, width: int) -> list[Text]:
         cells = [layout.pad(row[0], widths[0])]
         cells += [cell.rjust(size) for cell, size in zip(row[1:], widths[1:], strict=True)]
         lines.append(Text("  ".join(cells), style="" if index else "bold"))
-    share = "" if tally.share is None else f" ({_percent(tally.share)})"
+    # Rounded down: 99.97 % isn't all.
+    share = "" if tally.share is None else f" ({int(tally.share * 1000) / 10:.1f} %)"
     share_text = (
         f"{tally.count(CAUGHT):,} of {layout.count(tally.total, 'corruption')} called a mismatch{share}"
     )
@@ -153,11 +154,6 @@ def tally_lines(report: Report, tally: Tally, *, width: int) -> list[Text]:
         parts.append(f"{layout.count(tally.untried, 'case')} not tried")
     summary = Text(", ".join(parts), style="bold")
     return [*lines, layout.with_right(summary, f"{report.duration_s:.1f} s", width=width)]
-
-
-def _percent(share: float) -> str:
-    # Rounded down: 99.97 % isn't all.
-    return f"{int(share * 1000) / 10:.1f} %"
 
 
 def mutants_json(report: Report) -> str:

@@ -67,7 +67,6 @@ class RunningTask:
     def __init__(
         self, server: ForkServer, task_id: int, cases: Sequence[Numbered], options: TaskOptions
     ) -> None:
-        """Order the fork of the process."""
         self.left = list(cases)
         self.is_open = True
         self._server, self._id, self._limits = server, task_id, options.limits

@@ -150,7 +150,6 @@ class ShapeClashError(GradientFormError):
     """
 
     def __init__(self, inputs: tuple[int, ...], where: str, fault: str, place: OpPlace | None) -> None:
-        """Keep the parts."""
         self.fault = fault
         super().__init__(inputs, f"the gradient for {where} {fault}", place)
 

@@ -83,7 +83,6 @@ class Twin:
         *,
         has_sides: bool = False,
     ) -> None:
-        """Make the twin."""
         graph = whole_graph(function)
         captured = {inner.op.name: outer for outer, inner in graph.captures}
         replaced = (

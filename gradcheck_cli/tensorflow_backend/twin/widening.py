@@ -113,7 +113,6 @@ class Roundings:
     seed: int  # chooses the directions
 
     def __post_init__(self) -> None:
-        """Make the generator."""
         self._generator = np.random.default_rng(self.seed)
 
     def move(self, value: Any, dtype: Any) -> Any:
@@ -155,7 +154,6 @@ class Widening:
     _suffix: str = field(default_factory=lambda: f"_float64_{next(_NUMBERS)}")
 
     def __post_init__(self) -> None:
-        """Widen it."""
         library = self.graph_def.library
         names = [function.signature.name for function in library.function]
         self._names = {name: name + self._suffix for name in names}

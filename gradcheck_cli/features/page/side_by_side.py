@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradcheck_cli.features.page.html.page import counts_of, render, words_of
+from gradcheck_cli.features.page.page import counts_of, render, words_of
 from gradcheck_cli.gate import BaselineFinding
 from gradcheck_cli.reporting.exchange.findings import join_name
 from gradcheck_cli.reporting.terminal import layout
