@@ -129,7 +129,7 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
 
 def _find_source(case: Case) -> str:
     """Return where the case's gradient is written; empty if that isn't known."""
-    from gradcheck_cli.tensorflow_backend.registry.gradient_place import source_of
+    from gradcheck_cli.tensorflow_backend.registry import source_of
 
     with contextlib.suppress(Exception, SystemExit):  # the user's modules may raise any for an attribute
         return source_of(case)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,14 @@ from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
-from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict, gradient_at, sentence
+from gradcheck_cli.features.blame.blame_result import (
+    Blame,
+    OpVerdict,
+    PathBlame,
+    exit_code_of,
+    gradient_at,
+    sentence,
+)
 from gradcheck_cli.features.blame.path_blame import find_blame
 from gradcheck_cli.figure import PathOp
 from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, Status
@@ -41,16 +48,6 @@ MOST_PAIRS = 4
 # explanation must not cost it the verdict.
 LONG = 15.0
 _MOST_OPS = 200  # of a path that is drawn
-
-
-@dataclass(frozen=True)
-class PathBlame:
-    """Blame for one output and some inputs, at the sample point that shows most."""
-
-    output: str
-    inputs: tuple[str, ...]
-    sample: int  # index of the sample point
-    blame: Blame
 
 
 def blame_path(
@@ -248,14 +245,6 @@ def _describe_cut(stops: Sequence[UnheldStop]) -> str:
         f"a stop_gradient inside the custom gradient at {places} lets the gradient count as constant when it "
         "is differentiated itself; leave it out"
     )
-
-
-def exit_code_of(paths: Sequence[PathBlame]) -> int:
-    """Return `blame`'s exit code: 1 if an op is named, 0 if all are right, else 3."""
-    statuses = {path.blame.status for path in paths}
-    if Status.MISMATCHED in statuses:
-        return 1
-    return 0 if statuses == {Status.PASSED} else 3
 
 
 def draw_path(opener: GraphOpener, pair_key: tuple[int, int], sample: int) -> tuple[PathOp, ...]:

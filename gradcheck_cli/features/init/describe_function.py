@@ -24,7 +24,7 @@ from gradcheck_cli.features.init.guesses import MADE_WITH, SETTINGS, is_setting
 from gradcheck_cli.spec.words import DTYPES
 from gradcheck_cli.tensorflow_backend.binding import loading
 from gradcheck_cli.tensorflow_backend.private import private_state
-from gradcheck_cli.tensorflow_backend.registry.gradient_registry import has_custom_gradient
+from gradcheck_cli.tensorflow_backend.registry import has_custom_gradient
 
 # The usual names for the gradient of `name`, if it is defined beside it.
 _BESIDE = ("{}_grad", "{}_gradient", "grad_{}", "d{}", "d_{}", "{}_backward", "{}_vjp", "_{}_grad")

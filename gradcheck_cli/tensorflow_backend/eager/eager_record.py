@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
-from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
+from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.paths.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.private import private_eager, private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
 
@@ -93,7 +93,7 @@ class Record:
 
     def leads_to(self, tensor: Any, output: Any, held_ids: Iterable[int], *, stops: bool = False) -> bool:
         """Whether a tensor moves an output through floating tensors; see `graph_path.leads_to`."""
-        flat = graph_path.FLAT - {STOP} if stops else graph_path.FLAT
+        flat = graph_path.FLAT - STOPS if stops else graph_path.FLAT
         reached, closed = {identity(tensor)}, set(held_ids)
         for step in self.steps:
             if step.op_type not in flat and reached.intersection(step.inputs):
@@ -126,7 +126,7 @@ class Record:
                 *[tensors_by_id[tensor_id] for tensor_id in step.inputs if tensor_id in tensors_by_id],
             ]
             names |= {tensor.dtype.name for tensor in tensors if dtypes.is_differentiable(tensor.dtype)}
-            names |= low_precision.dtypes_in_attrs(step.inner_nodes)
+            names |= graph_path.dtypes_in_attrs(step.inner_nodes)
         return tuple(sorted(names - {"float64", "complex128"}))
 
     def stops(self, tensor: Any, output: Any) -> set[int]:
@@ -137,7 +137,7 @@ class Record:
             # may be such a value.
             made_ids = {tensor_id for step in self.steps for tensor_id in step.output_ids}
             start |= {tensor_id for step in self.steps for tensor_id in step.inputs} - made_ids
-        stops = [step for step in self._steps_after(start, [output]) if step.op_type == STOP]
+        stops = [step for step in self._steps_after(start, [output]) if step.op_type in STOPS]
         return {tensor_id for step in stops for tensor_id in step.output_ids}
 
     def quantisers(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ class Record:
         return [
             step.op_type
             for step in self.steps_between(inputs, outputs)
-            if any(node.op == STOP for node in step.inner_nodes)
+            if any(node.op in STOPS for node in step.inner_nodes)
         ]
 
     def draws(self, outputs: Sequence[Any]) -> list[str]:

@@ -46,6 +46,19 @@ _WRAPPED = ("gradient", "function")
 _DEEPEST = 10
 
 
+@contextlib.contextmanager
+def replace_attributes(home: Any, **values: Any) -> Iterator[None]:
+    """Give attributes of one of TensorFlow's modules or classes other values in the block."""
+    originals = {name: getattr(home, name) for name in values}
+    for name, value in values.items():
+        setattr(home, name, value)
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(home, name, original)
+
+
 def call_with_autograph(
     target: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> Any:
@@ -349,11 +362,11 @@ def replace_outputs(
     def loop_in_order(*args: Any, **keywords: Any) -> Any:
         return loop(*args, **{**keywords, "parallel_iterations": 1})
 
-    op_def_library._apply_op_helper, while_v2.while_loop = apply_and_replace, loop_in_order
-    try:
+    with (
+        replace_attributes(op_def_library, _apply_op_helper=apply_and_replace),
+        replace_attributes(while_v2, while_loop=loop_in_order),
+    ):
         yield
-    finally:
-        op_def_library._apply_op_helper, while_v2.while_loop = apply, loop
 
 
 @contextlib.contextmanager
@@ -373,11 +386,8 @@ def inline_functions() -> Iterator[None]:
                 result = target(*args, **keywords)
         return tf.nest.map_structure(_as_result, result)
 
-    polymorphic_function.Function.__call__ = call
-    try:
+    with replace_attributes(polymorphic_function.Function, __call__=call):
         yield
-    finally:
-        polymorphic_function.Function.__call__ = original
 
 
 @contextlib.contextmanager

@@ -127,15 +127,12 @@ def note_sites(log: GradientLog) -> Iterator[None]:
         (functions.Defun, "__init__", functools.partial(_wrap_defun, make)),
         (ops.Graph, "gradient_override_map", _wrap_override_map),
     ]
-    originals = [getattr(owner, name) for owner, name, _ in hooks]
-    for (owner, name, hook), original in zip(hooks, originals, strict=True):
-        # AutoGraph would convert a hook that the user's code calls.
-        setattr(owner, name, tf.autograph.experimental.do_not_convert(hook(original)))
-    try:
+    with contextlib.ExitStack() as replaced:
+        for owner, name, hook in hooks:
+            # AutoGraph would convert a hook that the user's code calls.
+            hooked = tf.autograph.experimental.do_not_convert(hook(getattr(owner, name)))
+            replaced.enter_context(private_graphs.replace_attributes(owner, **{name: hooked}))
         yield
-    finally:
-        for (owner, name, _), original in zip(hooks, originals, strict=True):
-            setattr(owner, name, original)
 
 
 def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import behaviour
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
-from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
+from gradcheck_cli.tensorflow_backend.registry import place_of
 
 _COUNT_CLASH = "custom_gradient function expected to return"
 # TensorFlow writes the whole node into its message, followed by the reason.
