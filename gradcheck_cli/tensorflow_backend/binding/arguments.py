@@ -52,14 +52,10 @@ def _place_attrs_before(
 
     So `tf.einsum(equation, *inputs)` can be called; an attr after the tensors is given by its name.
     """
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # not a Python function
-        return tensors, attrs
     positional: list[Any] = []
     unplaced = iter(tensors)
     remaining = len(tensors)
-    for name, parameter in parameters.items():
+    for name, parameter in (_parameters_of(function) or {}).items():
         if parameter.kind not in _POSITIONAL or not remaining:
             break
         if name in attrs:
@@ -95,10 +91,7 @@ def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
     """
     if case.given is not None:
         return
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # not a Python function
-        return
+    parameters = _parameters_of(function) or {}
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameter_names = [name for name, parameter in parameters.items() if parameter.kind is either]
     argument_names = [argument.name for argument in case.arguments if not _is_variable(argument)]
@@ -117,11 +110,10 @@ def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
 def attrs_of_reference(function: Callable[..., Any], case: Case) -> dict[str, Any]:
     """Return the keyword arguments that a reference takes: the forward's own, and those that build it."""
     keywords = {**(case.build or {}), **case.attrs}
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # not a Python function
-        return dict(case.attrs)
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+    parameters = _parameters_of(function)
+    if parameters is None or any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
+    ):
         return dict(case.attrs)
     names = {argument.name for argument in case.arguments}
     return {name: value for name, value in keywords.items() if name in parameters and name not in names}
@@ -129,12 +121,15 @@ def attrs_of_reference(function: Callable[..., Any], case: Case) -> dict[str, An
 
 def takes_build_alone(function: Callable[..., Any], case: Case) -> bool:
     """Whether a function is a factory, as the forward is: it takes only what is in `build`."""
+    build, parameters = case.build, _parameters_of(function)
+    return build is not None and parameters is not None and all(name in build for name in parameters)
+
+
+def _parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
     try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    build = case.build
-    return build is not None and all(parameter.name in build for parameter in parameters)
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):  # not a Python function: everything goes by position
+        return None
 
 
 def _is_variable(argument: Argument) -> bool:
@@ -143,10 +138,7 @@ def _is_variable(argument: Argument) -> bool:
 
 def _keyword_names(function: Callable[..., Any], names: Sequence[str], attrs: Any) -> list[str]:
     """Return the names of the arguments that a function can't take by position."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # not a Python function: by position, as always
-        return []
+    parameters = _parameters_of(function) or {}
     kinds = {parameter.kind for parameter in parameters.values()}
     keyword_names = [
         name

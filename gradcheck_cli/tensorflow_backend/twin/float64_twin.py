@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.paths import graph_path
-from gradcheck_cli.tensorflow_backend.private import private_state, private_twin
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function, whole_graph
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds, Held
@@ -104,7 +104,9 @@ class Twin:
         # Each value also holds the tensors of its key, so that their ids stay in use.
         self._between: dict[Any, tuple[set[str], set[str], Any]] = {}
         called = [graph, *self._widening.called]
-        self.graph, self._captured = private_twin.import_graph(self._widening.graph_def, substitutes, called)
+        self.graph, self._captured = private_graphs.import_graph(
+            self._widening.graph_def, substitutes, called
+        )
         self.sides = [tuple(map(self.graph.get_tensor_by_name, pair)) for pair in sides]
 
     def tensor(self, narrow: Any) -> Any:
