@@ -9,14 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from importlib.machinery import (
-    EXTENSION_SUFFIXES,
-    SOURCE_SUFFIXES,
-    ExtensionFileLoader,
-    FileFinder,
-    ModuleSpec,
-    SourceFileLoader,
-)
+from importlib import machinery
 from pathlib import Path
 
 from gradcheck_cli.plain_files import MIB, read_plain
@@ -26,7 +19,7 @@ _STANDARD_LIBRARY = (Path(ast.__file__).resolve().parent, Path(sys.prefix, "lib"
 LIMIT = 64 * MIB  # nobody writes a longer module
 
 
-def find(name: str, folders: Sequence[str]) -> ModuleSpec | None:
+def find(name: str, folders: Sequence[str]) -> machinery.ModuleSpec | None:
     """Find a module as a spec's code would, without importing it or its packages; `None` if there is none."""
     top, *rest = name.split(".")
     spec = _find_in(folders, top)
@@ -40,7 +33,7 @@ def find(name: str, folders: Sequence[str]) -> ModuleSpec | None:
     return spec
 
 
-def _find_in(folders: Iterable[str], name: str) -> ModuleSpec | None:
+def _find_in(folders: Iterable[str], name: str) -> machinery.ModuleSpec | None:
     """Find a module or package in folders; otherwise all folders of that name, as a namespace package.
 
     Python's own finder for these requires their parent to be imported.
@@ -53,18 +46,22 @@ def _find_in(folders: Iterable[str], name: str) -> ModuleSpec | None:
         parts += (spec and spec.submodule_search_locations) or ()
     if not parts:
         return None
-    namespace = ModuleSpec(name, None, is_package=True)
+    namespace = machinery.ModuleSpec(name, None, is_package=True)
     namespace.submodule_search_locations = parts
     return namespace
 
 
 @lru_cache(maxsize=4096)
-def finder(folder: str) -> FileFinder:
+def finder(folder: str) -> machinery.FileFinder:
     """Return what finds modules in a folder; it is kept, and with it the folder's content."""
-    return FileFinder(folder, (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_SUFFIXES))
+    return machinery.FileFinder(
+        folder,
+        (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+        (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
+    )
 
 
-def file_of(spec: ModuleSpec | None) -> Path | None:
+def file_of(spec: machinery.ModuleSpec | None) -> Path | None:
     """Return the file of a module, or `None` for a built-in one or a folder without an __init__.py."""
     if spec is None or not spec.has_location or spec.origin is None:
         return None
