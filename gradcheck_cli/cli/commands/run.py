@@ -15,12 +15,7 @@ from gradcheck_cli import hooks
 from gradcheck_cli.cli import completing
 from gradcheck_cli.cli.options.case_options import CaseOptions, case_options
 from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand, option_group
-from gradcheck_cli.cli.options.report_options import (
-    ReportTarget,
-    print_report,
-    report_options,
-    write_reports,
-)
+from gradcheck_cli.cli.options.report_options import ReportTarget, print_report, report_options, write_reports
 from gradcheck_cli.cli.options.selection_options import SelectionOptions, list_cases, selection_options
 from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
 from gradcheck_cli.cli.outlet import go_on_without_output

@@ -24,17 +24,8 @@ STYLES = {
     results.HIDES: "yellow",
 }
 FIELDS = (
-    "op",
-    "case",
-    "spec",
-    "mode",
-    "dtype",
-    "pair",
-    "order",
-    "corruption",
-    "outcome",
-    "change",
-    "allowed",
+    *("op", "case", "spec", "mode", "dtype", "pair", "order"),
+    *("corruption", "outcome", "change", "allowed"),
 )
 
 

@@ -14,13 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.running.selection.modules import (
-    file_of,
-    find,
-    finder,
-    is_installed,
-    parse_file,
-)
+from gradcheck_cli.running.selection.modules import file_of, find, finder, is_installed, parse_file
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.load import FOLDER_DEFAULTS
 

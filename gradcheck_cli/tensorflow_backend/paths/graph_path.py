@@ -37,25 +37,10 @@ _HARMLESS_STATEFUL = {
     "PrintV2",
     "Empty",
     "DebugIdentityV2",
-    # A loop's stacks and TensorArrays of TensorFlow 1 are created anew in each run.
-    "StackCloseV2",
-    "StackPopV2",
-    "StackPushV2",
-    "StackV2",
-    "TensorArrayCloseV3",
-    "TensorArrayConcatV3",
-    "TensorArrayGatherV3",
-    "TensorArrayGradV3",
-    "TensorArrayGradWithShape",
-    "TensorArrayReadV3",
-    "TensorArrayScatterV3",
-    "TensorArraySizeV3",
-    "TensorArraySplitV3",
-    "TensorArrayV3",
-    "TensorArrayWriteV3",
 }
-# Other ops on variables and on tables, which are restored after each call.
-_ON_VARIABLES_AND_TABLES = (
+# Other ops on variables and on tables, which are restored after each call, by the beginning of their types;
+# and on a loop's stacks and TensorArrays of TensorFlow 1, which are created anew in each run.
+_ON_RESTORED_STATE = (
     "AnonymousHashTable",
     "AnonymousMutable",
     "AssignAddVariableOp",
@@ -70,6 +55,8 @@ _ON_VARIABLES_AND_TABLES = (
     "ResourceScatter",
     "ResourceSparseApply",
     "ResourceStridedSliceAssign",
+    "Stack",
+    "TensorArray",
     "VarIsInitializedOp",
 )
 _REFERENCE_VARIABLES = {"TemporaryVariable", "Variable", "VariableV2"}
@@ -352,7 +339,7 @@ def is_varying(op_type: str) -> bool:
 
 def _keeps_to_its_state(op_type: str) -> bool:
     """Whether an op's results depend only on its inputs and on variables and tables."""
-    return op_type in _HARMLESS_STATEFUL or op_type.startswith(_ON_VARIABLES_AND_TABLES)
+    return op_type in _HARMLESS_STATEFUL or op_type.startswith(_ON_RESTORED_STATE)
 
 
 def _is_assigned_first(op: Any) -> bool:
