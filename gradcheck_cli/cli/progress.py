@@ -122,7 +122,7 @@ def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterato
     )
     from rich.text import Text
 
-    class Status(ProgressColumn):
+    class StatusText(ProgressColumn):
         def render(self, task: object) -> Text:  # noqa: ARG002 (rich's)
             return Text(status() if status is not None else "")
 
@@ -131,7 +131,7 @@ def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterato
         MofNCompleteColumn(),
         TimeRemainingColumn(compact=True),  # from the cases that have ended so far
         TextColumn("{task.description}", markup=False),
-        Status(),
+        StatusText(),
         console=Console(file=sys.stderr, markup=False),
         transient=True,
         redirect_stdout=False,  # the bar must not reprint results

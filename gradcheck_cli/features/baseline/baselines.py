@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.hooks import RunOptions
+from gradcheck_cli.hooks import FeatureOptions
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -144,6 +144,6 @@ class Baseline:
         return UsageError.exit_code
 
 
-RUN_OPTIONS = RunOptions(
+RUN_OPTIONS = FeatureOptions(
     "baseline", "What has changed", ("against", "no_baseline", "update"), _options, Baseline
 )

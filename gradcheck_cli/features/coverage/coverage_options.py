@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.hooks import RunOptions
+from gradcheck_cli.hooks import FeatureOptions
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -206,7 +206,7 @@ def _required_share(ctx: click.Context, option: str) -> float | None:
     return value
 
 
-RUN_OPTIONS = RunOptions(
+RUN_OPTIONS = FeatureOptions(
     "to_cover",
     "What is covered",
     ("cov", "cov_report", "cov_fail_under", "branch_fail_under"),

@@ -16,7 +16,7 @@ from gradcheck_cli.tensorflow_backend.traces import frozen
 
 
 @dataclass(frozen=True)
-class Step:
+class EagerStep:
     """One op that ran: its type, the ids of its inputs, and its outputs."""
 
     op_type: str
@@ -48,7 +48,7 @@ def identity(tensor: Any) -> int:
 class Record:
     """The ops of one call in the order in which they ran, with tf.functions replaced by their ops."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[EagerStep] = field(default_factory=list)
 
     def run(self, call: Callable[[], Sequence[Any]]) -> list[Any]:
         """Call, record the ops that run, and return what the call returns."""
@@ -62,14 +62,14 @@ class Record:
     def _note(self, op_type: str, inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
         tensors = [tensor for tensor in inputs if isinstance(tensor, private_graphs.EAGER_TENSOR)]
         results = [tensor for tensor in outputs if isinstance(tensor, private_graphs.EAGER_TENSOR)]
-        self.steps.append(Step(op_type, tuple(map(identity, tensors)), tuple(results)))
+        self.steps.append(EagerStep(op_type, tuple(map(identity, tensors)), tuple(results)))
 
     @property
     def gives_once(self) -> bool:
         """Whether a tape of such a call gives gradients only once, as a `tf.py_function` forgets its own."""
         return any(step.op_type == "EagerPyFunc" for step in self.steps)
 
-    def steps_before(self, outputs: Sequence[Any]) -> list[Step]:
+    def steps_before(self, outputs: Sequence[Any]) -> list[EagerStep]:
         """Return the steps that the outputs depend on."""
         needed = set(map(identity, outputs))
         steps = []
@@ -79,11 +79,11 @@ class Record:
                 steps.append(step)
         return steps[::-1]
 
-    def steps_between(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Step]:
+    def steps_between(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[EagerStep]:
         """Return the steps that depend on any of the inputs and that any of the outputs depends on."""
         return self._steps_after(set(map(identity, inputs)), outputs)
 
-    def _steps_after(self, reached: set[int], outputs: Sequence[Any]) -> list[Step]:
+    def _steps_after(self, reached: set[int], outputs: Sequence[Any]) -> list[EagerStep]:
         steps = []
         for step in self.steps_before(outputs):
             if reached.intersection(step.inputs):

@@ -232,7 +232,7 @@ def keep_bodies_in_order(graph: Any) -> None:
 
 
 @dataclass
-class Order:
+class OpOrder:
     """The order in which a graph's ops use its resources and call Python: that of the program.
 
     `tf.function` adds it to a graph; `wrap_function` doesn't. Unlike there, a print or an assertion that
@@ -243,9 +243,9 @@ class Order:
     reads: dict[int, list[Any]] = field(default_factory=dict)  # by resource, the ops that have read it since
     last_call: Any = None  # the last op that called Python
 
-    def copy(self) -> Order:
+    def copy(self) -> OpOrder:
         """Return an independent copy that continues from here."""
-        return Order(
+        return OpOrder(
             dict(self.last_write), {key: list(readers) for key, readers in self.reads.items()}, self.last_call
         )
 

@@ -92,7 +92,7 @@ class Order:
     def __init__(self, graph: Any) -> None:
         """Begin at the graph's current state."""
         self._graph = graph
-        self._inner = private_state.Order()
+        self._inner = private_state.OpOrder()
         self._count = 0
         private_state.keep_bodies_in_order(graph)
 
