@@ -25,10 +25,7 @@ def select_cases(cases: Sequence[Case], names: Sequence[str], ops: Sequence[str]
 
 
 def filter_by_pair(cases: Sequence[Case], label: str | None) -> list[Case]:
-    """Return the cases that can have a pair.
-
-    Args:
-        label: the pair, such as `dM1/dM0`; `None` for any.
+    """Return the cases that can have a pair, such as `dM1/dM0`; all of them without one.
 
     Raises:
         UsageError: no case can have such a pair.
@@ -42,9 +39,6 @@ def filter_by_pair(cases: Sequence[Case], label: str | None) -> list[Case]:
 
 def handle_cases(cases: Sequence[Case], handle: Callable[[Case], int]) -> int:
     """Handle each case. An error in one is printed on standard error, and the others go on.
-
-    Args:
-        handle: returns the exit code for a single case.
 
     Returns:
         The gravest exit code, in the order 1 (a fault), 2, 3 (undecided), 0.

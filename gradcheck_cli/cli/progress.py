@@ -32,7 +32,6 @@ def run_and_print(
 
     Args:
         lines_of: lays out a result; a result without lines isn't printed.
-        stopper: ends the run early.
         mark: marks what doesn't count in a result, before it is printed.
     """
     from gradcheck_cli.cli.console import console_for, print_lines
@@ -109,14 +108,10 @@ def _name(case: Case) -> str:
 
 @contextmanager
 def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterator[Bar]:
-    """Draw a bar on standard error while the block runs, and remove it afterwards.
+    """Draw a bar on standard error, if that is a terminal, while the block runs; then remove it.
 
     Args:
-        total: how many cases there are.
         status: describes what runs, if that is more than the case that began last.
-
-    Yields:
-        The bar; one that shows nothing if standard error is no terminal.
     """
     if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield Bar()

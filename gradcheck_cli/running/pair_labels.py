@@ -25,11 +25,7 @@ class OpenedPair(NamedTuple):
 
 
 def open_pair(opener: CaseOpener[Any], label: str, sample: int = 0) -> OpenedPair:
-    """Open the op that has a pair: the case's own, or its vjp for a label of second order.
-
-    Args:
-        label: such as `dy/dx` or `d2y/dx.dx`.
-        sample: index of the sample point.
+    """Open the op that has a pair: the case's own for `dy/dx`, or its vjp for `d2y/dx.dx`.
 
     Raises:
         UsageError: there is no such pair.

@@ -35,11 +35,7 @@ class InProcess:
     """Workers that run cases in this process, one after another; see `Workers`."""
 
     def __init__(self, *, threads: int | None = None) -> None:
-        """Start nothing yet.
-
-        Args:
-            threads: how many threads TensorFlow may use, if it isn't imported yet; default: one per core.
-        """
+        """Start nothing yet; TensorFlow may use so many threads, by default one per core."""
         self._threads = threads
         self.tensorflow_version = ""
 
@@ -134,9 +130,6 @@ def list_pairs(case: Case) -> CaseResult:
 def check(case: Case, *, explains: bool = True) -> Findings:
     """Check an open case. The verdict of every command comes from here.
 
-    Args:
-        explains: whether to look for the op to blame for a mismatch.
-
     Raises:
         CaseSkippedError: its mode or its device isn't available.
         CaseFailedError: it can't be checked.
@@ -169,13 +162,9 @@ def _add_own_checks(judged: hooks.OpenCase) -> None:
 
 
 def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
-    """Run the checks that other packages provide.
+    """Run the checks that other packages provide, at the first sample point.
 
-    Args:
-        op: the op under test, at its first sample point: `evaluate` and `vjp`.
-
-    Returns:
-        A result for each; one that raises is an error, which fails the run.
+    One that raises is an error, which fails the run.
     """
     from gradcheck_cli.tensorflow_backend import frames
 

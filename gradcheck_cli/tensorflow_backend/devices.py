@@ -12,10 +12,7 @@ from gradcheck_cli.errors import CaseSkippedError
 
 @contextlib.contextmanager
 def on_device(device: str | None) -> Iterator[None]:
-    """Place everything that is traced and run within the block on a device.
-
-    Args:
-        device: such as "GPU:0"; `None` leaves it to TensorFlow.
+    """Place everything that is traced and run within the block on a device, such as "GPU:0"; or where it is.
 
     Raises:
         CaseSkippedError: this machine has no such device.

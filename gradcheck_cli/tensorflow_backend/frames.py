@@ -121,9 +121,6 @@ _MAKING = tuple(
 def place_of_stop(frames: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
     """Return the lines that asked for a `stop_gradient`.
 
-    Args:
-        frames: file, line and function of each frame, outermost first.
-
     Returns:
         All of these lines, which identify it in another trace of the same forward. And the line to show: the
         user's innermost one, or a library's if there is none.

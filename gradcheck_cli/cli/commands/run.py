@@ -217,12 +217,7 @@ def _run(
 
 
 def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, is_remembered: bool) -> tuple[Case, ...]:
-    """Return the cases with what the reports need, and no more: fingerprints, pictures.
-
-    Args:
-        kinds: the kinds of reports that are written or printed.
-        is_remembered: whether a baseline is compared or written.
-    """
+    """Return the cases with what the reports need, and no more: fingerprints, pictures."""
     # A table alone says nothing of changes since an earlier run, so it needs no fingerprints.
     remembered = is_remembered or kinds not in ({"table"}, {"concise"})
     drawn = "doubtful" if "html" in kinds else ""

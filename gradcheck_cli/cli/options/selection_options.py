@@ -141,12 +141,7 @@ class PickedCases:
 
 
 def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
-    """Return a decorator that adds the options that select cases and a pair of one spec.
-
-    Args:
-        text: the help of `--pair`.
-        required: whether `--pair` must be given.
-    """
+    """Return a decorator that adds the options that select cases and a pair of one spec."""
     return option_group(
         "picked",
         PickedCases,

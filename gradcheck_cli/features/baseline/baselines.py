@@ -65,10 +65,6 @@ class Baseline:
     def __init__(self, ctx: click.Context, _paths: Sequence[str], options: BaselineOptions) -> None:
         """Read the lock files before anything runs.
 
-        Args:
-            ctx: the command's context, which says where each option comes from.
-            options: the lock file to compare with, and the one to write.
-
         Raises:
             UsageError: the options exclude each other, or a file can't be read, or couldn't be written later.
         """
@@ -126,9 +122,6 @@ class Baseline:
         """Write the lock file, if requested, and print on standard error what has changed in it.
 
         It is read again first: another run may have added its pairs since this one began.
-
-        Returns:
-            0; or 2 if it can't be written, with a message.
         """
         if self._update is None:
             return 0

@@ -104,9 +104,6 @@ def compare(
         is_expected: whether a pair of the baseline that isn't in the run should be in it.
         breaks: also report pairs that were right and are wrong now, and the reverse. A run reports the former
             by itself.
-
-    Returns:
-        The findings, sorted by op, case and pair.
     """
     findings: list[BaselineFinding] = []
     reported: set[Key] = set()  # a finding about a whole case is reported with the first of its pairs

@@ -41,12 +41,7 @@ class Expected:
 def compare_reports(before: Report, after: Report) -> tuple[tuple[BaselineFinding, ...], int]:
     """Compare two reports, which may be of different selections.
 
-    Args:
-        before: the older one.
-        after: the newer one.
-
-    Returns:
-        The changes, sorted; and how many pairs of `before` weren't requested in `after`.
+    Returns the changes, sorted, and how many pairs of `before` weren't requested in `after`.
     """
     old, new = locked_pairs_of(before.cases), locked_pairs_of(after.cases)
     is_expected, was_expected = Expected(after), Expected(before)

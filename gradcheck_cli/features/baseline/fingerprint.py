@@ -69,8 +69,6 @@ def fingerprints(
     large.
 
     Args:
-        op: the op, in float64 where it can be.
-        pairs: the pairs to take.
         domains: input index -> bounds that no point leaves.
         nondeterminism: how far a gradient's elements may differ from one evaluation to the next.
 

@@ -28,7 +28,6 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
     """Trace the backward pass of each output with an upstream of ones, at the first sample point.
 
     Args:
-        label: one pair, such as `dM1/dM0`; default: each differentiable output, to all inputs.
         types: show only ops of these types; default: all except plain `Identity`.
 
     Raises:
@@ -80,9 +79,6 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
 
 def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
     """Find the op to blame, at every sample point; if there is none, compare that with a run's findings.
-
-    Args:
-        label: one pair, such as `dM1/dM0`; default: each differentiable output, with all inputs at once.
 
     Raises:
         UsageError: there is no such pair.

@@ -32,14 +32,7 @@ def heading(case: Case, output: str, inputs: Sequence[str], width: int) -> list[
 
 
 def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> list[Text]:
-    """Lay out backward passes.
-
-    Args:
-        width: columns there are; a wider table is folded, with separate lines for each op.
-
-    Returns:
-        The lines.
-    """
+    """Lay out backward passes; a table wider than `width` is folded, with separate lines for each op."""
     lines: list[Text] = []
     for pass_trace in passes:
         lines += heading(case, pass_trace.output, pass_trace.inputs, width)
@@ -201,11 +194,7 @@ MAX_OTHERS = 10  # ops in doubt that are listed; JSON has all of them
 
 
 def blame_lines(case: Case, path_blames: Sequence[PathBlame], *, width: int = 80) -> list[Text]:
-    """Lay out the result: a heading and a sentence for each output, and the other ops in doubt.
-
-    Returns:
-        The lines.
-    """
+    """Lay out the result: a heading and a sentence for each output, and the other ops in doubt."""
     lines: list[Text] = []
     for path_blame in path_blames:
         lines += heading(case, path_blame.output, path_blame.inputs, width)

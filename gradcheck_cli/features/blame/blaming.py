@@ -104,9 +104,7 @@ def compare_with_run(
 ) -> tuple[PathBlame, ...]:
     """Mark each path as undecided if its ops are all right but a run fails.
 
-    Args:
-        paths: the findings on each path.
-        label: the requested pair: then only its verdict and the case's checks count.
+    If one pair was requested, only its verdict and the case's checks count.
     """
     checks = [f"check {check.name}: {check.message}" for check in findings.checks if check.status in _FAILS]
     marked = []
@@ -151,7 +149,6 @@ def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float)
 
     Args:
         opener: the opener of the check, so that the results of a factory and the draws stay the same.
-        spent: seconds that the check took.
     """
     # A raw op, or a forward under one custom gradient, is a single op: the pair says everything.
     is_single = BINDINGS[case.binding].is_one_op or case.forward is None

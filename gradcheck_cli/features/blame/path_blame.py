@@ -111,8 +111,6 @@ def find_blame(path: OpPath, *, seed: int = SEED, each_alone: bool = False) -> B
     """Check every op on a path, and say which are wrong.
 
     Args:
-        path: the ops, in backward order.
-        seed: of upstreams and directions.
         each_alone: check those ops alone, too, that are right along the path.
 
     Raises:

@@ -204,10 +204,6 @@ class Answer:
 def check_document(order: Order, archive: bytes) -> Answer:
     """Check the cases of a document on the Dask worker that runs this.
 
-    Args:
-        order: what to check.
-        archive: the code folder.
-
     Returns:
         The results; or why this worker can't check anything, whatever the reason.
 

@@ -82,9 +82,7 @@ class DaskWorkers:
 
         Args:
             cluster: the scheduler, `HOST:PORT`; or how many workers a temporary cluster on this machine has.
-            limits: what a case may take.
             allows_skew: whether versions there may differ from those here.
-            isolate: give each case a process, not each document.
             output: folder in which what failed cases have printed is kept; default a temporary one.
         """
         self._cluster, self._limits, self._isolate = cluster, limits, isolate
@@ -226,11 +224,7 @@ class DaskWorkers:
             return lambda: iter([Waited()])
 
     def _submit_waiting(self, client: Client, room: dict[frozenset[str], int]) -> None:
-        """Submit documents, the first ones first, to the workers that are there now and can run them.
-
-        Args:
-            room: the needs of documents -> how many with such needs may be submitted.
-        """
+        """Submit documents, the first ones first, to the workers that are there now and can run them."""
         for document in list(self._waiting.values()) if max(room.values()) > 0 else ():
             allowed = self._fleet.able(document.needs, document.lacking) if room[document.needs] > 0 else []
             if allowed:

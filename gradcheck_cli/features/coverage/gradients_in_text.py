@@ -75,10 +75,6 @@ class Package:
 def read_package(name: str, folders: Sequence[str]) -> Package:
     """Read a package, or a single module.
 
-    Args:
-        name: dotted.
-        folders: folders that precede Python's own path.
-
     Raises:
         UsageError: there is no such package.
     """
@@ -117,11 +113,7 @@ def _may_hold_gradients(file: Path) -> bool:
 
 
 def find_gradients(tree: ast.Module, module: str, file: str) -> list[Find]:
-    """Return the gradients in a module's text, in its order.
-
-    Args:
-        module: its dotted name.
-    """
+    """Return the gradients in a module's text, in its order."""
     reader = _Reader(module, file, _aliases(tree))
     reader.visit(tree)
     registered = {gradient.registered for gradient in reader.finds if gradient.kind == REGISTERED} - {""}

@@ -34,12 +34,7 @@ class Importing:
     """The process that imports modules; it starts at once."""
 
     def __init__(self, modules: Sequence[str], folders: Sequence[str]) -> None:
-        """Start it.
-
-        Args:
-            modules: dotted names.
-            folders: folders to put in front of Python's path.
-        """
+        """Start it."""
         self._modules, self._folders = list(modules), list(folders)
         self._imported = Imported()
         self._thread = threading.Thread(target=self._run, daemon=True)

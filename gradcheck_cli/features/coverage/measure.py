@@ -99,8 +99,6 @@ def measure(
 
     Args:
         packages: their text, or the part of it that counts.
-        cases: the results of the cases that ran.
-        imported: the result of importing their modules.
         excuses: reasons why gradients needn't be covered, by the name as `module:qualname`, by the name that
             it is registered under, or by the module or a package that it is in.
     """

@@ -28,9 +28,6 @@ def to_github(report: Report, root: Path) -> str:
 
     Args:
         root: the repository's folder: GitHub names files relative to it.
-
-    Returns:
-        The text, one command per line; empty if everything is right.
     """
     groups: dict[_Place, list[Finding]] = {}
     for finding in findings_of(report):

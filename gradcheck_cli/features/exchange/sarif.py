@@ -21,9 +21,6 @@ def to_sarif(report: Report, root: Path) -> str:
 
     Args:
         root: the repository's folder; places are paths relative to it, under `%SRCROOT%`.
-
-    Returns:
-        The text, ending in a newline.
     """
     findings = [finding for finding in findings_of(report) if finding.outcome in _LEVELS]
     rules = sorted({_code(finding) for finding in findings})

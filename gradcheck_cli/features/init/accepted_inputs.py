@@ -144,11 +144,7 @@ class Question:
             self.reached, self.why_not = reached, _message_of(error)
 
     def _create(self, choice_indices: Sequence[int]) -> tuple[list[tuple[Any, Says]], list[Any]]:
-        """Create the op; inputs after these have unknown shapes.
-
-        Returns:
-            The placeholders of its inputs with the choice for each, and its outputs.
-        """
+        """Create the op; inputs after these have unknown shapes. Return its inputs and its outputs."""
         placeholders: list[tuple[Any, Says]] = []
         arguments: dict[str, Any] = dict(self.attrs)
         with self.graph.as_default():

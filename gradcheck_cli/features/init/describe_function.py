@@ -36,7 +36,6 @@ def describe(target: str, *, passes_defaults: bool = False) -> Draft:
     """Describe a function, layer or module.
 
     Args:
-        target: `module:attribute`, importable.
         passes_defaults: whether a custom gradient's numbers with a default are inputs, too.
 
     Returns:
@@ -83,15 +82,7 @@ def describe(target: str, *, passes_defaults: bool = False) -> Draft:
 
 
 def _refuse(target: str, value: Any, parameters: Sequence[str]) -> None:
-    """Refuse what isn't a forward: its spec would test something other than its author means.
-
-    Args:
-        target: `module:attribute`.
-        value: what it names.
-
-    Raises:
-        CaseFailedError: of kind "forward".
-    """
+    """Refuse what isn't a forward: its spec would test something other than its author means."""
     why = ""
     if "." in target.partition(":")[2] and parameters and parameters[0] == "self":
         owner, _, method = target.rpartition(".")

@@ -38,9 +38,6 @@ class OpDrafts:
 def describe_op_type(op_type: str, may_try: Callable[[str], bool] = lambda _call: True) -> OpDrafts:
     """Describe an op type, with inputs that it accepts.
 
-    Args:
-        may_try: see `Question`.
-
     Raises:
         CaseFailedError: there is no such op type.
     """
@@ -384,9 +381,7 @@ def shapes(name: str) -> list[list[int]]:
 def attr_values(name: str, kind: str, least: int) -> tuple[Any, ...]:
     """Return the values that an attr may have, the likeliest first; none if nothing is known about it.
 
-    Args:
-        kind: the OpDef's word for its type.
-        least: its least value, or least length; 0 if it has none.
+    `least` is its least value, or least length; 0 if it has none.
     """
     if name in _ATTRS:
         return _ATTRS[name]

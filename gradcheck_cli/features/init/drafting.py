@@ -154,7 +154,6 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
     """Draft the spec of a function, layer or module.
 
     Args:
-        target: `module:attribute`, importable from the working directory.
         may_try: whether the call that a text names may be run: it may not if it has ended a process before.
 
     Raises:
@@ -320,9 +319,6 @@ def _as_square(says: Any) -> Any:
 def draft_op_type(op_type: str, may_try: MayTry = lambda _call: True) -> Drafted:
     """Draft the spec of an op type.
 
-    Args:
-        may_try: as above.
-
     Raises:
         CaseFailedError: there is no such op type.
     """
@@ -339,10 +335,7 @@ def _find_decided(
 ) -> Drafted | None:
     """Return the first candidate that is right or wrong; otherwise the one that came closest to that.
 
-    Args:
-        tries: kinds of values, and drafts.
-        may_try: says whether a draft may be run.
-        is_bonus: return `None` rather than a candidate that is neither.
+    A bonus is returned only if it is right or wrong.
     """
     best: Drafted | None = None
     ordinary: Drafted | None = None  # the first that ran and said something: its values are the likeliest

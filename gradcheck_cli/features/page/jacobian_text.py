@@ -294,12 +294,7 @@ _KEY = (
 
 
 def heat_lines(heat_map: HeatMap, *, coloured: bool) -> list[Text]:
-    """Lay out a heat map.
-
-    Args:
-        heat_map: the cells.
-        coloured: whether there are colours; otherwise a letter in each cell says the same.
-    """
+    """Lay out a heat map; without colours a letter in each cell says the same."""
     rows, columns = len(heat_map.rows), len(heat_map.columns)
     margin = max(layout.cells(name) for name in heat_map.rows)
     lines = []

@@ -129,15 +129,7 @@ def _check_index(index: tuple[int, ...], output: str, shape: tuple[int, ...]) ->
 
 
 def _plot(case: Case, label: str, target: str) -> int:
-    """Check a case, and draw one of its pairs.
-
-    Returns:
-        0, whatever the verdict: `run` reports that.
-
-    Raises:
-        UsageError: there is no such pair.
-        CaseFailedError: the case can't be checked, or the pair can't be drawn.
-    """
+    """Check a case, and draw one of its pairs. Return 0 whatever the verdict: `run` reports that."""
     from gradcheck_cli.features.page.showing import draw_pair
 
     with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result

@@ -18,9 +18,6 @@ _SKIP = "skip"
 def pair_view(case: Case, label: str) -> PairView:
     """Check a case, and return one of its pairs at the sample point that shows most.
 
-    Args:
-        label: the pair, such as `dM1/dM0`.
-
     Raises:
         UsageError: there is no such pair.
         CaseFailedError: the case can't be checked, or its gradient has no Jacobian to show.

@@ -18,9 +18,6 @@ _SHOWN = 5  # cases that a message names; they fit a line
 def merge(reports: Mapping[str, Report]) -> Report:
     """Merge reports of the shards of a run, or of runs of different cases.
 
-    Args:
-        reports: name, for messages -> report; at least one.
-
     Returns:
         The report, with the cases in the order of a single run. `unchecked` names missing shards, so the exit
         code is at least 3.

@@ -39,11 +39,7 @@ def verdict_text(status: Status, code: Code | None) -> Text:
 
 
 def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
-    """Lay out a case's pairs: a heading and a row each, in columns if there is room for them.
-
-    Args:
-        verbose: also show methods, counts of evaluations and uncertainties.
-    """
+    """Lay out a case's pairs: a heading and a row each, in columns if there is room for them."""
     labels = [layout.clean(pair.label) for pair in case.pairs]
     verdicts = [verdict_text(pair.status, code_of_pair(pair)) for pair in case.pairs]
     beside_label = INDENT + NUMBERS_WIDTH + max(MIN_VERDICT, *(2 + verdict.cell_len for verdict in verdicts))

@@ -38,11 +38,8 @@ class LocalWorkers:
         """Start importing TensorFlow.
 
         Args:
-            jobs: how many processes check cases at a time.
-            limits: what a case may take.
             isolate: give each case a process, not each document.
             output: folder in which what failed cases have printed is kept; default a temporary one.
-            writes_bytecode: whether modules may be kept compiled; see `ForkServer`.
         """
         self._jobs, self._isolate = jobs, isolate
         self._options = TaskOptions(limits or Limits())

@@ -39,12 +39,7 @@ class Numbered:
 
 
 def group_cases(cases: Sequence[Case], *, isolate: bool) -> Iterator[list[Numbered]]:
-    """Yield the cases that share a process: those of a document, but not too many.
-
-    Args:
-        cases: the cases of a run, those of one document consecutive.
-        isolate: give each case a process.
-    """
+    """Yield the cases that share a process: those of a document, which are consecutive, but not too many."""
     numbered = [Numbered(index, case) for index, case in enumerate(cases)]
     for _, document in groupby(numbered, key=lambda numbered_case: numbered_case.case.spec):
         whole = list(document)

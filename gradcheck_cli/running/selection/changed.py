@@ -187,12 +187,8 @@ def changed_cases(cases: Sequence[Case], revision: str) -> tuple[Case, ...]:
     """Return the cases whose spec has changed, or a module or data file that they depend on.
 
     Args:
-        cases: what to choose from.
         revision: git compares the working tree with the commit where this revision's history and ours
             diverged. Untracked files count as changed, ignored ones don't.
-
-    Returns:
-        The cases, in order, including those for which it isn't known.
 
     Raises:
         UsageError: there is no git, no repository, or no such revision.

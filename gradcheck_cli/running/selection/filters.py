@@ -106,18 +106,11 @@ def _describe(case_filter: CaseFilter) -> str:
 def shard_of(
     cases: Sequence[Case], index: int, count: int, history: Mapping[Key, Past]
 ) -> tuple[tuple[Case, ...], Shard]:
-    """Return one part of the cases.
+    """Return one part of the cases, of which the first has the index 1, and the record for merging the parts.
 
-    The longest case goes first, and each goes to the part with the least work so far. The same cases and the
-    same history give the same parts; `gradcheck merge` detects parts of different divisions.
-
-    Args:
-        index: which part, from 1.
-        count: how many parts.
-        history: durations of past runs; a case without one counts as average.
-
-    Returns:
-        The cases, in order, and the record by which parts are merged again.
+    The longest case goes first, and each goes to the part with the least work so far. A case without a past
+    duration counts as average. The same cases and the same history give the same parts; `gradcheck merge`
+    detects parts of different divisions.
     """
     durations = {key: past.duration_s for key, past in history.items() if past.duration_s is not None}
     usual = median(durations.values()) if durations else 1.0
@@ -143,13 +136,7 @@ def selection_of(
     options: Sequence[str] = (),
     modes: Sequence[str] = (),
 ) -> Selection:
-    """Record what was requested of a run.
-
-    Args:
-        loaded: all cases of the specs in the paths, selected or not.
-        options: the options that select among them, in words.
-        modes: the modes given on the command line.
-    """
+    """Record what was requested of a run, and which options, in words, selected among the loaded cases."""
     done = {(case.op, case.case, case.dtype) for case in cases if case.pairs}
     loaded_keys = dict.fromkeys((case.op, case.name, case.dtype) for case in loaded)
     left_out = tuple(key for key in loaded_keys if key not in done)

@@ -25,15 +25,7 @@ LIMIT = 64 * MIB  # nobody writes a longer module
 
 
 def find(name: str, folders: Sequence[str]) -> ModuleSpec | None:
-    """Find a module as a spec's code would, without importing it or its packages.
-
-    Args:
-        name: dotted.
-        folders: folders that precede Python's own path.
-
-    Returns:
-        Its origin and, for a package, where its submodules are; `None` if there is no such module.
-    """
+    """Find a module as a spec's code would, without importing it or its packages; `None` if there is none."""
     top, *rest = name.split(".")
     spec = _find_in(folders, top) or _on_pythons_path(top)
     for submodule in rest:

@@ -23,12 +23,11 @@ def call_with(
     case: Case,
     tensors: Sequence[Any],
 ) -> Any:
-    """Call a function with a case's arguments and attrs.
+    """Call a function with a case's arguments, made of flat tensors, and its attrs.
 
     Args:
         call: takes positional and keyword arguments, and calls the function with them.
-        function: the function; its signature says what it takes only by keyword.
-        tensors: its inputs, flat.
+        function: its signature says what it takes only by keyword.
 
     Raises:
         CaseFailedError: of kind "inputs": an object can't be built from its fields.

@@ -22,10 +22,6 @@ _UNNAMED = "Variable"  # what TensorFlow calls a variable that was given no name
 def with_variables(case: Case, variables: Sequence[Any], target: Any) -> Case:
     """Return the case with each variable as an additional argument, at its present value.
 
-    Args:
-        variables: the variables that the forward uses.
-        target: the forward, which has names for unnamed variables.
-
     Raises:
         CaseFailedError: there are none.
     """
@@ -52,11 +48,7 @@ def _as_input(name: str, variable: Any) -> InputSpec:
 
 
 def names_in_target(target: Any) -> Mapping[int, str]:
-    """Return the names under which the forward reaches variables, by `id` of the variable.
-
-    Args:
-        target: the forward: a layer, a `tf.Module`, a method of one, or a function around any.
-    """
+    """Return the names by which a layer, module or function reaches variables, by `id` of the variable."""
     owner = getattr(target, "__self__", target)
     names_by_id: dict[int, str] = {}
     for name, value in {**_names_in_scope(target), "": owner}.items():

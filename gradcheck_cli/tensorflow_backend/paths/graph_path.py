@@ -306,12 +306,7 @@ def functions_called(graph: Any, op: Any) -> Iterable[str]:
 
 
 def ops_met(outputs: Iterable[Any], *, ends_at: str = "") -> list[Any]:
-    """Return the ops that backpropagation may visit, stepping over custom gradients.
-
-    Args:
-        outputs: where it starts.
-        ends_at: type of the ops at which it stops.
-    """
+    """Return the ops that backpropagation may visit, stepping over custom gradients; it stops at a type."""
     met: dict[Any, None] = {}
     stack = [tensor.op for tensor in outputs]
     while stack:

@@ -154,7 +154,6 @@ def rounded_size(output: Any, values: Mapping[int, Array], moving: Collection[An
     """Return the size that rounding of each element of an output is relative to, at least its own.
 
     Args:
-        output: the graph's tensor.
         values: id -> value of what `terms_of` returned.
         moving: the ops that differ from one evaluation to the next.
     """

@@ -470,7 +470,6 @@ def subgraph_function(function: Any, feeds: Sequence[Any], fetches: Sequence[Any
     quarter of the time of a case with several outputs.
 
     Args:
-        function: a traced function.
         feeds: tensors of its graph, placeholders or not, but none of its captures. If one output of an op is
             fed, its others are unavailable.
         fetches: tensors of its graph.

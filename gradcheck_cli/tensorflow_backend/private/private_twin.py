@@ -39,9 +39,6 @@ def import_graph(
     Args:
         captures: eager tensors by the name of the node, not in the GraphDef, that they stand for.
         called: its NumPy functions, or the objects they belong to: they live as long as the graph.
-
-    Returns:
-        The graph, and its own tensor for each capture.
     """
     for function in graph_def.library.function:
         context.context().add_function_def(function)

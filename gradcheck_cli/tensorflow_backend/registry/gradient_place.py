@@ -65,12 +65,8 @@ def source_of(case: Case) -> str:
     That is the spec's `gradient`; or the function that forward returns as its gradient, if
     `tf.custom_gradient` decorates forward or a function inside it; or else forward.
 
-    Args:
-        case: the case. Its modules must have been imported; nothing is imported here.
-
-    Returns:
-        The place, relative to the working directory. It is empty for an op type alone, for code of an
-        installed package, and where the module couldn't be imported.
+    It is relative to the working directory, and empty for an op type alone, for code of an installed package,
+    and where the module wasn't imported, as nothing is imported here.
     """
     reference = case.gradient or case.forward
     module, _, attribute = (reference.target if reference else "").partition(":")
@@ -92,12 +88,7 @@ def source_of(case: Case) -> str:
 
 
 def _line(lines: Sequence[str], first: int, *, finds_gradient: bool) -> int:
-    """Return the line of a definition whose text, with its decorators, starts at line `first`.
-
-    Args:
-        first: 1-based.
-        finds_gradient: look inside for the gradient of a custom gradient.
-    """
+    """Return the 1-based line of a definition, or of the gradient of a custom gradient inside it."""
     for node in ast.walk(_parse("".join(lines))):
         if isinstance(node, _Definition):
             begins = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])

@@ -47,9 +47,6 @@ class GradientEntry:
 def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
     """Read the registry, then import modules and read what each of them adds.
 
-    Args:
-        modules: dotted names, imported in this order.
-
     Returns:
         Every op type that TensorFlow knows and every registered name, sorted; then, for each module, what its
         import registered, and its functions with a custom gradient.
@@ -243,8 +240,6 @@ def require_seen(
     """Return which gradient functions were seen, with the number of calls.
 
     Args:
-        case: the case, which covers some op types.
-        seen: the number of calls, by op type.
         look_inside: returns what is seen if the functions that the forward calls are differentiated anew.
             It is called only if something is missing, as it costs another trace.
         is_vjp: whether the case is another one's vjp: the spec says nothing about the gradients that run

@@ -35,11 +35,7 @@ class TraceSubject:
     compiled: bool = False  # whether XLA is to compile the trace
 
     def moving_tensors(self, function: Any, arguments: Sequence[Any]) -> list[Any]:
-        """Return a graph's tensors of the differentiable inputs; for a variable, its handle's.
-
-        Args:
-            arguments: its graph's own tensors of the arguments.
-        """
+        """Return a graph's tensors of the differentiable inputs: its arguments, and handles of variables."""
         return moving_tensors(function, arguments, self.differentiable, self.variables)
 
 

@@ -137,11 +137,7 @@ class BodyHolds:
                 held_op.is_recording = False
 
     def rewind(self, holds: Callable[[str], bool] = lambda _: False) -> None:
-        """Let the next call of the traced function start at the first call of each op.
-
-        Args:
-            holds: whether a `stop_gradient` of this key is held.
-        """
+        """Let the next call start at the first call of each op whose key `holds` says is held."""
         for held_op in self.ops:
             held_op.calls = 0
             held_op.is_held = held_op.op.type != STOP or (bool(held_op.key) and holds(held_op.key))
@@ -248,14 +244,7 @@ def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> In
 def find_held(
     function: Any, inputs: Sequence[Any], outputs: Sequence[Any], body_holds: BodyHolds | None, inside: Inside
 ) -> Held:
-    """Find what can be held in a traced forward.
-
-    Args:
-        inputs: the differentiable inputs' tensors.
-        outputs: the outputs' tensors.
-        body_holds: the holds that were made while it was traced.
-        inside: what bodies contained before functions were inlined.
-    """
+    """Find what can be held in a traced forward."""
     graph = function.graph
     closed = [
         op
@@ -291,8 +280,6 @@ def draws_among(candidates: Iterable[Any], inputs: Sequence[Any], placeholders: 
     """Return the tensors of random ops that can be held, in order of creation.
 
     Args:
-        candidates: ops of one graph, such as those of its forward.
-        inputs: the differentiable inputs.
         placeholders: all of the function's inputs. An op that depends on any other placeholder belongs to a
             template that TensorFlow made copies of (`tf.vectorized_map`), and never runs.
     """

@@ -92,9 +92,6 @@ def _require_override(
     `gradient_override_map` never enters a tf.function's body. Where the op type is another one, it has no
     effect and gives no message. TensorFlow's own gradient would then be checked instead of the user's.
 
-    Returns:
-        The ops of the right type on backpropagation's path that don't carry it.
-
     Raises:
         CaseFailedError: of kind "override_missed", naming the op types found and the tf.function in the way.
     """

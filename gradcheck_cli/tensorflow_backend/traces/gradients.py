@@ -147,8 +147,6 @@ class ShapeClashError(GradientFormError):
     Args:
         inputs: the inputs that the gradient belongs to, as positions among the differentiated ones.
         where: what the gradient is for, in words.
-        fault: what is wrong.
-        place: the op that the gradient belongs to.
     """
 
     def __init__(self, inputs: tuple[int, ...], where: str, fault: str, place: OpPlace | None) -> None:

@@ -87,7 +87,6 @@ def trace_vjp(
     """Trace forward and vjp; each differentiable output has an upstream of its own.
 
     Args:
-        output_shapes: the outputs' shapes, as far as the trace may know them.
         traced: the forward alone: its held draws are fed here, too.
         reverse: give custom gradients their variables in reverse order, functions inlined.
         other_call: whether the forward is called at other values before the backward pass. A gradient that
@@ -288,7 +287,6 @@ def _find_sites(
 
     Args:
         ran: per output, the gradients that ran, with their ops.
-        inside: gradients in functions that were differentiated before.
         connected: per output, the inputs that it has a gradient for.
         starts: the graph's tensors that hold the inputs; those of variables aren't known.
     """

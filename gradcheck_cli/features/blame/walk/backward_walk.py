@@ -149,11 +149,8 @@ class Walk:
     def values(self, moved: Mapping[int, Array]) -> dict[int, Array]:
         """Return the values, wide, of the tensors and handles at each op, by their ids.
 
-        Args:
-            moved: the values of the inputs that aren't at the point, by index.
-
         Raises:
-            tf.errors.OpError: the forward refuses the point.
+            tf.errors.OpError: the forward refuses the point, at which some inputs are moved.
         """
         tensors, function = self._moving
         count, arguments = len(self.inputs), list(self.point)
@@ -257,11 +254,7 @@ class Walk:
 
 
 def walk(op: GraphOperation, output: int, input_indices: Sequence[int]) -> Walk:
-    """Trace a backward pass.
-
-    Args:
-        output: index of the output that it starts from.
-        input_indices: indices of the inputs that it leads to, including variables.
+    """Trace the backward pass from an output to some inputs, variables included.
 
     Raises:
         CaseFailedError: what forward or gradient raised; an override that no op carries.

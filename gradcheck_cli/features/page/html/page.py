@@ -61,15 +61,7 @@ _SOURCE_LIMIT = 2 * MIB
 
 
 def to_html(report: Report, root: Path) -> str:
-    """Render a report as one HTML page that fetches nothing.
-
-    Args:
-        report: the run; pairs that aren't a plain pass have a `figure` if pictures were requested.
-        root: the repository's folder; places are named relative to it.
-
-    Returns:
-        The page.
-    """
+    """Render a report as one HTML page that fetches nothing."""
     findings = findings_of(report)
     pairs = [finding for finding in findings if finding.pair is not None]
     anchors = {id(finding): f"f{index}" for index, finding in enumerate(findings)}

@@ -53,11 +53,7 @@ class Picture(NamedTuple):
 
 
 def pictures_of(label: str, figure: Figure, *, kinks: bool) -> list[Picture]:
-    """Draw the contents of a figure.
-
-    Args:
-        kinks: whether to show one-sided slopes.
-    """
+    """Draw the contents of a figure, with one-sided slopes if kinks are shown."""
     with _drawing(_STYLE):
         return [
             Picture(title, words, _svg(canvas, f"{label}{index}"))

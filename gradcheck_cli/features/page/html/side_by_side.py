@@ -27,16 +27,7 @@ COLUMNS = (
 
 
 def to_html(old: Side, new: Side, findings: Sequence[BaselineFinding]) -> str:
-    """Render two reports side by side.
-
-    Args:
-        old: the file's name, and the report.
-        new: the same.
-        findings: what has changed.
-
-    Returns:
-        The page.
-    """
+    """Render two reports, each with the name of its file, side by side, with what has changed."""
     changes: dict[Key, BaselineFinding] = {}
     # Of several changes of a pair, a failure is shown.
     for finding in sorted(findings, key=lambda finding: not finding.is_failure):
