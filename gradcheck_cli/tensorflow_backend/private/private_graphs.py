@@ -66,10 +66,13 @@ def call_with_autograph(
 
 def _is_librarys(target: Any) -> bool:
     """Whether a target is a plain function of a library that AutoGraph doesn't convert inside a user's."""
+    if not inspect.isfunction(target):
+        return False
     function = inspect.unwrap(target)
-    # One that is made by another, as by `tf.recompute_grad`, may call the user's.
-    is_plain = inspect.isfunction(function) and "<locals>" not in function.__qualname__
-    return is_plain and bool(conversion.is_allowlisted(function))
+    # One that another function made may call the user's.
+    return "<locals>" not in getattr(function, "__qualname__", "<locals>") and bool(
+        conversion.is_allowlisted(function)
+    )
 
 
 def autograph_frames(error: BaseException) -> list[tuple[str, int, str, str]]:
