@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from gradcheck_cli.spec.words import SOURCES
@@ -311,3 +311,27 @@ def _pattern(glob: str) -> re.Pattern[str]:
     # Several stars in a row are one star: a regex with many `.*.*` backtracks for a very long time.
     glob = re.sub(r"\*+", "*", glob)
     return re.compile("".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in glob), re.DOTALL)
+
+
+def in_each_mode(
+    cases: Iterable[Case], modes: Sequence[str] = (), device: str | None = None
+) -> tuple[Case, ...]:
+    """Return each case once for each of its modes, in the order in which the spec names them.
+
+    Args:
+        modes: replace the specs' own, if there are any; a mode named twice counts once.
+        device: replaces the specs' own.
+    """
+    replacements = tuple(dict.fromkeys(modes))
+    if replacements or device is not None:
+        cases = [
+            replace(case, modes=replacements or case.modes, device=device or case.device) for case in cases
+        ]
+    return tuple(_in_mode(case, mode) for case in cases for mode in case.modes)
+
+
+def _in_mode(case: Case, mode: str) -> Case:
+    if not case.second_order or mode in case.second_order:
+        return case if case.mode == mode else replace(case, mode=mode)
+    rules = tuple(rule for rule in case.pairs if not is_of_second_order(rule.glob))
+    return replace(case, mode=mode, second_order=(), pairs=rules)

@@ -234,26 +234,19 @@ def _load_content(
         faults.append(
             Fault(source.path, 0, "", "must hold a spec, but is empty. Write op, forward and inputs")
         )
-    for document in documents:
-        if _holds_exceptions(document):
-            collected.exceptions.extend(read_exceptions(log, document, collected.excepted))
     shared = collected.folders.get(source.folder)
-    ops = [
-        op
-        for document in documents
-        if not _holds_exceptions(document)
-        for op in _read_ops(log, document, shared)
-    ]
+    ops: list[Node] = []
+    for document in documents:
+        if isinstance(document.value, dict) and "exceptions" in document.children:
+            collected.exceptions.extend(read_exceptions(log, document, collected.excepted))
+        else:
+            ops += _read_ops(log, document, shared)
     for node in ops:
         name = _name_op(log, node, collected.names, source.stem if len(ops) == 1 else None)
         collected.cases.extend(
             read_cases(log, node, Origin(name, source.path, source.folder, node.line, seed))
         )
     faults += log.faults
-
-
-def _holds_exceptions(document: Node) -> bool:
-    return isinstance(document.value, dict) and "exceptions" in document.children
 
 
 def _read_ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:

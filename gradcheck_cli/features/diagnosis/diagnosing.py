@@ -15,18 +15,7 @@ from gradcheck_cli.checking.ops.packing import index_of
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.pairs.pair_view import PointData
 from gradcheck_cli.checking.pairs.triangles import are_equal, hint_on_triangle
-from gradcheck_cli.features.diagnosis.hints import (
-    View,
-    hint_on_factor,
-    hint_on_mask,
-    hint_on_moves,
-    hint_on_multiplier,
-    hint_on_signs,
-    hint_on_slices,
-    hint_on_swap,
-    hint_on_term,
-    view_of,
-)
+from gradcheck_cli.features.diagnosis import hints
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.case import Case
@@ -83,7 +72,7 @@ def diagnose(
         for pairs in other_pairs
     ]
     views = [
-        view_of(each_sample, output.name, pairs, scene)
+        hints.view_of(each_sample, output.name, pairs, scene)
         for each_sample, pairs, scene in zip(samples, whole_others, scenes, strict=False)
     ]
     description = description or hint(views, output, input_info) or _describe_place(wrong, output, input_info)
@@ -154,17 +143,17 @@ def _describe_place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info
     return ""
 
 
-def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def hint(views: Sequence[hints.View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say what the gradient of a pair is instead of the derivative: the likeliest hint that fits, if any."""
     return (
-        hint_on_factor(views, output, input_info)
-        or hint_on_swap(views)
-        or hint_on_moves(views, output, input_info)
-        or hint_on_signs(views, output, input_info)
-        or hint_on_slices(views, output, input_info)
-        or hint_on_mask(views)
-        or hint_on_multiplier(views, output, input_info)
-        or hint_on_term(views, output, input_info)
+        hints.hint_on_factor(views, output, input_info)
+        or hints.hint_on_swap(views)
+        or hints.hint_on_moves(views, output, input_info)
+        or hints.hint_on_signs(views, output, input_info)
+        or hints.hint_on_slices(views, output, input_info)
+        or hints.hint_on_mask(views)
+        or hints.hint_on_multiplier(views, output, input_info)
+        or hints.hint_on_term(views, output, input_info)
     )
 
 

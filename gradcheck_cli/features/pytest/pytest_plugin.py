@@ -143,7 +143,7 @@ class SpecFile(pytest.File):
     def collect(self) -> Iterable[pytest.Collector]:
         """Read the file, and open its cases."""
         from gradcheck_cli.errors import GradcheckError
-        from gradcheck_cli.spec.cases.case_modes import in_each_mode
+        from gradcheck_cli.spec.case import in_each_mode
         from gradcheck_cli.spec.load import load
 
         try:

@@ -66,10 +66,6 @@ def _gaussian(drawing: Drawing) -> Floats:
     return real + 1j * drawing.rng.standard_normal(drawing.shape) if drawing.is_complex else real
 
 
-def _permutation(drawing: Drawing) -> NDArray[np.generic]:
-    return np.asarray(np.argsort(drawing.rng.random(drawing.shape), axis=-1))
-
-
 def _one_hot(drawing: Drawing) -> NDArray[np.generic]:
     shape = drawing.shape
     chosen = drawing.rng.integers(0, shape[-1], (*shape[:-1], 1))
@@ -145,7 +141,7 @@ def _call_extension(drawing: Drawing) -> NDArray[np.generic]:
 
 
 _STRUCTURED: dict[str, Callable[[Drawing], NDArray[np.generic]]] = {
-    "permutation": _permutation,
+    "permutation": lambda drawing: np.asarray(np.argsort(drawing.rng.random(drawing.shape), axis=-1)),
     "one_hot": _one_hot,
     "probabilities": _probabilities,
     "spd": _spd,

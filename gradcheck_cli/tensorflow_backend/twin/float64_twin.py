@@ -20,28 +20,22 @@ from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds, Held
 from gradcheck_cli.tensorflow_backend.traces.state import Resource
 from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace
+from gradcheck_cli.tensorflow_backend.twin import widening
 from gradcheck_cli.tensorflow_backend.twin.one_piece import hold_sides
-from gradcheck_cli.tensorflow_backend.twin.widening import (
-    NarrowOp,
-    Roundings,
-    Widening,
-    read_before_gathering,
-    wide_dtype,
-)
 
 
 @dataclass
 class WideVariables:
     """The double variables that replace a case's narrower ones: one for each, in all of its twins."""
 
-    roundings: Roundings | None = None  # moves their values; `None`: they stay
+    roundings: widening.Roundings | None = None  # moves their values; `None`: they stay
     inputs: Sequence[Any] = ()  # variables that stay all the same, since gradients are taken for them
     # By id of the handle. The handle itself is here too, so that its id stays in use.
     _by_handle: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def handle(self, handle: Any, dtype: Any) -> Any:
         """Return the handle of a variable's wide form; a wide variable keeps its own."""
-        wide = wide_dtype(dtype)
+        wide = widening.wide_dtype(dtype)
         if wide == dtype:
             return handle
         if id(handle) not in self._by_handle:
@@ -60,9 +54,9 @@ class WideVariables:
         return variable if entry is None else entry[1]
 
 
-def _widen(value: Any, roundings: Roundings | None) -> Any:
+def _widen(value: Any, roundings: widening.Roundings | None) -> Any:
     """Return a tensor in the wide dtype, with its numbers moved by one rounding if that is possible."""
-    wide = wide_dtype(value.dtype)
+    wide = widening.wide_dtype(value.dtype)
     if roundings is None or not hasattr(value, "numpy"):
         return tf.cast(value, wide)
     return tf.constant(roundings.move(value.numpy(), value.dtype), wide)
@@ -95,8 +89,8 @@ class Twin:
         replaced = (
             {held_op.token: held_op.record_or_replay for held_op in body_holds.ops} if body_holds else {}
         )
-        self._widening = Widening(graph.as_graph_def(), captured, replaced, variables.roundings)
-        read_before_gathering(self._widening.graph_def)
+        self._widening = widening.Widening(graph.as_graph_def(), captured, replaced, variables.roundings)
+        widening.read_before_gathering(self._widening.graph_def)
         sides = hold_sides(self._widening.graph_def) if has_sides else []
         substitutes = {}
         for name, outer in captured.items():
@@ -106,7 +100,7 @@ class Twin:
                 substitutes[name] = variables.handle(outer, variable_dtype)
             else:
                 substitutes[name] = (
-                    outer if wide_dtype(dtype) == dtype else _widen(outer, variables.roundings)
+                    outer if widening.wide_dtype(dtype) == dtype else _widen(outer, variables.roundings)
                 )
         # Each value also holds the tensors of its key, so that their ids stay in use.
         self._between: dict[Any, tuple[set[str], set[str], Any]] = {}
@@ -130,7 +124,7 @@ class Twin:
         feeds = narrow.inputs[: len(narrow.inputs) - len(narrow.captured_inputs)]
         return subgraph_function(self, self.tensors(feeds), self.tensors(narrow.outputs))
 
-    def narrow_ops_between(self, inputs: Iterable[Any], outputs: Iterable[Any]) -> list[NarrowOp]:
+    def narrow_ops_between(self, inputs: Iterable[Any], outputs: Iterable[Any]) -> list[widening.NarrowOp]:
         """Return the ops that keep their dtypes between some of the twin's own tensors.
 
         Ops in the body of a function count if an op between calls it.
@@ -166,7 +160,7 @@ class WideForward:
         return self._differenced[key]
 
     @property
-    def narrow_ops(self) -> list[NarrowOp]:
+    def narrow_ops(self) -> list[widening.NarrowOp]:
         """The ops between inputs and outputs that keep their dtypes."""
         return self.twin.narrow_ops_between(self.moving, self.trace.outputs)
 
@@ -200,7 +194,7 @@ class WideVjp:
     twin: Twin  # the twin of the graph that its functions are parts of
 
     @property
-    def narrow_ops(self) -> list[NarrowOp]:
+    def narrow_ops(self) -> list[widening.NarrowOp]:
         """The ops that keep their dtypes, on the way from inputs and upstreams to the gradients."""
         narrow_ops = []
         for function in self.trace.functions.values():
@@ -254,7 +248,7 @@ def widen_forward(
     wide = replace(
         trace,
         function=twin.function(trace.function),
-        dtypes=tuple(wide_dtype(dtype) for dtype in trace.dtypes),
+        dtypes=tuple(widening.wide_dtype(dtype) for dtype in trace.dtypes),
         low_precision=(),
         inputs=twin.tensors(trace.inputs),
         outputs=twin.tensors(trace.outputs),
@@ -291,4 +285,6 @@ def _widen_resource(resource: Resource, variables: WideVariables) -> Resource:
     if len(resource.dtypes) > 1:  # a table, which keeps its dtypes
         return resource
     (dtype,) = resource.dtypes
-    return replace(resource, handle=variables.handle(resource.handle, dtype), dtypes=(wide_dtype(dtype),))
+    return replace(
+        resource, handle=variables.handle(resource.handle, dtype), dtypes=(widening.wide_dtype(dtype),)
+    )
