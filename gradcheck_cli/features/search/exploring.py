@@ -219,7 +219,7 @@ class Exploration:
             suspicion = suspect(
                 self.differenced, looked, points, self.mixed.free, (self.generator, STEP, np.arange(count))
             )
-        is_tied = self.mixed.free.ties(self.search.lenders, _CLOSE).any(axis=1)
+        is_tied: Array = np.any(self.mixed.free.ties(self.search.lenders, _CLOSE), axis=1)
         usual = float(np.median(suspicion.disagreement))
         threshold = max(self.threshold, min(_USUAL * usual, 0.1))
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
