@@ -70,12 +70,13 @@ def _draw_sample(case: Case, tensor: InputSpec, sample: int) -> Array:
     rng = _stream(case, tensor, sample, "real")
     if tensor.source.kind == "places":
         return draw_places(rng, tensor.source.arguments, tensor.shape)
-    imaginary = _stream(case, tensor, sample, "imaginary")
+    imaginary = _stream(case, tensor, sample, "imaginary") if kind == "complex" else rng
     if kind == "bool":
         drawn = _draw_booleans(tensor, rng)
     elif sample % 2 and kind in {"float", "complex"} and math.prod(tensor.shape) <= FEW_ELEMENTS:
-        before = _stream(case, tensor, sample - 1, "real"), _stream(case, tensor, sample - 1, "imaginary")
-        drawn = _draw_elements(tensor, rng, imaginary, opposite=before)
+        before = _stream(case, tensor, sample - 1, "real")
+        other = _stream(case, tensor, sample - 1, "imaginary") if kind == "complex" else before
+        drawn = _draw_elements(tensor, rng, imaginary, opposite=(before, other))
     else:
         drawn = _draw_elements(tensor, rng, imaginary)
     shaped: Array = drawn.astype(arrays.wide_type(tensor.dtype)).reshape(tensor.shape)

@@ -450,12 +450,16 @@ class CaseOpener(Generic[Op]):
         return retraced
 
     def vjp(self, op: Any) -> CaseOpener[Op]:
-        """Return an opener of an opened op's vjp as an op of its own."""
-        reference = None
-        if self.case.reference is not None:
-            reference = self.mode.open(self.case, replace(op.opening, of="reference"), self.state)
-        case, vjp = case_of_vjp(self.case, op, reference)
-        return replace(self, case=case, state=replace(self.state, draws={}, graphs={}, vjp=vjp))
+        """Return an opener of an opened op's vjp as an op of its own; the same opener each time."""
+        if id(op) not in self.state.openers_of_vjps:
+            reference = None
+            if self.case.reference is not None:
+                reference = self.mode.open(self.case, replace(op.opening, of="reference"), self.state)
+            case, vjp = case_of_vjp(self.case, op, reference)
+            state = replace(self.state, draws={}, graphs={}, openers_of_vjps={}, vjp=vjp)
+            self.state.openers_of_vjps[id(op)] = op, replace(self, case=case, state=state)
+        opener: CaseOpener[Op] = self.state.openers_of_vjps[id(op)][1]
+        return opener
 
     def written_ops(self, op: Any, output: int, input_index: int) -> Sequence[Operation] | None:
         """Return the ops on a pair's path whose gradients the user wrote, each by itself; see `Opener`."""

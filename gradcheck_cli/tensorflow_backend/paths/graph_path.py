@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -125,6 +126,23 @@ def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
     """Return the ops that depend on any of the inputs and that any of the outputs depends on."""
     reached = ops_after(inputs)
     return [op for op in ops_before(outputs) if op in reached]
+
+
+def sharing(inputs: Iterable[Any], outputs: Sequence[Any]) -> list[int]:
+    """Return which outputs share an op with another: backpropagation calls its gradient function for both.
+
+    They may share inputs, and ops that hand on what they get.
+    """
+    moving: set[Any] = set()
+    stack = list(inputs)
+    while stack:
+        ops = [op for op in stack.pop().consumers() if op not in moving]
+        moving.update(ops)
+        stack += [out for op in ops for out in op.outputs if dtypes.is_differentiable(out.dtype.base_dtype)]
+    called = {op for op in moving if op.type != "Identity" or private_graphs.override_of(op.node_def)}
+    owns = [called.intersection(ops_before([output])) for output in outputs]
+    times_met = Counter(op for own in owns for op in own)
+    return [index for index, own in enumerate(owns) if any(times_met[op] > 1 for op in own)]
 
 
 def leads_to(tensor: Any, output: Any, held: Sequence[Any], *, stops: bool = False) -> bool:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, op_def_pb2
-from tensorflow.python.autograph.core import converter
+from tensorflow.python.autograph.core import ag_ctx, converter
 from tensorflow.python.autograph.impl import api as autograph_api
+from tensorflow.python.autograph.impl import conversion
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.eager import context, execute
 from tensorflow.python.eager.polymorphic_function import (
@@ -73,11 +74,27 @@ def call_with_autograph(
 ) -> Any:
     """Call a Python function as `tf.function` would: AutoGraph converts it and what it calls.
 
-    `wrap_function` has no AutoGraph of its own, and a Python `if` or `while` on tensors needs it.
+    `wrap_function` has no AutoGraph of its own, and a Python `if` or `while` on tensors needs it. AutoGraph
+    leaves functions of TensorFlow and Keras as they are where a user's function calls them. So does this:
+    to convert one takes longer than all else in many a case.
     """
+    if _is_librarys(target):
+        with ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED):  # for functions among the arguments
+            return target(*arguments, **keywords)
     # No optional features, as in tf.function: with all of them, `[]` becomes a tensor list.
     options = converter.ConversionOptions(recursive=True, optional_features=None, user_requested=True)
     return autograph_api.converted_call(target, tuple(arguments), dict(keywords), options=options)
+
+
+def _is_librarys(target: Any) -> bool:
+    """Whether a target is a plain function of a library that AutoGraph doesn't convert inside a user's."""
+    if not inspect.isfunction(target):
+        return False
+    function = inspect.unwrap(target)
+    # One that another function made may call the user's.
+    return "<locals>" not in getattr(function, "__qualname__", "<locals>") and bool(
+        conversion.is_allowlisted(function)
+    )
 
 
 def autograph_frames(error: BaseException) -> list[tuple[str, int, str, str]]:

@@ -43,14 +43,15 @@ class VjpTrace:
 
     `functions[j]` takes the upstream of output j, the inputs and the draws, and returns the gradients that
     exist. `connected[j]` holds the indices of the inputs that they belong to. `joint` and `joint_connected`
-    are the same for all outputs at once. `dtype_faults[i]` says what is wrong with the dtype of input i's
+    are the same for all of `joint_outputs` at once: those that share an op with another, whose gradient
+    function then gets the upstreams of both. `dtype_faults[i]` says what is wrong with the dtype of input i's
     gradient. `sites` holds the hand-written gradients that ran, each with the index of the output and of the
     input. `gradients_seen` says how often each registered gradient function was called, over all outputs.
     """
 
     functions: dict[int, Any]
     connected: dict[int, tuple[int, ...]]
-    joint: Any  # takes every upstream, the inputs and the draws; `None` for one output, or if not requested
+    joint: Any  # takes their upstreams, the inputs and the draws; `None` where there are none
     joint_connected: tuple[int, ...]
     joint_outputs: tuple[int, ...]
     dtype_faults: dict[int, str]
@@ -64,7 +65,8 @@ class VjpTrace:
     inputs: tuple[Any, ...]  # its graph's own tensors
     outputs: tuple[Any, ...]
     missed: tuple[str, ...]  # ops that an override was meant for but didn't reach
-    upstreams: tuple[Any, ...]  # its graph's own tensors, one for each differentiable output
+    sources: tuple[int, ...]  # indices of the differentiable outputs
+    upstreams: tuple[Any, ...]  # its graph's own tensors, one for each of these
     results: tuple[Any, ...]  # the outputs, and every gradient
     forward_ops: frozenset[Any]  # the ops that existed before the first gradient
 
@@ -121,7 +123,8 @@ class _BackwardPasses:
     upstreams: tuple[Any, ...] = ()  # the placeholders of the upstreams
     # per output, the gradient for each differentiable input, or `None`
     gradients: dict[int, list[Any]] = field(default_factory=dict)
-    joint: list[Any] = field(default_factory=list)  # the same for all outputs at once, if that is built
+    joint: list[Any] = field(default_factory=list)  # the same for outputs that share an op, at once
+    joint_sources: list[int] = field(default_factory=list)  # indices of the outputs of that
     # the outputs, from the graph that also computes the gradients
     values: list[Any] = field(default_factory=list)
     # inputs of ops whose gradient has a wrong form, each with a message
@@ -147,15 +150,24 @@ class _BackwardPasses:
             ):
                 self.gradients[output_index] = self._pull([outputs[output_index]], chosen_inputs, [upstream])
         if len(sources) > 1 and not self.other_call:
-            self.joint = self._pull(
-                [outputs[output_index] for output_index in sources], chosen_inputs, list(self.upstreams)
-            )
+            self._pull_joint(outputs, chosen_inputs)
         self.values = [tf.identity(output) for output in outputs]
         if len(sources) == 1:  # everything is needed: pruning would only copy the graph
             present = [gradient for gradient in self.gradients[sources[0]] if gradient is not None]
             if present:
                 return present
         return list(self.values)
+
+    def _pull_joint(self, outputs: Sequence[Any], chosen_inputs: Sequence[Any]) -> None:
+        starts = [] if self.graph.subject.variables else chosen_inputs  # where variables are read isn't known
+        numbers: Sequence[int] = range(len(self.sources))
+        if starts:
+            numbers = graph_path.sharing(starts, [outputs[output_index] for output_index in self.sources])
+        if numbers:
+            self.joint_sources = [self.sources[number] for number in numbers]
+            chosen_outputs = [outputs[output_index] for output_index in self.joint_sources]
+            flows = [self.upstreams[number] for number in numbers]
+            self.joint = self._pull(chosen_outputs, chosen_inputs, flows)
 
     def _call_elsewhere(self, inputs: Sequence[Any]) -> list[Any]:
         """Call the forward at other values; return the ops of that call that are to run before the gradient.
@@ -208,7 +220,8 @@ class _BackwardPasses:
             if by_input[output_index]
         }
         joint = self._by_input(self.joint) if self.joint else {}
-        joint_feeds = [*self.upstreams, *feeds]
+        upstreams = dict(zip(self.sources, self.upstreams, strict=True))
+        joint_feeds = [*(upstreams[output_index] for output_index in self.joint_sources), *feeds]
         everything = [gradient for gradients in by_input.values() for gradient in gradients.values()]
         sites = _find_sites(
             self.ran, private_sites.sites_inside(whole.graph), connected, dict(enumerate(graph.inputs))
@@ -218,7 +231,8 @@ class _BackwardPasses:
             connected=connected,
             joint=subgraph_function(whole, joint_feeds, list(joint.values())) if joint else None,
             joint_connected=tuple(joint),
-            joint_outputs=tuple(self.sources),
+            joint_outputs=tuple(self.joint_sources) if joint else (),
+            sources=tuple(self.sources),
             dtype_faults=self._form_faults(by_input),
             random_types=tuple(graph_path.stateful_types(whole.graph, everything, graph.draws)),
             own_draws=tuple(graph_path.generator_draws(whole.graph, everything, graph.forward_ops)),
