@@ -238,6 +238,8 @@ def ops_before(outputs: Iterable[Any]) -> list[Any]:
 
 def function_names(node: Any) -> list[str]:
     """Return the names of the functions that a NodeDef calls: a tf.function's body, a loop's, a branch's."""
+    if not private_graphs.may_call(node.op):
+        return []
     names = []
     for attr in node.attr.values():
         if attr.HasField("func"):
