@@ -136,7 +136,7 @@ class RunPart(Protocol):
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class FeatureOptions:
     """A feature's options of `run`."""
 
     name: str  # the parameter that takes their values as one object
@@ -148,7 +148,7 @@ class RunOptions:
     begin: Callable[[click.Context, Sequence[str], Any], RunPart]
 
 
-def run_options() -> tuple[RunOptions, ...]:
+def run_options() -> tuple[FeatureOptions, ...]:
     """Return the features' options of `run`."""
     return tuple(implementation() for implementation in _implementations("run_options"))
 
@@ -172,9 +172,6 @@ def start_in_cluster(
     Args:
         address: the scheduler's, HOST:PORT; empty for a cluster made on this machine.
         jobs: how many processes a cluster on this machine has.
-        limits: what a case may use.
-        settings: `isolate`, `allow_version_skew`.
-        output: the folder for the output of failed cases.
     """
     starts = _implementations("start_in_cluster")
     return next((start(address, jobs, limits, settings, output) for start in starts), None)
@@ -202,11 +199,7 @@ class Find(Protocol):
 
 
 def find_gradients(package: str, places: Sequence[str]) -> Sequence[Find]:
-    """Return the hand-written gradients in a package's text.
-
-    Args:
-        places: folders from which it may be imported.
-    """
+    """Return the hand-written gradients in a package's text, looked for in some folders."""
     found_by = _implementations("find_gradients")
     return [gradient for find in found_by for gradient in find(package, places)]
 
@@ -214,13 +207,7 @@ def find_gradients(package: str, places: Sequence[str]) -> Sequence[Find]:
 def compare_on_page(
     old: tuple[str, Report], new: tuple[str, Report], findings: Sequence[BaselineFinding]
 ) -> str:
-    """Render two reports side by side, as one page; empty if no feature can.
-
-    Args:
-        old: the file's name, and the report.
-        new: the same.
-        findings: what has changed.
-    """
+    """Render two reports side by side, each with its file's name, as one page; empty if no feature can."""
     return next((str(render(old, new, findings)) for render in _implementations("compare_on_page")), "")
 
 
@@ -263,11 +250,7 @@ def after_verdict(case: OpenCase, stages: Mapping[str, Callable[[OpenCase], None
 
 
 def draw_path(opener: Opener[Any], pair: PairKey, sample: int) -> tuple[PathOp, ...]:
-    """Return the ops between an output and an input with their verdicts, in the order of the forward.
-
-    Args:
-        sample: index of the sample point.
-    """
+    """Return the ops between an output and an input with their verdicts, in the order of the forward."""
     return tuple(op for draw in _implementations("draw_path") for op in draw(opener, pair, sample))
 
 
@@ -295,11 +278,7 @@ def find_written_ops(op: GraphOperation, output: int, inputs: Sequence[int]) -> 
 
 
 def are_right_alone(ops: Sequence[Operation] | None) -> bool:
-    """Whether each op's gradient is right by itself.
-
-    Args:
-        ops: the ops; `None` if they aren't known.
-    """
+    """Whether each op's gradient is right by itself; `None` stands for ops that aren't known."""
     return ops is not None and all(are_right(ops) for are_right in _implementations("are_right_alone"))
 
 
@@ -310,12 +289,7 @@ def diagnose(
     other_pairs: Sequence[Mapping[str, PairSample]],
     points: Sequence[PointData],
 ) -> tuple[str, ...]:
-    """Say which mistake a pair's error looks like; nothing where no known one does.
-
-    Args:
-        samples: the pair at each sample point.
-        other_pairs: the other pairs of the same output at each sample point, by their input's name.
-    """
+    """Say which mistake a pair's error looks like; nothing where no known one does."""
     guesses = _implementations("diagnose")
     return tuple(
         line for guess in guesses for line in guess(samples, output, input_info, other_pairs, points)

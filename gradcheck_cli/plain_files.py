@@ -101,7 +101,6 @@ def write_text(path: Path, text: str) -> None:
     link stays and its target is replaced; a device or a named pipe can't be replaced, so it is written to.
 
     Args:
-        path: the file; its folder must exist.
         text: its content, written in UTF-8; a lone surrogate, which UTF-8 can't represent, is written as
             JSON's escape.
 

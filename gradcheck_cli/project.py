@@ -47,10 +47,7 @@ class Settings:
 
 
 def read_settings(start: Path | None = None) -> Settings:
-    """Return the settings of the nearest pyproject.toml that has a `[tool.gradcheck]`.
-
-    Args:
-        start: the folder where the search upward starts; default: the working directory.
+    """Return the settings of the nearest pyproject.toml, upward, that has a `[tool.gradcheck]`.
 
     Raises:
         UsageError: a pyproject.toml isn't TOML, or `[tool.gradcheck]` isn't a table.
@@ -67,9 +64,6 @@ def read_settings(start: Path | None = None) -> Settings:
 
 def settings_for(paths: Sequence[str], config: str | None = None) -> Settings:
     """Return the settings that hold for some specs.
-
-    Args:
-        paths: the specs that the command line names.
 
     Returns:
         Those of the nearest pyproject.toml above the specs that has a `[tool.gradcheck]`, as pytest and ruff
@@ -102,10 +96,6 @@ def settings_near(path: str | Path) -> Settings:
 
 def default_paths(start: Path | None = None, settings: Settings | None = None) -> tuple[str, ...]:
     """Return where specs are if the command line doesn't say.
-
-    Args:
-        start: the folder where the search upward starts; default: the working directory.
-        settings: the settings, if they are known already.
 
     Returns:
         The paths in $GRADCHECK_SPECS, else `specs` under `[tool.gradcheck]` in the nearest pyproject.toml

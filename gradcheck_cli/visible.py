@@ -37,12 +37,7 @@ def is_read_by_ci() -> bool:
 
 
 def without_commands(text: str, before: str = "") -> str:
-    """Return text with a blank inserted into whatever a CI service would obey.
-
-    Args:
-        text: what is about to be printed.
-        before: what is already printed on its first line.
-    """
+    """Return text with a blank inserted into whatever a CI service would obey."""
     lines = re.split(r"(?<=[\n\r])", text)
     for index, line in enumerate(lines):
         start = before if index == 0 else ""

@@ -8,27 +8,15 @@ from collections.abc import Callable, Sequence
 import click
 
 from gradcheck_cli.errors import GradcheckError, UsageError
-from gradcheck_cli.running.selection.filters import CaseFilter, choose, suggest_name
+from gradcheck_cli.running.selection.filters import suggest_name
 from gradcheck_cli.spec.case import Case, could_match
 
 LABEL = re.compile(r"d(?P<output>.+)/d(?P<input>.+)")
 SECOND = re.compile(r"d2(?P<output>.+)/d(?P<input>.+)\.d.+")
 
 
-def select_cases(cases: Sequence[Case], names: Sequence[str], ops: Sequence[str] = ()) -> tuple[Case, ...]:
-    """Return the cases with a name in `names`, of the ops in `ops`; an empty list means all.
-
-    Raises:
-        NoSpecsError: a name matches no case or no op, even if another one does.
-    """
-    return choose(cases, CaseFilter(names=names, ops=ops))
-
-
 def filter_by_pair(cases: Sequence[Case], label: str | None) -> list[Case]:
-    """Return the cases that can have a pair.
-
-    Args:
-        label: the pair, such as `dM1/dM0`; `None` for any.
+    """Return the cases that can have a pair, such as `dM1/dM0`; all of them without one.
 
     Raises:
         UsageError: no case can have such a pair.
@@ -42,9 +30,6 @@ def filter_by_pair(cases: Sequence[Case], label: str | None) -> list[Case]:
 
 def handle_cases(cases: Sequence[Case], handle: Callable[[Case], int]) -> int:
     """Handle each case. An error in one is printed on standard error, and the others go on.
-
-    Args:
-        handle: returns the exit code for a single case.
 
     Returns:
         The gravest exit code, in the order 1 (a fault), 2, 3 (undecided), 0.

@@ -69,11 +69,7 @@ def version_lines(old: tuple[str, Report], new: tuple[str, Report]) -> list[Text
 
 
 def duration_lines(report: Report, count: int) -> list[Text]:
-    """Lay out the slowest cases, the slowest first.
-
-    Args:
-        count: how many; 0 for none.
-    """
+    """Lay out the slowest cases, the slowest first."""
     if not count or not report.cases:
         return []
     slowest = sorted(report.cases, key=lambda case: -case.ran.duration_s)[:count]
@@ -95,12 +91,7 @@ def unchecked_lines(report: Report, width: int) -> list[Text]:
 
 
 def baseline_lines(findings: Sequence[BaselineFinding], width: int, *, title: str = "") -> list[Text]:
-    """Lay out what has changed since a baseline, failures first, and how much of each.
-
-    Args:
-        findings: what has changed.
-        title: what was compared; default a run with its lock file.
-    """
+    """Lay out what has changed since a baseline, failures first, and how much of each."""
     is_of_run = not title
     title = title or "since the baseline"
     lines = []
@@ -148,12 +139,7 @@ def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
 
 
 def closing_lines(report: Report, width: int, *, verbose: bool = False, durations: int = 0) -> list[Text]:
-    """Lay out the end of a table: what was slow, what wasn't checked or covered, and the summary.
-
-    Args:
-        verbose: tell more in the summary.
-        durations: how many of the slowest cases to list.
-    """
+    """Lay out the end of a table: what was slow, what wasn't checked or covered, and the summary."""
     return [
         *duration_lines(report, durations),
         *(baseline_lines(report.baseline, width) if report.baseline else ()),

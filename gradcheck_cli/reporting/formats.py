@@ -22,11 +22,7 @@ TO_FILES = tuple(kind for kind, form in FORMATS.items() if form.to_file)
 
 
 def render(kind: str, report: Report, root: Path) -> str:
-    """Return a report's text.
-
-    Args:
-        kind: one of `FORMATS`, or a format that another package registers.
-        root: the folder from which files are named.
+    """Return a report's text in a format of ours or of another package; files are named from the folder.
 
     Raises:
         ValueError: there is no such format.

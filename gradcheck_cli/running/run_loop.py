@@ -54,7 +54,6 @@ class Stopper:
         """Start the clock.
 
         Args:
-            is_failure: whether a result counts as a failure.
             max_failures: end the run with this many failed cases; `None` never does.
             max_time: seconds after which the run ends; `None` never does.
             began: when that time began, by `time.monotonic`; default: now.
@@ -78,13 +77,7 @@ class Stopper:
         return bool(self._reason)
 
     def describe_unchecked(self, cases: int, done: int, lost: str = "") -> tuple[str, ...]:
-        """Say how many cases weren't checked, and why; empty if all were.
-
-        Args:
-            cases: how many there are.
-            done: how many have a result.
-            lost: why the workers were lost, if they were.
-        """
+        """Say how many cases have no result, and why, such as lost workers; empty if all have one."""
         reason = lost or self._reason
         if not reason or done >= cases:
             return ()
@@ -104,9 +97,6 @@ def run_in_workers(
     Args:
         stopper: is asked after each event whether to end the run; running cases are then abandoned.
         mark: marks what doesn't count in a result.
-
-    Returns:
-        The report; `interrupted` if Ctrl-C ended it early, with every case that had ended by then.
     """
     began = time.perf_counter()
     listener, stopper = listener or Listener(), stopper or Stopper()
@@ -197,8 +187,7 @@ def _events(workers: Workers, cases: Sequence[Case]) -> Iterator[Event]:
 def _delay_interrupts(*, for_good: bool = False) -> Iterator[None]:
     """Delay Ctrl-C until the block has ended, so that no result is printed in part or twice.
 
-    Args:
-        for_good: ignore it after the block: a second Ctrl-C must not interrupt the closing.
+    It is ignored for good if a second one must not interrupt the closing.
     """
     before = signal.getsignal(signal.SIGINT)
     # Only the main thread receives signals; a handler that isn't Python's can't be restored.

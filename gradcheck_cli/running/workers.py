@@ -68,10 +68,7 @@ class Workers(Protocol):
         ...
 
     def run(self, cases: Sequence[Case]) -> Iterator[Event]:
-        """Run cases, each to its end.
-
-        Args:
-            cases: the cases. Those of one document are consecutive, and may share a process.
+        """Run cases, each to its end; those of one document are consecutive, and may share a process.
 
         Yields:
             Events, in any order, with exactly one `Ended` for each case. A case that crashes its process, or

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from gradcheck_cli.spec.words import SOURCES
@@ -154,7 +154,6 @@ class Power:
     miss: float = 0.1  # the probability with which it may be missed
 
     def __str__(self) -> str:
-        """Return the form in which the command line takes it."""
         return f"{self.size:g}:{self.miss:g}"
 
 
@@ -278,15 +277,7 @@ def is_of_second_order(glob: str) -> bool:
 
 
 def rule_for(rules: Sequence[PairRule], label: str) -> PairRule | None:
-    """Return the rule that governs a pair, or `None` where no glob matches its label.
-
-    Args:
-        rules: a case's rules, in the order written.
-        label: the pair's label, `dOUT/dIN`.
-
-    Returns:
-        The last rule that matches.
-    """
+    """Return the rule that governs a pair: the last one written that matches its label, or `None`."""
     return next((rule for rule in reversed(rules) if matches(rule.glob, label)), None)
 
 
@@ -302,12 +293,7 @@ def matches(glob: str, label: str) -> bool:
 
 
 def could_match(glob: str, label: str) -> bool:
-    """Tell whether a glob could match a pair of a part of the output, as `dy.loss/dx` is one of `dy/dx`.
-
-    Args:
-        glob: what a spec says.
-        label: a pair of an output that may turn out to be a structure.
-    """
+    """Tell whether a glob could match a pair of a part of the output, as `dy.loss/dx` is one of `dy/dx`."""
     output_glob, slash, input_glob = glob.partition("/")
     output, _, input_name = label.partition("/")
     if not slash or not matches(input_glob, input_name):
@@ -324,3 +310,27 @@ def _pattern(glob: str) -> re.Pattern[str]:
     # Several stars in a row are one star: a regex with many `.*.*` backtracks for a very long time.
     glob = re.sub(r"\*+", "*", glob)
     return re.compile("".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in glob), re.DOTALL)
+
+
+def in_each_mode(
+    cases: Iterable[Case], modes: Sequence[str] = (), device: str | None = None
+) -> tuple[Case, ...]:
+    """Return each case once for each of its modes, in the order in which the spec names them.
+
+    Args:
+        modes: replace the specs' own, if there are any; a mode named twice counts once.
+        device: replaces the specs' own.
+    """
+    replacements = tuple(dict.fromkeys(modes))
+    if replacements or device is not None:
+        cases = [
+            replace(case, modes=replacements or case.modes, device=device or case.device) for case in cases
+        ]
+    return tuple(_in_mode(case, mode) for case in cases for mode in case.modes)
+
+
+def _in_mode(case: Case, mode: str) -> Case:
+    if not case.second_order or mode in case.second_order:
+        return case if case.mode == mode else replace(case, mode=mode)
+    rules = tuple(rule for rule in case.pairs if not is_of_second_order(rule.glob))
+    return replace(case, mode=mode, second_order=(), pairs=rules)

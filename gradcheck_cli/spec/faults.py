@@ -71,10 +71,6 @@ class FaultLog:
     def validate(self, model: type[Model], node: Node) -> tuple[Model | None, set[str]]:
         """Check a node's structure, report what is broken, and read the rest.
 
-        Args:
-            model: the class to read the node as.
-            node: a mapping.
-
         Returns:
             The model without its broken parts (`None` if even so it can't be read), and the names of those
             parts: top-level keys, for inputs `inputs.NAME`. Sound parts can still be judged, so that a user

@@ -104,7 +104,7 @@ def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tupl
         raise SpecError([Fault("<spec>", 0, "", message)]) from None
     faults: list[Fault] = []
     collected = _Collected([], [], {}, {}, {})
-    _load_content(Source("<spec>", str(Path.cwd()), "spec"), content, faults, collected, seed)
+    _load_content(SpecText("<spec>", str(Path.cwd()), "spec"), content, faults, collected, seed)
     if faults:
         raise SpecError(faults)
     return tuple(collected.cases)
@@ -147,7 +147,7 @@ def _describe_error(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()
 
 
-class Source(NamedTuple):
+class SpecText(NamedTuple):
     """Where a spec's text comes from: its shown path, its folder, and the name for an op without one."""
 
     path: str
@@ -169,7 +169,7 @@ def _load_file(file: Path, faults: list[Fault], collected: _Collected, seed: int
     content = _read_content(file, faults)
     if content is None:
         return
-    source = Source(display_path(file), str(Path.cwd() / file.parent), file.stem)
+    source = SpecText(display_path(file), str(Path.cwd() / file.parent), file.stem)
     if source.folder not in collected.folders:
         collected.folders[source.folder] = _read_folder_defaults(file.parent / FOLDER_DEFAULTS, faults)
     if file.name == FOLDER_DEFAULTS and collected.folders[source.folder] is not None:
@@ -205,8 +205,7 @@ def _read_folder_defaults(file: Path, faults: list[Fault]) -> Node | None:
 def _read_defaults(log: FaultLog, defaults: Node, below: Node | None = None) -> Node:
     """Return defaults with their short forms expanded; their faults are logged.
 
-    Args:
-        below: those of the folder, which may name the module of functions.
+    The folder's defaults, below them, may name the module of functions.
     """
     defaults = expand_short_forms(defaults, below)
     sets = defaults.get("case_sets")
@@ -227,7 +226,7 @@ def _list_cases(log: FaultLog, cases: Node) -> Node:
 
 
 def _load_content(
-    source: Source, content: bytes, faults: list[Fault], collected: _Collected, seed: int | None
+    source: SpecText, content: bytes, faults: list[Fault], collected: _Collected, seed: int | None
 ) -> None:
     documents, broken = yaml_tree.parse(source.path, content)
     log = FaultLog(source.path, broken)
@@ -235,26 +234,19 @@ def _load_content(
         faults.append(
             Fault(source.path, 0, "", "must hold a spec, but is empty. Write op, forward and inputs")
         )
-    for document in documents:
-        if _holds_exceptions(document):
-            collected.exceptions.extend(read_exceptions(log, document, collected.excepted))
     shared = collected.folders.get(source.folder)
-    ops = [
-        op
-        for document in documents
-        if not _holds_exceptions(document)
-        for op in _read_ops(log, document, shared)
-    ]
+    ops: list[Node] = []
+    for document in documents:
+        if isinstance(document.value, dict) and "exceptions" in document.children:
+            collected.exceptions.extend(read_exceptions(log, document, collected.excepted))
+        else:
+            ops += _read_ops(log, document, shared)
     for node in ops:
         name = _name_op(log, node, collected.names, source.stem if len(ops) == 1 else None)
         collected.cases.extend(
             read_cases(log, node, Origin(name, source.path, source.folder, node.line, seed))
         )
     faults += log.faults
-
-
-def _holds_exceptions(document: Node) -> bool:
-    return isinstance(document.value, dict) and "exceptions" in document.children
 
 
 def _read_ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:

@@ -108,11 +108,7 @@ def of_file(node: Node, path: str) -> Node:
 
 
 def parse(path: str, content: bytes) -> tuple[list[Node], list[Fault]]:
-    """Read every document of a file.
-
-    Args:
-        path: the file's name, for faults.
-        content: its bytes.
+    """Read every document of a file, whose name is for faults.
 
     Returns:
         The documents' root nodes, and the faults; documents are incomplete where there are faults.

@@ -28,13 +28,7 @@ def pull_in_spoilt_memory(
     *,
     eagerly: bool = False,
 ) -> list[Array | None]:
-    """Pull upstreams back one by one, with numbers in free memory before each.
-
-    Args:
-        pull: returns the gradients of a stack of upstreams, with `None` for missing ones.
-        gradients: one gradient of each, for its shape and dtype.
-        eagerly: whether they are pulled back eagerly.
-    """
+    """Pull upstreams back one by one, with numbers in free memory before each."""
     infos, rows = list(gradients), []
     if not len(upstream):
         return list(pull(upstream))

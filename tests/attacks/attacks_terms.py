@@ -239,4 +239,47 @@ def _masked():
             )
 
 
-ATTACKS = (*_differences(), *_jumps(), *_cancelled(), *_tails(), *_masked())
+def _guarded(guard):
+    """A root that a guard keeps from numbers without one: there it is 0, whatever its slope beside 0."""
+
+    def make(far):
+        @tf.custom_gradient
+        def op(x):
+            y = guard(x + 3)
+            slope = tf.where(x > -3, 0.5 / tf.where(x > -3, y, 1.0), tf.cast(far, x.dtype))
+            return y, lambda u: u * slope
+
+        return op
+
+    return make
+
+
+GUARDS = {
+    "where": lambda t: tf.where(t > 0, tf.sqrt(tf.maximum(t, 1e-30)), tf.zeros_like(t)),
+    "maximum": lambda t: tf.sqrt(tf.maximum(t, tf.zeros_like(t))),
+    "log": lambda t: tf.where(t > 0, tf.sqrt(tf.where(t > 0, t, 1.0)), 0 * tf.math.log(1e-30 + tf.abs(t))),
+}
+
+
+def _not_chosen():
+    """What a selection leaves out is not rounded, and a bias is added along the axis of channels."""
+    for (name, guard), (dtype, far) in itertools.product(
+        GUARDS.items(), itertools.product(("float64", "float32"), (0.0, 0.5, 1e-3))
+    ):
+        x = {"shape": [4], "value": [-65.0, 0.7, -0.4, -8.0], "dtype": dtype}
+        truth = "wrong" if far else "right"
+        yield Attack(f"guard_{name}_{dtype}_{far:g}", truth, {"x": x}, _guarded(guard)(far))
+    for shape, dtype, factor in itertools.product(
+        ([2, 3, 2], [2, 3, 2, 2], [2, 3, 1, 2, 3]), ("float64", "float32"), (1.0, 1.01)
+    ):
+
+        def op(x, b, factor=factor):
+            y = tf.nn.bias_add(_of_tanh(factor)(x), b, "NC...")
+            return tf.reduce_sum(y, -1) - 50
+
+        inputs = {"x": {"shape": shape, "dtype": dtype}, "b": {"shape": [3], "dtype": dtype}}
+        truth = "right" if factor == 1 else "wrong"
+        yield Attack(f"channels_first_{len(shape)}_{dtype}_{factor}", truth, inputs, op)
+
+
+ATTACKS = (*_differences(), *_jumps(), *_cancelled(), *_tails(), *_masked(), *_not_chosen())

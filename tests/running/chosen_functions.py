@@ -115,3 +115,33 @@ def reciprocal(x):
 @tf.custom_gradient
 def clipped(x):
     return tf.sin(x), lambda dy: tf.clip_by_norm(dy, 1.0) * tf.cos(x)
+
+
+def _wrong_where(forward, slope, condition):
+    """Return a function whose gradient is half as large again where a condition holds."""
+
+    @tf.custom_gradient
+    def function(x):
+        def gradient(dy):
+            return dy * slope(x) * tf.where(condition(x), tf.constant(1.5, x.dtype), tf.ones([], x.dtype))
+
+        return forward(x), gradient
+
+    return function
+
+
+def tangent(x):
+    return tf.tan(x)
+
+
+def _is_middle(x):
+    return tf.one_hot(tf.argsort(x)[3], 7, dtype=x.dtype)
+
+
+# Wrong at one point of seven or of a hundred, but ties and singular matrices disagree by more.
+median = _wrong_where(lambda x: x[tf.argsort(x)[3]], _is_middle, lambda x: tf.argsort(x)[3] == 6)
+log_determinant = _wrong_where(
+    lambda x: tf.math.log(tf.abs(tf.linalg.det(x))),
+    lambda x: tf.transpose(tf.linalg.inv(x)),
+    lambda x: tf.linalg.trace(x) < -3.0,
+)

@@ -166,3 +166,14 @@ def test_a_check_that_fails_at_the_samples_is_told_as_it_was_there():
     (failed,) = [check for check in run("clipped").checks if check.status is Status.MISMATCHED]
     assert failed.name == "linearity"
     assert "right at the sample points" not in failed.message
+
+
+@pytest.mark.parametrize(("target", "shape"), [("median", [7]), ("log_determinant", [2, 2])])
+@pytest.mark.parametrize("seed", range(3))
+def test_kinks_that_disagree_more_hide_no_fault(target, shape, seed):
+    assert run(target, {"shape": shape}, seed=seed, samples=1).status is Status.MISMATCHED
+
+
+def test_slopes_that_float16_has_no_numbers_for_are_no_fault():
+    """The square of `1 / cos(x)` overflows, and 0 times it is NaN."""
+    assert run("tangent", {"shape": [16], "dtype": "float16"}).status is Status.PASSED

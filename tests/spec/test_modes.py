@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradcheck_cli.spec.cases.case_modes import in_each_mode
+from gradcheck_cli.spec.case import in_each_mode
 
 SPEC = "op: f\nforward: m:f\ninputs: {x: {shape: [2]}}\n"
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
-from gradcheck_cli.spec.cases.case_modes import in_each_mode
+from gradcheck_cli.spec.case import in_each_mode
 
 TWO = {"shape": [2]}
 

@@ -8,7 +8,7 @@ import pytest
 
 from gradcheck_cli.features.search.branches.side_graph import SideGraph
 from gradcheck_cli.running.session import run_case
-from gradcheck_cli.spec.cases.case_modes import in_each_mode
+from gradcheck_cli.spec.case import in_each_mode
 from gradcheck_cli.spec.load import load_mapping
 
 MODULE = "branch_functions"

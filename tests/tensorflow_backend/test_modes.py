@@ -11,7 +11,7 @@ from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
-from gradcheck_cli.spec.cases.case_modes import in_each_mode
+from gradcheck_cli.spec.case import in_each_mode
 from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
 ALL = ["graph", "dynamic", "eager", "xla"]

@@ -89,6 +89,23 @@ def test_a_function_may_ask_not_to_be_converted():
         traced(lambda x: private_graphs.call_with_autograph(plain, [x], {}), 3.0)
 
 
+@pytest.mark.parametrize("value", [3.0, -3.0])
+def test_what_functions_of_tensorflow_call_is_converted(value):
+    expected = traced(lambda x: private_graphs.call_with_autograph(branch, [x], {}), value)
+    mapped = traced(lambda x: private_graphs.call_with_autograph(tf.map_fn, [branch, x], {}), [value])
+    assert list(mapped) == [expected]
+
+
+def test_functions_of_tensorflow_are_not_converted_themselves(monkeypatch):
+    def refuse(*_args, **_keywords):
+        raise AssertionError
+
+    monkeypatch.setattr(private_graphs.autograph_api, "converted_call", refuse)
+    assert traced(lambda x: private_graphs.call_with_autograph(tf.nn.relu, [x], {}), 3.0) == 3.0
+    with pytest.raises(AssertionError):
+        traced(lambda x: private_graphs.call_with_autograph(branch, [x], {}), 3.0)
+
+
 def raises(x):
     if x > 0:
         x = x / 2
@@ -107,6 +124,14 @@ def test_the_users_frames_of_a_converted_function_are_known():
 
 def test_an_ordinary_exception_has_no_frames_of_autographs():
     assert private_graphs.autograph_frames(ValueError("no")) == []
+
+
+@pytest.mark.parametrize(
+    ("op_type", "may"),
+    [("While", True), ("Case", True), ("PartitionedCall", True), ("a_function", True), ("MatMul", False)],
+)
+def test_which_ops_may_call_functions(op_type, may):
+    assert private_graphs.may_call(op_type) is may
 
 
 def test_op_defs():

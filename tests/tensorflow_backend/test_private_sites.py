@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.running.session import run_case
-from gradcheck_cli.spec.cases.case_modes import in_each_mode
+from gradcheck_cli.spec.case import in_each_mode
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.tensorflow_backend.private import private_sites
 

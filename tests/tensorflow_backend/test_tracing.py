@@ -358,6 +358,43 @@ def test_every_output_can_be_asked_for_and_all_at_once(case_of):
     np.testing.assert_array_equal(op.joint_vjp({0: first, 1: second})[0], [[6, 82]])
 
 
+@pytest.mark.parametrize(
+    ("forward", "joint"),
+    [
+        (lambda a: (tf.sin(a), tf.exp(a)), ()),
+        (lambda a: (tf.sin(tf.identity(a)), tf.identity(a)), ()),
+        (lambda a: (a[0], tf.sin(a), tf.sin(a[1])), ()),
+        (lambda a: (tf.exp(a[0]), tf.unstack(a)[0], tf.unstack(a)[1]), ()),
+        (lambda a: (tf.exp(a), *tf.unstack(a)), (1, 2)),
+        (lambda a: (tf.sin(a), *two_sums(tf.square(a)), tf.exp(a)), (1, 2)),
+        (lambda a: (*two_sums(tf.shape(a)[0]), a), ()),
+    ],
+)
+def test_outputs_are_pulled_back_together_where_they_share_a_gradient(case_of, forward, joint):
+    op = CaseOpener(case_of(forward=forward, inputs={"a": {"value": [2.0, 3.0]}}), GraphMode()).open(
+        Opening()
+    )
+    assert op.traced.vjp_trace.joint_outputs == joint
+    flows = {
+        output: np.full((1, *info.shape), 1.0 + output)
+        for output, info in enumerate(op.outputs)
+        if info.is_differentiable
+    }
+    alone = [op.vjp(output, flow)[0] for output, flow in flows.items()]
+    np.testing.assert_allclose(op.joint_vjp(flows)[0], sum(alone), rtol=1e-15)
+
+
+def two_sums(a):
+    return a + a, a * a
+
+
+def test_the_vjp_of_an_op_is_opened_once(case_of):
+    opener = CaseOpener(case_of(forward=tf.sin, **X), GraphMode())
+    op = opener.open(Opening())
+    assert opener.vjp(op) is opener.vjp(op)
+    assert opener.vjp(op).case != opener.case
+
+
 def test_a_gradient_that_mixes_its_upstreams_is_found(run):
     @tf.custom_gradient
     def forward(x):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ class TensorInfo:
     @property
     def size(self) -> int:
         """The number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def is_complex(self) -> bool:
@@ -150,7 +151,7 @@ class OpFacts(ABC):
         return ()
 
     def low_precision_between(self, output: int, input_index: int) -> Sequence[str]:
-        """Return the dtypes below float64 between an input and an output; see `low_precision`."""
+        """Return the dtypes below float64 between an input and an output."""
         del output, input_index  # those of the whole op
         return self.low_precision
 

@@ -71,7 +71,7 @@ class CaseOptions:
 
     def apply_to(self, cases: Sequence[Case]) -> tuple[Case, ...]:
         """Return cases in each of their modes, changed by these options."""
-        from gradcheck_cli.spec.cases.case_modes import in_each_mode
+        from gradcheck_cli.spec.case import in_each_mode
 
         changes: dict[str, Any] = {"full_only": True} if self.require == "full" else {}
         changes |= {} if self.budget is None else {"budget": self.budget}

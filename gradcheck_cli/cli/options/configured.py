@@ -29,7 +29,6 @@ def option_group(name: str, kind: type, *options: Callable[[Function], Function]
     Args:
         name: the parameter of the command's function that takes the object.
         kind: the object's class, a dataclass. Its fields have the names of the options' parameters.
-        options: the results of `click.option`, in the order of the help text.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -106,13 +106,9 @@ def start_workers(
     *,
     writes_bytecode: bool = True,
 ) -> Workers:
-    """Start the workers. Another process imports TensorFlow in the background.
+    """Start the workers, which are closed when the command ends. Another process imports TensorFlow.
 
-    Args:
-        ctx: the command's context; workers are closed when it ends, for whatever reason.
-        options: where they run, and what they may use there.
-        reports: files of reports; the output of failed cases is kept beside the first.
-        writes_bytecode: whether compiled modules may be written; see `ForkServer`.
+    The output of failed cases is kept beside the first of the reports.
     """
     output = reports[0].with_suffix(".output") if reports else None
     workers: Workers

@@ -38,7 +38,6 @@ class Update:
     left_out: int
 
     def __str__(self) -> str:
-        """Return it as one line."""
         counts = (
             (self.new, "new"),
             (self.changed, "changed"),
@@ -97,8 +96,6 @@ def update_pairs(
     changes. A pair that isn't right isn't added; its old line stays.
 
     Args:
-        old: its present content.
-        new: what the run found.
         is_gone: whether a pair that isn't in the run is removed.
     """
     right = {key: entry for key, entry in new.items() if entry.status in GREEN}
@@ -122,11 +119,7 @@ def update_pairs(
 
 
 def lock_text(entries: Mapping[Key, LockedPair], folder: Path) -> str:
-    """Return a lock file's text.
-
-    Args:
-        folder: the folder of the lock file: specs are named relative to it.
-    """
+    """Return a lock file's text, in which specs are named relative to its folder."""
     lines = [_write_line(entries[key], folder) for key in sorted(entries)]
     return "".join(f"{line}\n" for line in [HEADER, *lines])
 

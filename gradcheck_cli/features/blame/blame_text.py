@@ -9,8 +9,14 @@ from rich.text import Text
 
 from gradcheck_cli.checking.ops.backward_pass import PassTrace, TensorSummary, TracedOp
 from gradcheck_cli.checking.ops.operation import OpPlace
-from gradcheck_cli.features.blame.blame_result import LISTED, Blame, describe_op, gradient_at, sentence
-from gradcheck_cli.features.blame.blaming import PathBlame
+from gradcheck_cli.features.blame.blame_result import (
+    LISTED,
+    Blame,
+    PathBlame,
+    describe_op,
+    gradient_at,
+    sentence,
+)
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Status
 from gradcheck_cli.serial import plain
@@ -32,14 +38,7 @@ def heading(case: Case, output: str, inputs: Sequence[str], width: int) -> list[
 
 
 def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> list[Text]:
-    """Lay out backward passes.
-
-    Args:
-        width: columns there are; a wider table is folded, with separate lines for each op.
-
-    Returns:
-        The lines.
-    """
+    """Lay out backward passes; a table wider than `width` is folded, with separate lines for each op."""
     lines: list[Text] = []
     for pass_trace in passes:
         lines += heading(case, pass_trace.output, pass_trace.inputs, width)
@@ -201,11 +200,7 @@ MAX_OTHERS = 10  # ops in doubt that are listed; JSON has all of them
 
 
 def blame_lines(case: Case, path_blames: Sequence[PathBlame], *, width: int = 80) -> list[Text]:
-    """Lay out the result: a heading and a sentence for each output, and the other ops in doubt.
-
-    Returns:
-        The lines.
-    """
+    """Lay out the result: a heading and a sentence for each output, and the other ops in doubt."""
     lines: list[Text] = []
     for path_blame in path_blames:
         lines += heading(case, path_blame.output, path_blame.inputs, width)

@@ -63,10 +63,7 @@ class SingleOpVerdict:
 
 
 def check_alone(op: Operation) -> SingleOpVerdict:
-    """Check an op's gradient for every input that moves.
-
-    Args:
-        op: the op at its own operating point; all its inputs and outputs are differentiable.
+    """Check an op's gradient for every input that moves, at its own operating point.
 
     Raises:
         CaseFailedError: it can't be evaluated at its point, or its gradient raises.
@@ -102,9 +99,6 @@ def are_right_alone(ops: Sequence[Operation] | None) -> bool:
 
     Where elements meet in one output at a kink, as in a maximum of equal numbers, each may have a slope of
     the function, and all of them together still be wrong. So they are moved together as well.
-
-    Args:
-        ops: the ops; `None` if they aren't known.
     """
     generator = np.random.default_rng(_SEED)
     try:

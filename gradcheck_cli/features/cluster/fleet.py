@@ -83,11 +83,7 @@ class Fleet:
         return fresh, lost
 
     def learn(self, address: str, told: object) -> None:
-        """Use a worker if it has the versions that are wanted.
-
-        Args:
-            told: what `get_versions` returned there, or the exception that asking has ended with.
-        """
+        """Use a worker if it has the versions that are wanted."""
         if address not in self.members:
             return
         if not isinstance(told, dict):
@@ -119,11 +115,9 @@ class Fleet:
             self.avoided[self.members[address].name] = reason
 
     def able(self, needs: Iterable[str], without: Iterable[str] = ()) -> list[str]:
-        """Return the addresses of the workers that may be used.
+        """Return the addresses of the workers that may be used, without some.
 
-        Args:
-            needs: names of resources that are needed, if any worker has ever offered them.
-            without: addresses of further workers to leave out.
+        What a document needs counts only if any worker has ever offered it.
         """
         required = self.offered.intersection(needs)
         return [

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.tensorflow_backend.registry.gradient_registry import GradientEntry
+from gradcheck_cli.tensorflow_backend.registry import GradientEntry
 
 SpecsByName = Mapping[str, Sequence[str]]
 
@@ -22,15 +22,7 @@ FIELDS = ("op_type", "status", "function", "file", "line", "origin", "specs")
 def gradients_json(
     entries: Sequence[GradientEntry], specs: SpecsByName, *, tensorflow_version: str, op_types: int
 ) -> str:
-    """Render entries as JSON text.
-
-    Args:
-        specs: name of an entry -> the specs that cover it.
-        op_types: how many op types it has in all.
-
-    Returns:
-        The text, ending in a newline.
-    """
+    """Render entries, each with the specs that cover it, as JSON text that ends in a newline."""
     content = {
         "schema_version": 1,
         "tensorflow_version": tensorflow_version,
@@ -60,11 +52,7 @@ def gradients_table(
 
     Args:
         specs: name of an entry -> the specs that cover it; `None` leaves the column out.
-        op_types: how many op types TensorFlow has in all.
         width: columns there are; `None` (a pipe) keeps each entry on one line, for grep.
-
-    Returns:
-        The lines.
     """
     rows = [_columns(entry, specs) for entry in entries]
     heading = ["op type", "status", "function", "where"]

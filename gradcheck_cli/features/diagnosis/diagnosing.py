@@ -15,18 +15,7 @@ from gradcheck_cli.checking.ops.packing import index_of
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.pairs.pair_view import PointData
 from gradcheck_cli.checking.pairs.triangles import are_equal, hint_on_triangle
-from gradcheck_cli.features.diagnosis.hints import (
-    View,
-    hint_on_factor,
-    hint_on_mask,
-    hint_on_moves,
-    hint_on_multiplier,
-    hint_on_signs,
-    hint_on_slices,
-    hint_on_swap,
-    hint_on_term,
-    view_of,
-)
+from gradcheck_cli.features.diagnosis import hints
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.case import Case
@@ -48,10 +37,6 @@ def diagnose(
     scenes: Sequence[PointData],
 ) -> tuple[str, ...]:
     """Say which mistake a pair's error looks like.
-
-    Args:
-        samples: the pair at each sample point.
-        other_pairs: the other pairs of the same output at each sample point, by their input's name.
 
     Returns:
         The likeliest hypothesis that fits; nothing where no known one does.
@@ -87,10 +72,12 @@ def diagnose(
         for pairs in other_pairs
     ]
     views = [
-        view_of(each_sample, output.name, pairs, scene)
+        hints.view_of(each_sample, output.name, pairs, scene)
         for each_sample, pairs, scene in zip(samples, whole_others, scenes, strict=False)
     ]
-    description = description or hint(views, output, input_info) or _describe_place(wrong, output, input_info)
+    description = (
+        description or hints.hint(views, output, input_info) or _describe_place(wrong, output, input_info)
+    )
     return (description,) if description else ()
 
 
@@ -158,27 +145,6 @@ def _describe_place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info
     return ""
 
 
-def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
-    """Say what the gradient of a pair is instead of the derivative.
-
-    Args:
-        views: the pair at each sample point.
-
-    Returns:
-        The likeliest hint that explains the gradient; empty where none does.
-    """
-    return (
-        hint_on_factor(views, output, input_info)
-        or hint_on_swap(views)
-        or hint_on_moves(views, output, input_info)
-        or hint_on_signs(views, output, input_info)
-        or hint_on_slices(views, output, input_info)
-        or hint_on_mask(views)
-        or hint_on_multiplier(views, output, input_info)
-        or hint_on_term(views, output, input_info)
-    )
-
-
 def put_cause_first(checks: Sequence[CheckResult]) -> list[CheckResult]:
     """Sort a failed `repeat` check first: the other findings follow from it."""
     return sorted(checks, key=lambda check: check.name != _REPEAT or check.status is not Status.MISMATCHED)
@@ -187,16 +153,7 @@ def put_cause_first(checks: Sequence[CheckResult]) -> list[CheckResult]:
 def add_causes(
     case: Case, operations: Operations | None, pairs: tuple[PairResult, ...], checks: Sequence[CheckResult]
 ) -> tuple[PairResult, ...]:
-    """Give mismatched pairs their common cause as diagnosis.
-
-    Args:
-        operations: the ops at the first sample point.
-        pairs: their results.
-        checks: the results of the structural checks.
-
-    Returns:
-        The results, with the common cause as the diagnosis where there is one.
-    """
+    """Give mismatched pairs their common cause as diagnosis, where there is one."""
     if any(check.name == _REPEAT and check.status is Status.MISMATCHED for check in checks):
         return tuple(pair.explained(_NOISY) if pair.status is Status.MISMATCHED else pair for pair in pairs)
     wrong = any(pair.status is Status.MISMATCHED for pair in pairs)

@@ -19,12 +19,6 @@ def to_junit(report: Report, *, now: datetime | None = None) -> str:
 
     What failed is a `failure`; what couldn't be decided or run is an `error`. JUnit has a time for each test
     case, which is a pair here; the pairs of a case share its time evenly.
-
-    Args:
-        now: the time of the run; default: now.
-
-    Returns:
-        The text, ending in a newline.
     """
     findings = findings_of(report)
     counts = {

@@ -39,14 +39,7 @@ def _mark_of(report: Report) -> str:
 
 
 def to_markdown(report: Report, root: Path) -> str:
-    """Render a report as Markdown with GitHub's tables.
-
-    Args:
-        root: the repository's folder; places are named relative to it.
-
-    Returns:
-        The text, ending in a newline.
-    """
+    """Render a report as Markdown with GitHub's tables; places are relative to the repository's folder."""
     findings = findings_of(report)
     code = report.exit_code
     counts = " ".join(

@@ -54,10 +54,6 @@ _ROWS = 3  # how many random upstreams show whether a corruption changes anythin
 def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions: Sequence[str]) -> Findings:
     """Corrupt a case's gradients, and those of its second order where the spec has that checked.
 
-    Args:
-        samples: indices of the sample points.
-        corruptions: names among `words.CORRUPTIONS`.
-
     Returns:
         The findings without any corruption, with the outcome of each corruption (`mutants`) that changes a
         right gradient.

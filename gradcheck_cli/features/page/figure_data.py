@@ -22,7 +22,7 @@ from gradcheck_cli.figure import MOST_CELLS, Figure, HeatMap, Ladder
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.steps import Domain, power_of_two, scales, step_to_both_sides
 from gradcheck_cli.results import PairResult, Status
-from gradcheck_cli.running.pair_labels import open_pair
+from gradcheck_cli.running.session import open_pair
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
 
@@ -77,10 +77,6 @@ def worst_element(sample: PairSample) -> tuple[int, int]:
 
 def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSample) -> Ladder | None:
     """Evaluate the differences of a pair's worst element at ever smaller steps.
-
-    Args:
-        case: has the domain and the scale.
-        op: the op that is differenced, at the sample point.
 
     Returns:
         The ladder; `None` if the forward can't be evaluated there or is too large.
@@ -188,11 +184,7 @@ _LONG = 15.0
 
 
 def add_figures(findings: Findings, opener: CaseOpener[Any]) -> Findings:
-    """Add figures to the pairs that `Case.drawn` asks for.
-
-    Args:
-        findings: what the check found.
-    """
+    """Add figures to the pairs that `Case.drawn` asks for."""
     case = opener.case
     is_wanted = (
         (lambda pair: not is_plain(pair))

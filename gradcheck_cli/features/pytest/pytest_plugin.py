@@ -95,7 +95,6 @@ class Runs:
     """The processes in which cases are opened and checked, and the results so far."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
         self._workers: LocalWorkers | None = None
         self._results: dict[str, CaseResult] = {}
 
@@ -143,7 +142,7 @@ class SpecFile(pytest.File):
     def collect(self) -> Iterable[pytest.Collector]:
         """Read the file, and open its cases."""
         from gradcheck_cli.errors import GradcheckError
-        from gradcheck_cli.spec.cases.case_modes import in_each_mode
+        from gradcheck_cli.spec.case import in_each_mode
         from gradcheck_cli.spec.load import load
 
         try:
@@ -165,7 +164,6 @@ class SpecOp(pytest.Collector):
     """One op of a file."""
 
     def __init__(self, *, members: Sequence[tuple[Case, CaseResult]], **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
-        """Keep the op's cases, each with its pairs."""
         super().__init__(**rest)
         self._members = members
 
@@ -183,7 +181,6 @@ class SpecCase(pytest.Collector):
     """One case; it has a test for each pair, and one for itself."""
 
     def __init__(self, *, case: Case, opened: CaseResult, **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
-        """Keep the case, and the result of opening it."""
         super().__init__(**rest)
         self.case = case
         self.labels = frozenset(pair.label for pair in opened.pairs)
@@ -208,7 +205,6 @@ class SpecItem(pytest.Item):
     """One pair, or the case itself."""
 
     def __init__(self, *, case: Case, **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
-        """Keep the case; the name says which pair."""
         super().__init__(**rest)
         self._case = case
 

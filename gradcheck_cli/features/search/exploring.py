@@ -52,6 +52,7 @@ _UNDERFLOWS = float(np.finfo(float).tiny / np.finfo(float).eps ** 2)
 _DOUBTED = 32  # points of a batch that are compared again
 _BESIDE = 10.0 ** -np.arange(1, 14, 1.0)  # spreads by which values move off a point
 _FAR_OUT = 5.0  # spreads
+_CLOSE = 1e-3  # spreads
 _WITHIN = 4.0  # spreads: one of 16,000 normal values lies beyond
 RIGHT = GREEN | {Status.SKIPPED}
 ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
@@ -65,6 +66,12 @@ class Candidate:
     strength: float  # the larger, the sooner
     point: dict[int, Array]  # the inputs that differ from the first sample point
     taken: Array  # (sides,) the sides that it takes
+    may_have_kink: bool = False  # there, as values are special, or slopes on both sides differ
+
+    @property
+    def kind(self) -> tuple[str, bytes, bool]:
+        """What points have in common of which it is enough to judge a few."""
+        return self.reason, self.taken.tobytes(), self.may_have_kink
 
 
 @dataclass
@@ -86,8 +93,8 @@ class Exploration:
     wrong: Findings | None = None  # the judge's findings at a wrong point
     worst: dict[int, Array] = field(default_factory=dict)  # that point
     note: str = ""  # why that point was chosen, and what is special there
-    # how often the judge found nothing at points with the same sides, by reason and sides
-    in_vain: Counter[tuple[str, bytes]] = field(default_factory=Counter)
+    # how often the judge found nothing, by kind
+    in_vain: Counter[tuple[str, bytes, bool]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Find the branches, and open what is differenced.
@@ -213,6 +220,7 @@ class Exploration:
             suspicion = suspect(
                 self.differenced, looked, points, self.mixed.free, (self.generator, STEP, np.arange(count))
             )
+        is_tied: Array = np.any(self.mixed.free.ties(self.search.lenders, _CLOSE), axis=1)
         usual = float(np.median(suspicion.disagreement))
         threshold = max(self.threshold, min(_USUAL * usual, 0.1))
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
@@ -221,7 +229,10 @@ class Exploration:
         for row in self._persisting(points, rows[:_DOUBTED], suspicion, threshold):
             reason = "spoilt" if suspicion.is_spoilt[row] else "off"
             strength = float(suspicion.disagreement[row])
-            self.candidates.append(Candidate(reason, strength, _point_at(points, row), looked.taken[row]))
+            point = _point_at(points, row)
+            is_special = is_tied[row] or bool(self.mixed.describe_specials(point))
+            may_have_kink = bool(is_special or suspicion.is_bent[row])
+            self.candidates.append(Candidate(reason, strength, point, looked.taken[row], may_have_kink))
 
     def _persisting(
         self, points: dict[int, Array], rows: Array, before: Suspicion, threshold: float
@@ -281,19 +292,23 @@ class Exploration:
 
     def _may_judge(self) -> bool:
         """Whether there is time to judge another point; the first may always be judged."""
-        return not self.is_over and (self.judged == 0 or self.judgement <= self.pace.left)
+        return self.wrong is None and (self.judged == 0 or 0 < self.pace.left >= self.judgement)
 
     def _next_candidates(self, most: int) -> list[Candidate]:
-        """Return the points that disagree, in the order in which the judge should see them."""
-        self.candidates.sort(key=lambda candidate: (candidate.reason != "spoilt", -candidate.strength))
-        chosen: list[Candidate] = []
-        alike = self.in_vain.copy()
-        for candidate in self.candidates:
-            alike[candidate.reason, candidate.taken.tobytes()] += 1
-            if alike[candidate.reason, candidate.taken.tobytes()] <= _AGAIN:
-                chosen.append(candidate)
+        """Return the points that disagree, in the order in which the judge should see them.
+
+        Right gradients disagree at kinks. So every other one is a point without, where there is one.
+        """
+        alike, ranks = self.in_vain.copy(), Counter[tuple[str, bool]]()
+        ranked: list[tuple[bool, int, bool, Candidate]] = []
+        for candidate in sorted(self.candidates, key=lambda candidate: -candidate.strength):
+            alike[candidate.kind] += 1
+            if alike[candidate.kind] <= _AGAIN:
+                ranks[candidate.reason, candidate.may_have_kink] += 1
+                rank = ranks[candidate.reason, candidate.may_have_kink]
+                ranked.append((candidate.reason != "spoilt", rank, candidate.may_have_kink, candidate))
         self.candidates = []
-        return chosen[:most]
+        return [candidate for *_, candidate in sorted(ranked, key=lambda each: each[:-1])[:most]]
 
     def _next_side(self) -> Candidate | None:
         """Return the point that takes most sides that weren't tested; `None` if there is none."""
@@ -362,7 +377,7 @@ class Exploration:
             statuses = {pair.status for pair in at_point.pairs}
             if not wrong and Status.PASSED in statuses and statuses <= RIGHT:
                 self.field.see(candidate.taken)
-        self.in_vain[candidate.reason, candidate.taken.tobytes()] += 1
+        self.in_vain[candidate.kind] += 1
         return False
 
     def judge_at(self, point: Point, checks: frozenset[str] = frozenset()) -> Findings | None:
@@ -383,18 +398,20 @@ class Exploration:
         don't add up to a slope: that of Keras' CELU is 2 at 0. Others have guards: that of an SVD adds 1e-20
         to squares, which is all of them for matrices of 1e-6. A spec that draws its values never reaches such
         a point, and its author wrote none of these gradients. Beside is a tenth of a spread away for them.
-        One of the user's may be not finite where the function has no slope, as a norm at zero, and in float16
-        where `x * x` is too small for it.
+        One of the user's may be not finite where the function has no slope, as a norm at zero, and anybody's
+        in float16, where `x * x` is too small for it and the slope of a tangent too large.
         """
         if self.is_search:
             return False
         pairs = [pair for pair in at_point.pairs if pair.label in wrong or not wrong]
+        is_nonfinite = all(pair.mismatch == "nonfinite" for pair in pairs)
+        if is_nonfinite and self.is_narrow:
+            return True
         if all(self.is_of_tensorflow(pair) for pair in pairs):
             return not self._is_wrong_beside(candidate, wrong, 0.1)
-        if any(pair.mismatch != "nonfinite" for pair in pairs):
-            return False
-        return self.is_narrow or (
-            not is_smooth(self.differenced, _stacked(candidate.point), self.mixed.free)[0]
+        return (
+            is_nonfinite
+            and not is_smooth(self.differenced, _stacked(candidate.point), self.mixed.free)[0]
             and not self._is_wrong_beside(candidate, wrong)
         )
 
@@ -413,7 +430,7 @@ class Exploration:
         is_excused = any(_matches(side, glob) for side in sides for glob, _ in self.opener.case.unreached)
         return is_excused and not self._is_wrong_beside(candidate, wrong)
 
-    def _is_wrong_beside(self, candidate: Candidate, wrong: set[str], spreads: float = 1e-3) -> bool:
+    def _is_wrong_beside(self, candidate: Candidate, wrong: set[str], spreads: float = _CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
         beside = self.judge_at(_point_at(self._moved(candidate.point, np.array([spreads])), 0))
         return beside is None or bool(wrong & wrong_pairs(beside, self.findings).keys())

@@ -169,18 +169,23 @@ class FreeInputs:
         }
         return sorted(ends - far)
 
-    def ties(self, vectors: Array) -> Array:
-        """Return which components of vectors, (B, size), are zero or equal another one of their input."""
+    def ties(self, vectors: Array, within: float = 0.0) -> Array:
+        """Return which components of vectors, (B, size), are zero or equal another one of their input.
+
+        Args:
+            within: how many spreads they may be off.
+        """
         columns = [np.zeros((len(vectors), 0), bool)]
-        for own in self.split(vectors):
+        for own, spreads in zip(self.split(vectors), self.split(self.spreads[None]), strict=True):
+            near = within * spreads.max(initial=0.0)
             order = np.argsort(own, axis=1)
             ordered = np.take_along_axis(own, order, axis=1)
             same = np.zeros(own.shape, bool)
-            same[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+            same[:, 1:] = ordered[:, 1:] - ordered[:, :-1] <= near
             same[:, :-1] |= same[:, 1:]
             tied = np.zeros(own.shape, bool)
             np.put_along_axis(tied, order, same, axis=1)
-            columns.append(tied | (own == 0))
+            columns.append(tied | (np.abs(own) <= near))
         return np.concatenate(columns, axis=1)
 
 

@@ -27,13 +27,12 @@ from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
 from gradcheck_cli.tensorflow_backend.work_counts import count_work
 
-# Mixed points: the first call builds what is called, and the second shows how long a point takes.
-_FIRST, _TIMED, _REST = 8, 24, 224
+# Mixed points: a first call, which shows how long a point takes, and the rest.
+_FIRST, _REST = 32, 224
 _OFF, _SIDES = 3, 3  # points that are judged, as each costs about a third of a small case
 _ROUNDS = 4  # of the search for sides
 _MIXED = 0.4  # of the time, for mixed points
 _FOR_JUDGING = 0.2  # of the time: a side that is found and not judged is in vain
-_EVALUATIONS = 3  # of a mixed point
 # Seconds for all of this: a part of what the case took, or a little if that is more. They are counted, so
 # that what else the machine does changes nothing: a point and a call take so many, and four times as many,
 # or 16 times, where a point was measured to take longer than is usual.
@@ -101,18 +100,18 @@ def _explore(exploration: Exploration, spent: float) -> None:
     if calls_python:  # a point is a call, and a call may sleep
         own, call, point, usual, seconds = _own_clock(), 0.0, _RUN, _USUAL_RUN, _PYTHON
     judged = exploration.judged
+    began = own()
     with count_work() as work:
         exploration.look_around(min(_FIRST, most), 0)
-        before, began = replace(work), own()
-        exploration.look_around(min(_TIMED, most), 1)
-        took = own() - began - call * (work.calls - before.calls)
-        point *= _power_of_four(took / max(1, work.points - before.points) / usual, math.ceil)
+        calls, points = work.calls, max(1, work.points)
+        point *= _power_of_four((own() - began - call * calls) / points / usual, math.ceil)
+        mixed_point = (point * points + call * calls) / min(_FIRST, most)
         exploration.pace = pacing.Pace(
-            seconds, lambda: point * work.points + call * work.calls, point=_EVALUATIONS * point
+            seconds, lambda: point * work.points + call * work.calls, point=mixed_point
         )
         exploration.kept = _FOR_JUDGING * seconds
-        count = min(_REST, most, int(_MIXED * seconds / (_EVALUATIONS * point)))
-        exploration.explore(count, 2, _OFF, _ROUNDS, _SIDES)
+        count = min(_REST, most, int(_MIXED * seconds / mixed_point))
+        exploration.explore(count, 1, _OFF, _ROUNDS, _SIDES)
     exploration.findings.chosen_points += exploration.judged - judged
     exploration.add_to_findings()
 

@@ -81,7 +81,7 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
     from gradcheck_cli.cli.progress import run_and_print
     from gradcheck_cli.reporting.closing import closing_lines
     from gradcheck_cli.reporting.terminal.report_text import case_lines
-    from gradcheck_cli.spec.cases.case_modes import in_each_mode
+    from gradcheck_cli.spec.case import in_each_mode
     from gradcheck_cli.spec.load import load_cases
 
     cases = options.named.choose(load_cases(options.paths, seed=options.seed))

@@ -37,6 +37,7 @@ class Suspicion:
     # difference can be taken. Between the slopes from both sides nothing disagrees.
     disagreement: Array
     is_spoilt: Array  # (B,) whether a gradient isn't finite although the differences are
+    is_bent: Array  # (B,) whether the slopes on both sides differ by more than those of a smooth function
 
 
 def suspect(
@@ -103,7 +104,7 @@ def _compare(
         size += np.abs(products).sum(axis=1)
         noise += _ROUNDINGS * _rows(np.abs(flow * here)).sum(axis=1)
         bend += _rows(np.abs(flow * (ahead - 2 * here + behind))).sum(axis=1)
-    analytic = np.zeros(count)
+    analytic, moved = np.zeros(count), size.copy()
     is_whole = np.ones(count, bool)
     for free_input, own in zip(free.parts, free.split(distance), strict=True):
         gradient = looked.gradients[free_input.index]
@@ -118,7 +119,7 @@ def _compare(
     share = np.where(size > 0, excess / size, 0.0)
     is_known = looked.is_finite & np.isfinite(numeric)
     disagreement = np.where(is_known & is_whole, np.nan_to_num(share), 0.0)
-    return Suspicion(disagreement, is_known & ~is_whole)
+    return Suspicion(disagreement, is_known & ~is_whole, bend > _GROWS * moved)
 
 
 def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> Array:

@@ -45,17 +45,11 @@ def watch_command(
     options: WorkerOptions,
     mark: Callable[[CaseResult], CaseResult],
 ) -> int:
-    """Watch files, with the options of `run`.
+    """Watch files, with the options of `run`; return the exit code.
 
     Args:
-        ctx: the command's context, with the values of `run`'s options.
-        paths: spec files and folders of them.
         read: reads the cases again.
-        options: where cases run.
         mark: marks what doesn't count in a result.
-
-    Returns:
-        The exit code.
     """
     params = ctx.params
     refused = [option for name, option in _EXCLUDED.items() if params[name]]
@@ -81,16 +75,7 @@ def watch_command(
 
 
 def watch(paths: Sequence[str], read: Callable[[], Sequence[Case]], last: _LastResults) -> int:
-    """Check all cases, then those that each change affects, until Ctrl-C.
-
-    Args:
-        paths: spec files and folders of them.
-        read: reads the cases again.
-        last: the results so far, none yet; its workers stay open in between.
-
-    Returns:
-        The exit code of the last results.
-    """
+    """Check all cases, then those that each change affects, until Ctrl-C; return the last exit code."""
     watched = FileWatch(paths)
     changed: frozenset[Path] | None = None
     try:
@@ -234,7 +219,8 @@ class FileWatch:
         """Return the files that have changed since the last look."""
         changed = more = self._changes()
         while more:
-            more = self._later_changes()
+            time.sleep(_QUIET)
+            more = self._changes()
             changed |= more
         return changed
 
@@ -246,10 +232,6 @@ class FileWatch:
         return tuple(
             case for case in cases if before.get(_key(case)) != case or files & set(dependencies(case).files)
         )
-
-    def _later_changes(self) -> frozenset[Path]:
-        time.sleep(_QUIET)
-        return self._changes()
 
     def _changes(self) -> frozenset[Path]:
         before = self._stamps

@@ -13,16 +13,8 @@ from pathlib import Path
 
 from gradcheck_cli.covered import CoverageStatus
 from gradcheck_cli.gate import BaselineFinding, Change
-from gradcheck_cli.reporting.codes import (
-    Code,
-    code_of,
-    code_of_change,
-    code_of_check,
-    code_of_error,
-    code_of_pair,
-)
-from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.pair_table import named_numbers
+from gradcheck_cli.reporting import codes
+from gradcheck_cli.reporting.terminal.pair_table import named_numbers, worst_element
 from gradcheck_cli.reporting.terminal.report_text import inputs_of, search_summary
 from gradcheck_cli.results import (
     FAILING,
@@ -70,7 +62,7 @@ class Finding:
     line: int = 0  # 1-based; 0 for the whole file
     case: CaseResult | None = None  # the case it belongs to
     pair: PairResult | None = None  # the pair it is about
-    code: Code | None = None  # its code; `None` for what passed
+    code: codes.Code | None = None  # its code; `None` for what passed
 
     @property
     def headline(self) -> str:
@@ -94,7 +86,7 @@ def findings_of(report: Report) -> tuple[Finding, ...]:
         _finding_of_change(finding, cases.get((finding.op, finding.case, finding.dtype, finding.mode)))
         for finding in report.baseline
     ]
-    code = code_of("unchecked")
+    code = codes.code_of("unchecked")
     findings += _findings_of_coverage(report)
     findings += [
         Finding("unchecked", Outcome.UNDECIDED, "run", text, text, code=code) for text in report.unchecked
@@ -200,7 +192,7 @@ def _findings_of_case(case: CaseResult, report: Report, *, strict: bool) -> Iter
         about_spec = case.error.kind in _ABOUT_THE_SPEC or not case.seen.source
         fallback = split_place(case.spec if about_spec else case.seen.source)
         file, line = _place_in_traceback(case.error.traceback) or fallback
-        rule, code = f"error/{case.error.kind}", code_of_error(case.error)
+        rule, code = f"error/{case.error.kind}", codes.code_of_error(case.error)
         yield Finding(rule, Outcome.UNDECIDED, "case", title, text, file, line, case, code=code)
     if case.search is not None and case.search.found is None:
         file, line = split_place(case.spec)
@@ -210,7 +202,7 @@ def _findings_of_case(case: CaseResult, report: Report, *, strict: bool) -> Iter
         outcome = Outcome.FAILED if report.policy.strict_precision else Outcome.WARNED
         title = f"precision: {first_line(warning)}"
         file, line = split_place(case.seen.source or case.spec)
-        code = code_of("precision")
+        code = codes.code_of("precision")
         yield Finding("precision", outcome, "precision", title, warning, file, line, case, code=code)
 
 
@@ -233,7 +225,7 @@ def _finding_of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Fin
         lines = [*pair_lines(pair), *counterexample_lines(case, pair), *_reason(case), *_reproduce(case)]
         text = "\n".join(lines)
     title = f"{pair.label} {words}{note}"
-    code = code_of_pair(pair)
+    code = codes.code_of_pair(pair)
     return Finding(str(pair.status), outcome, pair.label, title, text, file, line, case, pair, code)
 
 
@@ -243,15 +235,8 @@ def pair_lines(pair: PairResult) -> list[str]:
     if pair.connected and pair.numbers.elements and pair.status is not Status.SKIPPED:
         error, allowed, ratio = named_numbers(pair).values()
         lines.append(f"off by {error}, allowed {allowed}, ratio {ratio}")
-    worst = pair.numbers.worst
-    if worst is not None:
-        analytic, numeric = layout.format_distinctly(worst.analytic, worst.numeric)
-        where = (
-            f"{layout.element(pair.output, worst.output_index, worst.output_part)} / "
-            f"{layout.element(pair.input, worst.input_index, worst.input_part)}"
-        )
-        values = f"analytic {analytic}, numeric {numeric} ± {worst.uncertainty:.1e}"
-        lines.append(f"worst: {where}: {values}")
+    if pair.numbers.worst is not None:
+        lines.append("worst: {}: {}, {}".format(*worst_element(pair, pair.numbers.worst)))
     lines += [f"diagnosis: {diagnosis}" for diagnosis in pair.cause.diagnosis]
     return [*lines, pair.message] if pair.message else lines
 
@@ -273,7 +258,7 @@ def _finding_of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> 
     file, line = _place_of(case, outcome)
     title = f"check {check.name} {str(check.status).replace('_', ' ')}"
     text = "\n".join([check.message or title, *_reason(case), *_reproduce(case)])
-    name, code = f"check {check.name}", code_of_check(check)
+    name, code = f"check {check.name}", codes.code_of_check(check)
     return Finding(f"check/{check.name}", outcome, name, title, text, file, line, case, code=code)
 
 
@@ -287,7 +272,7 @@ def _finding_of_change(finding: BaselineFinding, case: CaseResult | None) -> Fin
         about_code = finding.change in _IN_THE_CODE and case.seen.source
         file, line = split_place(case.seen.source if about_code else case.spec)
     text = f"{where}: {finding.message}"
-    rule, code = f"baseline/{finding.change}", code_of_change(finding)
+    rule, code = f"baseline/{finding.change}", codes.code_of_change(finding)
     return Finding(rule, outcome, where, f"{where}: {words}", text, file, line, code=code)
 
 
@@ -299,7 +284,7 @@ def _findings_of_coverage(report: Report) -> Iterator[Finding]:
                 first = next(branch for branch in case.seen.branches if branch.unseen)
                 title, text = f"{len(never)} sides of branches never seen", f"never: {', '.join(never)}"
                 file, line = split_place(first.place)
-                code = code_of("unseen")
+                code = codes.code_of("unseen")
                 yield Finding(
                     "unseen", Outcome.UNDECIDED, "branches", title, text, file, line, case, code=code
                 )
@@ -313,7 +298,7 @@ def _findings_of_coverage(report: Report) -> Iterator[Finding]:
             target = gradient.name.partition(".<locals>")[0]
             text = f"{title}: {gradient.reason}; `gradcheck init {target}` writes a spec to start from"
             message = text if gradient.line else f"{title}: {gradient.reason}"
-            code = code_of("uncovered")
+            code = codes.code_of("uncovered")
             yield Finding(
                 "uncovered", outcome, gradient.name, title, message, gradient.file, gradient.line, code=code
             )

@@ -10,25 +10,13 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-from gradcheck_cli import serial
+from gradcheck_cli import results, serial
 from gradcheck_cli.covered import CoverageStatus, GradientCoverage
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.figure import Figure, HeatMap, Ladder
 from gradcheck_cli.gate import BaselineFinding, Projection
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import Code, code_of_change, code_of_check, code_of_error, code_of_pair
-from gradcheck_cli.results import (
-    FAILING,
-    GREEN,
-    UNDECIDED,
-    CaseError,
-    CaseResult,
-    CheckResult,
-    PairResult,
-    Report,
-    Status,
-    Work,
-)
 from gradcheck_cli.serial import Layout, TypeFault
 
 Object = dict[str, Any]
@@ -47,9 +35,9 @@ def _number_getter(code_of: Callable[[Any], Code | None]) -> Callable[[Any], str
     return get_number
 
 
-def _output_of(case: CaseResult) -> object:
+def _output_of(case: results.CaseResult) -> object:
     """Return the caught output of a case that isn't green."""
-    if case.status in GREEN or not case.ran.output:
+    if case.status in results.GREEN or not case.ran.output:
         return None
     return {"lines": case.ran.output, "file": case.ran.output_file or None}
 
@@ -72,13 +60,13 @@ def _unfold_case(content: Object, place: str) -> Object:
     return {**content, "not_differentiated": pairs, "output": output["lines"], "output_file": file}
 
 
-def _require_agreement(case: CaseResult, place: str) -> None:
+def _require_agreement(case: results.CaseResult, place: str) -> None:
     """Refuse a case that is called green although nothing in it was checked, or something isn't green."""
-    if case.status not in GREEN | {Status.IGNORED}:
+    if case.status not in results.GREEN | {results.Status.IGNORED}:
         return
     statuses = {*(pair.status for pair in case.pairs), *(check.status for check in case.checks)}
-    if statuses & (FAILING | UNDECIDED):
-        why = f"something of it is {min(statuses & (FAILING | UNDECIDED))}"
+    if statuses & (results.FAILING | results.UNDECIDED):
+        why = f"something of it is {min(statuses & (results.FAILING | results.UNDECIDED))}"
     elif case.error is not None:
         why = "it has an error"
     else:
@@ -115,7 +103,7 @@ def _require_order(figure: Figure, place: str) -> None:
 # The order of keys is that of earlier reports. A new field needs no entry in `order`: it is written last. It
 # needs one in `absent` if reports without it must still be readable.
 LAYOUTS: serial.Layouts = {
-    Report: Layout(
+    results.Report: Layout(
         order=(
             *("schema_version", "gradcheck_version", "tensorflow_version", "python_version"),
             *("keras_version", "numpy_version", "platform", "seed", "exit_code", "interrupted", "strict"),
@@ -135,7 +123,7 @@ LAYOUTS: serial.Layouts = {
             **dict.fromkeys(("keras_version", "numpy_version", "platform"), ""),
         },
     ),
-    CaseResult: Layout(
+    results.CaseResult: Layout(
         order=(
             *("op", "case", "spec", "mode", "dtype", "numeric_dtype", "status", "duration_s", "reason"),
             *("error", "output", "source", "held", "checks_off", "samples", "gradients_seen", "work"),
@@ -164,7 +152,7 @@ LAYOUTS: serial.Layouts = {
         },
         absent={
             "gradients_seen": {},
-            "work": asdict(Work()),
+            "work": asdict(results.Work()),
             "chosen_points": 0,
             "held": [],
             "custom_gradients": [],
@@ -175,7 +163,7 @@ LAYOUTS: serial.Layouts = {
         unfold=_unfold_case,
         require=_require_agreement,
     ),
-    PairResult: Layout(
+    results.PairResult: Layout(
         order=(
             *("label", "order", "output", "input", "status", "connected", "method", "reference_dtype"),
             *("not_float64", "evaluations", "columns", "miss_probability", "miss_size", "max_abs_error"),
@@ -200,8 +188,8 @@ LAYOUTS: serial.Layouts = {
             "decided_by": {},
         },
     ),
-    CheckResult: Layout(computed={"code": _number_getter(code_of_check)}),
-    CaseError: Layout(order=("kind", "code"), computed={"code": _number_getter(code_of_error)}),
+    results.CheckResult: Layout(computed={"code": _number_getter(code_of_check)}),
+    results.CaseError: Layout(order=("kind", "code"), computed={"code": _number_getter(code_of_error)}),
     BaselineFinding: Layout(
         order=("op", "case", "dtype", "mode", "pair", "change", "failure", "code"),
         computed={"failure": lambda finding: finding.is_failure, "code": _number_getter(code_of_change)},
@@ -220,25 +208,22 @@ LAYOUTS: serial.Layouts = {
 }
 
 
-def to_json(report: Report, exit_code: int | None = None) -> str:
-    """Render a report as JSON text that ends in a newline.
+def to_json(report: results.Report, exit_code: int | None = None) -> str:
+    """Render a report as JSON text that ends in a newline, without NaN or Infinity, which few readers accept.
 
     Args:
         exit_code: the process's exit code, if an option such as `--strict` changed it.
-
-    Returns:
-        The text; it contains no NaN or Infinity literal, so every JSON reader accepts it.
     """
     return json.dumps(to_dict(report, exit_code), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def to_dict(report: Report, exit_code: int | None = None) -> Object:
+def to_dict(report: results.Report, exit_code: int | None = None) -> Object:
     """Return the report as plain dictionaries, lists, strings and finite numbers."""
     content: Object = serial.plain(report, LAYOUTS)
     return content if exit_code is None else {**content, "exit_code": exit_code}
 
 
-def read_report(file: Path) -> Report:
+def read_report(file: Path) -> results.Report:
     """Read a report that `--report json=FILE` wrote.
 
     Raises:
@@ -259,7 +244,7 @@ def read_report(file: Path) -> Report:
             f"{file}: must have schema_version {SCHEMA_VERSION}, but has {content['schema_version']!r}."
         )
     try:
-        report: Report = serial.read(Report, content, layouts=LAYOUTS)
+        report: results.Report = serial.read(results.Report, content, layouts=LAYOUTS)
         _require_sums(content, report)
     except TypeFault as error:
         old = "; was it written by an older gradcheck?" if " lacks " in str(error) else ""
@@ -267,7 +252,7 @@ def read_report(file: Path) -> Report:
     return report
 
 
-def _require_sums(content: Object, report: Report) -> None:
+def _require_sums(content: Object, report: results.Report) -> None:
     """Refuse a report whose parts don't add up to its totals: one of them was changed or lost."""
     for key, expected in (("summary", report.summary), ("exit_code", report.exit_code)):
         if key not in content:

@@ -33,10 +33,6 @@ def wrap(text: str, *, width: int, indent: int, hanging: int = 2, style: str = "
     Args:
         indent: columns before each line.
         hanging: further columns before the second and later lines of one line of the message.
-        style: a rich style for the whole.
-
-    Returns:
-        The lines.
     """
     wrapped = []
     for line in lines_of(text):

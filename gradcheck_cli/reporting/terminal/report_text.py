@@ -7,51 +7,38 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from gradcheck_cli import results
 from gradcheck_cli.covered import side_counts
 from gradcheck_cli.reporting.codes import code_of, code_of_check, code_of_error
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import pair_lines, verdict_text
-from gradcheck_cli.results import (
-    GREEN,
-    CaseError,
-    CaseResult,
-    CheckResult,
-    Counterexample,
-    Report,
-    SearchResult,
-    Status,
-    Work,
-)
 
 SUMMARY_ORDER = (
-    (Status.PASSED, "passed"),
-    (Status.EXPECTED_MISMATCH, "expected mismatch"),
-    (Status.MISMATCHED, "mismatched"),
-    (Status.UNEXPECTED_PASS, "unexpected pass"),
-    (Status.INCONCLUSIVE, "inconclusive"),
-    (Status.ERROR, "error"),
-    (Status.IGNORED, "ignored"),
-    (Status.SKIPPED, "skipped"),
+    (results.Status.PASSED, "passed"),
+    (results.Status.EXPECTED_MISMATCH, "expected mismatch"),
+    (results.Status.MISMATCHED, "mismatched"),
+    (results.Status.UNEXPECTED_PASS, "unexpected pass"),
+    (results.Status.INCONCLUSIVE, "inconclusive"),
+    (results.Status.ERROR, "error"),
+    (results.Status.IGNORED, "ignored"),
+    (results.Status.SKIPPED, "skipped"),
 )
 _NEVER = 3  # sides that a table names; `--verbose` and the reports name all
 
 
-def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> list[Text]:
+def case_lines(case: results.CaseResult, *, width: int = 80, verbose: bool = False) -> list[Text]:
     """Lay out one case: a heading, a row per pair, and notes on each.
 
     Args:
         width: columns there are; a label or a path wider than that isn't cut.
         verbose: also show passed checks, methods, counts of evaluations and uncertainties, and the output of
             cases that are all right.
-
-    Returns:
-        The lines.
     """
     lines = _heading(case, min(width, layout.MAX_WIDTH))
     if case.error is not None:
         lines += _error(case.error, width)
     # Before the pairs: a pair's own numbers may be right, and its "pass" isn't the answer then.
-    failed = [check for check in case.checks if check.status is not Status.PASSED]
+    failed = [check for check in case.checks if check.status is not results.Status.PASSED]
     lines += [line for check in failed for line in _check(check, width)]
     if case.pairs:
         lines += [
@@ -61,16 +48,16 @@ def case_lines(case: CaseResult, *, width: int = 80, verbose: bool = False) -> l
     if verbose:
         lines += _lines_beside_checks(case, width)
     for check in case.checks:
-        if check.status is Status.PASSED and verbose and check.message:
+        if check.status is results.Status.PASSED and verbose and check.message:
             lines += _check(check, width)
     precision = code_of("precision")
     for warning in case.warnings:
         lines += layout.wrap(f"warning {precision.number}: {warning}", width=width, indent=4, style="yellow")
     if case.how.reason:
         lines += layout.wrap(f"reason: {case.how.reason}", width=width, indent=4)
-    if case.ran.output and (verbose or case.status not in GREEN):
+    if case.ran.output and (verbose or case.status not in results.GREEN):
         lines += _output(case)
-    if case.status not in GREEN and case.ran.reproduce:
+    if case.status not in results.GREEN and case.ran.reproduce:
         lines += _command_lines(case.ran.reproduce, width)
     return lines
 
@@ -85,7 +72,7 @@ def _command_lines(command: str, width: int) -> list[Text]:
 
 
 def summary_lines(
-    report: Report, *, width: int = 80, exit_code: int | None = None, verbose: bool = False
+    report: results.Report, *, width: int = 80, exit_code: int | None = None, verbose: bool = False
 ) -> list[Text]:
     """Lay out the run's last line: how many ops, cases and pairs there were, and their outcome.
 
@@ -120,19 +107,19 @@ def summary_lines(
     return lines
 
 
-def all_right(report: Report) -> str:
+def all_right(report: results.Report) -> str:
     """Say of a run that ends with 0 that all is right, and what of it was left out."""
     ignored = report.summary["ignored"]
     return f"all right but {layout.count(ignored, 'pair')} ignored" if ignored else "all right"
 
 
-def render_report(report: Report, *, width: int = 80, verbose: bool = False) -> str:
+def render_report(report: results.Report, *, width: int = 80, verbose: bool = False) -> str:
     """Render a whole report as plain text, for notebooks and tests."""
     lines = [line for case in report.cases for line in case_lines(case, width=width, verbose=verbose)]
     return layout.plain([*lines, *summary_lines(report, width=width, verbose=verbose)])
 
 
-def _heading(case: CaseResult, width: int) -> list[Text]:
+def _heading(case: results.CaseResult, width: int) -> list[Text]:
     dtype = case.dtype
     if case.how.numeric_dtype and case.how.numeric_dtype != dtype:
         dtype += f" (numeric: {case.how.numeric_dtype})"
@@ -151,7 +138,7 @@ def _heading(case: CaseResult, width: int) -> list[Text]:
     return lines
 
 
-def _lines_beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
+def _lines_beside_pairs(case: results.CaseResult, width: int, *, verbose: bool) -> list[Text]:
     """Name the outputs without a pair, what was held while the inputs moved, and sides that no point took."""
     lines = []
     if case.how.not_differentiated:
@@ -167,28 +154,30 @@ def _lines_beside_pairs(case: CaseResult, width: int, *, verbose: bool) -> list[
     return lines
 
 
-def search_lines(search: SearchResult, width: int) -> list[Text]:
+def search_lines(search: results.SearchResult, width: int) -> list[Text]:
     """Say what a search tried and what it found."""
     lines = layout.wrap(search_summary(search), width=width, indent=2)
     inputs = [] if search.found is None else inputs_of(search.found)
     return [*lines, *(Text(f"    {layout.clean(line)}") for line in inputs)]
 
 
-def _lines_beside_checks(case: CaseResult, width: int) -> list[Text]:
+def _lines_beside_checks(case: results.CaseResult, width: int) -> list[Text]:
     """Name the checks that passed without a message, and the cost of the case."""
-    quiet = [check.name for check in case.checks if check.status is Status.PASSED and not check.message]
+    quiet = [
+        check.name for check in case.checks if check.status is results.Status.PASSED and not check.message
+    ]
     messages = [f"checks passed: {', '.join(quiet)}"] if quiet else []
     messages += [f"work: {_work(case.ran.work)}"] if case.ran.work.calls else []
     return [line for message in messages for line in layout.wrap(message, width=width, indent=2, style="dim")]
 
 
-def _work(work: Work) -> str:
+def _work(work: results.Work) -> str:
     batches = f", {layout.count(work.batch_traces, 'trace')} of batches" if work.batch_traces else ""
     calls, points = layout.count(work.calls, "call"), layout.count(work.points, "point")
     return f"{layout.count(work.traces, 'trace')}{batches}, {calls} for {points}"
 
 
-def branch_line(case: CaseResult, *, most: int | None = None) -> str:
+def branch_line(case: results.CaseResult, *, most: int | None = None) -> str:
     """Say how many sides of a case's branches were seen, and which never were: `most` of them, or all."""
     seen_count, side_count = side_counts(case.seen.branches)
     never = [branch.label(side) for branch in case.seen.branches for side in branch.unseen]
@@ -208,14 +197,14 @@ def branch_line(case: CaseResult, *, most: int | None = None) -> str:
     return f"{text} · {len(excused)} excused: {', '.join(excused[:most])}" if excused else text
 
 
-def _check(check: CheckResult, width: int) -> list[Text]:
+def _check(check: results.CheckResult, width: int) -> list[Text]:
     lines = [Text(f"  check {layout.clean(check.name)}  ") + verdict_text(check.status, code_of_check(check))]
     if check.message:
         lines += layout.wrap(check.message, width=width, indent=4)
     return lines
 
 
-def _output(case: CaseResult) -> list[Text]:
+def _output(case: results.CaseResult) -> list[Text]:
     """Lay out the user's output: its last lines, and the file with all of it."""
     where = f" (all of it: {layout.clean(case.ran.output_file)})" if case.ran.output_file else ""
     # Never wrapped, like the frames: its layout is the author's.
@@ -225,9 +214,9 @@ def _output(case: CaseResult) -> list[Text]:
     return lines
 
 
-def _error(error: CaseError, width: int) -> list[Text]:
+def _error(error: results.CaseError, width: int) -> list[Text]:
     first, *rest = error.message.splitlines() or [""]
-    verdict = verdict_text(Status.ERROR, code_of_error(error))
+    verdict = verdict_text(results.Status.ERROR, code_of_error(error))
     lines = layout.wrap(f"{verdict.plain}  {error.kind}: {first}", width=width, indent=2)
     # A wrapped line has no style of its own, so that of the verdict is added again.
     lines[0] = Text("  ") + verdict + Text(lines[0].plain[2 + len(verdict.plain) :])
@@ -238,7 +227,7 @@ def _error(error: CaseError, width: int) -> list[Text]:
     return lines
 
 
-def search_summary(search: SearchResult) -> str:
+def search_summary(search: results.SearchResult) -> str:
     """Say what a search tried, and whether it found anything."""
     if search.refused:
         return f"search: this case isn't searched: {search.refused}"
@@ -251,7 +240,7 @@ def search_summary(search: SearchResult) -> str:
     return f"{text}: {'nothing found' if search.found is None else 'found'}"
 
 
-def inputs_of(example: Counterexample) -> list[str]:
+def inputs_of(example: results.Counterexample) -> list[str]:
     """Return each input of a counterexample with its value: `x = [4.0, 0.0]`."""
     shapes = dict(example.shapes)
     return [

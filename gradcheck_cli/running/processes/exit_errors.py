@@ -45,7 +45,6 @@ def error_of_exit(
 
     Args:
         code: its exit code; below 0 a signal.
-        output: the last lines that it printed.
         stacks: what faulthandler wrote.
         memory: its limit, in bytes.
         for_memory: whether the kernel killed a process for lack of memory in that time.

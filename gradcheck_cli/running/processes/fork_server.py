@@ -160,10 +160,8 @@ class ForkServer:
 def serve(orders: int, reports: int, scratch: str) -> None:
     """Import TensorFlow, then fork whenever that is ordered, until the other end is closed.
 
-    Args:
-        orders: descriptor of the socket that orders come from.
-        reports: descriptor of the connection that reports go to.
-        scratch: folder for the temporary files of tasks; removed at the end.
+    Orders come from a socket and reports go to a connection, each given by its descriptor. Temporary files of
+    tasks are in `scratch`, which is removed at the end.
     """
     process.end_with_parent()  # nobody would notice the parent's death during the import
     server = _Server(socket.socket(fileno=orders), Connection(reports), scratch)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gradcheck_cli.running.processes.fork_server import ForkServer
 from gradcheck_cli.running.processes.limits import Limits
-from gradcheck_cli.running.processes.messages import Exit, Place
+from gradcheck_cli.running.processes.messages import CodePlace, Exit
 from gradcheck_cli.running.processes.output import OutputFolder
 from gradcheck_cli.running.processes.running_task import Numbered, RunningTask, TaskOptions, group_cases
 from gradcheck_cli.running.workers import Event, Progressed, Started, Waited
@@ -38,11 +38,8 @@ class LocalWorkers:
         """Start importing TensorFlow.
 
         Args:
-            jobs: how many processes check cases at a time.
-            limits: what a case may take.
             isolate: give each case a process, not each document.
             output: folder in which what failed cases have printed is kept; default a temporary one.
-            writes_bytecode: whether modules may be kept compiled; see `ForkServer`.
         """
         self._jobs, self._isolate = jobs, isolate
         self._options = TaskOptions(limits or Limits())
@@ -63,7 +60,7 @@ class LocalWorkers:
         return self._version
 
     def run(
-        self, cases: Sequence[Case], *, listing: bool = False, place: Place | None = None
+        self, cases: Sequence[Case], *, listing: bool = False, place: CodePlace | None = None
     ) -> Iterator[Event]:
         """Run cases, or only list their pairs, in `place` if that is given; see `Workers.run`."""
         self._options = self._options._replace(listing=listing, place=place)

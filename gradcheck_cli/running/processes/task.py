@@ -25,15 +25,11 @@ from gradcheck_cli.spec.case import Case
 
 
 def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
-    """Run a task in this process, which was forked for it and ends with it.
+    """Run a task in this process, which was forked for it and ends with the exit code that this returns.
 
     Args:
         descriptors: the connection for the task and its results, and the files for output and for stacks.
         parent: the process that forked this one.
-        scratch: folder for its temporary files, which exists.
-
-    Returns:
-        The exit code.
     """
     connection, output, stacks = descriptors
     os.setsid()  # a group of its own: it can be killed with everything it starts, and gets no Ctrl-C

@@ -14,13 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.running.selection.modules import (
-    clear_folder_cache,
-    file_of,
-    find,
-    is_installed,
-    parse_file,
-)
+from gradcheck_cli.running.selection.modules import file_of, find, finder, is_installed, parse_file
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.load import FOLDER_DEFAULTS
 
@@ -83,9 +77,8 @@ def dependencies(case: Case) -> Dependencies:
 
 def clear_cache() -> None:
     """Drop what was read: files may have changed."""
-    for cached in (_follow_modules, _imports, parse_file):
+    for cached in (_follow_modules, _imports, parse_file, finder):
         cached.cache_clear()
-    clear_folder_cache()
 
 
 @lru_cache(maxsize=1024)
@@ -187,12 +180,8 @@ def changed_cases(cases: Sequence[Case], revision: str) -> tuple[Case, ...]:
     """Return the cases whose spec has changed, or a module or data file that they depend on.
 
     Args:
-        cases: what to choose from.
         revision: git compares the working tree with the commit where this revision's history and ours
             diverged. Untracked files count as changed, ignored ones don't.
-
-    Returns:
-        The cases, in order, including those for which it isn't known.
 
     Raises:
         UsageError: there is no git, no repository, or no such revision.

@@ -40,7 +40,7 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
     """
     filters = (
         (case_filter.ops, "no op is named '{}'.", lambda case: (case.op,)),
-        (case_filter.names, "no case is named '{}'.", _case_names),
+        (case_filter.names, "no case is named '{}'.", lambda case: (case.name,)),
         (case_filter.tags, "no spec has the tag '{}'.", lambda case: case.tags),
         (
             case_filter.op_types,
@@ -51,9 +51,8 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
     chosen = tuple(cases)
     for requested, message, names_of in filters:
         # The names of cases are those of the requested ops.
-        _require(
-            requested, message, names_of, chosen if names_of is _case_names and case_filter.ops else cases
-        )
+        among = chosen if requested is case_filter.names and case_filter.ops else cases
+        _require(requested, message, names_of, among)
         chosen = tuple(case for case in chosen if not requested or set(requested) & set(names_of(case)))
     if case_filter.expression is not None:
         try:
@@ -65,10 +64,6 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
     if cases and not chosen:
         raise NoSpecsError(f"none of {len(cases)} cases matches {_describe(case_filter)}.")
     return chosen
-
-
-def _case_names(case: Case) -> Sequence[str]:
-    return (case.name,)
 
 
 def _require(
@@ -106,18 +101,11 @@ def _describe(case_filter: CaseFilter) -> str:
 def shard_of(
     cases: Sequence[Case], index: int, count: int, history: Mapping[Key, Past]
 ) -> tuple[tuple[Case, ...], Shard]:
-    """Return one part of the cases.
+    """Return one part of the cases, of which the first has the index 1, and the record for merging the parts.
 
-    The longest case goes first, and each goes to the part with the least work so far. The same cases and the
-    same history give the same parts; `gradcheck merge` detects parts of different divisions.
-
-    Args:
-        index: which part, from 1.
-        count: how many parts.
-        history: durations of past runs; a case without one counts as average.
-
-    Returns:
-        The cases, in order, and the record by which parts are merged again.
+    The longest case goes first, and each goes to the part with the least work so far. A case without a past
+    duration counts as average. The same cases and the same history give the same parts; `gradcheck merge`
+    detects parts of different divisions.
     """
     durations = {key: past.duration_s for key, past in history.items() if past.duration_s is not None}
     usual = median(durations.values()) if durations else 1.0
@@ -143,13 +131,7 @@ def selection_of(
     options: Sequence[str] = (),
     modes: Sequence[str] = (),
 ) -> Selection:
-    """Record what was requested of a run.
-
-    Args:
-        loaded: all cases of the specs in the paths, selected or not.
-        options: the options that select among them, in words.
-        modes: the modes given on the command line.
-    """
+    """Record what was requested of a run, and which options, in words, selected among the loaded cases."""
     done = {(case.op, case.case, case.dtype) for case in cases if case.pairs}
     loaded_keys = dict.fromkeys((case.op, case.name, case.dtype) for case in loaded)
     left_out = tuple(key for key in loaded_keys if key not in done)

@@ -37,18 +37,12 @@ class InputReader:
     """Reads the inputs of one case, in one variant of its dtypes."""
 
     def __init__(self, log: FaultLog, folder: str, variant: str | None) -> None:
-        """Keep the fault log, the folder of files, and the dtype of inputs that name none."""
         self.log = log
         self.folder = folder
         self.variant = variant
 
     def read(self, name: str, node: Node, model: InputModel) -> InputSpec | None:
-        """Return the input, or `None` if there are faults, which are logged.
-
-        Args:
-            name: the tensor's name, `values[0]` in a list argument.
-            model: what is written, with a sound structure.
-        """
+        """Return the input, named `values[0]` in a list; `None` if there are faults, which are logged."""
         before = self.log.count
         kinds = [kind for kind in GENERATORS if node.get(kind) is not None]
         if len(kinds) > 1:

@@ -35,31 +35,22 @@ PARTS = ("dict", "tuple", "list", "fields")
 
 
 def merge_op(below: Node, above: Node) -> Node:
-    """Merge one op-like mapping over another.
-
-    Args:
-        below: the defaults, or the op.
-        above: the op, or one of its cases; its lines and places win where both have a key.
-
-    Returns:
-        The merged mapping.
-    """
+    """Merge an op over defaults, or a case over its op; lines and places are those of what is above."""
     merged = _merge(below, above)
     entries = dict(merged.children)
-    lower, upper = below.get("inputs"), above.get("inputs")
-    if lower is not None and upper is not None:
-        entries["inputs"] = _merge_inputs(lower, upper)
-    lower, upper = below.get("pairs"), above.get("pairs")
-    if lower is not None and upper is not None and lower.children and upper.children:
-        only_below = {glob: rule for glob, rule in lower.children.items() if glob not in upper.children}
-        merged_rules = _merge(lower, upper)
-        entries["pairs"] = replace(
-            merged_rules, value=only_below | {glob: merged_rules.children[glob] for glob in upper.children}
-        )
-    lower, upper = below.get("cases"), above.get("cases")
-    if lower is not None and upper is not None:
-        entries["cases"] = merge_cases(lower, upper)
+    for key, merge_values in (("inputs", _merge_inputs), ("pairs", _merge_pairs), ("cases", merge_cases)):
+        lower, upper = below.get(key), above.get(key)
+        if lower is not None and upper is not None:
+            entries[key] = merge_values(lower, upper)
     return replace(merged, value=entries)
+
+
+def _merge_pairs(below: Node, above: Node) -> Node:
+    merged = _merge(below, above)
+    if not below.children or not above.children:
+        return merged
+    only_below = {glob: rule for glob, rule in below.children.items() if glob not in above.children}
+    return replace(merged, value=only_below | {glob: merged.children[glob] for glob in above.children})
 
 
 def merge_cases(below: Node, above: Node) -> Node:

@@ -43,13 +43,7 @@ def leaves_of(tensors: Tensors) -> Iterator[InputModel]:
 
 
 def read_arguments(reader: InputReader, node: Node, model: OpModel) -> tuple[Argument, ...] | None:
-    """Return a case's arguments; `None` if there are faults, which are logged.
-
-    Args:
-        reader: reads the tensors.
-        node: the merged case.
-        model: its sound keys.
-    """
+    """Return a case's arguments; `None` if there are faults, which are logged."""
     arguments = []
     is_sound = True
     for name, tensors in (model.inputs or {}).items():
@@ -65,11 +59,7 @@ def read_arguments(reader: InputReader, node: Node, model: OpModel) -> tuple[Arg
 
 
 def check_known(log: FaultLog, case_inputs: Node, op_inputs: Node) -> None:
-    """Log a case's names of inputs, or parts of inputs, that its op doesn't have.
-
-    Args:
-        case_inputs: the case's inputs, or the parts of a dict or an object among them.
-    """
+    """Log a case's names of inputs, or parts of inputs, that its op doesn't have."""
     names = list(op_inputs.children)
     for name, node in case_inputs.children.items():
         if name not in names:
@@ -217,12 +207,7 @@ def _are_distinct(log: FaultLog, node: Node, arguments: Sequence[Argument]) -> b
 
 
 def _read_sparse(reader: InputReader, name: str, node: Node, model: InputModel) -> Read | None:
-    """Return a SparseTensor's indices, values and dense shape; `None` if there are faults, all logged.
-
-    Args:
-        name: the input's label.
-        model: what is written, with `sparse`.
-    """
+    """Return a SparseTensor's indices, values and dense shape; `None` if there are faults, all logged."""
     sparse = model.sparse
     if sparse is None or not model.shape:
         fault = "is missing" if model.shape is None else "must have a dimension, but got []"
@@ -286,12 +271,7 @@ def _are_places(log: FaultLog, node: Node, places: list[list[int]], shape: tuple
 
 
 def _read_ragged(reader: InputReader, name: str, node: Node, model: InputModel) -> Read | None:
-    """Return a RaggedTensor's flat values and row splits; `None` if there are faults, all logged.
-
-    Args:
-        name: the input's label.
-        model: what is written, with `ragged`.
-    """
+    """Return a RaggedTensor's flat values and row splits; `None` if there are faults, all logged."""
     log, ragged = reader.log, model.ragged
     if ragged is None:
         return None
@@ -363,13 +343,7 @@ def binding_of(model: Defaults) -> str:
 
 
 def check_binding(log: FaultLog, node: Node, model: Defaults, broken: set[str]) -> None:
-    """Log contradictions among forward, op_type, gradient and binding.
-
-    Args:
-        node: the merged op.
-        model: its sound keys.
-        broken: keys with their own faults, from which others would only follow.
-    """
+    """Log contradictions among forward, op_type, gradient and binding, if none of these keys is broken."""
     if KEYS & broken:
         return
     binding = binding_of(model)

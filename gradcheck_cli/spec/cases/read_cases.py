@@ -76,14 +76,7 @@ class _Merged:
 
 
 def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
-    """Return the cases of one op; faults are logged.
-
-    Args:
-        node: the op, already merged over the file's defaults.
-
-    Returns:
-        The sound cases, in the order written, variants innermost.
-    """
+    """Return the sound cases of an op merged over its defaults, in the order written; faults are logged."""
     op = _validate(log, node)
     if op is None:
         return []
@@ -183,12 +176,7 @@ def _varies(merged: _Merged) -> bool:
 
 
 def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | None) -> Case | None:
-    """Return a case in one of its dtypes; `None` if an input has faults, which are logged.
-
-    Args:
-        origin: where its op is written.
-        variant: the entry of `dtypes`, if there are any.
-    """
+    """Return a case in one of its dtypes; `None` if an input has faults, which are logged."""
     log, node, model = merged.log, merged.node, merged.model
     arguments = read_arguments(InputReader(log, origin.folder, variant), node, model)
     outputs = () if merged.broken & (KEYS | {"outputs"}) else _read_outputs(merged, variant)

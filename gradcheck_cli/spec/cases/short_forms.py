@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from gradcheck_cli.spec.cases.merge_trees import PARTS, cases_by_name, merge_cases
 from gradcheck_cli.spec.faults import FaultLog, show, suggest
@@ -37,27 +38,17 @@ def expand_short_forms(op: Node, below: Node | None = None) -> Node:
     """
     entries = dict(op.children)
     module = op.get("module") or (None if below is None else below.get("module"))
-
-    def expand_case(node: Node) -> Node:
-        return expand_short_forms(node, Node({"module": module}, 0, "") if module else None)
-
-    def expand_cases(node: Node) -> Node:
-        return _map_children(node, expand_case)
-
-    def expand_sets(node: Node) -> Node:
-        return _map_children(node, expand_cases)
-
-    def add_module(node: Node) -> Node:
-        return _with_module(node, module)
-
-    expansions = {
-        "inputs": _expand_inputs,
-        "pairs": _expand_rules,
+    expand_case = partial(expand_short_forms, below=Node({"module": module}, 0, "") if module else None)
+    expand_cases = partial(_map_children, expand=expand_case)
+    expansions: dict[str, Callable[[Node], Node]] = {
+        "inputs": partial(_map_children, expand=_expand_input),
+        "pairs": partial(_map_children, expand=_expand_rule),
         "cases": expand_cases,
-        "case_sets": expand_sets,
+        "case_sets": partial(_map_children, expand=expand_cases),
+        **dict.fromkeys(_FUNCTIONS, partial(_with_module, module=module)),
+        **dict.fromkeys(LISTS_OF_WORDS, _as_list),
+        "dtypes": _expand_dtypes,
     }
-    expansions |= dict.fromkeys(_FUNCTIONS, add_module) | dict.fromkeys(LISTS_OF_WORDS, _as_list)
-    expansions["dtypes"] = _expand_dtypes
     for key, expand in expansions.items():
         if key in entries:
             entries[key] = expand(entries[key])
@@ -80,10 +71,6 @@ def _with_module(function: Node, module: Node | None) -> Node:
     if not is_short or module is None or not isinstance(module.value, str):
         return function
     return replace(function, value=f"{module.value}:{str(function.value)[1:]}")
-
-
-def _expand_inputs(inputs: Node) -> Node:
-    return _map_children(inputs, _expand_input)
 
 
 def _wrap(key: str, node: Node) -> Node:
@@ -128,10 +115,6 @@ def _name_numbers(key: str, node: Node) -> Node:
     return replace(node, value=dict(zip(names, node.items, strict=True))) if names else node
 
 
-def _expand_rules(pairs: Node) -> Node:
-    return _map_children(pairs, _expand_rule)
-
-
 def _expand_rule(rule: Node) -> Node:
     if isinstance(rule.value, str):
         return _wrap("expect", rule)
@@ -160,13 +143,7 @@ def _map_children(node: Node, expand: Callable[[Node], Node]) -> Node:
 
 
 def collect_cases(log: FaultLog, op: Node, below: Node | None = None) -> Node:
-    """Return an op with all its cases in one list under `cases`: those of sets first, then its own.
-
-    Args:
-        log: where faults go: a set that doesn't exist, null for a case that doesn't exist.
-        op: the op, merged over its defaults.
-        below: the defaults.
-    """
+    """Return an op with all its cases in one list under `cases`: those of sets first, then its own."""
     if not isinstance(op.value, dict):
         return op
     entries = {key: node for key, node in op.value.items() if key not in ("cases_from", "case_sets")}

@@ -7,37 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
-from gradcheck_cli.spec.models.leaf_types import (
-    ClassName,
-    DtypeField,
-    FileName,
-    Flag,
-    Integer,
-    Label,
-    NonZeros,
-    Places,
-    Positive,
-    Probability,
-    Real,
-    Reals,
-    RowLengths,
-    Scalars,
-    Shape,
-    Side,
-    Value,
-    Yes,
-    allows,
-    expects,
-)
+from gradcheck_cli.spec.models import leaf_types as leaf
 from gradcheck_cli.spec.words import GENERATORS, Generator
 
 # Tags of unions; brackets distinguish them from any key, since pydantic mixes them into the place of an
 # error.
 MAPPING, LIST, NOTHING, WORD = "<mapping>", "<list>", "<nothing>", "<word>"
 
-_NAMED = expects("a mapping of names to inputs")
-_LISTED = expects("a list of one or more inputs")
-_NO_LIST = allows(
+_NAMED = leaf.expects("a mapping of names to inputs")
+_LISTED = leaf.expects("a list of one or more inputs")
+_NO_LIST = leaf.allows(
     "a mapping",
     lambda value: not isinstance(value, list),
     remedy="Write a list within a list as {list: [...]}",
@@ -75,45 +54,49 @@ def make_model(name: str, about: str, keys: dict[str, Any], *, base: type[Strict
 class Domain(Strict):
     """Bounds that neither a drawn value nor a perturbation leaves."""
 
-    low: Real | None = optional("Lower bound.", 0)
-    high: Real | None = optional("Upper bound.", 1)
+    low: leaf.Real | None = optional("Lower bound.", 0)
+    high: leaf.Real | None = optional("Upper bound.", 1)
 
 
 class Sparse(Strict):
     """Where the nonzeros of a SparseTensor are; its values are what is differentiated."""
 
-    indices: Places | None = optional("The place of each nonzero.", [[0, 1], [2, 0]])
-    nnz: NonZeros | None = optional("Number of nonzeros, at places that are drawn.", 5)
+    indices: leaf.Places | None = optional("The place of each nonzero.", [[0, 1], [2, 0]])
+    nnz: leaf.NonZeros | None = optional("Number of nonzeros, at places that are drawn.", 5)
 
 
 class Ragged(Strict):
     """How a RaggedTensor's values are divided into rows. Its flat values are what is differentiated."""
 
-    row_lengths: RowLengths = Field(
+    row_lengths: leaf.RowLengths = Field(
         description="Length of each row; or a list of such lists, the outermost dimension first.",
         examples=[[2, 0, 3], [[2, 1], [1, 3, 2]]],
     )
-    inner_shape: Shape = Field(
+    inner_shape: leaf.Shape = Field(
         default=[], description="Dimensions of each value, where it is no scalar.", examples=[[4]]
     )
 
 
 class _Tensor(Strict):
-    shape: Shape | None = optional("Dimensions; may be left out with `value` or `file`.", [3, 2])
-    dtype: DtypeField | None = optional("TensorFlow dtype; default float64.", "float32")
+    shape: leaf.Shape | None = optional("Dimensions; may be left out with `value` or `file`.", [3, 2])
+    dtype: leaf.DtypeField | None = optional("TensorFlow dtype; default float64.", "float32")
 
 
 # The types of generators and their numbers, by the words of `words.GENERATORS`.
 _TAKES: dict[str, Any] = {
-    "value": Value,
-    "file": FileName,
-    "choices": Scalars,
-    "probability": Probability,
-    "side": Side,
-    "name": Label,
-    "switch": Yes,
+    "value": leaf.Value,
+    "file": leaf.FileName,
+    "choices": leaf.Scalars,
+    "probability": leaf.Probability,
+    "side": leaf.Side,
+    "name": leaf.Label,
+    "switch": leaf.Yes,
 }
-_NUMBERS: dict[str, Any] = {"real": Real, "integer": Integer, "positive": Positive}
+_NUMBERS: dict[str, Any] = {
+    "real": leaf.Real,
+    "integer": leaf.Integer,
+    "positive": leaf.Positive,
+}
 
 
 def _attribute(kind: str) -> str:
@@ -151,18 +134,20 @@ else:
 class InputModel(_Sources):
     """One tensor that goes into the op (dtype, shape, where its values come from), or a structure of them."""
 
-    away_from: Reals | None = optional(
+    away_from: leaf.Reals | None = optional(
         "Points, such as kinks, that drawn values keep 0.1 standard deviations away from.", [0]
     )
-    min_gap: Positive | None = optional("Least distance between any two drawn elements: no ties.", 0.01)
-    symmetric: Yes | None = optional(
+    min_gap: leaf.Positive | None = optional("Least distance between any two drawn elements: no ties.", 0.01)
+    symmetric: leaf.Yes | None = optional(
         "A symmetric (Hermitian) matrix that stays so: elements move in pairs, symmetric parts are compared. "
         "For what reads one triangle, such as a Cholesky factor.",
         ON,
     )
     domain: Domain | None = optional("Bounds for all values and perturbations.", {"low": 0})
-    scale: Positive | None = optional("Typical magnitude, for the step; default from the values.", 1.0e-3)
-    differentiate: Flag = Field(default=True, description="false: the tensor isn't differentiated.")
+    scale: leaf.Positive | None = optional(
+        "Typical magnitude, for the step; default from the values.", 1.0e-3
+    )
+    differentiate: leaf.Flag = Field(default=True, description="false: the tensor isn't differentiated.")
     sparse: Sparse | None = optional(
         "Makes it a SparseTensor of the dense shape `shape`; the values are those of its nonzeros.",
         {"nnz": 5},
@@ -170,7 +155,7 @@ class InputModel(_Sources):
     ragged: Ragged | None = optional(
         "Makes it a RaggedTensor; the values are its flat values.", {"row_lengths": [2, 0, 3]}
     )
-    dict_: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = optional(
+    dict_: Annotated[dict[leaf.Label, Tensors], Field(min_length=1), _NAMED] | None = optional(
         "A dict of inputs by key, labelled `x.key`.", {"w": {"shape": [3, 2]}}, alias="dict"
     )
     tuple_: Annotated[list[Tensors], Field(min_length=1), _LISTED] | None = optional(
@@ -181,12 +166,12 @@ class InputModel(_Sources):
         [{"shape": [3]}],
         alias="list",
     )
-    object_: ClassName | None = optional(
+    object_: leaf.ClassName | None = optional(
         "A dataclass, named tuple or the like, which is called with its fields by keyword.",
         "package.module:State",
         alias="object",
     )
-    fields: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = optional(
+    fields: Annotated[dict[leaf.Label, Tensors], Field(min_length=1), _NAMED] | None = optional(
         "The fields of an object, labelled `x.field`.", {"h": {"shape": [2]}}
     )
 

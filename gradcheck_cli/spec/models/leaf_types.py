@@ -36,10 +36,6 @@ EXPECTED = "expected"  # the error type that `expects` raises, and `faults` rend
 def expects(phrase: str, *, choices: tuple[str, ...] = (), remedy: str = "") -> WrapValidator:
     """Give a type gradcheck's own words: "must be {phrase}, but got ...".
 
-    Args:
-        phrase: what the value must be.
-        choices: the words allowed, for "Did you mean ...?".
-
     Returns:
         A validator that turns any error about the value itself into one error with these words. Errors about
         parts of a list or mapping keep their own words.

@@ -20,13 +20,9 @@ def is_specifier(value: object) -> bool:
 
 
 def matches(version: str, specifier: str) -> bool:
-    """Tell whether a version is among those that a specifier names.
+    """Tell whether a version is among those that a specifier names; an empty one names all.
 
     A pre-release counts as the release it precedes: 2.22.0rc1 is among `>=2.22`, as its op types are.
-
-    Args:
-        version: TensorFlow's version string.
-        specifier: a valid specifier; empty for any version.
     """
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version

@@ -40,9 +40,6 @@ class ArrayPlace(NamedTuple):
 def load(place: ArrayPlace) -> NDArray[np.generic]:
     """Read an array.
 
-    Returns:
-        The array as stored.
-
     Raises:
         ArrayError: there is no such file or key, or it can't be read.
     """
@@ -76,18 +73,12 @@ def load(place: ArrayPlace) -> NDArray[np.generic]:
 def check(
     place: ArrayPlace, dtype: str, shape: tuple[int, ...] | None, domain: tuple[float | None, float | None]
 ) -> tuple[int, ...]:
-    """Check an array in a file block by block: it is never in memory as a whole.
+    """Check an array in a file block by block, and return its shape: it is never in memory as a whole.
 
-    Args:
-        dtype: the dtype that its values must fit.
-        shape: the required shape, if it is written; another shape is returned before the values are read.
-        domain: bounds of the values.
-
-    Returns:
-        Its shape.
+    If it doesn't have the shape that is written, its values aren't read.
 
     Raises:
-        ArrayError: it can't be read, or its values don't fit.
+        ArrayError: it can't be read, or its values don't fit the dtype or the domain.
     """
     with _open_stream(place) as (stream, kind, stored_shape):
         if shape is not None and stored_shape != shape:

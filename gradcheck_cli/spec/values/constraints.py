@@ -43,12 +43,7 @@ def few_values(tensor: InputSpec) -> tuple[object, ...]:
 
 
 def check_moving(log: FaultLog, node: Node, tensor: InputSpec) -> None:
-    """Log which of an input's `domain`, `away_from` and `min_gap` can't be satisfied.
-
-    Args:
-        node: where the input is written.
-        tensor: the input, otherwise sound.
-    """
+    """Log which of an input's `domain`, `away_from` and `min_gap` can't be satisfied."""
     low, high = tensor.domain
     if low is not None and high is not None and low >= high:
         log.add(node, f"must be above low, but got {show(high)} with low {show(low)}", "domain", "high")
@@ -129,12 +124,7 @@ def _check_intervals(log: FaultLog, node: Node, tensor: InputSpec, distribution:
 
 
 def check_symmetric(log: FaultLog, node: Node, tensor: InputSpec) -> None:
-    """Log why an input can't be a symmetric (Hermitian) matrix, or a stack of them.
-
-    Args:
-        node: where the input is written.
-        tensor: the input, otherwise sound.
-    """
+    """Log why an input can't be a symmetric (Hermitian) matrix, or a stack of them."""
     kind, shape = kind_of(tensor.dtype), tensor.shape
     message = ""
     if kind not in ("float", "complex"):
@@ -177,10 +167,6 @@ def allowed_intervals(
     distribution: ElementDistribution, away_from: Sequence[float], domain: tuple[float | None, float | None]
 ) -> tuple[Interval, ...]:
     """Return the open intervals in which drawn values may lie, in ascending order; none if nothing is left.
-
-    Args:
-        away_from: points to keep away from.
-        domain: bounds to stay inside of, `None` where there is none.
 
     Returns:
         Disjoint intervals `(low, high)`, not limited to the distribution's own range.

@@ -41,7 +41,6 @@ def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
     """Draw the values of one input.
 
     Args:
-        case: the case, for its seed, names and folder.
         sample: index of the sample point, from 0; `value` and `file` are the same at every point.
 
     Returns:
@@ -71,12 +70,13 @@ def _draw_sample(case: Case, tensor: InputSpec, sample: int) -> Array:
     rng = _stream(case, tensor, sample, "real")
     if tensor.source.kind == "places":
         return draw_places(rng, tensor.source.arguments, tensor.shape)
-    imaginary = _stream(case, tensor, sample, "imaginary")
+    imaginary = _stream(case, tensor, sample, "imaginary") if kind == "complex" else rng
     if kind == "bool":
         drawn = _draw_booleans(tensor, rng)
     elif sample % 2 and kind in {"float", "complex"} and math.prod(tensor.shape) <= FEW_ELEMENTS:
-        before = _stream(case, tensor, sample - 1, "real"), _stream(case, tensor, sample - 1, "imaginary")
-        drawn = _draw_elements(tensor, rng, imaginary, opposite=before)
+        before = _stream(case, tensor, sample - 1, "real")
+        other = _stream(case, tensor, sample - 1, "imaginary") if kind == "complex" else before
+        drawn = _draw_elements(tensor, rng, imaginary, opposite=(before, other))
     else:
         drawn = _draw_elements(tensor, rng, imaginary)
     shaped: Array = drawn.astype(arrays.wide_type(tensor.dtype)).reshape(tensor.shape)
@@ -161,20 +161,19 @@ def _draw_elements(
     if distribution is None:
         return _draw_structured(tensor, rng)
 
-    def make_sampler(streams: tuple[np.random.Generator, np.random.Generator]) -> Callable[[int], Array]:
-        def draw_real(n: int) -> Array:
-            return distribution.draw(streams[0], n)
+    def make_sampler(real: np.random.Generator, imaginary: np.random.Generator) -> Callable[[int], Array]:
+        def draw(n: int) -> Array:
+            drawn = distribution.draw(real, n)
+            if kind != "complex":
+                return drawn
+            return np.asarray(drawn.astype(float) + 1j * distribution.draw(imaginary, n).astype(float))
 
-        def draw_complex(n: int) -> Array:
-            parts = [distribution.draw(stream, n) for stream in streams]
-            return np.asarray(parts[0].astype(float) + 1j * parts[1].astype(float))
+        return draw
 
-        return draw_complex if kind == "complex" else draw_real
-
-    placed = _draw_allowed(tensor, distribution, make_sampler((rng, imaginary)))
+    placed = _draw_allowed(tensor, distribution, make_sampler(rng, imaginary))
     if opposite is not None:
-        other = _draw_allowed(tensor, distribution, make_sampler(opposite))
-        placed = _redraw_same_side(tensor, distribution, placed, other, make_sampler((rng, imaginary)))
+        other = _draw_allowed(tensor, distribution, make_sampler(*opposite))
+        placed = _redraw_same_side(tensor, distribution, placed, other, make_sampler(rng, imaginary))
     if tensor.min_gap is None or count <= 1:
         return placed
     return _spread(placed.astype(np.float64), tensor.min_gap, _limit_intervals(tensor, distribution))

@@ -40,14 +40,9 @@ class Drawing:
 def draw_places(
     rng: np.random.Generator, arguments: Mapping[str, object], shape: Shape
 ) -> NDArray[np.generic]:
-    """Draw distinct places in a dense shape, in order.
+    """Draw distinct places in the dense shape among the arguments, in order.
 
-    Args:
-        arguments: the dense `shape`.
-        shape: how many places, and how many indices each has.
-
-    Returns:
-        An array of `shape`, int64.
+    The int64 result's `shape` says how many places, and how many indices each has.
     """
     dense: Shape = arguments["shape"]  # type: ignore[assignment]
     if not shape[0]:
@@ -69,10 +64,6 @@ def mirror(matrix: NDArray[np.generic]) -> NDArray[np.generic]:
 def _gaussian(drawing: Drawing) -> Floats:
     real = drawing.rng.standard_normal(drawing.shape)
     return real + 1j * drawing.rng.standard_normal(drawing.shape) if drawing.is_complex else real
-
-
-def _permutation(drawing: Drawing) -> NDArray[np.generic]:
-    return np.asarray(np.argsort(drawing.rng.random(drawing.shape), axis=-1))
 
 
 def _one_hot(drawing: Drawing) -> NDArray[np.generic]:
@@ -150,7 +141,7 @@ def _call_extension(drawing: Drawing) -> NDArray[np.generic]:
 
 
 _STRUCTURED: dict[str, Callable[[Drawing], NDArray[np.generic]]] = {
-    "permutation": _permutation,
+    "permutation": lambda drawing: np.asarray(np.argsort(drawing.rng.random(drawing.shape), axis=-1)),
     "one_hot": _one_hot,
     "probabilities": _probabilities,
     "spd": _spd,
@@ -161,14 +152,10 @@ _STRUCTURED: dict[str, Callable[[Drawing], NDArray[np.generic]]] = {
 
 
 def draw_structured(kind: str, drawing: Drawing) -> NDArray[np.generic]:
-    """Draw an array whose elements depend on each other.
+    """Draw an array whose elements depend on each other, by a generator that isn't elementwise.
 
-    Args:
-        kind: a generator of `words.GENERATORS` that isn't elementwise.
-        drawing: what to draw; the last one or two dimensions hold the structure, the others are a batch.
-
-    Returns:
-        Integers for permutation and one_hot, else floats or complex numbers.
+    The last one or two dimensions hold the structure, the others are a batch. Those of permutation and
+    one_hot are integers.
     """
     if 0 in drawing.shape:
         return np.zeros(drawing.shape, complex if drawing.is_complex else float)

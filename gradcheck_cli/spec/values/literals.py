@@ -79,16 +79,13 @@ def misfit(value: object, dtype: str) -> str:  # noqa: PLR0911 (one return per k
         return f"a number for dtype {dtype}, such as 1+2j"
     if kind == "integer":
         low, high = INTEGER_RANGES[dtype]
-        return "" if _is_integral(number) and low <= value <= high else f"an integer from {low} to {high}"
+        is_integral = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
+        return "" if is_integral and low <= value <= high else f"an integer from {low} to {high}"
     largest = LARGEST_FLOATS[dtype]
     parts = (number.real, number.imag)
     if any(math.isfinite(component) and abs(component) > largest for component in parts):
         return f"at most {largest:.6g} in size for dtype {dtype}"
     return ""
-
-
-def _is_integral(number: complex) -> bool:
-    return isinstance(number, int) or (isinstance(number, float) and number.is_integer())
 
 
 MAX_ELEMENTS = 2**31  # beyond this, no Jacobian and hardly one array fits into memory

@@ -334,10 +334,6 @@ def _implicit_sample(
 
     The argument of a `stop_gradient` is held at the base point, as in every reference. One Newton step from
     the sample there is right to first order.
-
-    Args:
-        sampler: the forward, of flat tensors; its one output is the sample.
-        make_distribution: makes an object with the methods `cdf` and `prob` from flat tensors.
     """
 
     def call(*tensors: Any) -> list[Any]:

@@ -35,12 +35,7 @@ def names(case: Case, count: int, returned_names: Sequence[str] = ()) -> list[st
 def infos(
     case: Case, output_names: Sequence[str], output_dtypes: Sequence[Any], shapes: Sequence[tuple[int, ...]]
 ) -> tuple[TensorInfo, ...]:
-    """Describe the outputs.
-
-    Args:
-        output_dtypes: their dtypes.
-        shapes: their shapes at the base point.
-    """
+    """Describe the outputs, with their shapes at the base point."""
     owners = {output.name: output.gradient_of for output in case.outputs}
     return tuple(
         TensorInfo(name, dtype.name, tuple(shape), dtypes.is_differentiable(dtype), of=owners.get(name, ""))
@@ -58,9 +53,7 @@ def check_dtypes(
     """Compare the outputs' number and dtypes with the spec.
 
     Args:
-        output_dtypes: their dtypes.
         dtype_of: maps a dtype that the spec names to the one that is traced.
-        role: "forward" or "reference", for messages.
 
     Raises:
         CaseFailedError: of kind "outputs".
@@ -145,8 +138,6 @@ def flat_outputs(case: Case, result: Any, role: str, names: list[str] | None = N
     """Return what a function returned as a flat list of tensors, in the order of the spec's names.
 
     Args:
-        case: has the names that the spec gives.
-        result: what was returned.
         role: "forward" or "reference", for messages.
         names: filled with the name of each.
 

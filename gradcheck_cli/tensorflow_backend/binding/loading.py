@@ -87,10 +87,6 @@ def is_installed(path: Path) -> bool:
 def load(target: str, role: str) -> Any:
     """Import what `module:attribute` names.
 
-    Args:
-        target: `pkg.module:Class.method`.
-        role: what the spec calls it, for messages: "forward", "gradient", "reference".
-
     Raises:
         CaseFailedError: of kind "import" or "attribute".
     """

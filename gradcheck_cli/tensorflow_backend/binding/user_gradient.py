@@ -57,11 +57,7 @@ def _replace_malformed(gradients: list[Gradient], op: Any, names: Sequence[str])
 
 
 def guard_gradient(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[..., list[Gradient]]:
-    """Wrap a gradient `(op, *upstream)` so that its results are checked before TensorFlow sees them.
-
-    Args:
-        names: the inputs' names, for messages; one per gradient.
-    """
+    """Wrap a gradient `(op, *upstream)` so that its results are checked before TensorFlow sees them."""
 
     def call(op: Any, *upstream: Any) -> list[Gradient]:
         try:
@@ -138,12 +134,6 @@ def from_numpy(
 
     Which gradients are `None`, and their dtypes, must be known when the graph is built, so the
     function is called once at `point` with upstreams of ones.
-
-    Args:
-        function: the user's function of arrays.
-        point: the inputs' values, wide.
-        output_shapes: the shape of each output at `point`.
-        names: the inputs' names, for messages.
     """
 
     def gradient(op: Any, *upstream: Any) -> list[Gradient]:

@@ -238,7 +238,6 @@ class CalledCase:
         """Call the forward once, and return the gradients by input for each row of upstreams.
 
         Args:
-            upstreams: by output, stacks of upstreams.
             watching: makes a context for each backward pass.
             ran: is called with each custom gradient's function that runs.
 

@@ -48,6 +48,14 @@ class _Part:
     unrestored: frozenset[int] = frozenset()
 
 
+def _sums(rows: Sequence[Sequence[Array | None]]) -> list[Array | None]:
+    """Return the sum of the gradients of each input that exist; `None` where none does."""
+    by_input = [
+        [gradient for gradient in column if gradient is not None] for column in zip(*rows, strict=True)
+    ]
+    return [sum(gradients[1:], gradients[0]) if gradients else None for gradients in by_input]
+
+
 @dataclass
 class GraphRuns:
     """Runs a traced case."""
@@ -243,20 +251,20 @@ class GraphRuns:
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
         trace, infos = self.traced.vjp_trace, self.traced.inputs
-        if trace.joint is None:
-            return [None] * len(infos)
+        alone = [self.vjp(*flow) for flow in upstreams.items() if flow[0] not in trace.joint_outputs]
+        if len(alone) == len(upstreams):
+            return _sums(alone)
         batched = self._batched_gradient(trace.joint, trace.joint_outputs, trace.joint_connected)
-        missing = {
-            output: np.zeros((len(next(iter(upstreams.values()))), *self.traced.outputs[output].shape))
-            for output in trace.joint_outputs
+        count = len(next(iter(upstreams.values())))
+        batch = {
+            index: upstreams.get(output, np.zeros((count, *self.traced.outputs[output].shape)))
+            for index, output in enumerate(trace.joint_outputs)
         }
-        flows = {**missing, **upstreams}
-        batch = {index: flows[output] for index, output in enumerate(trace.joint_outputs)}
         try:
             gradients = batched(batch, sum(infos[input_index].size for input_index in trace.joint_connected))
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
-        return self._by_input(trace.joint_connected, gradients)
+        return _sums([*alone, self._by_input(trace.joint_connected, gradients)])
 
     def _by_input(self, connected: Sequence[int], gradients: Sequence[Array | None]) -> list[Array | None]:
         result: list[Array | None] = [None] * len(self.traced.inputs)
@@ -370,7 +378,7 @@ class GraphRuns:
                 feeds, results = copy.tensors(feeds), copy.tensors(results)
             gradient_part = self._gradient_part(
                 subgraph_function(trace.whole if copy is None else copy, feeds, results),
-                trace.joint_outputs,
+                trace.sources,
                 [tensor.dtype for tensor in fetches],
             )
             self._beside[key] = self._batched(gradient_part)

@@ -63,6 +63,7 @@ class CaseState:
         compiled: what runs instead of traced functions, by their ids, together with the functions, so that
             the ids stay in use.
         batches: the batched traces of functions, likewise by their ids.
+        openers_of_vjps: by the id of an opened op, that op and the opener of its vjp.
         chosen: the arguments' values at points that were chosen rather than drawn, by sample number.
         gradients: the hand-written gradients that were made, and those that ran.
         is_prepared: whether graphs run as those of a `tf.function` do, prepared by Grappler first; `None` if
@@ -80,6 +81,7 @@ class CaseState:
     graphs: dict[Any, Any] = field(default_factory=dict)
     compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     batches: dict[int, tuple[Any, Batches]] = field(default_factory=dict)
+    openers_of_vjps: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     chosen: dict[int, Sequence[Any]] = field(default_factory=dict)
     gradients: GradientLog = field(default_factory=GradientLog)
     is_prepared: bool | None = None

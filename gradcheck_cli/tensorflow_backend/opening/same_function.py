@@ -136,14 +136,7 @@ def _has_same_gradients_as_twin(op: GraphOperation, twin: GraphOperation) -> boo
 
 
 def _require_real(op: Operation, argument_count: int) -> None:
-    """Refuse the complex step for an op that is complex already, or for variables, which keep their dtype.
-
-    Args:
-        argument_count: how many of its inputs are arguments; the rest are variables.
-
-    Raises:
-        CaseFailedError: of kind "forward".
-    """
+    """Refuse the complex step for an op that is complex already, or for variables, which keep their dtype."""
     if argument_count < len(op.inputs):
         raise CaseFailedError(
             "forward", "method: complex_step can't move variables, which stay real: use method: auto."

@@ -48,6 +48,13 @@ def _multiply_matrices(op: Any, sizes: Sequence[Array], values: Sequence[Array],
     return np.asarray(np.fmax(left_size @ right, left @ right_size))
 
 
+def _add_bias(op: Any, sizes: Sequence[Array], *_: Any) -> Array:
+    size, bias = sizes
+    if op.get_attr("data_format") == b"NCHW":  # of any rank: channels come second
+        bias = np.reshape(bias, (-1, *[1] * (np.ndim(size) - 2)))
+    return np.asarray(size + bias)
+
+
 def _reduce(op: Any, sizes: Sequence[Array], _: Sequence[Array], value: Array) -> Array | float:
     axes = tf.get_static_value(op.inputs[1])
     if axes is None:
@@ -59,6 +66,13 @@ def _reduce(op: Any, sizes: Sequence[Array], _: Sequence[Array], value: Array) -
 def _concatenate(op: Any, sizes: Sequence[Array], *_: Any) -> Array | float:
     axis = tf.get_static_value(op.inputs[-1])
     return np.nan if axis is None else np.concatenate(sizes, int(axis))
+
+
+def _choose(_: Any, sizes: Sequence[Array], values: Sequence[Array], value: Array) -> Array:
+    """An operand that isn't chosen, by more than its own rounding, adds nothing: that of a guard, say."""
+    eps = np.finfo(value.dtype).eps
+    near = [np.abs(each - value) <= eps * size for each, size in zip(values, sizes, strict=True)]
+    return np.fmax(*(np.where(is_near, size, 0.0) for is_near, size in zip(near, sizes, strict=True)))
 
 
 def _scale_by(slope: Callable[[Array, Array], Array]) -> _PassOn:
@@ -88,13 +102,14 @@ _FUNCTIONS = {
     "Tanh": _scale_by(lambda _, y: 1 - y * y),
 }
 _ADDS: dict[str, _PassOn] = {
-    **dict.fromkeys(("Add", "AddN", "AddV2", "BiasAdd", "Sub"), lambda _, sizes, *__: np.asarray(sum(sizes))),
+    **dict.fromkeys(("Add", "AddN", "AddV2", "Sub"), lambda _, sizes, *__: np.asarray(sum(sizes))),
     **dict.fromkeys(("Mean", "Sum"), _reduce),
     **dict.fromkeys(("BatchMatMulV2", "BatchMatMulV3", "MatMul"), _multiply_matrices),
     **dict.fromkeys(("Elu", "Selu"), _add_one(lambda values, _: values[0] < 0)),
     **dict.fromkeys(
         ("LogSoftmax", "SparseSoftmaxCrossEntropyWithLogits"), _add_one(lambda _, y: np.ones_like(y))
     ),
+    "BiasAdd": _add_bias,
     "SigmoidGrad": _add_one(lambda values, _: values[0] * values[1]),  # dy y (1 - y)
     "SoftmaxCrossEntropyWithLogits": _add_one(lambda values, _: values[1].sum(axis=-1)),
     "TanhGrad": _add_one(lambda values, _: values[1]),  # dy (1 - y y)
@@ -103,7 +118,9 @@ _PASS_ON: dict[str, _PassOn] = {
     **_ADDS,
     **_FUNCTIONS,
     **dict.fromkeys(("Mul", "RealDiv"), _multiply),
-    **dict.fromkeys(("Complex", "Maximum", "Minimum", "SelectV2"), lambda _, sizes, *__: np.fmax(*sizes)),
+    **dict.fromkeys(("Maximum", "Minimum"), _choose),
+    "Complex": lambda _, sizes, *__: np.fmax(*sizes),
+    "SelectV2": lambda _, sizes, values, __: np.where(values[0], *sizes[1:]),
     **dict.fromkeys(
         (
             *("Conj", "ExpandDims", "Identity", "IdentityN", "Imag", "Neg", "Real", "Reshape", "Squeeze"),
@@ -120,7 +137,6 @@ _OPERANDS: dict[str, slice] = {
         ("Mean", "Sum", "ExpandDims", "Reshape", "SparseSoftmaxCrossEntropyWithLogits"), slice(1)
     ),
     "ConcatV2": slice(-1),
-    "SelectV2": slice(1, None),
 }
 _FED = {"Placeholder", "ReadVariableOp"}  # not rounded any more
 # Each tensor is fetched once more at the base point.
@@ -154,7 +170,6 @@ def rounded_size(output: Any, values: Mapping[int, Array], moving: Collection[An
     """Return the size that rounding of each element of an output is relative to, at least its own.
 
     Args:
-        output: the graph's tensor.
         values: id -> value of what `terms_of` returned.
         moving: the ops that differ from one evaluation to the next.
     """
@@ -188,6 +203,8 @@ def rounded_size(output: Any, values: Mapping[int, Array], moving: Collection[An
 def _operands(tensor: Any) -> list[Any]:
     """Return the operands whose rounding an op passes on."""
     op = tensor.op
+    if tensor.dtype.base_dtype == tf.bool:  # a choice, which isn't rounded
+        return []
     if op.type not in _PASS_ON:
         return list(op.inputs) if _can_be_run(op) else []
     if tensor.value_index and op.type != "IdentityN":

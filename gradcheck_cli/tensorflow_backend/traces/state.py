@@ -1,8 +1,8 @@
 """Keeps the state that a traced function changes: its order while it is traced, its values when it runs.
 
-Each evaluation starts from the same values: what the forward writes to is restored after each call. What only
-the gradient writes to is left as it is until the case ends, as from one training step to the next. So a
-gradient that counts its calls is found to differ from call to call.
+Each evaluation starts from the same values: what the forward writes is restored after each call. State that
+only the gradient writes is restored at the end of the case: it lasts from call to call, as from one training
+step to the next. So a gradient that counts its calls is found to differ from call to call.
 """
 
 from __future__ import annotations
@@ -86,14 +86,13 @@ class State:
 class Order:
     """Gives the ops of a graph that is being traced the order that `tf.function` gives them.
 
-    Args:
-        graph: the graph; bodies of loops and branches that are traced from now on are ordered too.
+    Bodies of loops and branches that are traced from then on are ordered, too.
     """
 
     def __init__(self, graph: Any) -> None:
         """Begin at the graph's current state."""
         self._graph = graph
-        self._inner = private_state.Order()
+        self._inner = private_state.OpOrder()
         self._count = 0
         private_state.keep_bodies_in_order(graph)
 
@@ -179,12 +178,7 @@ def captured_ids(function: Any) -> set[int]:
 def restoring_call(
     function: Any, compiled: Callable[..., Any] | None = None, unrestored: Collection[int] = ()
 ) -> Callable[[Sequence[Any]], Any]:
-    """Return a function that calls a traced function with its tensors and then restores its state.
-
-    Args:
-        compiled: its compiled form, which is called instead if there is one.
-        unrestored: ids of the handles of what isn't restored.
-    """
+    """Return a function that calls a traced function with its tensors and then restores its state."""
 
     def plain(tensors: Sequence[Any]) -> Any:
         return private_graphs.call_flat(function, tensors) if compiled is None else compiled(*tensors)
@@ -237,9 +231,7 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
 def at_values(variables: Sequence[Any], moved: Mapping[int, Stack]) -> Iterator[Iterator[int]]:
     """Yield the indices of rows, with the variables set to each row's values; restore them at the end.
 
-    Args:
-        variables: the variables, some of which move.
-        moved: by index of the variable, stacks of wide values, or moves.
+    Those that move have stacks of wide values, or moves, by index.
     """
     before = {index: variables[index].read_value() for index in moved}
 
@@ -279,9 +271,7 @@ class TraceMode:
     def compile(self, function: Any, *, prepare: bool = False) -> Callable[..., Any] | None:
         """Return what is run instead of a traced function: its compiled form, or nothing.
 
-        Args:
-            function: the traced function.
-            prepare: let Grappler prepare its graph, if it isn't compiled.
+        Grappler may prepare its graph, if it isn't compiled.
         """
         if not self.compiled:
             return partial(_run_prepared, function) if prepare else None

@@ -22,7 +22,7 @@ from gradcheck_cli.tensorflow_backend.private import (
     private_state,
 )
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
-from gradcheck_cli.tensorflow_backend.private.private_sites import Site
+from gradcheck_cli.tensorflow_backend.private.private_sites import GradientSite
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace, TraceSubject, handles
 from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
@@ -43,14 +43,15 @@ class VjpTrace:
 
     `functions[j]` takes the upstream of output j, the inputs and the draws, and returns the gradients that
     exist. `connected[j]` holds the indices of the inputs that they belong to. `joint` and `joint_connected`
-    are the same for all outputs at once. `dtype_faults[i]` says what is wrong with the dtype of input i's
+    are the same for all of `joint_outputs` at once: those that share an op with another, whose gradient
+    function then gets the upstreams of both. `dtype_faults[i]` says what is wrong with the dtype of input i's
     gradient. `sites` holds the hand-written gradients that ran, each with the index of the output and of the
     input. `gradients_seen` says how often each registered gradient function was called, over all outputs.
     """
 
     functions: dict[int, Any]
     connected: dict[int, tuple[int, ...]]
-    joint: Any  # takes every upstream, the inputs and the draws; `None` for one output, or if not requested
+    joint: Any  # takes their upstreams, the inputs and the draws; `None` where there are none
     joint_connected: tuple[int, ...]
     joint_outputs: tuple[int, ...]
     dtype_faults: dict[int, str]
@@ -58,13 +59,14 @@ class VjpTrace:
     own_draws: tuple[str, ...]  # types of the gradient's ops that draw from a tf.random.Generator
     held: frozen.Held  # the forward's draws; stop_gradients needn't be held where the inputs don't move
     gradients_seen: dict[str, int]
-    sites: frozenset[tuple[Site, int, int]]
+    sites: frozenset[tuple[GradientSite, int, int]]
     unrestored: tuple[Resource, ...]  # state that only the gradient writes: restored at the end of the case
     whole: Any  # the complete function, of which the others are parts
     inputs: tuple[Any, ...]  # its graph's own tensors
     outputs: tuple[Any, ...]
     missed: tuple[str, ...]  # ops that an override was meant for but didn't reach
-    upstreams: tuple[Any, ...]  # its graph's own tensors, one for each differentiable output
+    sources: tuple[int, ...]  # indices of the differentiable outputs
+    upstreams: tuple[Any, ...]  # its graph's own tensors, one for each of these
     results: tuple[Any, ...]  # the outputs, and every gradient
     forward_ops: frozenset[Any]  # the ops that existed before the first gradient
 
@@ -85,7 +87,6 @@ def trace_vjp(
     """Trace forward and vjp; each differentiable output has an upstream of its own.
 
     Args:
-        output_shapes: the outputs' shapes, as far as the trace may know them.
         traced: the forward alone: its held draws are fed here, too.
         reverse: give custom gradients their variables in reverse order, functions inlined.
         other_call: whether the forward is called at other values before the backward pass. A gradient that
@@ -122,7 +123,8 @@ class _BackwardPasses:
     upstreams: tuple[Any, ...] = ()  # the placeholders of the upstreams
     # per output, the gradient for each differentiable input, or `None`
     gradients: dict[int, list[Any]] = field(default_factory=dict)
-    joint: list[Any] = field(default_factory=list)  # the same for all outputs at once, if that is built
+    joint: list[Any] = field(default_factory=list)  # the same for outputs that share an op, at once
+    joint_sources: list[int] = field(default_factory=list)  # indices of the outputs of that
     # the outputs, from the graph that also computes the gradients
     values: list[Any] = field(default_factory=list)
     # inputs of ops whose gradient has a wrong form, each with a message
@@ -130,7 +132,7 @@ class _BackwardPasses:
     # how often each registered gradient function was called
     seen: Counter[str] = field(default_factory=Counter)
     # per output, the hand-written gradients that ran, with their ops
-    ran: dict[int, list[tuple[Site, Any]]] = field(default_factory=dict)
+    ran: dict[int, list[tuple[GradientSite, Any]]] = field(default_factory=dict)
 
     def build(self, *tensors: Any) -> list[Any]:
         """Build the graph from its upstreams and inputs, and return tensors that keep all of it alive."""
@@ -148,15 +150,24 @@ class _BackwardPasses:
             ):
                 self.gradients[output_index] = self._pull([outputs[output_index]], chosen_inputs, [upstream])
         if len(sources) > 1 and not self.other_call:
-            self.joint = self._pull(
-                [outputs[output_index] for output_index in sources], chosen_inputs, list(self.upstreams)
-            )
+            self._pull_joint(outputs, chosen_inputs)
         self.values = [tf.identity(output) for output in outputs]
         if len(sources) == 1:  # everything is needed: pruning would only copy the graph
             present = [gradient for gradient in self.gradients[sources[0]] if gradient is not None]
             if present:
                 return present
         return list(self.values)
+
+    def _pull_joint(self, outputs: Sequence[Any], chosen_inputs: Sequence[Any]) -> None:
+        starts = [] if self.graph.subject.variables else chosen_inputs  # where variables are read isn't known
+        numbers: Sequence[int] = range(len(self.sources))
+        if starts:
+            numbers = graph_path.sharing(starts, [outputs[output_index] for output_index in self.sources])
+        if numbers:
+            self.joint_sources = [self.sources[number] for number in numbers]
+            chosen_outputs = [outputs[output_index] for output_index in self.joint_sources]
+            flows = [self.upstreams[number] for number in numbers]
+            self.joint = self._pull(chosen_outputs, chosen_inputs, flows)
 
     def _call_elsewhere(self, inputs: Sequence[Any]) -> list[Any]:
         """Call the forward at other values; return the ops of that call that are to run before the gradient.
@@ -209,7 +220,8 @@ class _BackwardPasses:
             if by_input[output_index]
         }
         joint = self._by_input(self.joint) if self.joint else {}
-        joint_feeds = [*self.upstreams, *feeds]
+        upstreams = dict(zip(self.sources, self.upstreams, strict=True))
+        joint_feeds = [*(upstreams[output_index] for output_index in self.joint_sources), *feeds]
         everything = [gradient for gradients in by_input.values() for gradient in gradients.values()]
         sites = _find_sites(
             self.ran, private_sites.sites_inside(whole.graph), connected, dict(enumerate(graph.inputs))
@@ -219,7 +231,8 @@ class _BackwardPasses:
             connected=connected,
             joint=subgraph_function(whole, joint_feeds, list(joint.values())) if joint else None,
             joint_connected=tuple(joint),
-            joint_outputs=tuple(self.sources),
+            joint_outputs=tuple(self.joint_sources) if joint else (),
+            sources=tuple(self.sources),
             dtype_faults=self._form_faults(by_input),
             random_types=tuple(graph_path.stateful_types(whole.graph, everything, graph.draws)),
             own_draws=tuple(graph_path.generator_draws(whole.graph, everything, graph.forward_ops)),
@@ -262,11 +275,11 @@ class _BackwardPasses:
 
 
 def _find_sites(
-    ran: Mapping[int, Sequence[tuple[Site, Any]]],
-    inside: Sequence[Site],
+    ran: Mapping[int, Sequence[tuple[GradientSite, Any]]],
+    inside: Sequence[GradientSite],
     connected: Mapping[int, tuple[int, ...]],
     starts: Mapping[int, Any],
-) -> Iterator[tuple[Site, int, int]]:
+) -> Iterator[tuple[GradientSite, int, int]]:
     """Yield each hand-written gradient that ran, with the indices of an output and of an input.
 
     An input counts if a path leads from it to the op that has the gradient. If no path can be seen (the op is
@@ -274,7 +287,6 @@ def _find_sites(
 
     Args:
         ran: per output, the gradients that ran, with their ops.
-        inside: gradients in functions that were differentiated before.
         connected: per output, the inputs that it has a gradient for.
         starts: the graph's tensors that hold the inputs; those of variables aren't known.
     """

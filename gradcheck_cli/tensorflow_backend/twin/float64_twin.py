@@ -7,41 +7,36 @@ it. An op without a double kernel, or with a fixed float argument, keeps its dty
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.paths import graph_path
-from gradcheck_cli.tensorflow_backend.private import private_state, private_twin
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function, whole_graph
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds, Held
 from gradcheck_cli.tensorflow_backend.traces.state import Resource
 from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace
+from gradcheck_cli.tensorflow_backend.twin import widening
 from gradcheck_cli.tensorflow_backend.twin.one_piece import hold_sides
-from gradcheck_cli.tensorflow_backend.twin.widening import (
-    NarrowOp,
-    Roundings,
-    Widening,
-    read_before_gathering,
-    wide_dtype,
-)
 
 
 @dataclass
 class WideVariables:
     """The double variables that replace a case's narrower ones: one for each, in all of its twins."""
 
-    roundings: Roundings | None = None  # moves their values; `None`: they stay
+    roundings: widening.Roundings | None = None  # moves their values; `None`: they stay
     inputs: Sequence[Any] = ()  # variables that stay all the same, since gradients are taken for them
     # By id of the handle. The handle itself is here too, so that its id stays in use.
     _by_handle: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def handle(self, handle: Any, dtype: Any) -> Any:
         """Return the handle of a variable's wide form; a wide variable keeps its own."""
-        wide = wide_dtype(dtype)
+        wide = widening.wide_dtype(dtype)
         if wide == dtype:
             return handle
         if id(handle) not in self._by_handle:
@@ -60,9 +55,9 @@ class WideVariables:
         return variable if entry is None else entry[1]
 
 
-def _widen(value: Any, roundings: Roundings | None) -> Any:
+def _widen(value: Any, roundings: widening.Roundings | None) -> Any:
     """Return a tensor in the wide dtype, with its numbers moved by one rounding if that is possible."""
-    wide = wide_dtype(value.dtype)
+    wide = widening.wide_dtype(value.dtype)
     if roundings is None or not hasattr(value, "numpy"):
         return tf.cast(value, wide)
     return tf.constant(roundings.move(value.numpy(), value.dtype), wide)
@@ -89,29 +84,29 @@ class Twin:
         *,
         has_sides: bool = False,
     ) -> None:
-        """Make the twin."""
         graph = whole_graph(function)
         captured = {inner.op.name: outer for outer, inner in graph.captures}
         replaced = (
             {held_op.token: held_op.record_or_replay for held_op in body_holds.ops} if body_holds else {}
         )
-        self._widening = Widening(graph.as_graph_def(), captured, replaced, variables.roundings)
-        read_before_gathering(self._widening.graph_def)
+        self._widening = widening.Widening(graph.as_graph_def(), captured, replaced, variables.roundings)
+        widening.read_before_gathering(self._widening.graph_def)
         sides = hold_sides(self._widening.graph_def) if has_sides else []
         substitutes = {}
         for name, outer in captured.items():
             variable_dtype = private_state.dtype_of_variable(outer)
-            dtype = variable_dtype or outer.dtype
             if variable_dtype is not None:
                 substitutes[name] = variables.handle(outer, variable_dtype)
+            elif widening.wide_dtype(outer.dtype) == outer.dtype:
+                substitutes[name] = outer
             else:
-                substitutes[name] = (
-                    outer if wide_dtype(dtype) == dtype else _widen(outer, variables.roundings)
-                )
+                substitutes[name] = _widen(outer, variables.roundings)
         # Each value also holds the tensors of its key, so that their ids stay in use.
         self._between: dict[Any, tuple[set[str], set[str], Any]] = {}
         called = [graph, *self._widening.called]
-        self.graph, self._captured = private_twin.import_graph(self._widening.graph_def, substitutes, called)
+        self.graph, self._captured = private_graphs.import_graph(
+            self._widening.graph_def, substitutes, called
+        )
         self.sides = [tuple(map(self.graph.get_tensor_by_name, pair)) for pair in sides]
 
     def tensor(self, narrow: Any) -> Any:
@@ -130,7 +125,7 @@ class Twin:
         feeds = narrow.inputs[: len(narrow.inputs) - len(narrow.captured_inputs)]
         return subgraph_function(self, self.tensors(feeds), self.tensors(narrow.outputs))
 
-    def narrow_ops_between(self, inputs: Iterable[Any], outputs: Iterable[Any]) -> list[NarrowOp]:
+    def narrow_ops_between(self, inputs: Iterable[Any], outputs: Iterable[Any]) -> list[widening.NarrowOp]:
         """Return the ops that keep their dtypes between some of the twin's own tensors.
 
         Ops in the body of a function count if an op between calls it.
@@ -166,7 +161,7 @@ class WideForward:
         return self._differenced[key]
 
     @property
-    def narrow_ops(self) -> list[NarrowOp]:
+    def narrow_ops(self) -> list[widening.NarrowOp]:
         """The ops between inputs and outputs that keep their dtypes."""
         return self.twin.narrow_ops_between(self.moving, self.trace.outputs)
 
@@ -200,13 +195,16 @@ class WideVjp:
     twin: Twin  # the twin of the graph that its functions are parts of
 
     @property
-    def narrow_ops(self) -> list[NarrowOp]:
+    def narrow_ops(self) -> list[widening.NarrowOp]:
         """The ops that keep their dtypes, on the way from inputs and upstreams to the gradients."""
         narrow_ops = []
         for function in self.trace.functions.values():
             feeds = function.inputs[: len(function.inputs) - len(function.captured_inputs)]
             narrow_ops += self.twin.narrow_ops_between(feeds, function.outputs)
         return narrow_ops
+
+
+Wide = TypeVar("Wide", WideForward, WideVjp)
 
 
 @dataclass
@@ -218,39 +216,26 @@ class Twins:
     """
 
     variables: WideVariables = field(default_factory=WideVariables)
-    _forwards: dict[int, tuple[ForwardTrace, WideForward]] = field(default_factory=dict)
-    _vjps: dict[int, tuple[VjpTrace, WideVjp]] = field(default_factory=dict)
+    _wide: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # by id, each trace with its twin
 
     def forward(self, trace: ForwardTrace, moving: Sequence[Any], *, is_alone: bool = False) -> WideForward:
-        """Return the twin of a forward.
+        """Return the twin of a traced forward, with the tensors of its inputs that move.
 
-        Args:
-            trace: the forward alone, traced.
-            moving: its tensors of the inputs that are differentiated by.
-            is_alone: make a separate one where values are held in bodies, since they belong to one point.
+        Where values are held in bodies, they belong to one point: then it may need to be a separate twin.
         """
-        is_alone = is_alone and trace.held.body_holds is not None
-        if is_alone or id(trace) not in self._forwards:
-            wide = widen_forward(trace, moving, self.variables)
-            if is_alone:
-                return wide
-            self._forwards[id(trace)] = (trace, wide)
-        return self._forwards[id(trace)][1]
+        make = partial(widen_forward, trace, moving, self.variables)
+        return make() if is_alone and trace.held.body_holds is not None else self._once(trace, make)
 
     def vjp(self, trace: VjpTrace, *, is_alone: bool = False) -> WideVjp:
-        """Return the twin of a vjp.
+        """Return the twin of a traced vjp; see `forward`."""
+        make = partial(widen_vjp, trace, self.variables)
+        return make() if is_alone and trace.held.body_holds is not None else self._once(trace, make)
 
-        Args:
-            trace: forward and vjp, traced.
-            is_alone: as for a forward.
-        """
-        is_alone = is_alone and trace.held.body_holds is not None
-        if is_alone or id(trace) not in self._vjps:
-            wide = widen_vjp(trace, self.variables)
-            if is_alone:
-                return wide
-            self._vjps[id(trace)] = (trace, wide)
-        return self._vjps[id(trace)][1]
+    def _once(self, trace: Any, make: Callable[[], Wide]) -> Wide:
+        if id(trace) not in self._wide:
+            self._wide[id(trace)] = (trace, make())
+        wide: Wide = self._wide[id(trace)][1]
+        return wide
 
 
 def widen_forward(
@@ -262,7 +247,7 @@ def widen_forward(
     wide = replace(
         trace,
         function=twin.function(trace.function),
-        dtypes=tuple(wide_dtype(dtype) for dtype in trace.dtypes),
+        dtypes=tuple(widening.wide_dtype(dtype) for dtype in trace.dtypes),
         low_precision=(),
         inputs=twin.tensors(trace.inputs),
         outputs=twin.tensors(trace.outputs),
@@ -299,4 +284,6 @@ def _widen_resource(resource: Resource, variables: WideVariables) -> Resource:
     if len(resource.dtypes) > 1:  # a table, which keeps its dtypes
         return resource
     (dtype,) = resource.dtypes
-    return replace(resource, handle=variables.handle(resource.handle, dtype), dtypes=(wide_dtype(dtype),))
+    return replace(
+        resource, handle=variables.handle(resource.handle, dtype), dtypes=(widening.wide_dtype(dtype),)
+    )

@@ -160,13 +160,9 @@ PIECES = {
 
 
 def hold_sides(graph_def: Any) -> list[tuple[str, str]]:
-    """Rewrite the kinked float64 ops of a GraphDef, except those in the bodies of functions.
+    """Rewrite the kinked float64 ops of a GraphDef in place, except those in the bodies of functions.
 
-    Args:
-        graph_def: the GraphDef; it is changed in place.
-
-    Returns:
-        For each side, the names of two tensors: the side that the point takes, and the tensor to hold.
+    Return the names of two tensors for each side: the side that the point takes, and the tensor to hold.
     """
     sides: list[tuple[str, str]] = []
     nodes: list[Any] = []

@@ -117,12 +117,12 @@ def find_branches(op: GraphOperation) -> Body:
     """
     trace = op.traced.vjp_trace
     whole = Body("", trace.whole.graph)
-    if not trace.joint_outputs:
+    if not trace.sources:
         return whole
     names = {id(tensor): info.name for tensor, info in zip(trace.inputs, op.inputs, strict=False)}
     names |= {
         id(tensor): f"d{op.outputs[output_index].name}"
-        for tensor, output_index in zip(trace.upstreams, trace.joint_outputs, strict=True)
+        for tensor, output_index in zip(trace.upstreams, trace.sources, strict=True)
     }
     finder = _Finder(names, trace.forward_ops)
     finder.fill(whole, [*trace.inputs, *trace.upstreams, *trace.held.draws], trace.results)

@@ -149,7 +149,7 @@ class PointField:
                 side and have no values.
         """
         trace = self._op.traced.vjp_trace
-        infos = [self._op.outputs[output_index] for output_index in trace.joint_outputs]
+        infos = [self._op.outputs[output_index] for output_index in trace.sources]
         generator = np.random.default_rng(list(seeds))
         upstreams = [generator.standard_normal((len(seeds), *info.shape)) for info in infos]
         arcs: list[set[Arc]] = []
@@ -163,7 +163,7 @@ class PointField:
                 is_finite &= np.isfinite(value).reshape(len(seeds), -1).all(axis=1)
         taken = self._sides_at(values, arcs, len(seeds)) & is_finite[:, None]
         gradients = self._add_gradients([values[id(tensor)] for tensor in trace.results[count:]])
-        outputs = [values[id(trace.results[output_index])] for output_index in trace.joint_outputs]
+        outputs = [values[id(trace.results[output_index])] for output_index in trace.sources]
         return Looked(self._op, taken, is_finite, outputs, upstreams, gradients)
 
     def _note_python(self, arcs: Sequence[set[Arc]]) -> None:
@@ -192,7 +192,7 @@ class PointField:
         trace = self._op.traced.vjp_trace
         sums: list[Array | None] = [None] * len(self._op.inputs)
         rest = iter(gradients)
-        for output in trace.joint_outputs:
+        for output in trace.sources:
             for input_index in trace.connected.get(output, ()):
                 gradient, before = next(rest), sums[input_index]
                 with np.errstate(invalid="ignore", over="ignore"):
