@@ -38,8 +38,7 @@ _FORMATS_IN_HALF = (("8 bits, as bfloat16 has", 1.5 * 2.0**-10),)
 _DRAWS_IN_HALF = 16
 # In a sum of many terms that don't cancel, rounding takes no more than this share. What adds 60 terms in
 # pairs, or in eight lanes, loses three per cent of the upstream that is tried; what adds one by one in
-# bfloat16, a fifth. TensorFlow's own sums of 300 terms in float16 lose an eighth, which is within it and the
-# tolerance.
+# bfloat16, a fifth.
 _MOST_ROUNDED = 0.125
 _STEP = 2.0**-20  # of an input's scale, to see which terms a sum has
 _SMALLEST = 2.0**-4  # of the largest term: below it, they would need large upstreams
@@ -169,7 +168,7 @@ def find_absorbed(pulled: Pulled) -> tuple[int, Fault] | None:
         of_formula = pull_back(formula, output, upstream[None])[input_index]
         expected = 0.0 if of_formula is None else float(of_formula[0][element])
         actual = float(pulled.pull(upstream)[input_index][element])
-        adds_up = abs(expected) >= _ADDED_UP * float(np.abs(upstream) @ np.abs(slopes))
+        adds_up = abs(expected) >= (1 - KNOWN) * float(np.abs(upstream) @ np.abs(slopes))
         if adds_up and abs(actual - expected) > _MOST_ROUNDED * abs(expected):
             return input_index, Fault(element, actual, expected)
     return None
