@@ -21,13 +21,14 @@ from gradcheck_cli.checking.ops.rounding_of_vjp import largest_change
 from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Precision, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.random_vectors import draw_eight_bits
+from gradcheck_cli.numerics.shared_limits import FLOATS_AT_ONCE
 from gradcheck_cli.numerics.steps import typical_size
 from gradcheck_cli.numerics.tolerance import largest_finite
 from gradcheck_cli.spec.case import Case
 
 # Sizes of the random upstreams: far below that of a mean (1/n), that of a mean, that of a loss, above any
 # usual clipping norm, and above any loss scale. float16 can't hold the outer two.
-_SIZES = (2.0**-40, 2.0**-10, 1.0, 2.0**10, 2.0**40)
+SIZES = (2.0**-40, 2.0**-10, 1.0, 2.0**10, 2.0**40)
 # For a gradient that is too small for the sizes above; the shifted upstreams must still fit the dtype.
 _SIZES_SHIFTED = (2.0**-10, 1.0, 2.0**5)
 # The halvings of neighbouring elements in an upstream of mixed sizes. A few random elements are often all
@@ -43,7 +44,6 @@ _ABOVE = 3
 _NEGATIVE_ROWS = 4
 # A kernel that never writes its result returns zeros every other time. (empirical)
 _TRIES = 16
-_MOST_TRIED = 2**22  # elements of all tries together: a large table's gradient is pulled back once
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Upstreams:
     """The upstreams of one output.
 
     Attributes:
-        first_rows: in half precision, the first row of each sum of many terms.
+        first_rows: in bfloat16, the first row of each sum of many terms.
     """
 
     op: Operation
@@ -85,6 +85,15 @@ class Upstreams:
     def nudged(self) -> Float:
         """The first one, with all bits of its dtype."""
         return self.precision.round(_NUDGED * self.base)
+
+    @property
+    def absorbing(self) -> float:
+        """How much larger the first term of a sum is than the others, so that it absorbs each one.
+
+        What adds in a wider dtype, or in pairs, doesn't lose them. In float16 TensorFlow itself adds one by
+        one: there a sum of ones alone must come out, which it does for up to 2048.
+        """
+        return 1 / self.precision.unit_roundoff if self.precision.name == "bfloat16" else 1.0
 
     def narrowed(self, draw: int) -> tuple[Float, ...]:
         """Return a random upstream with all bits of its dtype, and what bfloat16 and float16 keep of it."""
@@ -111,7 +120,7 @@ class Upstreams:
         All but one have at most eight bits, so that most of their sums are exact.
         """
         largest = self.precision.largest
-        sizes = [size for size in _SIZES if 1 / largest < size < largest]
+        sizes = [size for size in SIZES if 1 / largest < size < largest]
         for size in sizes if self.shift == 1.0 else _SIZES_SHIFTED:
             yield Flow(f"a random upstream of size {size * self.size:.1e}", size * self.base, size)
         yield Flow("the negative of a random upstream", -self.base, -1.0)
@@ -124,11 +133,9 @@ class Upstreams:
         if self._rows == 1:
             return
         if self.first_rows is not None and len(self.first_rows):
-            # Half precision loses each one that is added to this. What adds in a wider dtype, or in pairs,
-            # doesn't.
             saturating = ones.copy()
-            saturating[self.first_rows] /= self.precision.unit_roundoff
-            yield Flow("an upstream of ones, but for a first one that a sum absorbs them in", saturating)
+            saturating[self.first_rows] *= self.absorbing
+            yield Flow(ABSORBING, saturating)
         yield Flow("an upstream of all 1/n", self.precision.round(ones / self._rows))
         yield Flow("an upstream that is positive throughout", np.maximum(np.abs(self.base), self.shift / 128))
         yield Flow(
@@ -149,7 +156,7 @@ class Upstreams:
 def pull_empty(op: Operation, output: int) -> dict[int, Float]:
     """Pull empty upstreams of an output without elements back, many times: memory may be zero by chance."""
     widest = max((packed_size(info) for info in op.inputs if info.is_differentiable), default=1)
-    tries = max(1, min(_TRIES, _MOST_TRIED // widest)) if widest else 1
+    tries = max(1, min(_TRIES, FLOATS_AT_ONCE // widest)) if widest else 1
     gradients = pull_back(op, output, np.zeros((tries, 0)))
     return {input_index: gradient for input_index, gradient in gradients.items() if gradient is not None}
 
@@ -159,11 +166,6 @@ def random_upstream(op: Operation, output: int, seed: int, draw: int) -> Float:
     return draw_eight_bits(np.random.default_rng([seed, output, draw]), packed_size(op.outputs[output]))
 
 
-# The most gradient elements of all outputs that are held at once. Beyond that, outputs are taken one by one,
-# and no joint upstream is tried.
-_MOST_AT_HAND = 2**24
-# Floats of upstreams and their gradients that are held at once.
-_MOST_TOGETHER = 2**22
 # A product that is flushed to zero may later be multiplied by this much: an upstream times a residual is
 # flushed, and then divided by an input of 1e-7. float16 has no such range: there a 64th of its largest is.
 _MAGNIFIED = 2.0**24
@@ -172,6 +174,7 @@ _MAGNIFIED = 2.0**24
 _NUDGES = (1.0, 3.0, 5.0, 7.0)
 # An element is a sum of many terms if it has this many.
 MANY = 48
+ABSORBING = "an upstream of ones, but for a first one that a sum absorbs them in"
 # Where underflow may reach this share of the gradient's largest element, an upstream decides nothing.
 TELLING = 0.25
 
@@ -184,6 +187,7 @@ class Pulled:
         ahead: names of the checks whose upstreams are pulled back together with the first one.
         lossy: indices of the inputs whose Jacobian in the declared dtype is known to few digits.
         declared: the precision that the gradient was written for; default: the op's own.
+        formula: the op in float64, where `op` is in half precision.
         resolved: indices of the inputs for which some upstream's gradient was well above underflow.
     """
 
@@ -196,6 +200,7 @@ class Pulled:
     ahead: frozenset[str] = frozenset()
     lossy: frozenset[int] = frozenset()
     declared: Precision | None = None
+    formula: Operation | None = None
     resolved: set[int] = field(default_factory=set)
     stopped: bool = False  # whether small upstreams show an absolute error, as an iterative solver leaves it
     _typical: dict[int, float] = field(default_factory=dict)
@@ -220,8 +225,8 @@ class Pulled:
     @cached_property
     def upstreams(self) -> Upstreams:
         """The upstreams to pull back."""
-        is_half = self.precision.nudge is None
-        first = [matrix.first_rows(MANY) for matrix in self.matrices.values() if is_half]
+        may_absorb = self.precision.name == "bfloat16"
+        first = [matrix.first_rows(MANY) for matrix in self.matrices.values() if may_absorb]
         return Upstreams(
             self.op,
             self.output,
@@ -286,7 +291,7 @@ class Pulled:
             checks.append("narrowed")
         upstreams = {check: self._upstreams(check) for check in checks}
         all_upstreams = [upstream for of_check in upstreams.values() for upstream in of_check]
-        if len(all_upstreams) * self._width > _MOST_TOGETHER:
+        if len(all_upstreams) * self._width > FLOATS_AT_ONCE:
             return {}
         gradients = iter(self.pull_each(np.stack(all_upstreams)))
         return {check: [next(gradients) for _ in of_check] for check, of_check in upstreams.items()}
@@ -325,7 +330,7 @@ class Pulled:
             factors = (1.0, 1 + multiple * nudge, 1 - multiple * nudge)
             unscaled, *scaled = (
                 self.pull_each(np.stack([factor * upstream for factor in factors]))
-                if len(factors) * self._width <= _MOST_TOGETHER
+                if len(factors) * self._width <= FLOATS_AT_ONCE
                 else [self.pull(factor * upstream) for factor in factors]
             )
             for input_index, base in unscaled.items():
@@ -405,7 +410,7 @@ def pull_outputs(
 def group_at_hand(all_pulled: list[Pulled]) -> Iterator[list[Pulled]]:
     """Yield the vjps of all outputs at once, or one by one where their gradients are too large together."""
     sizes = [sum(info.size for info in pulled.op.inputs if info.is_differentiable) for pulled in all_pulled]
-    if all_pulled and sum(sizes) <= _MOST_AT_HAND:
+    if all_pulled and sum(sizes) <= 2 * FLOATS_AT_ONCE:
         yield all_pulled
         return
     while all_pulled:
