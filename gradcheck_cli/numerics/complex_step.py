@@ -20,17 +20,12 @@ from gradcheck_cli.numerics.judge import estimate
 from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.refine.stages import Judgement
+from gradcheck_cli.numerics.shared_limits import DIGITS, FLOATS_AT_ONCE, OF_MANY_OPERATIONS
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.numerics.tolerance import allowed_error, row_scale
 
 # Relative to the input's scale. h^2 is far below any unit roundoff, and h f' still far above underflow.
 STEP = 2.0**-100
-# The function itself, evaluated in complex arithmetic, loses some hundreds of roundings, as the gradient
-# does.
-_ROUNDINGS = 256.0
-# A central difference in float64 is accurate to about 1e-6 where the first pass is. A slope that differs from
-# it by a thousandth of the row's own size isn't the same derivative.
-_SAME = 1e-3
 
 
 def judge_complex_step(problem: Problem, analytic: npt.ArrayLike) -> Judgement:
@@ -54,7 +49,7 @@ def judge_complex_step(problem: Problem, analytic: npt.ArrayLike) -> Judgement:
     sizes = scales(x, problem.scale)
     step = STEP * sizes.step
     numeric = np.empty(claimed.shape)
-    block = max(1, 2**22 // max(x.size, claimed.shape[0], 1))
+    block = max(1, FLOATS_AT_ONCE // max(x.size, claimed.shape[0], 1))
     value = np.zeros(claimed.shape[0])
     for start in range(0, x.size, block):
         stop = min(start + block, x.size)
@@ -70,8 +65,10 @@ def judge_complex_step(problem: Problem, analytic: npt.ArrayLike) -> Judgement:
     with np.errstate(all="ignore"):
         weight = row_scale(numeric, sizes.weight)[:, None]
         allowed = allowed_error(rule, (claimed, numeric), weight, value[:, None], sizes.step)
-        uncertainty = _ROUNDINGS * precision.unit_roundoff * (np.abs(numeric) + value[:, None] / sizes.step)
-        room = central.uncertainty + _SAME * (np.abs(numeric) + weight / sizes.step)
+        terms = np.abs(numeric) + value[:, None] / sizes.step
+        uncertainty = OF_MANY_OPERATIONS * precision.unit_roundoff * terms
+        # A central difference in float64 is accurate to about 1e-6 where the first pass is.
+        room = central.uncertainty + DIGITS * (np.abs(numeric) + weight / sizes.step)
         is_analytic = np.abs(numeric - central.numeric) <= room
         is_right = np.abs(claimed - numeric) <= allowed + uncertainty
     verdict = np.where(is_right, Verdict.PASS, Verdict.MISMATCH)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradcheck_cli.numerics.precision import Float, smallest_subnormals
+from gradcheck_cli.numerics.shared_limits import OF_A_VALUE
 
 Mask = np.ndarray  # of bool
 
@@ -67,9 +68,8 @@ def differences(
         slope = np.where(is_central, central, np.where(is_up, up, down))
         largest = np.maximum(np.where(is_up, np.abs(above), 0.0), np.where(is_down, np.abs(below), 0.0))
         largest = np.maximum(np.maximum(largest, np.abs(base)), size)
-        # Half an ulp is u|f|. It is doubled, since the last operation is seldom the only one that rounds.
         # Underflow loses up to half a subnormal per operation: four operations are allowed for.
-        error = np.maximum(2 * unit * largest + 2 * smallest_subnormals(unit), measured)
+        error = np.maximum(OF_A_VALUE * unit * largest + 2 * smallest_subnormals(unit), measured)
         noise = 2 * error / span
     return Differences(
         slope=slope,

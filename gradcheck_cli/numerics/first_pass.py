@@ -9,6 +9,7 @@ import numpy as np
 from gradcheck_cli.numerics.differences import Mask, Sides, differences
 from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.problem import Problem
+from gradcheck_cli.numerics.shared_limits import KNOWN
 from gradcheck_cli.numerics.steps import power_of_two, step_to_both_sides
 
 
@@ -32,7 +33,7 @@ class FirstPass:
     def trusted(self) -> Float:
         """The slopes that are certain to a tenth, 0 elsewhere: tolerances may be scaled by these."""
         with np.errstate(invalid="ignore"):
-            is_sure = self.uncertainty <= 0.1 * np.abs(self.slope)
+            is_sure = self.uncertainty <= KNOWN * np.abs(self.slope)
         return np.where(is_sure, self.slope, 0.0)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.first_pass import first_pass
-from gradcheck_cli.numerics.precision import Float
+from gradcheck_cli.numerics.precision import FLOAT32, Float
 from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.second_stage import refine
@@ -20,15 +20,10 @@ from gradcheck_cli.numerics.refine.stages import (
     list_by_slot,
     pass_or_refine,
 )
+from gradcheck_cli.numerics.shared_limits import OF_A_VALUE
 from gradcheck_cli.numerics.sparsity import Sparsity
 from gradcheck_cli.numerics.steps import power_of_two
 from gradcheck_cli.numerics.tolerance import row_scale
-
-# How far inputs move, over their scale: far enough to lift small slopes above rounding. The movement needn't
-# be a good difference: a row that doesn't depend on an input stays the same however far the input goes.
-_STEP = 2.0**-6
-# How far a row that stays the same may move, in units of u|f|: a difference of two values, each off by two.
-_ROUNDINGS = 4.0
 
 
 @dataclass(frozen=True)
@@ -141,14 +136,16 @@ def confirm_sparsity(problem: Problem, sparsity: Sparsity) -> bool:
 
 def _are_same(base: Float, far: Float, unit: Float) -> bool:
     with np.errstate(invalid="ignore"):
-        stays = np.abs(far - base) <= _ROUNDINGS * unit * np.abs(base)
+        stays = np.abs(far - base) <= 2 * OF_A_VALUE * unit * np.abs(base)
         return bool((stays | (far == base) | (np.isnan(far) & np.isnan(base))).all())
 
 
 def _draw_steps(problem: Problem) -> Float:
     """Draw a step for each input, (n,), up or down, to the side where the bounds leave more room."""
     x, domain = problem.sampler.point, problem.domain
-    size = _STEP * power_of_two(domain.fit(problem.step_scale))
+    # Far enough to lift small slopes above rounding. It needn't be a good difference: a row that doesn't
+    # depend on an input stays the same however far the input goes.
+    size = FLOAT32.first_step * power_of_two(domain.fit(problem.step_scale))
     size *= problem.generator.uniform(0.5, 1.0, x.size)
     up = problem.generator.choice([True, False], x.size)
     up = (up | (domain.below < size)) & (domain.above >= size)

@@ -112,6 +112,11 @@ class Precision:
         """Hash the name alone: it is a key of small tables."""
         return hash(self.name)
 
+    @property
+    def half_the_digits(self) -> float:
+        """Half of its digits, as a share: the square root of the distance from 1 to the next number."""
+        return float(np.sqrt(2 * self.unit_roundoff))
+
     def round(self, x: npt.ArrayLike) -> Float:
         """Round to the nearest representable value, ties to even; overflow goes to infinity.
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from gradcheck_cli.numerics.precision import Float
 
-_FAIR_COIN = 0.5
 # Seeds of `draw_frozen`.
 LARGEST_SEED = 2**32
 
@@ -20,9 +19,14 @@ def draw_signed(generator: np.random.Generator, size: int) -> Float:
     return drawn
 
 
+def draw_signs(generator: np.random.Generator, shape: int | tuple[int, ...]) -> Float:
+    """Draw signs, either with the same probability."""
+    return np.copysign(1.0, generator.random(shape) - 0.5)
+
+
 def draw_spread(generator: np.random.Generator, shape: int | tuple[int, ...]) -> Float:
     """Draw magnitudes between a half and one and a half, with random signs drawn before them."""
-    sign = np.where(generator.random(shape) < _FAIR_COIN, -1.0, 1.0)
+    sign = draw_signs(generator, shape)
     return np.asarray(sign * generator.uniform(0.5, 1.5, shape))
 
 

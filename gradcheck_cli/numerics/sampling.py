@@ -9,14 +9,11 @@ import numpy as np
 
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.numerics.precision import Float, Precision
+from gradcheck_cli.numerics.shared_limits import FLOATS_AT_ONCE
 from gradcheck_cli.numerics.sparsity import Index, Sparsity, rank_in_class
 
 Evaluate = Callable[[Float], Float]
 EvaluateMoves = Callable[[Moves], Float]
-
-# A call's points and values stay below 64 MB each, so that a Jacobian of a few thousand squared fits a
-# laptop.
-MAX_FLOATS_PER_CALL = 64 * 2**20 // 8
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,7 @@ class Sampler:
     @property
     def points_per_call(self) -> int:
         """How many points a call may have beside the base point."""
-        return max(1, MAX_FLOATS_PER_CALL // max(self.point.size, self.rows) - 1)
+        return max(1, FLOATS_AT_ONCE // max(self.point.size, self.rows) - 1)
 
     def at(self, points: Float) -> Float:
         """Evaluate at points (B, n) in one call; returns (B, m)."""
@@ -138,7 +135,7 @@ class Sampler:
     ) -> Iterator[Batch]:
         count, points = coordinates.shape
         width = max(self.point.size, self.rows, 1)
-        per_call = max(1, (MAX_FLOATS_PER_CALL // width - 1) // max(points, 1))
+        per_call = max(1, (FLOATS_AT_ONCE // width - 1) // max(points, 1))
         if max_columns is not None:
             per_call = max(1, min(per_call, max_columns))
         sparsity = self._sparsity

@@ -7,16 +7,12 @@ import numpy as np
 from gradcheck_cli.numerics.precision import FLOAT16, Float, Precision
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.refine.slopes import Resolution
+from gradcheck_cli.numerics.shared_limits import KNOWN, MARGIN, OF_MANY_OPERATIONS
 
-# A pass needs an uncertainty near the tolerance; a mismatch needs an error far beyond both, at a sufficient
-# number of steps. (empirical)
+# A pass needs an uncertainty near the tolerance; a mismatch needs an error far beyond both (`MARGIN`), at a
+# sufficient number of steps. (empirical)
 PASS_REACH = 2.0
-MISMATCH_MARGIN = 5.0
 MISMATCH_RUNGS = 5
-# Rounding far above that of the last operation is a bias rather than noise: more steps don't average it out.
-# This is the one false alarm left in 3,369 random float32 compositions. (empirical)
-BIAS_NOISE = 100.0
-BIAS_SHARE = 0.1
 HALF_PRECISION_SHARE = 0.5  # a doubling is off by half of the larger value
 
 
@@ -48,13 +44,15 @@ def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is all
         within = is_known & (error <= allowed + granted)
         spread = resolution.high - resolution.low
         is_sharp = uncertainty <= np.maximum(
-            PASS_REACH * allowed, np.where(resolution.is_kink, 0.1 * spread, 0)
+            PASS_REACH * allowed, np.where(resolution.is_kink, KNOWN * spread, 0)
         )
-        is_biased = (noise > BIAS_NOISE * unit) & (uncertainty > BIAS_SHARE * np.abs(resolution.slope))
+        # Rounding far above that of the last operation is a bias rather than noise: more steps don't average
+        # it out.
+        is_biased = (noise > OF_MANY_OPERATIONS * unit) & (uncertainty > KNOWN * np.abs(resolution.slope))
         # A bias of the value is also one of the slope, and no step shows it: log(1 + x^2) with 1e-11 for x^2
         # is off by 1e-5 throughout, and so is everything it is multiplied by.
-        bias = np.where(noise > BIAS_NOISE * unit, noise * np.abs(resolution.slope), 0.0)
-        beyond = is_known & ~(error <= allowed + MISMATCH_MARGIN * (uncertainty + bias))
+        bias = np.where(noise > OF_MANY_OPERATIONS * unit, noise * np.abs(resolution.slope), 0.0)
+        beyond = is_known & ~(error <= allowed + MARGIN * (uncertainty + bias))
         tells = is_conclusive(analytic, resolution.slope, allowed, working)
         # Close to the point, f may agree with the gradient and contradict a slope that settled further out (a
         # fine ripple that passed for noise).
@@ -63,19 +61,19 @@ def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is all
         beyond &= ~agrees_closer | resolution.is_kink
         # An infinite gradient against an uncertain slope proves nothing: the slope may be infinite, too.
         beyond &= np.isfinite(analytic) | (
-            uncertainty <= np.maximum(BIAS_SHARE * np.abs(resolution.slope), allowed)
+            uncertainty <= np.maximum(KNOWN * np.abs(resolution.slope), allowed)
         )
     # Bitwise flat counts as zero, unless larger steps found a slope after all, or rounding on the way to the
     # value may hide one.
     is_zero = resolution.is_flat & (analytic == 0) & (resolution.reason == Reason.NONE) & within
-    is_zero &= ~(noise > BIAS_NOISE * unit)
+    is_zero &= ~(noise > OF_MANY_OPERATIONS * unit)
     passes = (within & is_sharp & tells) | is_zero
     fails = beyond & ~is_biased & (resolution.rungs >= rungs_needed) & ~passes
     verdict = np.full(analytic.shape, Verdict.INCONCLUSIVE, dtype=np.int8)
     verdict[passes] = Verdict.PASS
     verdict[passes & resolution.is_kink] = Verdict.KINK
     verdict[fails] = Verdict.MISMATCH
-    reason = np.where(noise > BIAS_NOISE * unit, Reason.NOISE, Reason.UNRESOLVED)
+    reason = np.where(noise > OF_MANY_OPERATIONS * unit, Reason.NOISE, Reason.UNRESOLVED)
     if working.unit_roundoff > 2.0**-53:
         reason = np.where(reason == Reason.UNRESOLVED, Reason.LOW_PRECISION, reason)
     reason = np.where(resolution.reason != Reason.NONE, resolution.reason, reason)

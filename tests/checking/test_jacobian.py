@@ -35,7 +35,7 @@ def test_rows_are_elements_of_the_output_and_columns_of_the_input():
 def test_rows_come_in_blocks_that_join_without_a_seam(monkeypatch, elements):
     op = matrix_product().operation()
     whole = analytic_rows(op, 0)
-    monkeypatch.setattr(jacobian, "_BLOCK", elements)
+    monkeypatch.setattr(jacobian, "FLOATS_AT_ONCE", elements)
     for number, matrix in analytic_rows(op, 0).items():
         np.testing.assert_array_equal(matrix, whole[number])
 

@@ -19,7 +19,7 @@ from gradcheck_cli.numerics import (
     precision_of,
     rule_for,
 )
-from gradcheck_cli.numerics.sampling import MAX_FLOATS_PER_CALL
+from gradcheck_cli.numerics.sampling import FLOATS_AT_ONCE
 
 
 def problem(evaluate, point, **changes):
@@ -55,7 +55,7 @@ def test_values_of_different_calls_are_never_compared():
 
 
 def test_batches_stay_small(monkeypatch):
-    monkeypatch.setattr("gradcheck_cli.numerics.sampling.MAX_FLOATS_PER_CALL", 20_000)
+    monkeypatch.setattr("gradcheck_cli.numerics.sampling.FLOATS_AT_ONCE", 20_000)
     sizes = []
 
     def evaluate(points):
@@ -66,7 +66,7 @@ def test_batches_stay_small(monkeypatch):
     found = judge(problem(evaluate, point), np.diag(2 * point) * 1.01)
     assert max(sizes) <= 20_000
     assert (np.diag(found.verdict) == Verdict.MISMATCH).all()
-    assert MAX_FLOATS_PER_CALL * 8 == 64 * 2**20
+    assert FLOATS_AT_ONCE * 8 == 64 * 2**20
 
 
 def test_first_pass_costs_two_evaluations_a_column():

@@ -126,6 +126,14 @@ def test_an_ordinary_exception_has_no_frames_of_autographs():
     assert private_graphs.autograph_frames(ValueError("no")) == []
 
 
+@pytest.mark.parametrize(
+    ("op_type", "may"),
+    [("While", True), ("Case", True), ("PartitionedCall", True), ("a_function", True), ("MatMul", False)],
+)
+def test_which_ops_may_call_functions(op_type, may):
+    assert private_graphs.may_call(op_type) is may
+
+
 def test_op_defs():
     definition = private_graphs.op_def("MatMul")
     assert [argument.name for argument in definition.input_arg] == ["a", "b"]

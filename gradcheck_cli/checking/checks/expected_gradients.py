@@ -21,37 +21,25 @@ from gradcheck_cli.checking.ops.packing import Float, packed_magnitude
 from gradcheck_cli.checking.ops.rounding_of_vjp import rounding_slack
 from gradcheck_cli.numerics import FLOAT64, rule_for
 from gradcheck_cli.numerics.probes.probe_direction import chunks
+from gradcheck_cli.numerics.shared_limits import BOUND_BY_RUNS, KNOWN, OF_A_VALUE, PATTERN, SLIGHT
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN, agree, largest_finite
 from gradcheck_cli.spec.case import Case
 
-# The largest of eight differences, times this, bounds any difference. A difference of two terms is at most 4
-# sigma of each, and the largest of eight reaches half a sigma 999 times in 1,000. The bound is twice that,
-# for upstreams whose sums cancel less than those of random ones.
-_MEASURED = 32.0
 # float16 and bfloat16 have too few bits to measure rounding. A vjp that cancels inside may lose this share of
 # the gradient's largest element, although its rows don't show it.
 _CANCELLED = 0.5
-# Elements of at least this share of the largest aren't remainders of terms that cancel.
-_LARGE = 0.01
 # The formats that upstreams are often cast to, and how far what they keep of an upstream with all bits is
 # from it, at least, as a share of each element. See `Upstreams.narrowed`.
 _FORMATS = (("8 bits, as bfloat16 has", 3 * 2.0**-13), ("11 bits, as float16 and TF32 have", 2.0**-13))
-# A change shows in an element if it is at least this many roundings of the terms that the element is a
-# remainder of.
-_SHOWS = 4.0
-# Three draws: a sum of many terms stays the same by chance about once in 2^11.
-_DRAWS = 3
 # In float16 there are three bits to lose, and a product of several factors may stay the same by chance. What
 # casts its whole upstream keeps every element, each time.
 _FORMATS_IN_HALF = (("8 bits, as bfloat16 has", 1.5 * 2.0**-10),)
 _DRAWS_IN_HALF = 16
-# An element in which the rows add up to this share of their magnitudes doesn't cancel. In a sum of a thousand
-# ones, bfloat16 stops at 256.
-_ADDED_UP = 0.9
-# In such a sum of many terms, rounding takes no more than this share. What adds 60 terms in pairs, or in
-# eight lanes, loses three per cent of the upstream that is tried; what adds one by one in bfloat16, a fifth.
-# TensorFlow's own sums of 300 terms in float16 lose an eighth, which is within it and the tolerance.
+# In a sum of many terms that don't cancel, rounding takes no more than this share. What adds 60 terms in
+# pairs, or in eight lanes, loses three per cent of the upstream that is tried; what adds one by one in
+# bfloat16, a fifth. TensorFlow's own sums of 300 terms in float16 lose an eighth, which is within it and the
+# tolerance.
 _MOST_ROUNDED = 0.125
 
 
@@ -126,7 +114,8 @@ def find_narrowed(pulled: Pulled) -> tuple[int, str, int, float] | None:
         return None
     is_half = pulled.precision.nudge is None
     all_same: dict[tuple[int, str], npt.NDArray[np.bool_]] = {}
-    for draw in range(_DRAWS_IN_HALF if is_half else _DRAWS):
+    # A sum of many terms stays the same by chance about once in 2^11.
+    for draw in range(_DRAWS_IN_HALF if is_half else PATTERN):
         whole, *of_formats = pulled.pull_narrowed(draw)
         for (words, change), kept in zip(_FORMATS_IN_HALF if is_half else _FORMATS, of_formats, strict=True):
             for input_index in set(pulled.input_indices) - pulled.lossy:
@@ -161,8 +150,9 @@ def _telling_elements(
         return np.asarray(size >= largest / 2)
     value = largest_finite(packed_magnitude(op.base_values[pulled.output], op.outputs[pulled.output]))
     step = float(np.min(scales(packed_point(op, input_index)).step, initial=np.inf))
-    rounded = _SHOWS / change * pulled.precision.unit_roundoff * pulled.upstreams.size * value / step
-    return np.asarray(size >= max(_LARGE * largest, rounded))
+    # A change shows in an element if it is larger than the rounding of the terms that it is a remainder of.
+    rounded = 2 * OF_A_VALUE / change * pulled.precision.unit_roundoff * pulled.upstreams.size * value / step
+    return np.asarray(size >= max(SLIGHT * largest, rounded))
 
 
 def _bounds(
@@ -174,7 +164,8 @@ def _bounds(
         rounding = rounding_slack(pulled.op, (pulled.output, input_index), upstream, matrix)[0]
         if pulled.precision.nudge is None:
             cancelled = rounding + _CANCELLED * largest_finite(total)
-            adds_up = np.abs(total) >= _ADDED_UP * size
+            # It doesn't cancel. (In a sum of a thousand ones, bfloat16 stops at 256.)
+            adds_up = np.abs(total) >= (1 - KNOWN) * size
             # One term, or a few, may themselves be remainders.
             terms = matrix.magnitudes.pull(np.ones(upstream.shape))[0]
             adds_up &= terms >= MANY * largest_finite(matrix.values)
@@ -231,7 +222,7 @@ def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, fl
             right |= ~np.isfinite(gradient[chunk]) & may_overflow
             if not right.all() and is_measurable:
                 lost = sum(vjp.rounding[input_index][chunk] for vjp in (pulled, *expected.others))
-                right |= error <= allowed + _MEASURED * lost * (flow.size / pulled.shift)
+                right |= error <= allowed + 2 * BOUND_BY_RUNS * lost * (flow.size / pulled.shift)
                 if not right.all() and bounds is None and not is_multiple and pulled.shift == 1.0:
                     vjps = (pulled, *expected.others)
                     absorbed = np.sum([_absorbed_rounding(vjp, input_index) for vjp in vjps], axis=0)
@@ -322,7 +313,7 @@ def find_difference(
         if not right.all() and not is_half:
             with np.errstate(invalid="ignore"):
                 difference = np.abs(first[chunk] - second[chunk])
-                right |= difference <= allowed + _MEASURED * vjp.rounding[input_index][chunk]
+                right |= difference <= allowed + 2 * BOUND_BY_RUNS * vjp.rounding[input_index][chunk]
         if not right.all():
             where = chunk.start + int(np.argmin(right))
             return where, float(first[where]), float(second[where])

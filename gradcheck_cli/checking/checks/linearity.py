@@ -12,10 +12,11 @@ import numpy as np
 
 from gradcheck_cli.checking.checks.check import UpstreamView
 from gradcheck_cli.checking.checks.expected_gradients import Fault, Sum, compare, find_fault, find_narrowed
-from gradcheck_cli.checking.checks.pulled import Flow, Pulled, pull_empty
+from gradcheck_cli.checking.checks.pulled import SIZES, Flow, Pulled, pull_empty
 from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, pack, unpack
+from gradcheck_cli.numerics.shared_limits import DIGITS
 from gradcheck_cli.numerics.tolerance import largest_finite
 from gradcheck_cli.results import CheckResult, Status
 
@@ -31,13 +32,9 @@ _STOP = (
 _CAST = "use the upstream in the output's own dtype."
 # No loss sends a larger upstream, even with a loss scale.
 _LOSS_SCALE = 2.0**20
-# A gradient that clips or replaces its upstream is off by far more than this share.
-_SMALL = 1e-3
 # An upstream this many times the error that is excused, over the first one, shows whether upstreams are
 # dropped that are larger than a solver's error may be.
 _ABOVE_STOP = 2.0
-# The factors of the first random upstreams when all outputs are pulled back at once.
-_JOINT_SIZES = (1.0, 2.0**10, 2.0**-10)
 
 
 def check_linearity(view: UpstreamView) -> list[CheckResult]:
@@ -127,7 +124,7 @@ def _excuse(pulled: Pulled, input_index: int, flow: Flow, fault: Fault, gradient
     multiple doesn't repeat: an iterative solver's.
     """
     error = abs(fault.actual - fault.expected)
-    if (flow.factor or 0.0) > _LOSS_SCALE and error <= _SMALL * abs(fault.expected):
+    if (flow.factor or 0.0) > _LOSS_SCALE and error <= DIGITS * abs(fault.expected):
         return _LOSS
     is_small = flow.size <= pulled.upstreams.size / 2
     if is_small and flow.factor is not None:  # the largest error, not the first
@@ -152,7 +149,8 @@ def _check_joint(op: Operation, all_pulled: list[Pulled], lossy: str) -> CheckRe
         lossy: what was excused of single outputs; then small upstreams show nothing more.
     """
     if len(all_pulled) > 1:
-        sizes = np.array(_JOINT_SIZES)[:, None]
+        joint_sizes = SIZES[1:-1]  # that every dtype holds
+        sizes = np.array(joint_sizes)[:, None]
         upstreams = {
             pulled.output: unpack(sizes * pulled.base[None], op.outputs[pulled.output])
             for pulled in all_pulled
@@ -161,7 +159,7 @@ def _check_joint(op: Operation, all_pulled: list[Pulled], lossy: str) -> CheckRe
             # An input is left out if all its pairs are expected to be wrong.
             if joint is None or not any(input_index in pulled.input_indices for pulled in all_pulled):
                 continue
-            for size, gradient in zip(_JOINT_SIZES, pack(joint, op.inputs[input_index]), strict=True):
+            for size, gradient in zip(joint_sizes, pack(joint, op.inputs[input_index]), strict=True):
                 if lossy and size < 1:
                     continue
                 message = _find_joint_fault(op, all_pulled, input_index, gradient, size)

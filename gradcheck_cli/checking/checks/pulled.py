@@ -21,13 +21,14 @@ from gradcheck_cli.checking.ops.rounding_of_vjp import largest_change
 from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Precision, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.random_vectors import draw_eight_bits
+from gradcheck_cli.numerics.shared_limits import FLOATS_AT_ONCE
 from gradcheck_cli.numerics.steps import typical_size
 from gradcheck_cli.numerics.tolerance import largest_finite
 from gradcheck_cli.spec.case import Case
 
 # Sizes of the random upstreams: far below that of a mean (1/n), that of a mean, that of a loss, above any
 # usual clipping norm, and above any loss scale. float16 can't hold the outer two.
-_SIZES = (2.0**-40, 2.0**-10, 1.0, 2.0**10, 2.0**40)
+SIZES = (2.0**-40, 2.0**-10, 1.0, 2.0**10, 2.0**40)
 # For a gradient that is too small for the sizes above; the shifted upstreams must still fit the dtype.
 _SIZES_SHIFTED = (2.0**-10, 1.0, 2.0**5)
 # The halvings of neighbouring elements in an upstream of mixed sizes. A few random elements are often all
@@ -43,7 +44,6 @@ _ABOVE = 3
 _NEGATIVE_ROWS = 4
 # A kernel that never writes its result returns zeros every other time. (empirical)
 _TRIES = 16
-_MOST_TRIED = 2**22  # elements of all tries together: a large table's gradient is pulled back once
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Upstreams:
         All but one have at most eight bits, so that most of their sums are exact.
         """
         largest = self.precision.largest
-        sizes = [size for size in _SIZES if 1 / largest < size < largest]
+        sizes = [size for size in SIZES if 1 / largest < size < largest]
         for size in sizes if self.shift == 1.0 else _SIZES_SHIFTED:
             yield Flow(f"a random upstream of size {size * self.size:.1e}", size * self.base, size)
         yield Flow("the negative of a random upstream", -self.base, -1.0)
@@ -149,7 +149,7 @@ class Upstreams:
 def pull_empty(op: Operation, output: int) -> dict[int, Float]:
     """Pull empty upstreams of an output without elements back, many times: memory may be zero by chance."""
     widest = max((packed_size(info) for info in op.inputs if info.is_differentiable), default=1)
-    tries = max(1, min(_TRIES, _MOST_TRIED // widest)) if widest else 1
+    tries = max(1, min(_TRIES, FLOATS_AT_ONCE // widest)) if widest else 1
     gradients = pull_back(op, output, np.zeros((tries, 0)))
     return {input_index: gradient for input_index, gradient in gradients.items() if gradient is not None}
 
@@ -159,11 +159,6 @@ def random_upstream(op: Operation, output: int, seed: int, draw: int) -> Float:
     return draw_eight_bits(np.random.default_rng([seed, output, draw]), packed_size(op.outputs[output]))
 
 
-# The most gradient elements of all outputs that are held at once. Beyond that, outputs are taken one by one,
-# and no joint upstream is tried.
-_MOST_AT_HAND = 2**24
-# Floats of upstreams and their gradients that are held at once.
-_MOST_TOGETHER = 2**22
 # A product that is flushed to zero may later be multiplied by this much: an upstream times a residual is
 # flushed, and then divided by an input of 1e-7. float16 has no such range: there a 64th of its largest is.
 _MAGNIFIED = 2.0**24
@@ -286,7 +281,7 @@ class Pulled:
             checks.append("narrowed")
         upstreams = {check: self._upstreams(check) for check in checks}
         all_upstreams = [upstream for of_check in upstreams.values() for upstream in of_check]
-        if len(all_upstreams) * self._width > _MOST_TOGETHER:
+        if len(all_upstreams) * self._width > FLOATS_AT_ONCE:
             return {}
         gradients = iter(self.pull_each(np.stack(all_upstreams)))
         return {check: [next(gradients) for _ in of_check] for check, of_check in upstreams.items()}
@@ -325,7 +320,7 @@ class Pulled:
             factors = (1.0, 1 + multiple * nudge, 1 - multiple * nudge)
             unscaled, *scaled = (
                 self.pull_each(np.stack([factor * upstream for factor in factors]))
-                if len(factors) * self._width <= _MOST_TOGETHER
+                if len(factors) * self._width <= FLOATS_AT_ONCE
                 else [self.pull(factor * upstream) for factor in factors]
             )
             for input_index, base in unscaled.items():
@@ -405,7 +400,7 @@ def pull_outputs(
 def group_at_hand(all_pulled: list[Pulled]) -> Iterator[list[Pulled]]:
     """Yield the vjps of all outputs at once, or one by one where their gradients are too large together."""
     sizes = [sum(info.size for info in pulled.op.inputs if info.is_differentiable) for pulled in all_pulled]
-    if all_pulled and sum(sizes) <= _MOST_AT_HAND:
+    if all_pulled and sum(sizes) <= 2 * FLOATS_AT_ONCE:
         yield all_pulled
         return
     while all_pulled:

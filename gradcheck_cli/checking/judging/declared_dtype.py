@@ -21,13 +21,14 @@ from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point,
 from gradcheck_cli.checking.ops.opener import Operations
 from gradcheck_cli.checking.ops.operation import Array
 from gradcheck_cli.checking.ops.packing import Float, index_of, packed_magnitude, packed_size
-from gradcheck_cli.checking.ops.rounding_of_vjp import MARGIN, group_rows, movement, points_beside
+from gradcheck_cli.checking.ops.rounding_of_vjp import group_rows, movement, points_beside
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.probes.probe import follow
 from gradcheck_cli.numerics.probes.probe_direction import chunks
+from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA
 from gradcheck_cli.numerics.steps import typical_size
 
 # A declared dtype that contradicts even its own differences has a fault, not just a loss of digits, once the
@@ -179,7 +180,7 @@ def _is_of_neighbours(pair: Pair, declared: Float, formula: PairSample, gross: n
     with np.errstate(invalid="ignore"):
         error = np.where(gross, np.abs(declared - formula.analytic), 0.0)
     return all(
-        bool((error[group] <= MARGIN * row[at_columns[group]]).all())
+        bool((error[group] <= BOUND_PER_SIGMA * row[at_columns[group]]).all())
         for row, group in zip(moved, groups, strict=True)
     )
 
@@ -291,12 +292,14 @@ class _Conditioning:
     def explains(self, pair: Pair, error: float) -> bool:
         """Whether rounding alone may explain this error in the largest element of a pair's gradient."""
         moved = float(np.max(self._movement.get(pair.input_index, 0.0), initial=0.0))
-        if error <= MARGIN * moved:
+        if error <= BOUND_PER_SIGMA * moved:
             return True
         # A gradient that is zero because its terms cancel doesn't move with any input, but its terms are
         # rounded.
         rounding = self._vjp.rounding.get(pair.input_index)
-        return rounding is not None and error <= MARGIN * (moved + float(np.max(rounding, initial=0.0)))
+        if rounding is None:
+            return False
+        return error <= BOUND_PER_SIGMA * (moved + float(np.max(rounding, initial=0.0)))
 
     @cached_property
     def _vjp(self) -> Pulled:

@@ -18,8 +18,8 @@ from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, working_preci
 from gradcheck_cli.checking.ops.opener import Operations
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
-from gradcheck_cli.checking.pairs.rounding import DECLARED_ROUNDINGS
 from gradcheck_cli.numerics import (
+    FLOAT32,
     FLOAT64,
     Precision,
     Verdict,
@@ -27,20 +27,10 @@ from gradcheck_cli.numerics import (
     rule_for,
 )
 from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.shared_limits import DIGITS, OF_SOME_OPERATIONS
 from gradcheck_cli.numerics.sparsity import Sparsity
 
 JudgePairs = Callable[[Mapping[PairKey, Pair], Mapping[PairKey, Jacobian | None]], dict[PairKey, PairSample]]
-
-# What holds exactly for exact inputs (probabilities that add up to 1) holds for rounded ones to within some
-# units of their dtype: ten in float32 add up to 1 within 5. A gradient that relies on it is off by the same
-# part of its row's largest element. In the half precisions that would be a tenth; there, no more than 2e-3 is
-# judged again.
-POINT_ERROR = 2e-3
-# How far off an approximation for a dtype may be, relative to the element: half of float32's digits,
-# sqrt(2^-23) = 3.5e-4 (e^x for a sigmoid below -9 is off by 1.2e-4, and its slope by 2.5e-4). In the half
-# precisions it is one rounding where that is more, since they can't come nearer to any value: 4.9e-4 and
-# 3.9e-3. An error of one per cent is larger than this in every dtype.
-HALF_THE_DIGITS = 2.0**-11.5
 
 
 def is_open_to_rounding(pair: Pair, sample: PairSample) -> bool:
@@ -109,9 +99,15 @@ def judge_exact_point(
 
 
 def _is_near(pair: Pair, sample: PairSample) -> npt.NDArray[np.bool_]:
-    """Say which mismatches are within some roundings, in the declared dtype, of their row's largest."""
+    """Say which mismatches are within some roundings, in the declared dtype, of their row's largest.
+
+    What holds exactly for exact inputs (probabilities that add up to 1) holds for rounded ones to within some
+    units of their dtype: ten in float32 add up to 1 within 5. A gradient that relies on it is off by the same
+    part of its row's largest element. In the half precisions that would be a tenth; there, no more than two
+    thousandths are judged again.
+    """
     table, declared = pair.tolerance, pair.formula_precision.unit_roundoff
-    wider = replace(table, ratol=max(table.ratol, min(DECLARED_ROUNDINGS * declared, POINT_ERROR)))
+    wider = replace(table, ratol=max(table.ratol, min(OF_SOME_OPERATIONS * declared, 2 * DIGITS)))
     problem = pair.problem(pair.operations.formula, tolerance=wider)
     allowed = problem.allowed_between(sample.numeric, sample.analytic, sample.columns)
     with np.errstate(invalid="ignore"):
@@ -156,8 +152,13 @@ def pass_approximations(pair: Pair, sample: PairSample) -> PairSample:
 
 
 def approximation_rtol(precision: Precision) -> float:
-    """Return how far off an approximation for a precision may be, relative to the element."""
-    return max(HALF_THE_DIGITS, precision.unit_roundoff)
+    """Return how far off an approximation for a precision may be, relative to the element.
+
+    It is half of float32's digits, 3.5e-4 (e^x for a sigmoid below -9 is off by 1.2e-4, and its slope by
+    2.5e-4). In the half precisions it is one rounding where that is more, since they can't come nearer to any
+    value: 4.9e-4 and 3.9e-3. An error of one per cent is larger than this in every dtype.
+    """
+    return max(FLOAT32.half_the_digits, precision.unit_roundoff)
 
 
 def warn_of_approximations(pair: Pair, sample: PairSample) -> list[str]:

@@ -18,11 +18,10 @@ from gradcheck_cli.checking.pairs.pair import Pair, joint_problem
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Places, Smallness
 from gradcheck_cli.checking.pairs.rounding import mark_remainders
 from gradcheck_cli.numerics import Judgement, ToleranceRule, judge, judge_complex_step
+from gradcheck_cli.numerics.shared_limits import OF_A_VALUE
 from gradcheck_cli.numerics.steps import typical_size
 from gradcheck_cli.spec.words import METHODS
 
-# Roundings of the output's last operations, which a sum that cancels leaves.
-_LEFT_BY_ROUNDING = 4.0
 # How much larger than a row's value its terms may be. A normalised value near the mean cancels: in one
 # row of a million it is a millionth of its terms.
 _TERMS = 2.0**20
@@ -82,7 +81,7 @@ def _rounding(pair: Pair) -> tuple[Float, Float]:
     size = np.where(np.isfinite(size), size, 0.0)
     largest = float(np.max(size, initial=0.0))
     size = np.where(_TERMS * size >= largest, largest, size)
-    left = size * (_LEFT_BY_ROUNDING * working.unit_roundoff / max(typical, 1.0))
+    left = size * (2 * OF_A_VALUE * working.unit_roundoff / max(typical, 1.0))
     return left, left / working.first_step
 
 

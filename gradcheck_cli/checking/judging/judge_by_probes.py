@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradcheck_cli.checking.judging.probe_group import Group
-from gradcheck_cli.checking.judging.probe_search import PROBES, Search, judge_element
+from gradcheck_cli.checking.judging.probe_search import Search, judge_element
 from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import PairKey, working_dtype
 from gradcheck_cli.checking.ops.packing import packed_size
@@ -18,6 +18,7 @@ from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import Differencing, PairSample, Places, ProbeNumbers
 from gradcheck_cli.checking.pairs.rounding import mark_remainders
 from gradcheck_cli.numerics import ToleranceRule
+from gradcheck_cli.numerics.shared_limits import DIRECTIONS
 
 
 def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> dict[PairKey, PairSample]:
@@ -36,7 +37,7 @@ def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> d
     for group in _group_pairs(pairs):
         waiting = [group]
         while waiting:
-            search = _search(waiting.pop(0), sample, budget, 1 if samples else PROBES)
+            search = _search(waiting.pop(0), sample, budget, 1 if samples else DIRECTIONS)
             # Inputs of which nothing is seen are probed once more, whatever it takes: the others drown them.
             smaller = _separate_blind(search)[:1] if budget.is_spent else _split(search, samples)
             again = {pair for subgroup in smaller for pair in subgroup.pairs}

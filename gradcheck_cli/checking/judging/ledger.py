@@ -28,14 +28,13 @@ from gradcheck_cli.checking.pairs.rounding import (
 )
 from gradcheck_cli.checking.pairs.ties import judge_ties, leave_joined_kinks
 from gradcheck_cli.numerics import Reason, Verdict
+from gradcheck_cli.numerics.shared_limits import CHEAP
 from gradcheck_cli.numerics.sparsity import Sparsity
 
 METHOD = "forward_mode"
 # Reasons why differences fail although there is a derivative. A jump or a singularity has none, and for a
 # function that rounds, the slope of its body isn't the one that is meant.
 _SETTLED = (Reason.NOISE, Reason.UNRESOLVED, Reason.LOW_PRECISION, Reason.DOMAIN)
-# Each column takes a forward pass.
-MOST_COLUMNS = 256
 
 
 def settle_by_forward_mode(pair: Pair, sample: PairSample) -> PairSample:
@@ -47,7 +46,7 @@ def settle_by_forward_mode(pair: Pair, sample: PairSample) -> PairSample:
     """
     undecided = (sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _SETTLED)
     columns = np.flatnonzero(undecided.any(axis=0))
-    if pair.case.reference is not None or not sample.is_whole or not 0 < len(columns) <= MOST_COLUMNS:
+    if pair.case.reference is not None or not sample.is_whole or not 0 < len(columns) <= CHEAP:
         return sample
     slopes = _differentiate(pair, columns)
     if slopes is None:

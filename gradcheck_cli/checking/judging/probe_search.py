@@ -18,6 +18,7 @@ from gradcheck_cli.checking.ops.packing import Float, packed_size
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Places
 from gradcheck_cli.numerics import Problem, Verdict, judge
 from gradcheck_cli.numerics.probes.probe import (
+    NEAREST_PART,
     Differenced,
     Probe,
     Unseen,
@@ -40,36 +41,18 @@ from gradcheck_cli.numerics.probes.probe_direction import (
     Target,
     draw_direction,
 )
+from gradcheck_cli.numerics.shared_limits import CHEAP, DIRECTIONS, FEW, FLOATS_AT_ONCE, NO_PROGRESS, SLIGHT
 
-# Two directions: errors that cancel in one of them don't in the other.
-PROBES = 2
-_NOTHING = np.zeros(0)
 # A bound of no more than this many times its rounding: curvature hardly contributes to it.
 _STRAIGHT = 2.0
-# How often the step along a curved piece is shortened, and by how much at most.
+# How often the step along a curved piece is shortened.
 _SHORTER = 2
-_SHORTEST = 2.0**-8
 # How many of the rows that every direction spoils get one element judged.
 _SPOILT_ROWS = 6
-# If more rows than this are spoilt, a step is too long.
-_MANY_SPOILT = 0.01
 # If one element's error is hidden among all rows, rows are probed in blocks, each of which hides less.
 _BLOCKS = (1, 4, 16)
-# How many alarms may lead to a right element (a kink, say) before the search gives up.
-_MOST_LEADS = 8
-# An element that an alarm leads to is judged even if the budget is spent: a ladder takes some 300
-# evaluations.
-_FOR_A_LEAD = 2**9
-# With so few rows, and no more elements than this, the elements that stayed unseen are probed by themselves,
-# as long as each round shows a tenth of them, or a longer step may.
-_FEW_ELEMENTS = 2**23
-_ROUNDS_OF_UNSEEN = 6
-_WORTH_A_ROUND = 0.9
 # How many sets of inputs are split to find those that are on a kink; each split takes two evaluations.
 _MOST_TESTS = 2**6
-# With so few rows, an element that turned out right is excluded with its column: without its row, hardly
-# anything would be left.
-_FEW_ROWS = 8
 
 
 @dataclass
@@ -143,11 +126,11 @@ class Search:
         tried: list[tuple[float, int]] = []
         curvature = 1.0
         reaches, whole = [MIDDLE], self.target
-        while len(tried) < (self.least if self.budget.is_spent else PROBES) and not self.is_over:
+        while len(tried) < (self.least if self.budget.is_spent else DIRECTIONS) and not self.is_over:
             reach = reaches.pop(0)
             if reach == SMOOTH and not (self.has_piece and self._take_piece()):
                 reach, self.has_piece = SHORT, False
-            comparison = self._probe(reach, 1, weighed=bool(tried) or self.target.base.size <= _FEW_ROWS)
+            comparison = self._probe(reach, 1, weighed=bool(tried) or self.target.base.size <= FEW)
             if comparison is None:
                 # The step is too long: there are kinks on the way. A shorter step crosses fewer of them, and
                 # none if they are held.
@@ -165,7 +148,7 @@ class Search:
             if blocks == 1 and sharpest == tried[-1][1]:
                 continue  # the power of this probe is known
             self._probe(sharpest, blocks)
-        if not self.is_over and self.target.base.size <= _FEW_ROWS and tried:
+        if not self.is_over and self.target.base.size <= FEW and tried:
             self._probe_unseen(min(tried)[1])
         if not self.is_over:
             self._judge_spoilt_rows()
@@ -174,14 +157,15 @@ class Search:
         """Move only the elements in which an error would have stayed unseen.
 
         An error in a small element is hidden by the rounding and the curvature of the large elements. With
-        few rows it is known which elements these are, so they aren't moved.
+        few rows it is known which elements these are, so they aren't moved. This goes on as long as each
+        round shows a tenth of them, or a longer step may.
         """
         target, size = self.target, self.group.case.power.size
         shape = (target.base.size, target.point.size)
-        if shape[0] * shape[1] > _FEW_ELEMENTS:
+        if shape[0] * shape[1] > FLOATS_AT_ONCE:
             return
         unseen = np.ones(shape, dtype=bool)
-        for turn in range(_ROUNDS_OF_UNSEEN):
+        for turn in range(FEW):
             if self.is_over or self.budget.is_spent or not self.can_be_sharper:
                 return
             drawn = self._draw(reach)
@@ -200,7 +184,7 @@ class Search:
             self._record_unseen(unseen, counted)
             if reach == MIDDLE and probe.curvature <= _STRAIGHT:
                 reach = LONG
-            elif np.count_nonzero(unseen) > _WORTH_A_ROUND * before:
+            elif np.count_nonzero(unseen) > NO_PROGRESS * before:
                 return
 
     def _record_unseen(self, unseen: npt.NDArray[np.bool_], counted: npt.NDArray[np.bool_]) -> None:
@@ -219,7 +203,7 @@ class Search:
             if is_done or not self.target.is_smooth or curvature <= _STRAIGHT:
                 return
             # Truncation falls as h^4, and rounding grows as 1/h; they are equal there.
-            self.step_fraction *= max(curvature ** (-1 / 5), _SHORTEST)
+            self.step_fraction *= max(curvature ** (-1 / 5), NEAREST_PART)
             bound, curvature = self._probe(SMOOTH, 1) or (np.inf, 1.0)
             tried.append((bound, SMOOTH))
 
@@ -302,7 +286,7 @@ class Search:
         """
         differenced = take_difference(self._draw(reach))
         direction, spoilt = differenced.direction, differenced.is_spoilt
-        if reach != SHORT and float(np.mean(spoilt)) > _MANY_SPOILT:
+        if reach != SHORT and float(np.mean(spoilt)) > SLIGHT:
             return None
         for input_index, columns in self.group.columns.items():
             steps = direction.steps[columns]
@@ -327,7 +311,7 @@ class Search:
                 return sharpness, curvature
             if weighed:
                 # Arrays that are no longer needed are freed first: each may take a large part of the memory.
-                probe = replace(probe, gradient=_NOTHING)
+                probe = replace(probe, gradient=np.zeros(0))
                 if stop == rows:
                     del differenced
                 self._count_missed(direction, probe, slice(start, stop), unseen)
@@ -385,11 +369,12 @@ class Search:
         Returns:
             The comparison that results.
         """
-        for _lead in range(_MOST_LEADS):
+        for _lead in range(FEW):  # alarms that may lead to a right element (a kink, say)
             column = bisect_input(differenced, probe)
             row = bisect_output(differenced, probe, column)
             try:
-                element = self._judge(row, column, _FOR_A_LEAD)
+                # Even if the budget is spent: a ladder takes some 300 evaluations.
+                element = self._judge(row, column, 2 * CHEAP)
             except OverBudgetError:
                 self.doubt = (
                     f"{self._explain_alarm(probe)}, and to judge the element that they led to takes too "
@@ -404,9 +389,9 @@ class Search:
                 if not probe.is_alarm:
                     return probe
             upstream = probe.upstream.copy()
-            if np.count_nonzero(upstream) > _FEW_ROWS:
+            if np.count_nonzero(upstream) > FEW:
                 upstream[row] = 0.0
-            else:
+            else:  # without its row, hardly anything would be left
                 steps = differenced.direction.steps.copy()
                 steps[column] = 0.0
                 differenced = take_difference(replace(differenced.direction, steps=steps))
@@ -417,7 +402,7 @@ class Search:
         if probe.error <= probe.tolerated:
             return probe
         self.doubt = (
-            f"{self._explain_alarm(probe)}, but none of the {_MOST_LEADS} elements that they led to is "
+            f"{self._explain_alarm(probe)}, but none of the {FEW} elements that they led to is "
             "wrong; use 'method: full' on a smaller input."
         )
         return probe
@@ -491,10 +476,6 @@ class Search:
         )
 
 
-# How many elements of the element's row set the scale of its tolerance.
-_NEIGHBOURS = 7
-
-
 def judge_element(group: Group, position: tuple[int, int], budget: Budget, least: int = 0) -> PairSample:
     """Judge one element of a pair, and return the verdict on it alone.
 
@@ -513,7 +494,8 @@ def judge_element(group: Group, position: tuple[int, int], budget: Budget, least
     with np.errstate(invalid="ignore"):
         effect = np.nan_to_num(np.abs(gradient) * np.abs(target.point))
     effect[column] = -1.0
-    largest = np.argpartition(effect, -min(_NEIGHBOURS, effect.size))[-_NEIGHBOURS:]
+    beside = FEW - 1  # elements of its row that set the scale of its tolerance
+    largest = np.argpartition(effect, -min(beside, effect.size))[-beside:]
     columns = np.array([column, *largest[largest != column]])
 
     def evaluate(points: Float) -> Float:

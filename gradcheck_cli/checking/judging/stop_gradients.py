@@ -31,6 +31,7 @@ from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule, Stopped
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.numerics.shared_limits import DIRECTIONS, SLIGHT
 from gradcheck_cli.numerics.steps import Domain, scales
 from gradcheck_cli.spec.case import Case
 
@@ -42,9 +43,6 @@ CLOSED = (
 UNHELD = "a stop_gradient at {} may change this derivative, and it can't be held to tell: {}"
 # Stands for every op that can't be opened among the keys of stops.
 _CLOSED_KEY = "closed"
-# Directions along which outputs are compared with and without each stop: a change that cancels in one shows
-# in the other.
-_DIRECTIONS = 2
 # Two steps, by which the cubic term of a central difference is eliminated. Held or not, functions with the
 # same first derivative may have different third derivatives, which are 1000 times as large near a small
 # variance.
@@ -56,8 +54,6 @@ _ROUNDINGS = 16.0 * (4 * 2 * 16 + 2) / 15
 # A smaller change can't be told from the remaining truncation error. Where a gradient is wrong without a stop
 # and right with it, the verdicts tell.
 _NO_CHANGE = 1e-4
-# A stop that causes less than this share of the change isn't named beside those that cause it.
-_SHARE = 0.01
 
 
 @dataclass
@@ -261,7 +257,8 @@ def _compare(pair: Pair, sample: PairSample, stops: Mapping[str, str]) -> _Chang
         counts = change > np.maximum(noise, _NO_CHANGE * largest)
     if not counts.any():
         return _Change(0.0, [])
-    least = max(noise, _SHARE * float(np.max(change[counts])))
+    # A stop that causes less than that isn't named beside those that cause it.
+    least = max(noise, SLIGHT * float(np.max(change[counts])))
 
     def differ(left: Float, right: Float) -> bool:
         return bool(np.any(np.abs(left - right) > least))
@@ -291,7 +288,7 @@ def _draw_points(pair: Pair, sample: PairSample) -> Float:
     step = precision.first_step * scales(point, pair.scale).step
     room = Domain.around(point, *pair.domain)
     step = np.minimum(step, np.minimum(room.below, room.above))
-    signs = np.random.default_rng(pair.case.seed).choice([-1.0, 1.0], size=(_DIRECTIONS, columns.size))
+    signs = np.random.default_rng(pair.case.seed).choice([-1.0, 1.0], size=(DIRECTIONS, columns.size))
     moves = np.concatenate([share * signs * step[columns] for share in _STEPS])
     points = np.repeat(point[None], len(moves), axis=0)
     points[:, columns] = precision.round(points[:, columns] + moves)

@@ -22,23 +22,13 @@ from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import packed_size
 from gradcheck_cli.checking.ops.rounding_of_vjp import rounding_slack
 from gradcheck_cli.numerics.random_vectors import draw_eight_bits
+from gradcheck_cli.numerics.shared_limits import DIRECTIONS, FEW, FLOATS_AT_ONCE, PATTERN
 from gradcheck_cli.numerics.sparsity import Index, Sparsity, rank_in_class
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import METHODS
 
 # Below this many elements a whole Jacobian costs less than the search.
 WORTH = 2**14
-# How many rows are examined. Half of a relu's rows are zero: at every thirtieth point, all but two of eight
-# are.
-_ROWS = 8
-# This many rows with non-zero elements are enough to find the ties.
-_ENOUGH = 3
-# Fewer classes than this save little.
-_FEWEST_CLASSES = 2
-# Random upstreams that must give what the compressed Jacobian gives.
-_CONFIRMATIONS = 2
-# Elements of gradients held at once.
-_BLOCK = 2**23
 
 
 def guess_sparsities(case: Case, op: Operation, pairs: list[PairKey]) -> dict[PairKey, Sparsity]:
@@ -140,7 +130,7 @@ def find_sparsity(op: Operation, output: int, input_indices: Sequence[int], seed
         input_index: [] for input_index in candidates
     }
     for index in indices:  # one at a time: rows may be as large as memory allows
-        if min(len(rows) for rows in rows_of.values()) >= _ENOUGH:
+        if min(len(rows) for rows in rows_of.values()) >= PATTERN:
             break
         upstream = np.zeros((1, info.size))
         upstream[0, np.ravel_multi_index(tuple(index), info.shape)] = 1.0
@@ -154,14 +144,15 @@ def find_sparsity(op: Operation, output: int, input_indices: Sequence[int], seed
     for input_index in candidates:
         ties = _ties(rows_of[input_index], op.inputs[input_index].shape, info.shape)
         classes = math.prod(info.shape[axis] for axis in ties.values())
-        if classes >= _FEWEST_CLASSES:
+        if classes > 1:
             sparsities[input_index] = _sparsity(ties, op.inputs[input_index].shape, info.shape)
     return sparsities
 
 
 def _spread_indices(shape: tuple[int, ...], generator: np.random.Generator) -> Index:
     """Choose outputs whose coordinates differ along every axis, and between axes, as far as they can."""
-    return np.stack([generator.permutation(max(size, _ROWS))[:_ROWS] % size for size in shape], axis=1)
+    # Half of a relu's rows are zero: at every thirtieth point, all but two of eight are.
+    return np.stack([generator.permutation(max(size, FEW))[:FEW] % size for size in shape], axis=1)
 
 
 def _ties(
@@ -214,7 +205,7 @@ def compressed_jacobian(
     groups = int(rank.max()) + 1
     values = np.empty((rank.size, sparsity.slots))
     columns = sparsity.columns
-    block = max(1, _BLOCK // max(width, rank.size))
+    block = max(1, FLOATS_AT_ONCE // max(width, rank.size))
     for start in range(0, groups, block):
         stop = min(start + block, groups)
         gradient = pull_back(op, output, one_upstreams(rank, np.arange(start, stop, dtype=np.int32)))[
@@ -231,7 +222,7 @@ def compressed_jacobian(
 def _is_confirmed(op: Operation, output: int, input_index: int, jacobian: Jacobian, seed: int) -> bool:
     """Whether random upstreams give what the Jacobian says: an element that it lacks would show."""
     generator = np.random.default_rng([seed, output, input_index])
-    upstream = draw_eight_bits(generator, (_CONFIRMATIONS, jacobian.values.shape[0]))
+    upstream = draw_eight_bits(generator, (DIRECTIONS, jacobian.values.shape[0]))
     gradient = pull_back(op, output, upstream)[input_index]
     if gradient is None:
         return False

@@ -14,11 +14,8 @@ from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
 from gradcheck_cli.numerics import Precision, precision_of
 from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.shared_limits import FLOATS_AT_ONCE
 from gradcheck_cli.numerics.sparsity import Index, Sparsity
-
-# Elements of upstreams or gradients that are held at once while a Jacobian's rows are pulled back.
-_BLOCK = 2**22
-
 
 PairKey = tuple[int, int]  # which output, which input
 
@@ -103,7 +100,7 @@ def analytic_rows(
     if all(matrix is None for matrix in jacobians.values()):
         return jacobians
     widest = max([rows, *[packed_size(op.inputs[input_index]) for input_index in chosen], 1])
-    block = max(1, _BLOCK // widest)
+    block = max(1, FLOATS_AT_ONCE // widest)
     for start in range(0, rows, block):
         stop = min(start + block, rows)
         for input_index, gradient in _pull_rows(op, output, start, stop).items():

@@ -14,6 +14,7 @@ from gradcheck_cli.checking.ops.opener import Operations
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import packed_size
 from gradcheck_cli.numerics.moves import Moves
+from gradcheck_cli.numerics.shared_limits import CHEAP
 from gradcheck_cli.numerics.sparsity import Sparsity, rank_in_class
 from gradcheck_cli.spec.case import Case
 
@@ -24,8 +25,6 @@ MOST_ELEMENTS = 2**19
 FEWEST_ELEMENTS = 2**12
 # Evaluations that a column takes, including those of undecided columns.
 _PER_COLUMN = 3
-# The cost of up to this many points and rows isn't measured: it is a second if each takes 4 ms.
-_FEW = 2**8
 _TRIES = 3
 # Points with which a batch is timed: more than are called one by one (tensorflow_backend/graph/batching.py).
 _BATCH = 300
@@ -72,7 +71,7 @@ def find_costly_pairs(
         width = packed_size(op.inputs[input_index]) if sparsity is None else sparsity.slots
         height = packed_size(op.outputs[output]) if sparsity is None else _count_groups(sparsity)
         columns[input_index], rows[output] = max(columns[input_index], width), max(rows[output], height)
-    if seconds == math.inf or _PER_COLUMN * sum(columns.values()) + sum(rows.values()) <= _FEW:
+    if seconds == math.inf or _PER_COLUMN * sum(columns.values()) + sum(rows.values()) <= CHEAP:
         return set()
     wide = max(columns, key=lambda input_index: columns[input_index])
     high = max(rows, key=lambda output: rows[output])

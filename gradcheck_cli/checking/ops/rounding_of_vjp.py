@@ -1,7 +1,9 @@
 """How far rounding may move a gradient: as it is assumed, and as it is measured.
 
-An error that rounding of the inputs explains is at most `MARGIN` times what the gradient moves by at points
-that are a rounding away (`movement`). Whoever asks says how large that rounding is.
+An error that rounding of the inputs explains is at most `BOUND_PER_SIGMA` times what the gradient moves by at
+points that are a rounding away (`movement`), the worst of them. (Over the weights of a MobileNetV2, float32's
+errors and these movements have the same root mean square to within 12 %; the largest error of each is up to
+17 times that.) Whoever asks says how large that rounding is.
 """
 
 from __future__ import annotations
@@ -18,14 +20,10 @@ from gradcheck_cli.checking.ops.operation import Array, Operation
 from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, unpack
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.shared_limits import RUNS
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN
 
-# A run that rounds at each op may be off by this many times the worst movement among the points. Over the
-# weights of a MobileNetV2, float32's errors and these movements have the same root mean square to within 12
-# %; the largest error of each is up to 17 times that.
-MARGIN = 4.0
-_DRAWS = 4  # each with its mirror image, since a kink lies to one side
 _MOST_GROUPS = 32  # of rows, each with an upstream of its own
 
 Point = Mapping[int, Array]  # by input index; the other inputs stay
@@ -81,7 +79,7 @@ def points_beside(op: Operation, size: Callable[[int], Array], seed: int) -> lis
         seed: decides on the directions.
     """
     points: list[Point] = []
-    for draw in range(_DRAWS):
+    for draw in range(RUNS // 2):  # each with its mirror image, since a kink lies to one side
         generator = np.random.default_rng([seed, draw])
         steps = {
             index: np.multiply(size(index), generator.choice([-1.0, 1.0], size=value.shape))

@@ -22,11 +22,11 @@ import numpy.typing as npt
 from gradcheck_cli.checking.ops.packing import Float
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.numerics.shared_limits import OWN_ORDER
 
-# Rows and columns whose largest slope is at least this part of the pair's largest are of its own order.
-OWN_ORDER = 0.1
-# A slope whose uncertainty is at most half of it isn't lost in rounding.
-KNOWN = 0.5
+# A slope whose uncertainty is at most half of it isn't lost in rounding. (With a tenth, a gradient of 1.5
+# times the slope passed, 1e-13 from 1.)
+_SEEN = 0.5
 TOO_WIDE = (
     "the bound {bound:.1e} lets through {what}: a gradient of zero, of twice the slope or of its negative "
     "would pass, so that this tests nothing; state a smaller tolerance, or choose inputs where the slope "
@@ -115,7 +115,7 @@ def _measure_coverage(sample: PairSample, lost: npt.NDArray[np.bool_]) -> _Cover
     with np.errstate(invalid="ignore"):
         # Where the differences are lost in rounding, only the gradient says how large the slope is.
         numeric, analytic = np.abs(sample.numeric), np.abs(sample.analytic)
-        slope = np.where(sample.uncertainty <= KNOWN * numeric, numeric, np.fmax(numeric, analytic))
+        slope = np.where(sample.uncertainty <= _SEEN * numeric, numeric, np.fmax(numeric, analytic))
         slope = np.where(lost[:, np.newaxis], 0.0, np.nan_to_num(slope, posinf=0.0))
         # The relative tolerance grows with a gradient of twice the slope; the uncertainty is allowed as well.
         bound = sample.allowed + np.minimum(sample.uncertainty, sample.allowed)

@@ -18,7 +18,6 @@ from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
 from gradcheck_cli.checking.ops.rounding_of_vjp import (
-    MARGIN,
     group_rows,
     largest_change,
     movement,
@@ -28,50 +27,39 @@ from gradcheck_cli.checking.ops.rounding_of_vjp import (
 )
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
-from gradcheck_cli.numerics import Reason, Verdict
-from gradcheck_cli.numerics.refine.series import BOUND_PER_SIGMA, OFFSETS, standard_deviation
+from gradcheck_cli.numerics import FLOAT64, Reason, Verdict
+from gradcheck_cli.numerics.refine.series import OFFSETS, standard_deviation
+from gradcheck_cli.numerics.shared_limits import (
+    BOUND_BY_RUNS,
+    BOUND_PER_SIGMA,
+    CHEAP,
+    DIGITS,
+    FEW,
+    FLOATS_AT_ONCE,
+    OF_SOME_OPERATIONS,
+    RUNS,
+)
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN, largest_finite
 
 # An upstream times these is rounded differently throughout. None is a power of two: that changes no rounding.
 _FACTORS = (1 / 3, 0.7, 1.1, 1.3, 1.7, 0.9, 5 / 7, 11 / 13)
-# The largest of eight differences is at least half a sigma 999 times in 1,000, so 8 times it bounds 4 sigma.
-# Twice that, for the residuals' own rounding, which no upstream changes.
-_MEASURED = 16.0
 # The most that may be attributed to rounding, in units of the dtype's rounding. It is relative to the pair's
-# largest element, or to the output's value over the input's scale: 1e-9 in float64, where 1e-6 is a mistake.
+# largest element, or to the output's value over the input's scale: 1e-9 in float64, where 1e-6 is a mistake;
+# in narrower dtypes, no more than a thousandth.
 MOST_MEASURED = 2.0**23
-# In narrower dtypes, no more than this, relative to the same.
-MOST_SHARE = 1e-3
-# What is known to this share of itself has digits.
-_DIGITS = 1e-3
 # An output that moves by this many of its roundings where inputs move by a few is ill-conditioned: slopes
 # that last for so few roundings are seen by no difference, as the nearest sentinel is at 2**-36.
 _UNSEEN = 2.0**17
-_FEW = 8.0  # roundings
+_MOVED = 8.0  # roundings by which inputs move
 # Seven points this far apart, relative to the inputs: sums round otherwise at each, and what a smooth
 # gradient adds to differences of order 4 to 6 is below 2**-48 of it. A power of two would round nothing.
 _SPACING = 1.1 * 2.0**-12
-_MOST_BESIDE = 8  # rows that are measured so; each takes seven backward passes
-# The most rows that are pulled back again.
-_MOST_ROWS = 256
-# The largest Jacobian whose gradients are taken as a whole to see a probed pair beside its neighbours.
-_FEW_ELEMENTS = 2**23
-_NOTHING = np.zeros(0)
 # Reasons for an undecided element that a larger bound may resolve.
 _COARSE = (Reason.NOISE, Reason.UNRESOLVED, Reason.LOW_PRECISION)
-# Runs with each constant moved up or down at random. Errors of three constants are added in one run out of
-# four, so that eight runs show the worst nine times in ten.
-_DRAWS = 8
 # A move is the largest rounding error that a number of its size can have; typical ones are 0.4 of that. One
 # and a half times the largest of eight moves is exceeded once in some thousand patterns.
 _OF_CONSTANTS = 1.5
-# A step for the slopes of a forward whose constants are moved: only the slopes' change counts, so that
-# neither its rounding (2**-53 over the step) nor its curvature matters beside a rounding of a narrow dtype.
-_SHORT = 2.0**-13
-# However far constants move an element (the phase of sin(1000.3 x)), no more is attributed to them than this
-# many roundings of its row's largest element, or of the output's value over the input.
-DECLARED_ROUNDINGS = 16.0
 
 
 def allow_own_rounding(pair: Pair, sample: PairSample) -> PairSample:
@@ -88,12 +76,12 @@ def allow_own_rounding(pair: Pair, sample: PairSample) -> PairSample:
     )
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(sample.analytic - sample.numeric)
-        share = min(MOST_MEASURED * _unit_roundoff(pair), MOST_SHARE)
-        most = np.fmax(share * _scale(pair, sample), MOST_SHARE * np.abs(sample.numeric))
+        share = min(MOST_MEASURED * _unit_roundoff(pair), DIGITS)
+        most = np.fmax(share * _scale(pair, sample), DIGITS * np.abs(sample.numeric))
         is_open &= (error <= most) & np.isfinite(sample.uncertainty)
     if not is_open.any() or not sample.is_connected:
         return sample
-    loss = _MEASURED * _measure(pair, *_elements(sample), is_open, _scaled_upstreams(pair))
+    loss = BOUND_BY_RUNS * _measure(pair, *_elements(sample), is_open, _scaled_upstreams(pair))
     with np.errstate(invalid="ignore"):
         still_open = is_open & (error > sample.allowed + loss)
     loss = np.fmax(loss, _measure_beside(pair, sample, still_open))
@@ -119,7 +107,7 @@ def leave_ill_conditioned(pair: Pair, sample: PairSample) -> PairSample:
     if not wrong.any() or not sample.is_connected:
         return sample
     op, (output, input_index), unit = pair.operations.formula, pair.key, _unit_roundoff(pair)
-    points = points_beside(op, lambda index: _FEW * unit * np.abs(op.point[index]), pair.case.seed)
+    points = points_beside(op, lambda index: _MOVED * unit * np.abs(op.point[index]), pair.case.seed)
     moved = movement_of_value(op, output, points)
     value = packed_magnitude(op.base_values[output], pair.output)
     # Not row by row: what has lost its digits may be a multiple of something, and stay the same by chance.
@@ -134,8 +122,10 @@ def leave_ill_conditioned(pair: Pair, sample: PairSample) -> PairSample:
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(sample.analytic - sample.numeric)
         for group, turn in zip(groups, np.max(turns, axis=1, initial=0.0), strict=True):
-            is_turn = turn > _DIGITS * largest_finite(sample.analytic[group])
-            wrong[group] &= is_turn | (error[group] <= np.fmax(MARGIN * turn, moved[at_rows[group]] / step))
+            is_turn = turn > DIGITS * largest_finite(sample.analytic[group])
+            wrong[group] &= is_turn | (
+                error[group] <= np.fmax(BOUND_PER_SIGMA * turn, moved[at_rows[group]] / step)
+            )
     return sample.settle(wrong, Verdict.INCONCLUSIVE, Rule.ILL_CONDITIONED, Reason.UNRESOLVED)
 
 
@@ -159,7 +149,9 @@ def mark_remainders(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSa
         if analytic is None:
             continue
         beside = [
-            largest_finite(other.numeric if other.probes is None else gradients.get(other_key[1], _NOTHING))
+            largest_finite(
+                other.numeric if other.probes is None else gradients.get(other_key[1], np.zeros(0))
+            )
             for other_key, other in samples.items()
             if other_key[0] == key[0] and other_key != key and other.is_right
         ]
@@ -167,14 +159,14 @@ def mark_remainders(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSa
         if not largest <= ROUNDINGS_OF_A_RUN * _unit_roundoff(pair) * max(beside, default=0.0):
             continue
         moved = _measure(pair, analytic, np.indices(analytic.shape), analytic != 0, _scaled_upstreams(pair))
-        if largest <= _MEASURED * float(np.max(moved)):
+        if largest <= BOUND_BY_RUNS * float(np.max(moved)):
             samples[key] = replace(sample, smallness=replace(sample.smallness, is_remainder=True))
 
 
 def _few_rows(pair: Pair) -> dict[int, Float]:
     """Return the Jacobian of a pair's output by each input that it depends on; nothing if it is large."""
     op, rows = pair.operations.formula, packed_size(pair.output)
-    if rows * sum(packed_size(info) for info in op.inputs) > _FEW_ELEMENTS:
+    if rows * sum(packed_size(info) for info in op.inputs) > FLOATS_AT_ONCE:
         return {}
     pulled = pull_back(op, pair.output_index, np.eye(rows))
     return {index: gradient for index, gradient in pulled.items() if gradient is not None}
@@ -195,7 +187,9 @@ def allow_rounded_constants(pair: Pair, sample: PairSample) -> PairSample:
         return sample
     forms = pair.operations.formula.forms
     of_gradient, of_slopes, moved = (np.zeros(error.shape) for _ in range(3))
-    for draw in range(_DRAWS):
+    # Each constant moves up or down at random. Errors of three constants are added in one run out of four, so
+    # that eight runs show the worst nine times in ten.
+    for draw in range(RUNS):
         if (error <= moved)[is_open].all():
             break  # each form is a twin of its own, and takes time
         rounded = forms.rounded_otherwise(draw)
@@ -222,7 +216,11 @@ def _scale(pair: Pair, sample: PairSample) -> float:
 
 
 def _most_of_constants(pair: Pair, sample: PairSample) -> Float:
-    """Return the most that may be attributed to rounded constants, as `sample.analytic`."""
+    """Return the most that may be attributed to rounded constants, as `sample.analytic`.
+
+    However far they move an element (the phase of sin(1000.3 x)), it is no more than some roundings of its
+    row's largest element, or of the output's value over the input.
+    """
     op, (output, input_index) = pair.operations.formula, pair.key
     value = packed_magnitude(op.base_values[output], op.outputs[output])
     step = scales(packed_point(op, input_index), pair.scale).step
@@ -231,7 +229,7 @@ def _most_of_constants(pair: Pair, sample: PairSample) -> Float:
         slopes = np.nan_to_num(np.abs(sample.numeric), posinf=0.0)
         largest = np.max(slopes, axis=1, keepdims=True, initial=0.0)
         terms = np.nan_to_num(value, posinf=0.0)[rows] / step[columns]
-    return np.asarray(DECLARED_ROUNDINGS * pair.formula_precision.unit_roundoff * np.maximum(largest, terms))
+    return np.asarray(OF_SOME_OPERATIONS * pair.formula_precision.unit_roundoff * np.maximum(largest, terms))
 
 
 def _measure_beside(pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_]) -> Float:
@@ -243,7 +241,7 @@ def _measure_beside(pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_]
     op, (output, input_index) = pair.operations.formula, pair.key
     noise = np.zeros(sample.analytic.shape)
     at_rows, at_columns = sample.each_place()
-    for row in np.flatnonzero(where.any(axis=1))[:_MOST_BESIDE]:
+    for row in np.flatnonzero(where.any(axis=1))[:FEW]:
         upstream = np.zeros((1, packed_size(pair.output)))
         upstream[0, at_rows[row, 0]] = 1.0
         values = []
@@ -267,9 +265,11 @@ def _measure_slopes(pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_]
     op, (output, input_index) = pair.operations.formula, pair.key
     rows, columns = sample.each_place()
     moved = np.zeros(sample.analytic.shape)
-    own = np.unique(columns[where])[:_MOST_ROWS]
+    own = np.unique(columns[where])[:CHEAP]
     info, point = op.inputs[input_index], packed_point(op, input_index)
-    steps = _SHORT * scales(point).step[own]
+    # Only the slopes' change counts, so that neither a step's rounding nor its curvature matters beside a
+    # rounding of a narrow dtype.
+    steps = FLOAT64.first_step * scales(point).step[own]
     moves = np.zeros((len(own), point.size))
     moves[np.arange(len(own)), own] = steps
     stack = unpack(np.concatenate([point + moves, point - moves]), info)
@@ -308,7 +308,7 @@ def _measure(
         upstreams: forms of the formula, and factors of the upstream.
     """
     output, input_index = pair.key
-    chosen = np.flatnonzero(where.any(axis=1))[:_MOST_ROWS]
+    chosen = np.flatnonzero(where.any(axis=1))[:CHEAP]
     at_rows, at_columns = (place[chosen] for place in places)
     upstream = np.zeros((chosen.size, packed_size(pair.output)))
     upstream[np.arange(chosen.size), at_rows[:, 0]] = 1.0

@@ -7,17 +7,14 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.ops.packing import Float
-
-# Two Jacobians count as equal if they differ by less than this part of the largest magnitude.
-_ALIKE = 1e-3
-# A triangle counts as zero up to this part of the largest magnitude, half of float64's digits.
-_NOTHING = 2.0**-26
+from gradcheck_cli.numerics import FLOAT64
+from gradcheck_cli.numerics.shared_limits import DIGITS
 
 
 def are_equal(left: npt.NDArray[np.inexact], right: npt.NDArray[np.inexact]) -> bool:
     """Whether two Jacobians are equal and not both zero."""
     scale = float(np.max(np.abs(right), initial=0.0))
-    return left.shape == right.shape and scale > 0 and bool(np.all(np.abs(left - right) <= _ALIKE * scale))
+    return left.shape == right.shape and scale > 0 and bool(np.all(np.abs(left - right) <= DIGITS * scale))
 
 
 def hint_on_triangle(analytic: Float, numeric: Float, input_info: TensorInfo) -> str:
@@ -35,7 +32,7 @@ def hint_on_triangle(analytic: Float, numeric: Float, input_info: TensorInfo) ->
         return ""
     for matrices, whose in zip(jacobians, ("gradient is", "differences are"), strict=True):
         # TensorFlow's Cholesky may leave memory unwritten: differences of subnormal numbers stand for zero.
-        zero = _NOTHING * np.max(np.abs(matrices), initial=0.0)
+        zero = FLOAT64.half_the_digits * np.max(np.abs(matrices), initial=0.0)
         for triangle, where in ((np.triu(matrices, 1), "above"), (np.tril(matrices, -1), "below")):
             if np.max(np.abs(triangle), initial=0.0) <= zero:
                 return (

@@ -21,13 +21,12 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict
 from gradcheck_cli.features.blame.single_op import SingleOpVerdict, check_alone
 from gradcheck_cli.numerics import EXPLANATIONS, Estimate, Precision, Problem, Reason, estimate, rule_for
+from gradcheck_cli.numerics.shared_limits import MARGIN
 from gradcheck_cli.results import Status
 
 # Two upstreams and directions: an error that one of them happens to miss shows in the other.
 PROBES = 2
 SEED = 20240317
-# As for a pair's elements: an error counts beyond this many times its own uncertainty.
-_MARGIN = 5.0
 # Behind a long chain few digits of a small slope survive; this relative accuracy still counts as right.
 _ROUGH = 1e-3
 # Terms of an op that cancel to less than this part of the sum of their magnitudes say nothing about it: far
@@ -203,7 +202,7 @@ def _note(  # noqa: PLR0913, PLR0917 (two slopes, and what they may differ by)
         return
     if reason:
         finding.reason = reason
-    elif not error <= allowed + _MARGIN * uncertainty:
+    elif not error <= allowed + MARGIN * uncertainty:
         finding.is_wrong = True
     elif uncertainty > 2 * allowed:
         finding.is_rough = True

@@ -34,35 +34,34 @@ from enum import IntEnum
 import numpy as np
 
 from gradcheck_cli.numerics.differences import Mask
-from gradcheck_cli.numerics.joint.pieces import CLEAR, Neighbourhood, Pieces
-from gradcheck_cli.numerics.precision import Float
+from gradcheck_cli.numerics.joint.pieces import Neighbourhood, Pieces
+from gradcheck_cli.numerics.precision import FLOAT64, Float
+from gradcheck_cli.numerics.shared_limits import (
+    DIGITS,
+    DIRECTIONS,
+    FEW,
+    FLOATS_AT_ONCE,
+    KNOWN,
+    MARGIN,
+    NO_PROGRESS,
+    OF_SOME_OPERATIONS,
+    PATTERN,
+)
 
-# Random steps to begin with, and as many in the opposite directions: of two pieces, both are seen then.
-FIRST_ENDS = 2
 # Further random steps in each later round, beside those along which the gradient seems to be outside.
 MORE_ENDS = 6
+# A row whose gradient comes nearer each time, or that no sharp piece shows, ends with these.
 ROUNDS = 24
-# How many rounds may bring a gradient no nearer before the search ends.
-STALE = 3
-# How many points must show the same outermost piece before it is taken as the outermost.
-TOPS = 3
 # How many directions per input of the tie are searched for one along which a row moves as its gradient says.
 PER_INPUT = 16
 # How many rows' own directions are followed in one round; the other rows use the same points.
 LEADS = 64
 COMBINED = 4
-# A piece whose slopes have an uncertainty larger than usual by this factor isn't used, unless it is at most a
-# tenth of the distance between the pieces (as at a kink in one element: `verdict.decide`).
-PRECISE = 4.0
-SHARP = 0.1
-# A round that leaves this much of a gradient's squared distance from the hull counts as no progress. (If k of
-# n pieces are missing, their mean has a squared distance of k / (n (n - k)).)
-NEARER = 0.9
 # How far random directions deviate from a given one, as a part of it: the given one may only touch the edge
 # of a piece.
 BLUR = 0.25
 # How many floats may be evaluated in all; beyond this, open rows stay open.
-BUDGET = 2**26
+BUDGET = FEW * FLOATS_AT_ONCE
 
 
 class Place(IntEnum):
@@ -135,13 +134,14 @@ class _Search:
         self.wanted = self.claims.slopes_along(self.directions).T
         self.allowed = self.claims.allowed(np.abs(self.directions)).T
         self.nearest, self.stale = np.full(count, np.inf), np.zeros(count, dtype=np.int64)
-        half = self._draw_ends(FIRST_ENDS)
+        # As many in the opposite directions: of two pieces, both are seen then.
+        half = self._draw_ends(DIRECTIONS)
         self.ends = np.concatenate([half, -half])
         pieces = near.find_pieces(self.ends, self.directions, self.claims.rows)
         for turn in range(ROUNDS):
             towards = self._place_rows(pieces)
             # Rows that are undecided for lack of points get more of them.
-            patience = np.where((self.place == Place.UNKNOWN) & self.is_tie, 2 * STALE, STALE)
+            patience = np.where((self.place == Place.UNKNOWN) & self.is_tie, 2 * PATTERN, PATTERN)
             rows = np.flatnonzero((self.place != Place.INSIDE) & (self.stale < patience))
             if not rows.size or near.evaluations * max(near.point.size, near.unit.size) > BUDGET:
                 break
@@ -149,7 +149,7 @@ class _Search:
             if turn == 1:
                 ends.append(self._find_matching(rows))
             pieces = pieces.join(near.find_pieces(np.concatenate(ends), self.directions, self.claims.rows))
-        self.place[(self.place == Place.OUTSIDE) & (self.stale < STALE)] = Place.UNKNOWN
+        self.place[(self.place == Place.OUTSIDE) & (self.stale < PATTERN)] = Place.UNKNOWN
         is_smooth = self.is_known & ~self.is_tie
         self.place[is_smooth] = Place.SMOOTH
         return Placement(self.place, self.lack, self.doubt, self.is_tie)
@@ -167,7 +167,7 @@ class _Search:
         most = doubt.max(axis=2)
         ranked = np.sort(np.where(is_single, most, np.inf), axis=1)
         usual = ranked[np.arange(rows.size), (is_single.sum(axis=1) - 1) // 2]
-        is_single &= most <= (PRECISE * usual + allowed.max(axis=1))[:, None]
+        is_single &= most <= (MARGIN * usual + allowed.max(axis=1))[:, None]
         is_known = is_single.sum(axis=1) > 1  # two points
         self.stale[rows[~is_known]] += 1
         rows, slope, doubt, is_single = rows[is_known], slope[is_known], doubt[is_known], is_single[is_known]
@@ -177,8 +177,9 @@ class _Search:
         worst = np.where(seen, doubt, 0.0).max(axis=1)
         apart = np.where(seen, slope, -np.inf).max(axis=1) - np.where(seen, slope, np.inf).min(axis=1)
         bound = self.allowed[rows] + worst
-        is_tie = (apart > CLEAR * bound).any(axis=1)
-        is_sharp = (worst <= np.maximum(2 * self.allowed[rows], SHARP * apart.max(axis=1)[:, None])).all(
+        is_tie = (apart > MARGIN * bound).any(axis=1)
+        # As at a kink in one element: `verdict.decide`.
+        is_sharp = (worst <= np.maximum(2 * self.allowed[rows], KNOWN * apart.max(axis=1)[:, None])).all(
             axis=1
         )
         # Where both sides are exact, the smallest difference counts.
@@ -193,10 +194,11 @@ class _Search:
             / np.maximum(np.abs(nearest).sum(axis=1), 1e-300)[:, None]
         )
         tops = (is_single & (level <= outside[:, None] + 1)).sum(axis=1)
-        is_outside = (outside > MARGIN) & is_sharp & (tops >= TOPS)
+        is_outside = (outside > MARGIN) & is_sharp & (tops >= PATTERN)
+        # In its squared distance: if k of n pieces are missing, their mean's is k / (n (n - k)).
         # In the largest component, a tie of many inputs comes no nearer until its last piece is found.
         distance = np.square(nearest).sum(axis=1)
-        self.stale[rows] += distance > NEARER * self.nearest[rows]
+        self.stale[rows] += distance > NO_PROGRESS * self.nearest[rows]
         self.nearest[rows] = np.minimum(distance, self.nearest[rows])
         self.place[rows] = np.select(
             [is_tie & is_inside, is_tie & is_outside], [Place.INSIDE, Place.OUTSIDE], Place.UNKNOWN
@@ -254,14 +256,9 @@ class _Search:
         return np.asarray(ends[matched])
 
 
-# Beyond this many times what is allowed a gradient is wrong, as a single element is
-# (`verdict.MISMATCH_MARGIN`).
-MARGIN = 5.0
-# The search in a hull ends when it can move the nearest point by no more than this part.
-SETTLED = 1e-6
 MOST_STEPS = 200  # hulls that are still open then are solved one by one
 # A few roundings: shares and gains below it are zero.
-EXACT = 2.0**-48
+EXACT = OF_SOME_OPERATIONS * FLOAT64.unit_roundoff
 
 
 def nearest_to_zero(points: Float, is_there: Mask) -> tuple[Float, Float]:
@@ -292,7 +289,7 @@ def nearest_to_zero(points: Float, is_there: Mask) -> tuple[Float, Float]:
         with np.errstate(all="ignore"):
             lower = np.where(total > 0, least / total, 0.0)
         best[todo], bound[todo] = at, np.maximum(bound[todo], lower)
-        is_known = (np.abs(at).max(axis=1) <= 1) | (lower > MARGIN) | (norm - least <= SETTLED * norm)
+        is_known = (np.abs(at).max(axis=1) <= 1) | (lower > MARGIN) | (norm - least <= DIGITS * norm)
         if is_known.all():
             return best, bound
         step = hulls[row, ahead] - hulls[row, behind]

@@ -15,12 +15,7 @@ import numpy as np
 
 from gradcheck_cli.numerics.differences import Mask
 from gradcheck_cli.numerics.precision import Float, PieceSteps
-from gradcheck_cli.numerics.sampling import MAX_FLOATS_PER_CALL
-
-# The last operation isn't the only one that rounds, as in `differences`.
-ROUNDINGS = 2.0
-# Pieces differ by at least this many times the uncertainty, or there are none.
-CLEAR = 8.0
+from gradcheck_cli.numerics.shared_limits import FLOATS_AT_ONCE, MARGIN, OF_A_VALUE
 
 
 @dataclass
@@ -78,13 +73,13 @@ class Neighbourhood:
         """
         slopes, errors = [], []
         steps = np.broadcast_to(steps, (len(directions), 1))
-        per_call = max(1, MAX_FLOATS_PER_CALL // max(self.point.size, self.unit.size, 1) - 1)
+        per_call = max(1, FLOATS_AT_ONCE // max(self.point.size, self.unit.size, 1) - 1)
         for start in range(0, len(directions), per_call):
             step = steps[start : start + per_call]
             base, values = self.at(self.end(step, directions[start : start + per_call]))
             with np.errstate(all="ignore"):
                 slopes.append((values - base) / step)
-                errors.append(2 * ROUNDINGS * self.unit * np.maximum(np.abs(values), np.abs(base)) / step)
+                errors.append(2 * OF_A_VALUE * self.unit * np.maximum(np.abs(values), np.abs(base)) / step)
         return np.concatenate(slopes), np.concatenate(errors)
 
     def find_pieces(self, ends: Float, directions: Float, rows: np.ndarray) -> Pieces:
@@ -96,7 +91,7 @@ class Neighbourhood:
         beside = self.reach.spread * np.concatenate([directions, mixture[None] @ directions])
         per_end = 2 * len(beside) + 3
         width = max(self.point.size, self.unit.size, 1)
-        per_call = max(1, MAX_FLOATS_PER_CALL // width // per_end)
+        per_call = max(1, FLOATS_AT_ONCE // width // per_end)
         batches = []
         for start in range(0, len(ends), per_call):
             some = self.fit(ends[start : start + per_call])
@@ -127,7 +122,7 @@ class Neighbourhood:
         reach, count = self.reach, around.shape[1] // 2
         width = reach.near * reach.spread
         with np.errstate(all="ignore"):
-            size = ROUNDINGS * unit * np.maximum(np.abs(base), np.abs(around).max(axis=1))
+            size = OF_A_VALUE * unit * np.maximum(np.abs(base), np.abs(around).max(axis=1))
             middle, above, below = around[:, :1], around[:, 1 : count + 1], around[:, count + 1 :]
             slope = (above - below) / (2 * width)
             bend = np.abs(above - 2 * middle + below) / width
@@ -197,6 +192,6 @@ def is_bent(near: Neighbourhood, slopes: Callable[[Float], Float]) -> Mask:
         # At a kink the difference doesn't depend on the step. It falls with the step for a curve, and grows
         # for a jump and for noise.
         stays = (np.abs(beyond[1]) > 0.5 * np.abs(beyond[0])) & (np.abs(beyond[1]) < 2 * np.abs(beyond[0]))
-        is_clear = np.abs(beyond[1]) > reach.apart * size + CLEAR * rounding
+        is_clear = np.abs(beyond[1]) > reach.apart * size + MARGIN * rounding
         bends |= (stays & is_clear).any(axis=0)
     return bends

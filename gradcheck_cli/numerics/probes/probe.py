@@ -19,50 +19,35 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.differences import Mask
-from gradcheck_cli.numerics.precision import Float
+from gradcheck_cli.numerics.precision import FLOAT64, Float
 from gradcheck_cli.numerics.probes.probe_direction import CHUNK, Direction, chunks, extrapolate
 from gradcheck_cli.numerics.random_vectors import draw_signed
+from gradcheck_cli.numerics.shared_limits import DIGITS, FEW, KNOWN, MARGIN, OF_A_VALUE, OF_MANY_OPERATIONS
 from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN
 
-# Rows whose two differences disagree by more than this part are left out. In a smooth row they differ by h^2
-# times its curvature, in a spoilt row by any part.
-_SPOILT = 2.0**-10
-# Likewise rows whose two sides differ by more than this many steps, or by an eighth. In a smooth row they
-# differ by h times its curvature.
+# Rows are left out whose two differences disagree by more than a thousandth: in a smooth row by h^2 times its
+# curvature, in a spoilt row by any part. Likewise rows whose two sides differ by more than this many steps,
+# or by a tenth: in a smooth row by h times its curvature.
 _CURVATURE = 2.0**11
-_MOST_BENT = 2.0**-3
 # ... except rows whose difference is at least three times as large at twice the step: a curve's grows by
 # four, a kink's by two.
 _CURVES = 3.0
-# A row that moves by less than this part of what is typical, relative to its rounding error, gets a lower
-# weight; otherwise its noise would drown the others.
-_FAINT = 2.0**-3
-# The median of about this many rows is what is typical.
+# The median of about this many rows is what is typical: more would take time only.
 _TYPICAL_ROWS = 2**12
-# Rows are taken to move by at least this part of the typical row's movement.
-_STILLEST = 2.0**-20
 # Rounding of values is independent from row to row: six standard deviations of its sum.
 _SIGMAS = 6.0
-# How far rounding moves a value that should be constant, in units of u times the largest value. Up to 70
-# were seen, in EfficientNetB0 with its 240 layers.
-_NOISE_ROUNDINGS = 2.0**8
 # Errors within rtol are allowed even if they all have the same sign.
 _COHERENT = 3.0
 # An alarm is checked again at this many times the step.
 _FARTHER = 4.0
-# While an alarm is followed, the step is shortened as long as the error is expected to stay this many bounds
-# large, but never below this part.
-_CLEAR = 8.0
-_NEAREST = 2.0**-10
+# Steps are never shortened below this part.
+NEAREST_PART = 2.0**-10
 # In how many rounds rows are sampled: a few rows first, to see how many elements each has, then as many as
 # fit.
 _FIRST_ROWS = 4
 _SAMPLED_ROUNDS = 2
-# ... and further rounds while too few elements of an input were seen to say anything about it.
-_MOST_ROUNDS = 8
+# ... and a few further rounds while fewer elements of an input were seen: too few to say anything about it.
 _ENOUGH_SEEN = 100
-# Up to this many rows are all examined.
-_ALL_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -127,7 +112,7 @@ def take_difference(direction: Direction) -> Differenced:
     """
     target = direction.target
     base, unit = target.base, target.unit
-    most_bent = min(_MOST_BENT, _CURVATURE * direction.share)
+    most_bent = min(KNOWN, _CURVATURE * direction.share)
     change, bend = _take_change_and_bend(direction, 1.0)
     far_change, far_bend = _take_change_and_bend(direction, 2.0)
     if target.is_smooth:
@@ -136,15 +121,15 @@ def take_difference(direction: Direction) -> Differenced:
             change[chunk] = extrapolate(change[chunk], far_change[chunk])
             far_change[chunk] = extrapolate(far_change[chunk], farther[chunk])
         del farther
-    is_noise = _largest(far_change) <= _NOISE_ROUNDINGS * unit * _largest(base)
+    is_noise = _largest(far_change) <= OF_MANY_OPERATIONS * unit * _largest(base)
     sizes: list[Float] = []
     ratios: list[Float] = []
     for chunk in chunks(base.size):
         with np.errstate(all="ignore"):
-            noise = 4 * unit * np.abs(base[chunk])
+            noise = 2 * OF_A_VALUE * unit * np.abs(base[chunk])
             disagree = change[chunk] - far_change[chunk] / 2
             size = np.abs(change[chunk])
-            is_fine = np.abs(disagree) <= min(_SPOILT, most_bent) * size + 4 * noise
+            is_fine = np.abs(disagree) <= min(DIGITS, most_bent) * size + 4 * noise
             # A kink's bend grows with the step, a curve's with its square.
             is_curve = far_bend[chunk] >= _CURVES * bend[chunk]
             is_fine &= ((bend[chunk] <= most_bent * size + 4 * noise) | is_curve) & np.isfinite(base[chunk])
@@ -157,10 +142,12 @@ def take_difference(direction: Direction) -> Differenced:
             ratios.append(size[moves] / np.maximum(noise[moves], np.finfo(np.float64).tiny))
     del far_bend
     doubt, weight = far_change, bend
-    typical, faintest = _median(sizes), _FAINT * _median(ratios)
+    # A row that moves by less than a tenth of what is typical, relative to its rounding error, gets a lower
+    # weight; otherwise its noise would drown the others. So does one that moves by far less than others.
+    stillest, faintest = FLOAT64.half_the_digits * _median(sizes), KNOWN * _median(ratios)
     for chunk in chunks(base.size):
         with np.errstate(all="ignore"):
-            least = np.maximum(_STILLEST * typical, faintest * 4 * unit * np.abs(base[chunk]))
+            least = np.maximum(stillest, faintest * 2 * OF_A_VALUE * unit * np.abs(base[chunk]))
             scale = np.maximum(np.abs(change[chunk]), least)
             weight[chunk] = np.where(weight[chunk] != 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
     return Differenced(direction, change, doubt, weight, is_noise)
@@ -243,7 +230,7 @@ def _sum_terms(differenced: Differenced, upstream: Float) -> tuple[float, float,
         with np.errstate(all="ignore"):
             moved, unsure = u * differenced.change[chunk], u * differenced.doubt[chunk]
             # An upstream of 0 leaves a row out, even if the row isn't finite.
-            rounding = np.where(u != 0, u * (4 * target.unit) * np.abs(target.base[chunk]), 0.0)
+            rounding = np.where(u != 0, u * (2 * OF_A_VALUE * target.unit) * np.abs(target.base[chunk]), 0.0)
             total += float(moved.sum())
             doubt += float(unsure.sum())
             squares += [float(np.square(each).sum()) for each in (moved, rounding, unsure)]
@@ -293,12 +280,12 @@ def count_unseen(
     counted = Unseen(nothing, nothing)
     level = _level(probe, size)
     count = rows.stop - rows.start
-    if count <= _ALL_ROWS:
+    if count <= FEW:
         for row in np.flatnonzero(probe.upstream[rows]) + rows.start:
             counted.add(_count_below(direction, probe.upstream, np.array([row]), level))
         return counted
     wanted, elements = _FIRST_ROWS, direction.steps.size
-    for round_number in range(_MOST_ROUNDS):
+    for round_number in range(FEW):
         if round_number >= _SAMPLED_ROUNDS and counted.seen.min() >= _ENOUGH_SEEN:
             break
         chosen = _choose_rows(probe.upstream, rows, wanted, generator)
@@ -435,4 +422,4 @@ def _shorten_step(probe: Probe) -> float:
     """Return the part of the step at which the alarm is still clear: halving the step crosses fewer kinks."""
     if not (np.isfinite(probe.error) and probe.error > 0):
         return 1.0
-    return float(np.clip(np.exp2(np.ceil(np.log2(_CLEAR * probe.bound / probe.error))), _NEAREST, 1.0))
+    return float(np.clip(np.exp2(np.ceil(np.log2(MARGIN * probe.bound / probe.error))), NEAREST_PART, 1.0))

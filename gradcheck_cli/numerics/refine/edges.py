@@ -19,41 +19,39 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.problem import Problem
+from gradcheck_cli.numerics.refine.ladder import CONTRACTION, ONE_SIDED
 from gradcheck_cli.numerics.refine.series import Elements, Series
 from gradcheck_cli.numerics.sampling import Sampler
+from gradcheck_cli.numerics.shared_limits import OF_SOME_OPERATIONS, OWN_ORDER, PATTERN
 from gradcheck_cli.numerics.steps import power_of_two
 
 # Truncation of order h^2 grows by 16 from rung to rung, of order h^4 by 256. A departure that is wrongly
 # taken as abrupt costs evaluations, but changes no verdict. (empirical)
 ABRUPT = 64.0
-# The error must also go on growing: if it is as large at the next rung, the function has another slope there.
-GROWTH = 2.7
+# The error must also go on growing, by as much as counts as settling: if it is as large at the next rung, the
+# function has another slope there.
+GROWTH = CONTRACTION[ONE_SIDED]
 # A fine grid from the last step that agrees to four times the first that doesn't. Steps are a factor of 4
 # apart and agree on both sides, so a tread is at least half as wide as that first step: six points of the
 # grid.
 GRID = 48
-BEYOND = 4.0
-# A zero relies on the nearer edge of a tread, which may be far nearer than the next riser.
-FAR_BEYOND = (64.0, 1024.0)
-# Increments below a tenth of the largest nearby belong to a tread; if a third of the increments do, they are
+# A zero relies on the nearer edge of a tread, which may be far nearer than the next riser; and to see several
+# risers takes more than one. So it is looked farther for these.
+BEYOND = (4.0, 16.0, 64.0, 1024.0)
+# Increments that aren't of the order of the largest nearby belong to a tread; if a third of them do, they are
 # stairs. (A kink's increments are alike all along; a smooth function's change little from one to the next.)
-# Both numbers are empirical.
-TREAD = 0.1
+# The numbers are empirical.
 NEARBY = 8
 TREADS = 0.35
 # An increment of more than half of the tallest one is a riser.
 RISER = 0.5
-# With this many even risers on each side, the slope is a riser's height over the distance to the next, to
+# With three even risers or more on each side, the slope is a riser's height over the distance to the next, to
 # within half of it and a cell of the grid. The slope of what climbs as evenly as that varies no more.
-FEWEST_EVEN = 3
-EVEN_BEYOND = (16.0, 64.0)  # how far to look for that many
 EVEN = 1.5
 # Stairs of height J that start at distance d hide slopes up to J / d; four times that, as both are rough.
 HIDDEN = 4.0
 
 
-# A flat function may have a slope that the rounding of a few operations on its value hides.
-ABSORBED = 16.0
 # A riser's interval is halved ten times, and the steeper half is kept. A ramp's rise falls to a thousandth;
 # a jump's stays the same; that of several small jumps in the interval falls to one of them. A 64th lies
 # between, in the middle. Halving three times in one call takes as many points as in three, 9.
@@ -136,7 +134,7 @@ def find_edges(
 
 def absorbed_slope(size: Float, unit: Float, step_scale: Float) -> Float:
     """Return how large a slope rounding may hide in the values, of this size, of a flat function."""
-    return ABSORBED * unit * size / step_scale
+    return OF_SOME_OPERATIONS * unit * size / step_scale
 
 
 @dataclass(frozen=True)
@@ -268,7 +266,7 @@ def _combine_climbs(climbs: Sequence[_Climb], hidden: Float) -> tuple[np.ndarray
         widest = np.maximum(np.maximum(above.widest, below.widest), across)
         narrowest = np.minimum(above.narrowest, below.narrowest)
         lowest, highest = np.minimum(above.lowest, below.lowest), np.maximum(above.highest, below.highest)
-        is_even = (np.minimum(above.count, below.count) >= FEWEST_EVEN) & (lowest * highest > 0)
+        is_even = (np.minimum(above.count, below.count) >= PATTERN) & (lowest * highest > 0)
         is_even &= (narrowest > 0) & (widest <= EVEN**2 * narrowest) & np.isfinite(hidden)
         small, large = (
             np.minimum(np.abs(lowest), np.abs(highest)),
@@ -298,8 +296,8 @@ def _has_treads(moved: Float, height: Float) -> np.ndarray:
     """
     padded = np.pad(moved, ((NEARBY, NEARBY), (0, 0)))
     around = sliding_window_view(padded, 2 * NEARBY + 1, axis=0).max(axis=-1)
-    is_tread = (moved <= TREAD * around) | (moved <= TREAD**2 * height)
-    has_begun = np.logical_or.accumulate(moved > TREAD * height, axis=0)
+    is_tread = (moved <= OWN_ORDER * around) | (moved <= OWN_ORDER**2 * height)
+    has_begun = np.logical_or.accumulate(moved > OWN_ORDER * height, axis=0)
     # The increment of the first movement is no tread; those after it may be.
     after = has_begun[:-1]
     treads = (after & is_tread[1:]).sum(axis=0)

@@ -16,9 +16,6 @@ from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.refine.edges import (
     BEYOND,
-    EVEN_BEYOND,
-    FAR_BEYOND,
-    FEWEST_EVEN,
     Edge,
     Stairs,
     Tread,
@@ -26,11 +23,20 @@ from gradcheck_cli.numerics.refine.edges import (
     find_edges,
     find_stairs,
 )
-from gradcheck_cli.numerics.refine.series import BOUND_PER_SIGMA, Elements, sample
+from gradcheck_cli.numerics.refine.series import Elements, sample
 from gradcheck_cli.numerics.refine.slopes import Resolution, resolve
+from gradcheck_cli.numerics.shared_limits import (
+    BOUND_PER_SIGMA,
+    DIGITS,
+    KNOWN,
+    MARGIN,
+    OF_A_VALUE,
+    OF_MANY_OPERATIONS,
+    PATTERN,
+)
 from gradcheck_cli.numerics.steps import own_scale
 from gradcheck_cli.numerics.tolerance import allowed_error, row_scale
-from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, PASS_REACH, decide
+from gradcheck_cli.numerics.verdict import PASS_REACH, decide
 
 
 @dataclass(frozen=True)
@@ -50,26 +56,13 @@ class Round:
     is_own: bool = False
 
 
-# A noisy forward's own gradient is noisy too: the best step for noise s has a relative error near s^(2/3). No
-# more than 1e-3 is allowed. (empirical)
+# A noisy forward's own gradient is noisy too: the best step for noise s has a relative error near s^(2/3);
+# this many times that was seen. (empirical)
 NOISE_SHARE = 50.0
-MOST_WIDENED = 1e-3
 # If no step shows an element to rtol because the last bits of the value are in the way (1 + sin(x) / 1e8), it
 # is judged by what was seen of it. An error of 1e-4, which is promised to be found, exceeds the tolerance and
 # the uncertainty of the same size that is allowed in addition.
 MOST_ROUNDED = 4e-5
-# If a slope's uncertainty is at most a tenth of the difference between a kink's sides, the slope is one
-# side's or neither's, so a kink at the point would show.
-STRAIGHT = 0.1
-
-
-# Steps far beyond an input's own size may pass over a pole or a kink: lgamma at 1e-14 looks smooth there, and
-# what remains of the pole looks like this many roundings of noise, or more. (empirical)
-MUCH_NOISE = 200.0
-# Closer to the point, a function that is large relative to its movement is flat in its last bits, as 1e10 +
-# sin(x) is below a step of 1e-6. Such a slope counts only if its uncertainty is at most a tenth of the slope
-# that was seen further out.
-TELLING = 0.1
 
 
 @dataclass(frozen=True)
@@ -124,7 +117,9 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
         else:
             open_now = refined.verdict == Verdict.INCONCLUSIVE
         is_small = is_small & (this_round is None or not this_round.is_own)
-        is_noisy = resolution.noise > MUCH_NOISE * problem.unit[rows]
+        # Steps far beyond an input's own size may pass over a pole or a kink: lgamma at 1e-14 looks smooth
+        # there, and what remains of the pole looks like noise.
+        is_noisy = resolution.noise > OF_MANY_OPERATIONS * problem.unit[rows]
         doubted = is_small & ((refined.verdict == Verdict.MISMATCH) | is_noisy)
         # There may be a kink close to the point: closer still, one side's slope is the only one.
         open_now |= resolution.is_kink
@@ -191,20 +186,22 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
         )
         with np.errstate(invalid="ignore"):
             steepest = seen.steepest[which]
-            is_better &= ~(new.is_flat & (new.uncertainty > TELLING * steepest) & (steepest > 0))
+            # Closer to the point, a function that is large relative to its movement is flat in its last bits,
+            # as 1e10 + sin(x) is below a step of 1e-6. The slope that was seen further out tells then.
+            is_better &= ~(new.is_flat & (new.uncertainty > KNOWN * steepest) & (steepest > 0))
             # Closer to the point, a tread is as flat, or bends as before, and shows no more of the stairs.
             # Below float64, whose few digits made the stairs, nothing else shows more, either.
             tells = ~new.is_flat & (old.edge != Edge.LATER) & (problem.working is FLOAT64)
             is_better &= tells | (old.reason != Reason.STAIRCASE)
             if this_round.is_own:  # the derivative is what the smaller steps show, if they show it clearly
-                is_clear = ~new.is_flat & (new.uncertainty <= STRAIGHT * np.abs(new.slope))
+                is_clear = ~new.is_flat & (new.uncertainty <= KNOWN * np.abs(new.slope))
                 is_better |= is_clear & (np.abs(new.slope - old.slope) > new.uncertainty + old.uncertainty)
-                is_level = new.is_flat & ~old.is_kink & (old.uncertainty <= STRAIGHT * np.abs(old.slope))
+                is_level = new.is_flat & ~old.is_kink & (old.uncertainty <= KNOWN * np.abs(old.slope))
                 is_better &= ~is_level
                 seen.is_level[which] = is_level
             # A slope that changes from one step to the next, and is constant closer to the point, is no kink
             # at this point.
-            width = STRAIGHT * (old.high - old.low)
+            width = KNOWN * (old.high - old.low)
             is_straight = ~new.is_kink & (new.uncertainty <= width)
             # A function that doesn't move at all there is one side of a relu, or rounded: exp(x) - 1 is 0
             # below 1e-16. It is rounded if neither side of the kink, nor what lies between them, is level.
@@ -244,7 +241,7 @@ def _apply_tolerances(
     rows, slots = elements.rows, elements.columns
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(resolution.low), np.abs(resolution.high))
-        is_sure = (resolution.uncertainty <= 0.1 * size) & (resolution.reason == Reason.NONE)
+        is_sure = (resolution.uncertainty <= KNOWN * size) & (resolution.reason == Reason.NONE)
     sure_size = np.where(is_sure, size, 0.0)
     numeric = doubtful.trusted.copy()
     numeric[rows, slots] = sure_size
@@ -256,7 +253,7 @@ def _apply_tolerances(
     )
     with np.errstate(all="ignore"):
         share = noise / BOUND_PER_SIGMA * own[rows] / np.maximum(own, scale)[rows]
-        widened = np.minimum(MOST_WIDENED, NOISE_SHARE * share ** (2 / 3))
+        widened = np.minimum(DIGITS, NOISE_SHARE * share ** (2 / 3))
         seen = np.where(is_spent & ~resolution.is_kink, resolution.uncertainty / size, np.inf)
         widened = np.fmax(widened, np.where(seen <= MOST_ROUNDED, seen, 0.0))
     rtol = np.maximum(problem.rule.rtol, np.where(np.isfinite(widened), widened, 0.0))
@@ -298,9 +295,6 @@ def _spread_over_rows(noise: Float, elements: Elements, resolution: Resolution) 
 
 # A jump further away than this part of the scale is of another kind, unless there are more jumps.
 FAR = 0.75
-# A flat part may hide a slope of 4u|f| over its width. If this is less than a thousandth of the slope beyond
-# the flat part's edge, that slope isn't hidden here: the edge is a kink.
-CLEAR = 1e-3
 # The powers of two, over x's scale, up to which a flat function is followed: float32's range and more.
 FURTHEST = 31
 
@@ -339,20 +333,21 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
     unseen = np.flatnonzero((fails | on_trust) & (resolution.edge == Edge.NONE))
     if unseen.size:
         _look_further(problem, sampled, unseen, resolution)
-    # A flat part belongs to the slope beyond it if rounding alone may make it that wide.
+    # A flat part may hide a slope of 4u|f| over its width, and then belongs to the slope beyond it. If this
+    # is less than a thousandth of that slope, it isn't hidden here: the edge is a kink.
     with np.errstate(all="ignore"):
-        hides = 4 * problem.unit[rows] * size / resolution.edge_low
+        hides = 2 * OF_A_VALUE * problem.unit[rows] * size / resolution.edge_low
         is_hidden |= (
-            on_trust & resolution.is_flat & (resolution.beyond > 0) & ~(hides <= CLEAR * resolution.beyond)
+            on_trust & resolution.is_flat & (resolution.beyond > 0) & ~(hides <= DIGITS * resolution.beyond)
         )
     with np.errstate(all="ignore"):
-        noise = np.maximum(2 * problem.unit[rows], resolution.noise) * size
+        noise = np.maximum(OF_A_VALUE * problem.unit[rows], resolution.noise) * size
     claims = _Claims(sampled, fails, refined.allowed, analytic)
     on_zero = on_trust & resolution.is_flat & (resolution.edge_high > 0)
     is_abrupt = (resolution.edge == Edge.ABRUPT) & (fails | passes)
     is_abrupt |= (resolution.edge == Edge.LATER) & fails
     is_abrupt &= ~resolution.is_kink
-    for beyond, chosen in ((BEYOND, is_abrupt | on_zero), *((far, on_zero) for far in FAR_BEYOND)):
+    for beyond, chosen in ((BEYOND[0], is_abrupt | on_zero), *((far, on_zero) for far in BEYOND[1:])):
         which = np.flatnonzero(chosen & ~is_hidden)
         if which.size:
             tread = Tread(
@@ -363,7 +358,7 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
                 resolution.edge[which] == Edge.LATER,
             )
             stairs = find_stairs(problem, sampled.take(which), tread, beyond)
-            for further in EVEN_BEYOND:
+            for further in BEYOND[1:]:
                 uneven = np.flatnonzero(fails[which] & (stairs.hidden > 0) & ~stairs.is_even)
                 if uneven.size:
                     there = find_stairs(problem, sampled.take(which[uneven]), tread.take(uneven), further)
@@ -387,12 +382,12 @@ def _is_undone(
         # A curve with a jump or two beside it is no staircase, unless the function is known to be one: of
         # round(x) * cos(x), the risers are few where the cosine passes 0.
         is_bent = resolution.edge[which] == Edge.LATER
-        is_climb = is_bent & (stairs.is_even | (stairs.risers >= FEWEST_EVEN))
+        is_climb = is_bent & (stairs.is_even | (stairs.risers >= PATTERN))
         explains &= ~is_bent | is_climb | (explains & is_climb).any()
         relative = stairs.height / np.abs(problem.value[sampled.rows[which]])
         # The slope of a tread isn't the function's, even if the gradient equals it. A single riser may be a
         # jump at some distance, which doesn't concern this slope.
-        belies = (stairs.risers > 1) & (stairs.hidden > MISMATCH_MARGIN * allowed[which])
+        belies = (stairs.risers > 1) & (stairs.hidden > MARGIN * allowed[which])
     is_undone = np.where(fails[which], explains, belies)
     # Stairs are noise for the whole row.
     relative = np.where(is_undone & np.isfinite(relative), relative, 0.0)

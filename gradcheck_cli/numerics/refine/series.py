@@ -17,6 +17,7 @@ import numpy as np
 from gradcheck_cli.numerics.differences import Differences, Sides, differences
 from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.problem import Problem
+from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA
 from gradcheck_cli.numerics.steps import Domain, power_of_two, step_to_both_sides
 
 # A chunk's arrays hold (steps, elements); this many elements at a time keep each near 10 MB.
@@ -170,9 +171,6 @@ OFFSETS = np.arange(POINTS) - POINTS // 2
 # Steps are random odd multiples of the spacing: power-of-two multiples missed a hundredfold noise (rounding
 # of x repeats itself), 25 to 63 ulp aliased with the rounding of intermediates (NUMERICS).
 ODD_MULTIPLES = np.array([3, 5, 7, 9, 11, 13])
-# Values err by more than one standard deviation: uniform rounding by a factor of 1.7, and the estimate
-# itself, from a handful of differences, by another factor of two.
-BOUND_PER_SIGMA = 4.0
 
 
 # Estimates of independent noise agree over the orders (More and Wild require a factor of 4); those of a

@@ -11,17 +11,15 @@ from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.edges import Edge, find_edges
 from gradcheck_cli.numerics.refine.ladder import ONE_SIDED, Settled, settle
-from gradcheck_cli.numerics.refine.series import BOUND_PER_SIGMA, Series
+from gradcheck_cli.numerics.refine.series import SAME_OVER_ORDERS, Series
+from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, KNOWN, OF_MANY_OPERATIONS, PATTERN
 
 # Functions that are differentiable only once contract by 4 instead of 16; the bound is then far less certain.
 # The factor is empirical.
 ONCE_DIFFERENTIABLE_PENALTY = 8.0
-FEWEST_RUNGS = 3
-# The three lowest movements times their steps agree within 8: noise, not shape. Noise that they or the larger
-# noise points show is accepted up to 300 times the known noise; without this limit, aliasing would pass for
-# noise. Both numbers are empirical.
-SAME_NOISE = 8.0
-MOST_UNKNOWN_NOISE = 300.0
+# The three lowest movements times their steps agree: noise, not shape. Noise that they or the larger
+# noise points show is accepted only up to many times the known noise; without this limit, aliasing would pass
+# for noise. (empirical)
 # Rounding to multiples of g errs by up to g / 2 per value. Twice that is a difference's movement from rung to
 # rung; another factor of two is for its bound, and one for values that are rounded more than once.
 GRAINS = 8.0
@@ -32,7 +30,6 @@ LOUDER = (1.0, 4.0, 16.0)
 # taken from the rungs above, if these agree to a tenth of its uncertainty and lie within twice that: five
 # rungs (4^5) gain at least a factor of a thousand. (An LSTM's recurrent weights: rounding of 2.2 ulp for an
 # assumed 1.) This is tried only where fewer digits are known than are needed.
-SHARPER = 0.1
 NEARBY = 2.0
 ENOUGH = 1e-7
 
@@ -171,7 +168,7 @@ def _sharpen(series: Series, settled: Settled, noise: Float, louder: Float) -> t
         return settled, noise
     again = _settle_slope(series.with_noise(louder))
     with np.errstate(all="ignore"):
-        use = is_blunt & (again.uncertainty < SHARPER * settled.uncertainty)
+        use = is_blunt & (again.uncertainty < KNOWN * settled.uncertainty)
         use &= np.abs(again.slope - settled.slope) <= NEARBY * settled.uncertainty
     return settled.where(use, again), np.where(use, louder, noise)
 
@@ -185,7 +182,7 @@ def _settle_slope(series: Series) -> Settled:
     best = central.where(penalised.uncertainty < central.uncertainty, penalised)
     for side in (at.up, at.down):
         is_there = np.isfinite(side)
-        is_only = is_there.sum(axis=0) >= at.is_central.sum(axis=0) + 3  # at least three rungs more
+        is_only = is_there.sum(axis=0) >= at.is_central.sum(axis=0) + PATTERN
         if is_only.any():
             one_sided = settle(side, at.noise * np.where(at.is_central, 2.0, 1.0), is_there, first, ONE_SIDED)
             best = best.where(is_only & (one_sided.uncertainty < best.uncertainty), one_sided)
@@ -200,9 +197,9 @@ def _noise_of_movement(series: Series) -> Float:
         return np.zeros(series.base.shape)
     with np.errstate(all="ignore"):
         moved = np.abs(np.diff(slope, axis=0)) * step[:-1]
-        lowest = moved[:3]
+        lowest = moved[:PATTERN]
         most, least = lowest.max(axis=0), lowest.min(axis=0)
-        is_noise = np.isfinite(most) & (most <= SAME_NOISE * least)
+        is_noise = np.isfinite(most) & (most <= SAME_OVER_ORDERS * least)
         limit = _most_noise(series)
         middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
         bound = np.where(is_noise & (2 * most <= limit), 2 * most, 0.0)
@@ -213,7 +210,7 @@ def _most_noise(series: Series) -> Float:
     """Return the largest noise that is accepted without having been measured a few ulp around the point."""
     assumed = series.at.error[series.sentinels]
     # Rounding of an intermediate is accepted, whatever the output's size, where it is seen.
-    return np.asarray(np.maximum(MOST_UNKNOWN_NOISE * assumed, GRAINS * series.grain))
+    return np.asarray(np.maximum(OF_MANY_OPERATIONS * assumed, GRAINS * series.grain))
 
 
 def _explain_failure(series: Series) -> np.ndarray:
@@ -222,12 +219,11 @@ def _explain_failure(series: Series) -> np.ndarray:
     usable = at.is_usable.sum(axis=0)
     is_singular = _diverges(series)
     has_room = ((series.sides.step_up > 0) | (series.sides.step_down > 0)).any(axis=0)
-    reason = np.where(is_singular | (usable < FEWEST_RUNGS), Reason.SINGULAR, Reason.UNRESOLVED)
+    reason = np.where(is_singular | (usable < PATTERN), Reason.SINGULAR, Reason.UNRESOLVED)
     with np.errstate(all="ignore"):
         middle = BOUND_PER_SIGMA * np.nan_to_num(series.sure_noise, nan=0.0, posinf=0.0)
-        is_noisy = (np.maximum(middle, at.error.min(axis=0)) > 200 * series.unit * np.abs(series.base)) & (
-            middle > 0
-        )
+        noise = np.maximum(middle, at.error.min(axis=0))
+        is_noisy = (noise > OF_MANY_OPERATIONS * series.unit * np.abs(series.base)) & (middle > 0)
     reason = np.where(is_noisy & (reason == Reason.UNRESOLVED), Reason.NOISE, reason)
     reason = np.where(has_room, reason, Reason.DOMAIN)
     return np.where(np.isfinite(series.base), reason, Reason.SINGULAR)
@@ -259,7 +255,6 @@ def _local(series: Series, slope: Float) -> tuple[Float, Float]:
     return np.where(use_first, at.slope[0], at.slope[last]), np.where(use_first, at.noise[0], at.noise[last])
 
 
-STEPS = 3
 # |f(x+h) - f(x)| of a smooth function falls with h, so equal within 5 % over three steps is a jump;
 # the 5 % are empirical.
 SAME_HEIGHT = 0.05
@@ -279,8 +274,8 @@ def find_jumps(series: Series) -> Mask:
     sides, jumps = series.sides, np.zeros(series.base.shape, dtype=bool)
     with np.errstate(all="ignore"):
         for side, step in ((sides.above, sides.step_up), (sides.below, sides.step_down)):
-            height = np.abs(side - series.base)[:STEPS]
-            is_there = (step[:STEPS] > 0).all(axis=0) & np.isfinite(height).all(axis=0)
+            height = np.abs(side - series.base)[:PATTERN]
+            is_there = (step[:PATTERN] > 0).all(axis=0) & np.isfinite(height).all(axis=0)
             most, least = height.max(axis=0), height.min(axis=0)
             is_clear = least > LOST * series.unit * np.maximum(
                 np.maximum(np.abs(series.base), series.size), most
@@ -311,9 +306,9 @@ def find_kinks(series: Series) -> Kinks:
         bend = np.abs(at.jump)
         is_kink = np.zeros(series.base.shape, dtype=bool)
         smallest = np.zeros(series.base.shape, dtype=np.int64)
-        for k in range(first, bend.shape[0] - STEPS + 1):
+        for k in range(first, bend.shape[0] - PATTERN + 1):
             is_constant = is_seen[k]
-            for j in range(k, k + STEPS - 1):
+            for j in range(k, k + PATTERN - 1):
                 ratio = bend[j + 1] / bend[j]
                 is_constant = is_constant & is_seen[j + 1] & (ratio >= SAME_BEND[0]) & (ratio <= SAME_BEND[1])
                 is_constant &= np.sign(at.jump[j]) == np.sign(at.jump[j + 1])

@@ -18,18 +18,29 @@ import numpy.typing as npt
 from gradcheck_cli.numerics.first_pass import FirstPass
 from gradcheck_cli.numerics.precision import FLOAT64, Float
 from gradcheck_cli.numerics.problem import Problem
+from gradcheck_cli.numerics.random_vectors import draw_signs
 from gradcheck_cli.numerics.reasons import Reason, Verdict
+from gradcheck_cli.numerics.refine.edges import EVEN
+from gradcheck_cli.numerics.refine.ladder import RATIO
 from gradcheck_cli.numerics.refine.second_stage import refine
 from gradcheck_cli.numerics.refine.series import Elements
+from gradcheck_cli.numerics.shared_limits import (
+    CHEAP,
+    DIRECTIONS,
+    KNOWN,
+    MARGIN,
+    OF_A_VALUE,
+    OF_SOME_OPERATIONS,
+    PATTERN,
+)
 from gradcheck_cli.numerics.steps import power_of_two
 from gradcheck_cli.numerics.tolerance import row_scale
-from gradcheck_cli.numerics.verdict import MISMATCH_MARGIN, is_conclusive
+from gradcheck_cli.numerics.verdict import is_conclusive
 
 # If more elements than this are in doubt, a few of them are refined first. If one of these is wrong, so is
 # the Jacobian, and the first pass is accurate enough for the others.
 _MANY = 20_000
 _FIRST_SLOTS = 16
-_FIRST_ELEMENTS = 4_000
 
 
 @dataclass(frozen=True)
@@ -122,9 +133,9 @@ def _trust_first_pass(
     """Decide elements that only the first pass has seen: wrong if the error is clear, else unknown."""
     with np.errstate(all="ignore"):
         error = np.abs(analytic - judged.numeric)
-        beyond = ~(error <= judged.allowed + MISMATCH_MARGIN * judged.uncertainty)
+        beyond = ~(error <= judged.allowed + MARGIN * judged.uncertainty)
         beyond &= np.isfinite(judged.uncertainty)
-        is_clear = beyond & (first.truncation <= 0.1 * np.abs(first.slope))
+        is_clear = beyond & (first.truncation <= KNOWN * np.abs(first.slope))
     judged.verdict[unsure], judged.reason[unsure] = Verdict.INCONCLUSIVE, Reason.UNRESOLVED
     wrong = unsure & is_clear
     judged.verdict[wrong], judged.reason[wrong] = Verdict.MISMATCH, Reason.NONE
@@ -145,7 +156,7 @@ def _take_turns(
     worst = np.argsort(error.max(axis=0))[-_FIRST_SLOTS:]
     chosen = np.zeros(doubtful.shape, dtype=bool)
     # In a sparse Jacobian a slot's elements are of many columns: the worst rows stand for them.
-    rows = np.argsort(error[:, worst].max(axis=1))[-max(1, _FIRST_ELEMENTS // _FIRST_SLOTS) :]
+    rows = np.argsort(error[:, worst].max(axis=1))[-CHEAP:]
     chosen[np.ix_(rows, worst)] = True
     chosen &= doubtful
     yield chosen
@@ -174,35 +185,17 @@ def _refine(
 
 # The probe moves every input at once by this part of its scale, up or down at random.
 PROBE = 1 / 16
-EVEN_ODDS = 0.5
 # Rows that the probe moves are examined over ranges a factor of four apart, with one grid for each. The
 # widest range is eight probes to both sides, half of the scale: what happens at 0 doesn't concern points far
 # from it. The narrowest is the step that is known to be flat. In one of these ranges, stairs have at least
 # three steps, and so at most twelve: less than half of the 32 intervals. All rows share the grids, so many
 # rows cost no more.
 WIDEST = 8.0
-NARROWER = 4.0
 INTERVALS = 32
-RISERS = 3
 CLIMBS = 0.8  # how much of all rises a slope's stairs keep (empirical): all of them, except for rounding
-RISER = 4.0  # errors of a value, above which a rise is no rounding
-# Risers have the same height to within a factor of two, as those of a rounding have on both sides of a power
-# of two; a little more allows for their own rounding.
-ALIKE = 2.1
-
-# Stairs of a slope are found along other directions too; a pool's jumps, which may look like some once,
-# seldom are.
-OTHER_WAYS = 2
-
-# A row that is no larger than this many roundings of its output's largest element, and moves by no more, is
-# the rounding of cancelling terms (a Sobel filter where the border is a mirror). The slope that half of the
-# scale may hide then is 64 u of that element over the scale: a part in 10,000 of what the table allows.
-CANCELLED = 16.0
-
 # Stairs that the first pass can't see are narrower than rtol times its step, 2^-15: 2^-35 of the scale. Four
-# steps below that are tried, the smallest of which is 64 ulp of x, for a missing movement of eight roundings.
+# steps below that are tried, the smallest of which is 64 ulp of x, for a missing movement of some roundings.
 FINE = (-46, -43, -40, -37)
-FINE_ULP = 16.0
 
 
 class Flatness(IntEnum):
@@ -239,10 +232,14 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
     rows, change = rows[moves], change[:, moves]
     total = np.abs(change[-1])
     base = np.maximum(problem.size_of_terms[rows], total)
-    error = 2 * problem.unit[rows] * base + np.finfo(np.float64).tiny
-    left = CANCELLED * problem.unit[rows] * problem.size_beside[rows]
+    error = OF_A_VALUE * problem.unit[rows] * base + np.finfo(np.float64).tiny
+    # A row that is no larger than some roundings of its output's largest element, and moves by no more, is
+    # the rounding of cancelling terms (a Sobel filter where the border is a mirror). The slope that half of
+    # the scale may hide then is 64 u of that element over the scale: a part in 10,000 of what the table
+    # allows.
+    left = OF_SOME_OPERATIONS * problem.unit[rows] * problem.size_beside[rows]
     is_left = base <= left
-    error = np.where(is_left, np.maximum(left / RISER, error), error)
+    error = np.where(is_left, np.maximum(left / MARGIN, error), error)
     with np.errstate(all="ignore"):
         # If rounding alone explains the flat part, the slope continues below it, as far as twice the step
         # that is still flat.
@@ -253,7 +250,7 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
         # looks like stairs too if neighbouring upstreams are similar, but only along some directions. Stairs
         # that stand for a slope climb along nearly all.
         again = np.flatnonzero(is_stair)
-        for _ in range(OTHER_WAYS):
+        for _ in range(DIRECTIONS):
             other = _draw_direction(problem)
             is_stair[again] &= _has_stairs(problem, rows[again], other, narrow, error[again])
     is_stair |= ~np.isfinite(total)
@@ -266,7 +263,7 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
 def _draw_direction(problem: Problem) -> Float:
     """Draw a direction that moves every chosen input by the probe's length, up or down, inside the domain."""
     here = problem.chosen
-    sign = np.where(problem.generator.random(here.size) < EVEN_ODDS, -1.0, 1.0)
+    sign = draw_signs(problem.generator, here.size)
     room = np.where(sign > 0, problem.domain.above[here], problem.domain.below[here])
     direction = np.zeros(problem.sampler.point.size)
     direction[here] = sign * np.minimum(PROBE * problem.step_scale[here], room)
@@ -285,7 +282,7 @@ def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
     on_stairs = np.zeros(problem.shape[0], dtype=bool)
     if problem.working is not FLOAT64 or not on_stairs.size or not problem.chosen.size:
         return on_stairs
-    sign = np.where(problem.generator.random(problem.chosen.size) < EVEN_ODDS, -1.0, 1.0)
+    sign = draw_signs(problem.generator, problem.chosen.size)
     here, room = problem.chosen, problem.domain.take(problem.chosen)
     # Rounding of the inputs moves a row by this, times their unit roundoff. A value that is smaller may lose
     # this movement on the way, for example where a mean is subtracted.
@@ -300,7 +297,7 @@ def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
             expected = np.abs((jacobian * moved[problem.table]).sum(axis=1))
         rows = np.arange(on_stairs.size)
         change = _measure_changes(problem, rows, moved, np.ones(1))[0]
-        on_stairs |= (change == 0) & (expected > FINE_ULP * problem.unit * rounded)
+        on_stairs |= (change == 0) & (expected > OF_SOME_OPERATIONS * problem.unit * rounded)
     return on_stairs
 
 
@@ -315,21 +312,23 @@ def _has_stairs(
         with np.errstate(all="ignore"):
             rise = np.diff(values, axis=0)
             height = np.abs(rise)
-            is_riser = height > RISER * error
+            is_riser = height > MARGIN * error
             tallest = height.max(axis=0)
             least = np.where(is_riser, height, np.inf).min(axis=0)
             count = is_riser.sum(axis=0)
             # A ramp at the end of the range rises from one interval to the next; a stair has a tread between.
             adjoining = (is_riser[1:] & is_riser[:-1]).sum(axis=0)
-            is_even = (tallest <= ALIKE * least) & (count >= RISERS) & (count < INTERVALS / 2)
-            is_even &= adjoining <= count / RISERS / 2
+            # A rounding's risers have the same height to within a factor of two, on both sides of a power of
+            # two; a little more allows for their own rounding.
+            is_even = (tallest <= EVEN**2 * least) & (count >= PATTERN) & (count < INTERVALS / 2)
+            is_even &= adjoining <= count / PATTERN / 2
             if not problem.may_round:
                 # A function that also goes back hides no slope: the elements of a pool, each of which is
                 # sometimes the largest. A sum of roundings may do so too.
                 net = np.abs(np.where(is_riser, rise, 0.0).sum(axis=0))
                 is_even &= net >= CLIMBS * np.where(is_riser, height, 0.0).sum(axis=0)
         has_stairs |= is_even
-        reach /= NARROWER
+        reach /= RATIO
     return has_stairs
 
 

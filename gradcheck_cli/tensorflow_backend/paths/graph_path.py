@@ -248,6 +248,8 @@ def ops_before(outputs: Iterable[Any]) -> list[Any]:
 
 def function_names(op: Any) -> list[str]:
     """Return the names of the functions that an op calls: a tf.function's body, a loop's, a branch's."""
+    if not private_graphs.may_call(op.type):
+        return []
     names = []
     for attr in op.node_def.attr.values():
         if attr.HasField("func"):

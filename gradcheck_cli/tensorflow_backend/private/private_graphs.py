@@ -92,6 +92,13 @@ def op_def(op_type: str) -> Any | None:
     return op_def_registry.get(op_type)
 
 
+@functools.cache
+def may_call(op_type: str) -> bool:
+    """Whether an op of this type may have functions among its attrs."""
+    definition = op_def(op_type)
+    return definition is None or any(attr.type in ("func", "list(func)") for attr in definition.attr)
+
+
 def override_of(node: Any) -> str:
     """Return the name of the gradient override that a NodeDef carries; empty if it carries none."""
     return str(node.attr[_OVERRIDE].s.decode()) if _OVERRIDE in node.attr else ""
