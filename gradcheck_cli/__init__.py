@@ -33,7 +33,6 @@ _LATE = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a public function when it is first used."""
     if name not in _LATE:
         raise AttributeError(
             f"module {__name__!r} has no attribute {name!r}; its functions are {', '.join(_LATE)}"
@@ -42,5 +41,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """List the public names, including those that aren't loaded yet."""
     return sorted({*globals(), *_LATE})

@@ -28,7 +28,6 @@ class CoverageStatus(str, Enum):
     EXCUSED = "excused"  # not covered, for a reason that the specs give
 
     def __str__(self) -> str:
-        """Return the word itself."""
         return self.value
 
 

@@ -65,7 +65,6 @@ class CaseFailedError(GradcheckError):
     exit_code = 3
 
     def __init__(self, kind: str, message: str, traceback: tuple[str, ...] = ()) -> None:
-        """Keep the parts; the exception's text is the message."""
         self.kind = kind
         self.message = message
         self.traceback = traceback
@@ -83,7 +82,6 @@ class CaseSkippedError(GradcheckError):
     exit_code = 3
 
     def __init__(self, check: str, message: str) -> None:
-        """Keep the parts; the exception's text is the message."""
         self.check = check
         self.message = message
         super().__init__(message)

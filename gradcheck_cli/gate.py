@@ -54,7 +54,6 @@ class Change(str, Enum):
     RENAMED = "renamed"
 
     def __str__(self) -> str:
-        """Return the word itself."""
         return self.value
 
 

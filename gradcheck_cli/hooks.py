@@ -136,7 +136,7 @@ class RunPart(Protocol):
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class FeatureOptions:
     """A feature's options of `run`."""
 
     name: str  # the parameter that takes their values as one object
@@ -148,7 +148,7 @@ class RunOptions:
     begin: Callable[[click.Context, Sequence[str], Any], RunPart]
 
 
-def run_options() -> tuple[RunOptions, ...]:
+def run_options() -> tuple[FeatureOptions, ...]:
     """Return the features' options of `run`."""
     return tuple(implementation() for implementation in _implementations("run_options"))
 

@@ -29,7 +29,6 @@ class Status(str, Enum):
     UNEXPECTED_PASS = "unexpected_pass"  # noqa: S105 (a status, not a password)
 
     def __str__(self) -> str:
-        """Return the word itself, as in every report."""
         return self.value
 
 

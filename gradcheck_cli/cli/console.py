@@ -30,8 +30,6 @@ def uses_colour(stream: TextIO) -> bool:
 
 def console_for(stream: TextIO) -> Console:
     """Return a rich console on `stream` that prints text unchanged."""
-    from rich.console import Console
-
     coloured = uses_colour(stream)
     return Console(
         file=stream,

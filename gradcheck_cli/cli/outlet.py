@@ -94,7 +94,6 @@ class Outlet:
         return self._stream is not None and self._stream.isatty()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (whatever else a stream has)
-        """Return another attribute of the stream."""
         if name == "encoding" and self._stream is None:
             return "utf-8"
         return getattr(self._stream, name)

@@ -8,20 +8,11 @@ from collections.abc import Callable, Sequence
 import click
 
 from gradcheck_cli.errors import GradcheckError, UsageError
-from gradcheck_cli.running.selection.filters import CaseFilter, choose, suggest_name
+from gradcheck_cli.running.selection.filters import suggest_name
 from gradcheck_cli.spec.case import Case, could_match
 
 LABEL = re.compile(r"d(?P<output>.+)/d(?P<input>.+)")
 SECOND = re.compile(r"d2(?P<output>.+)/d(?P<input>.+)\.d.+")
-
-
-def select_cases(cases: Sequence[Case], names: Sequence[str], ops: Sequence[str] = ()) -> tuple[Case, ...]:
-    """Return the cases with a name in `names`, of the ops in `ops`; an empty list means all.
-
-    Raises:
-        NoSpecsError: a name matches no case or no op, even if another one does.
-    """
-    return choose(cases, CaseFilter(names=names, ops=ops))
 
 
 def filter_by_pair(cases: Sequence[Case], label: str | None) -> list[Case]:

@@ -47,7 +47,7 @@ def run_and_print(
                 with bar.paused():
                     print_lines(console, lines)
 
-        listener = Listener(bar.start_case, bar.show_share, on_case)
+        listener = Listener(bar.show_case, bar.show_case, on_case)
         report = run_in_workers(workers, cases, listener=listener, stopper=stopper, mark=mark)
     if warning := version_warning(report.tensorflow_version):
         click.echo(warning, err=True)
@@ -70,19 +70,14 @@ class Bar:
     """Shows the progress of a run; does nothing without a bar to draw."""
 
     def __init__(self, progress: Progress | None = None, task: TaskID | None = None) -> None:
-        """Keep the bar, if there is one."""
         self._progress = progress
         self._task = task
 
-    def start_case(self, case: Case) -> None:
-        """Show which case is being checked."""
+    def show_case(self, case: Case, share: float | None = None) -> None:
+        """Show which case is being checked, and how much of it is done."""
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, description=_name(case))
-
-    def show_share(self, case: Case, share: float) -> None:
-        """Show the progress of a case."""
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, description=f"{_name(case)} · {share:.0%}")
+            done = "" if share is None else f" · {share:.0%}"
+            self._progress.update(self._task, description=_name(case) + done)
 
     def end_case(self) -> None:
         """Move on by one case."""
@@ -127,7 +122,7 @@ def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterato
     )
     from rich.text import Text
 
-    class Status(ProgressColumn):
+    class StatusText(ProgressColumn):
         def render(self, task: object) -> Text:  # noqa: ARG002 (rich's)
             return Text(status() if status is not None else "")
 
@@ -136,7 +131,7 @@ def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterato
         MofNCompleteColumn(),
         TimeRemainingColumn(compact=True),  # from the cases that have ended so far
         TextColumn("{task.description}", markup=False),
-        Status(),
+        StatusText(),
         console=Console(file=sys.stderr, markup=False),
         transient=True,
         redirect_stdout=False,  # the bar must not reprint results

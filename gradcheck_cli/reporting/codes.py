@@ -8,12 +8,15 @@ has a fault. `codes.md` beside this file has a page for each.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
 from typing import NamedTuple
 
+from gradcheck_cli import results
+from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import BaselineFinding
-from gradcheck_cli.results import GREEN, OPEN, CaseError, CheckResult, PairResult, Status
 
 
 class Code(NamedTuple):
@@ -24,7 +27,6 @@ class Code(NamedTuple):
     title: str
 
     def __str__(self) -> str:
-        """Return both, as reports name it."""
         return f"{self.number} {self.name}"
 
 
@@ -135,15 +137,15 @@ def code_of(rule: str) -> Code:
     return _CODES.get(rule) or _CODES[f"{kind}/"]
 
 
-def rule_of_pair(pair: PairResult) -> str:
+def rule_of_pair(pair: results.PairResult) -> str:
     """Return the rule that gave a pair its status; empty if it passed."""
-    if pair.status is Status.UNEXPECTED_PASS:
+    if pair.status is results.Status.UNEXPECTED_PASS:
         return "pair/unexpected_pass"
-    if pair.status in (Status.MISMATCHED, Status.EXPECTED_MISMATCH):
+    if pair.status in (results.Status.MISMATCHED, results.Status.EXPECTED_MISMATCH):
         return f"pair/{pair.mismatch.partition(' ')[0] or 'value'}"
-    if pair.status in OPEN:
+    if pair.status in results.OPEN:
         return f"undecided/{pair.undecided}"
-    return {Status.ERROR: "error/gradient", Status.SKIPPED: "skipped"}.get(pair.status, "")
+    return {results.Status.ERROR: "error/gradient", results.Status.SKIPPED: "skipped"}.get(pair.status, "")
 
 
 def numbers_may_not_tell(code: Code) -> bool:
@@ -152,23 +154,23 @@ def numbers_may_not_tell(code: Code) -> bool:
     return rule.startswith("undecided/") and rule != "undecided/all_zero"
 
 
-def code_of_pair(pair: PairResult) -> Code | None:
+def code_of_pair(pair: results.PairResult) -> Code | None:
     """Return a pair's code; `None` if it passed."""
     rule = rule_of_pair(pair)
     return code_of(rule) if rule else None
 
 
-def code_of_check(check: CheckResult) -> Code | None:
+def code_of_check(check: results.CheckResult) -> Code | None:
     """Return a check's code; `None` if it passed.
 
     A check that is skipped because of the op (a mode that it can't have) has its own code.
     """
-    if check.status in GREEN:
+    if check.status in results.GREEN:
         return None
     return code_of(f"check/{_SECOND.sub('', check.name)}")
 
 
-def code_of_error(error: CaseError) -> Code:
+def code_of_error(error: results.CaseError) -> Code:
     """Return the code of the reason why a case couldn't be checked."""
     return code_of(f"error/{error.kind}")
 
@@ -210,3 +212,70 @@ def _pages() -> dict[str, str]:
     text = resources.files("gradcheck_cli.reporting").joinpath(PAGES).read_text(encoding="utf-8")
     sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
     return {page.partition("\n")[0]: re.sub(r"\n# .*", "", f"## {page}".rstrip()) + "\n" for page in sections}
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """The codes, as `GC212`, with which a pair doesn't count."""
+
+    numbers: frozenset[str] = frozenset()
+
+    def mark(self, case: results.CaseResult) -> results.CaseResult:
+        """Return a case in which undecided pairs with these codes are `ignored`."""
+        if not self.numbers or case.status is not results.Status.INCONCLUSIVE:
+            return case
+        pairs = tuple(map(self._mark, case.pairs))
+        return (
+            case
+            if pairs == case.pairs
+            else replace(case, pairs=pairs, status=results.case_status(pairs, case.checks))
+        )
+
+    def _mark(self, pair: results.PairResult) -> results.PairResult:
+        code = code_of_pair(pair)
+        is_ignored = (
+            pair.status is results.Status.INCONCLUSIVE and code is not None and code.number in self.numbers
+        )
+        return replace(pair, status=results.Status.IGNORED) if is_ignored else pair
+
+    def describe_unchecked(self, report: results.Report) -> tuple[str, ...]:
+        """Say that nothing is left of a run, if all that it found is ignored: that isn't right either."""
+        summary = report.summary
+        if not summary["ignored"] or any(summary[str(status)] for status in results.GREEN | results.FAILING):
+            return ()
+        return ("every pair is undecided and ignored: nothing was tested",)
+
+
+def read_ignored(selected: Sequence[str], ignored: Sequence[str]) -> Ignored:
+    """Read which codes don't count.
+
+    Args:
+        selected: codes and beginnings of codes that count; empty for all. Several may be joined by commas.
+        ignored: those of them that don't count.
+
+    Raises:
+        UsageError: there is no such code, or it can't be ignored.
+    """
+    may_be = frozenset(code.number for code in CODES if numbers_may_not_tell(code))
+    for text in _split(ignored):
+        if not may_be & _numbers(text, "--ignore"):
+            shown = min(_numbers(text, "--ignore"))
+            raise UsageError(
+                f"--ignore: '{text}' always counts; only pairs that are undecided by numbers can be ignored. "
+                f"`gradcheck explain {shown}` says how a spec excuses it."
+            )
+    left_out = {number for text in _split(ignored) for number in _numbers(text, "--ignore")}
+    chosen = {number for text in _split(selected) for number in _numbers(text, "--select")}
+    return Ignored(may_be & (left_out | (may_be - chosen) if selected else left_out))
+
+
+def _split(texts: Sequence[str]) -> list[str]:
+    return [part.strip() for text in texts for part in text.split(",")]
+
+
+def _numbers(text: str, option: str) -> frozenset[str]:
+    """Return the numbers that begin with a text."""
+    fitting = frozenset(code.number for code in CODES if text and code.number.startswith(text.upper()))
+    if not fitting:
+        raise UsageError(f"{option}: no code begins with '{text}'; `gradcheck explain` lists them.")
+    return fitting

@@ -8,19 +8,34 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.check_case import check_case
+from gradcheck_cli.checking.ops.jacobian import PairKey
+from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import Operation
+from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.verdicts.summary import Findings
-from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.extensions import CHECKS, extensions
-from gradcheck_cli.results import CaseError, CaseResult, CheckResult, CodeSeen, Status, Work, case_status
+from gradcheck_cli.results import (
+    CaseError,
+    CaseResult,
+    CheckResult,
+    CodeSeen,
+    PairResult,
+    Status,
+    Work,
+    case_status,
+)
 from gradcheck_cli.running.failed_case import blank_result, is_about_memory
-from gradcheck_cli.running.pair_labels import pairs_of_case
 from gradcheck_cli.running.workers import Ended, Event, Started
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.visible import shorten
+
+if TYPE_CHECKING:
+    from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
 
 
 def start_tensorflow(*, threads: int | None = None) -> str:
@@ -75,7 +90,11 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         raise
     except BaseException as failure:  # noqa: BLE001 (one case's failure must not end the run)
         error = _describe_error(failure)
-    if error is None and _is_empty(findings):
+    if (
+        error is None
+        and not findings.pairs
+        and all(check.status is Status.PASSED for check in findings.checks)
+    ):
         message = "there is nothing to check: no floating-point output, or no floating-point input."
         error = CaseError("pairs", message)
     status = Status.ERROR if error is not None else case_status(findings.pairs, findings.checks)
@@ -108,14 +127,9 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
     )
 
 
-def _is_empty(findings: Findings) -> bool:
-    """Whether no pair was judged, and nothing explains that."""
-    return not findings.pairs and all(check.status is Status.PASSED for check in findings.checks)
-
-
 def _find_source(case: Case) -> str:
     """Return where the case's gradient is written; empty if that isn't known."""
-    from gradcheck_cli.tensorflow_backend.registry.gradient_place import source_of
+    from gradcheck_cli.tensorflow_backend.registry import source_of
 
     with contextlib.suppress(Exception, SystemExit):  # the user's modules may raise any for an attribute
         return source_of(case)
@@ -134,15 +148,13 @@ def check(case: Case, *, explains: bool = True) -> Findings:
         CaseSkippedError: its mode or its device isn't available.
         CaseFailedError: it can't be checked.
     """
-    from gradcheck_cli.tensorflow_backend.devices import on_device
     from gradcheck_cli.tensorflow_backend.graph.sample_point import points
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
     from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, note_sites
 
     began = clock.now()
     log = GradientLog()
-    with on_device(case.device), note_sites(log):
-        opener = opener_of(case, case.mode)
+    with note_sites(log), _opened(case) as opener:
         opener.state.gradients = log
         before = case.modes[: case.modes.index(case.mode)]
         others = {mode: partial(opener_of, case, mode, opener) for mode in before}
@@ -182,14 +194,20 @@ def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
 
 
 def _mutate(case: Case) -> Findings:
-    from gradcheck_cli.tensorflow_backend.devices import on_device
     from gradcheck_cli.tensorflow_backend.graph.sample_point import points
+
+    with _opened(case) as opener, opener.state.written.restore_at_end():
+        return hooks.run_corrupted(opener.case, opener, points(case))
+
+
+@contextlib.contextmanager
+def _opened(case: Case) -> Iterator[CaseOpener[Any]]:
+    """Make the opener of a case, for as long as the block runs on the case's device."""
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
+    from gradcheck_cli.tensorflow_backend.startup import on_device
 
     with on_device(case.device):
-        opener = opener_of(case, case.mode)
-        with opener.state.written.restore_at_end():
-            return hooks.run_corrupted(opener.case, opener, points(case))
+        yield opener_of(case, case.mode)
 
 
 @contextlib.contextmanager
@@ -237,3 +255,55 @@ def _error_of(failure: BaseException) -> CaseError:
         "relies on; please report it with the spec.",
         traceback,
     )
+
+
+class OpenedPair(NamedTuple):
+    """A pair, the op that has it, and the opener of that op."""
+
+    opener: CaseOpener[Any]
+    op: Any
+    pair: PairKey
+
+
+def open_pair(opener: CaseOpener[Any], label: str, sample: int = 0) -> OpenedPair:
+    """Open the op that has a pair: the case's own for `dy/dx`, or its vjp for `d2y/dx.dx`.
+
+    Raises:
+        UsageError: there is no such pair.
+        CaseFailedError: the case can't be opened.
+    """
+    op = opener.open(Opening(sample))
+    own_pairs = labels_of(op)
+    if label in own_pairs:
+        return OpenedPair(opener, op, own_pairs[label])
+    known_labels = list(own_pairs)
+    if opener.case.second_order:
+        vjp = opener.vjp(op)
+        second = vjp.open(Opening(sample))
+        second_pairs = labels_of(second)
+        if label in second_pairs:
+            return OpenedPair(vjp, second, second_pairs[label])
+        known_labels += second_pairs
+    raise UsageError(f"--pair: no pair {label!r}; there are {', '.join(known_labels) or 'none'}.")
+
+
+def labels_of(op: Operation) -> dict[str, PairKey]:
+    """Return the pairs of an op by label."""
+    return {label_of(op, pair): pair for pair in pair_keys(op)}
+
+
+def pairs_of_case(case: Case) -> tuple[PairResult, ...]:
+    """Open a case and return its pairs, each as skipped: nothing is checked.
+
+    Raises:
+        CaseFailedError: the case can't be opened.
+        CaseSkippedError: it can't have its mode.
+    """
+    with _opened(case) as opener:
+        op = opener.open(Opening())
+        ops = [op, opener.vjp(op).open(Opening())] if case.second_order else [op]
+        return tuple(
+            PairResult(label, opened.outputs[output].name, opened.inputs[input_index].name, Status.SKIPPED)
+            for opened in ops
+            for label, (output, input_index) in labels_of(opened).items()
+        )

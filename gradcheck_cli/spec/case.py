@@ -154,7 +154,6 @@ class Power:
     miss: float = 0.1  # the probability with which it may be missed
 
     def __str__(self) -> str:
-        """Return the form in which the command line takes it."""
         return f"{self.size:g}:{self.miss:g}"
 
 

@@ -104,7 +104,7 @@ def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tupl
         raise SpecError([Fault("<spec>", 0, "", message)]) from None
     faults: list[Fault] = []
     collected = _Collected([], [], {}, {}, {})
-    _load_content(Source("<spec>", str(Path.cwd()), "spec"), content, faults, collected, seed)
+    _load_content(SpecText("<spec>", str(Path.cwd()), "spec"), content, faults, collected, seed)
     if faults:
         raise SpecError(faults)
     return tuple(collected.cases)
@@ -147,7 +147,7 @@ def _describe_error(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()
 
 
-class Source(NamedTuple):
+class SpecText(NamedTuple):
     """Where a spec's text comes from: its shown path, its folder, and the name for an op without one."""
 
     path: str
@@ -169,7 +169,7 @@ def _load_file(file: Path, faults: list[Fault], collected: _Collected, seed: int
     content = _read_content(file, faults)
     if content is None:
         return
-    source = Source(display_path(file), str(Path.cwd() / file.parent), file.stem)
+    source = SpecText(display_path(file), str(Path.cwd() / file.parent), file.stem)
     if source.folder not in collected.folders:
         collected.folders[source.folder] = _read_folder_defaults(file.parent / FOLDER_DEFAULTS, faults)
     if file.name == FOLDER_DEFAULTS and collected.folders[source.folder] is not None:
@@ -226,7 +226,7 @@ def _list_cases(log: FaultLog, cases: Node) -> Node:
 
 
 def _load_content(
-    source: Source, content: bytes, faults: list[Fault], collected: _Collected, seed: int | None
+    source: SpecText, content: bytes, faults: list[Fault], collected: _Collected, seed: int | None
 ) -> None:
     documents, broken = yaml_tree.parse(source.path, content)
     log = FaultLog(source.path, broken)

@@ -96,7 +96,7 @@ BINDINGS = {
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckEntry:
     """A structural check that a spec can turn off."""
 
     about: str  # what it requires
@@ -104,19 +104,19 @@ class Check:
 
 
 CHECKS = {
-    "all_zero": Check("A connected pair isn't zero at every sample."),
-    "custom_gradient": Check("Each custom gradient that the forward calls is run.", is_of_vjp=False),
-    "inputs_unmodified": Check("A NumPy forward doesn't write to its inputs.", is_of_vjp=False),
-    "linearity": Check("The vjp is linear in the upstream."),
-    "modes": Check("Every mode gives the same gradient.", is_of_vjp=False),
-    "override": Check("An override reaches every op of its type."),
-    "precision": Check("The declared dtype is as accurate as its tolerance."),
-    "repeat": Check("The same upstream gives the same gradient again."),
-    "retrace": Check("The op gives the same gradient when it is traced again.", is_of_vjp=False),
-    "variables_order": Check(
+    "all_zero": CheckEntry("A connected pair isn't zero at every sample."),
+    "custom_gradient": CheckEntry("Each custom gradient that the forward calls is run.", is_of_vjp=False),
+    "inputs_unmodified": CheckEntry("A NumPy forward doesn't write to its inputs.", is_of_vjp=False),
+    "linearity": CheckEntry("The vjp is linear in the upstream."),
+    "modes": CheckEntry("Every mode gives the same gradient.", is_of_vjp=False),
+    "override": CheckEntry("An override reaches every op of its type."),
+    "precision": CheckEntry("The declared dtype is as accurate as its tolerance."),
+    "repeat": CheckEntry("The same upstream gives the same gradient again."),
+    "retrace": CheckEntry("The op gives the same gradient when it is traced again.", is_of_vjp=False),
+    "variables_order": CheckEntry(
         "A custom gradient doesn't rely on the order of its variables.", is_of_vjp=False
     ),
-    "zero_upstream": Check("A zero upstream gives zero."),
+    "zero_upstream": CheckEntry("A zero upstream gives zero."),
 }
 
 # Ways of corrupting a gradient, for `gradcheck mutate`, in the words of its report.

@@ -9,7 +9,7 @@ import linecache
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +71,17 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _sources(frames: Iterable[Any]) -> Iterator[tuple[str, int]]:
+    """Yield the line of each frame of an op, in the code that was written, the innermost first."""
+    for frame in reversed(list(frames)):
+        place = frame.filename, frame.lineno
+        yield private_gradients.source_place(*place) or place
+
+
 def place_in_users_code(op: Any) -> str:
     """Return `file:line` of the user's innermost line that made a graph's op; empty where there is none."""
-    for frame in reversed(list(op.traceback)):
-        place = frame.filename, frame.lineno
-        file, line = private_gradients.source_place(*place) or place
-        if is_users(file):
-            return f"{short_path(file)}:{line}"
-    return ""
+    places = (f"{short_path(file)}:{line}" for file, line in _sources(op.traceback) if is_users(file))
+    return next(places, "")
 
 
 def place_of_branch(op: Any) -> str:
@@ -87,11 +90,9 @@ def place_of_branch(op: Any) -> str:
     Empty where only TensorFlow asked for it, as in its own gradients.
     """
     # The code that calls gradcheck, or its command line, doesn't count.
-    inside = list(itertools.dropwhile(lambda frame: not frame.filename.startswith(_BACKEND), op.traceback))
+    inside = itertools.dropwhile(lambda frame: not frame.filename.startswith(_BACKEND), op.traceback)
     library = ""
-    for frame in reversed(inside):
-        place = frame.filename, frame.lineno
-        file, line = private_gradients.source_place(*place) or place
+    for file, line in _sources(inside):
         if is_users(file):
             return f"{short_path(file)}:{line}"
         is_library = _PACKAGES.intersection(Path(file).parts) and not _is_own(file)

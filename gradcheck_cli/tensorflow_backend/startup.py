@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 
+from gradcheck_cli.errors import CaseSkippedError
+
 _STDERR = 2
 _ENGINE = (
     "numpy.random",
     "gradcheck_cli.tensorflow_backend.binding.loading",
-    "gradcheck_cli.tensorflow_backend.devices",
+    "gradcheck_cli.tensorflow_backend.startup",
     "gradcheck_cli.tensorflow_backend.opening.openers",
 )
 
@@ -151,3 +153,26 @@ def version() -> str:
     import tensorflow as tf
 
     return str(tf.__version__)
+
+
+@contextmanager
+def on_device(device: str | None) -> Iterator[None]:
+    """Place everything that is traced and run within the block on a device, such as "GPU:0"; or where it is.
+
+    Raises:
+        CaseSkippedError: this machine has no such device.
+    """
+    if device is None:
+        yield
+        return
+    import tensorflow as tf
+
+    available = [logical.name.removeprefix("/device:") for logical in tf.config.list_logical_devices()]
+    if device not in available:
+        raise CaseSkippedError(
+            "device", f"TensorFlow finds no {device} on this machine; it has {', '.join(available)}."
+        )
+    # A function's ops run on the device where the function is called. With soft placement, TensorFlow's
+    # default, an op runs elsewhere if the device has no kernel for it.
+    with tf.device(f"/device:{device}"):
+        yield

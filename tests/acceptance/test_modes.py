@@ -146,7 +146,7 @@ assert [str(case.status) for case in report.cases] == ["passed"] * 3, report
 
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.spec.load import load_cases
-from gradcheck_cli.tensorflow_backend.devices import on_device
+from gradcheck_cli.tensorflow_backend.startup import on_device
 from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 for mode in ("graph", "xla"):
     with on_device("CPU:1"):

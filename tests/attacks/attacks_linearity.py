@@ -1,5 +1,7 @@
 """Upstreams that a gradient clips, bends or mistakes, below float64 too; and right gradients that look so."""
 
+import itertools
+
 import tensorflow as tf
 from attacking import Attack
 
@@ -289,7 +291,41 @@ def sums(dtype, terms):
         yield Attack(f"bias_{terms}", "wrong", x, lambda x: tf.nn.bias_add(tf.zeros(shape, x.dtype), x))
 
 
+def one_by_one(forward, backward):
+    """A forward of x and a bias or matrix, whose gradient adds up one term after the other."""
+
+    @tf.custom_gradient
+    def call(x, w):
+        def gradient(u):
+            zeros = tf.zeros_like(w)
+            added = tf.scan(lambda total, pair: total + backward(*pair, w), (x, u), initializer=zeros)
+            return tf.gradients(forward(x, w), x, u)[0], added[-1]
+
+        return forward(x, w), gradient
+
+    return call
+
+
+def probed_sums():
+    """Yield sums of many terms whose Jacobian is too large to be at hand."""
+    forwards = {
+        "bias": (lambda x, w: x + w, lambda x, u, w: u, [8]),
+        "matrix": (lambda x, w: tf.tanh(x) @ w, lambda x, u, w: tf.tanh(x)[:, None] * u, [8, 8]),
+        "sine": (lambda x, w: tf.sin(x) * w, lambda x, u, w: u * tf.sin(x), [8]),
+    }
+    for terms, names in ((160, forwards), (600, ["bias"])):
+        for name, dtype in itertools.product(names, ("bfloat16", "float16")):
+            forward, backward, shape = forwards[name]
+            inputs = {"x": {"shape": [terms, 8], "dtype": dtype}, "w": {"shape": shape, "dtype": dtype}}
+            keys = {"method": "probe", "samples": 1}
+            yield Attack(f"probed_{name}_{terms}_{dtype}", "right", inputs, forward, keys=keys)
+            truth = "wrong" if dtype == "bfloat16" else "right"  # TensorFlow's own sums in float16 do that
+            added = one_by_one(forward, backward)
+            yield Attack(f"probed_{name}_added_{terms}_{dtype}", truth, inputs, added, keys=keys)
+
+
 ATTACKS = (
+    *probed_sums(),
     *wrong(),
     *right(),
     *faint(),

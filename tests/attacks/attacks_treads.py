@@ -22,12 +22,36 @@ def numbered(t):
     return tf.cast(tf.cast(1024 * t, tf.int32), t.dtype) / 1024
 
 
+def floored(t):
+    return tf.floor(1024 * t) / 1024
+
+
+def bucketed(t):
+    """Find the cell by a binary search."""
+    grid = tf.cast(tf.range(0, 2049), t.dtype) / 1024
+    return tf.gather(grid, tf.searchsorted(grid, t))
+
+
 def times_cos(x, rounded):
     return rounded(x) * tf.cos(x)
 
 
 def swish(x, rounded):
     return x * rounded(tf.sigmoid(x))
+
+
+def gridding(x, rounded):
+    """A kernel from a table, as NUFFTs have it, times a phase."""
+    return tf.exp(-4 * tf.square(rounded(x) - 0.7)) * (1 + x * x)
+
+
+def gain(x, rounded):
+    return x * rounded(x) ** 2
+
+
+def mixed(x, rounded):
+    """Each output from several inputs."""
+    return rounded(x) * tf.reverse(x, [0]) + x
 
 
 def identity(x):
@@ -62,6 +86,21 @@ def attacks():
         for factor, truth in ((1.0, "right"), (1.01, "wrong"), (-1.0, "wrong")):
             call = with_gradient(function, stair, factor)
             yield Attack(f"{name}_reference_{factor}", truth, X, call, keys=keys, functions=named)
+    for function, rounded in ((gridding, floored), (gain, bucketed), (mixed, numbered)):
+        name = f"{function.__name__}_{rounded.__name__}"
+        yield Attack(name, "unchecked", X, with_gradient(function, rounded), keys=ONCE)
+        yield Attack(f"{name}_-6", "wrong", X, with_gradient(function, rounded, -6.0), keys=ONCE)
+        named = {"meant": lambda x, f=function: f(x, identity)}
+        keys = {**ONCE, "reference": "attacked:meant"}
+        for factor, truth in ((1.0, "right"), (0.97, "wrong"), (0.0, "wrong")):
+            call = with_gradient(function, rounded, factor)
+            yield Attack(f"{name}_reference_{factor}", truth, X, call, keys=keys, functions=named)
+        for dtype in ("float32", "bfloat16"):
+            x = {"x": {**X["x"], "dtype": dtype}}
+            for factor, truth in ((1.0, "right"), (1.2, "wrong")):
+                call = with_gradient(function, rounded, factor)
+                own = f"{name}_reference_{factor}_{dtype}"
+                yield Attack(own, truth, x, call, keys=keys, functions=named)
     x = {"x": {**X["x"], "dtype": "float32"}}
     yield Attack("times_cos_float32", "unchecked", x, with_gradient(times_cos, stair), keys=ONCE)
     yield Attack("times_cos_-6", "wrong", X, with_gradient(times_cos, stair, -6.0), keys=ONCE)

@@ -129,4 +129,23 @@ def _times(factor, tape, y, x, u):
     return like(factor, x) * tape.gradient(y, x, output_gradients=u)
 
 
-ATTACKS = (*right(), *wrong(), *steep())
+def cubes():
+    """A forward whose float32 loses what it computes, at tiny values that nobody states."""
+    for power in (3, 4, 6):
+
+        def norm(x, power=power):
+            return tf.reduce_sum(tf.abs(x) ** power) ** (1 / power)
+
+        @tf.custom_gradient
+        def by_hand(x, norm=norm, power=power):
+            y = norm(x)
+            return y, lambda u: u * tf.sign(x) * (tf.abs(x) / y) ** (power - 1)
+
+        inputs = {"x": {"shape": [6], "dtype": "float32"}}
+        yield Attack(f"norm_{power}", "right", inputs, by_hand)
+        yield Attack(f"norm_{power}_of_tensorflow", "right", inputs, norm)
+        for name, change in CHANGES.items():
+            yield Attack(f"norm_{power}_{name}", "wrong", inputs, wrongly(norm, change))
+
+
+ATTACKS = (*right(), *wrong(), *steep(), *cubes())

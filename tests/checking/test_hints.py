@@ -7,8 +7,7 @@ import pytest
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.pairs.triangles import hint_on_triangle
-from gradcheck_cli.features.diagnosis.diagnosing import hint
-from gradcheck_cli.features.diagnosis.hints import View
+from gradcheck_cli.features.diagnosis.hints import View, hint
 
 
 def views(numeric, analytic, points=2):

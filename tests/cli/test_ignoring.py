@@ -8,8 +8,7 @@ from itertools import pairwise
 import pytest
 
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.reporting.codes import CODES
-from gradcheck_cli.reporting.ignoring import read_ignored
+from gradcheck_cli.reporting.codes import CODES, read_ignored
 from gradcheck_cli.results import CheckResult, Status
 
 MAY_BE = {

@@ -42,7 +42,7 @@ def backward(engine, monkeypatch):
 
     module = ModuleType("backward")
     module.trace_case, module.blame_case = answer("passes"), answer("blames")
-    monkeypatch.setitem(sys.modules, "gradcheck_cli.features.blame.backward_views", module)
+    monkeypatch.setitem(sys.modules, "gradcheck_cli.features.blame.blaming", module)
     return fake
 
 

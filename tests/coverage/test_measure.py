@@ -6,13 +6,13 @@ import pytest
 from flat_results import make_case, make_pair
 
 from gradcheck_cli.covered import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient, join
-from gradcheck_cli.features.coverage.gradients_in_text import Find, Package
+from gradcheck_cli.features.coverage.gradients_in_text import GradientInText, Package
 from gradcheck_cli.features.coverage.importing import Imported
 from gradcheck_cli.features.coverage.measure import measure
 from gradcheck_cli.results import Status
 
-F = Find("m", "f", "custom_gradient", "m.py", 4, frozenset({3, 4}))
-G = Find("m", "g", "RegisterGradient", "m.py", 9, frozenset({8, 9}), "Mine")
+F = GradientInText("m", "f", "custom_gradient", "m.py", 4, frozenset({3, 4}))
+G = GradientInText("m", "g", "RegisterGradient", "m.py", 9, frozenset({8, 9}), "Mine")
 
 
 def package(*finds, unreadable=()):
@@ -148,7 +148,7 @@ def test_each_closure_of_a_factory_counts_that_a_module_makes():
 
 
 def test_an_override_is_covered_by_what_it_names():
-    override = Find("m", "h", "gradient_override_map", "m.py", 14, frozenset({14}))
+    override = GradientInText("m", "h", "gradient_override_map", "m.py", 14, frozenset({14}))
     run = ran("dy/dx", places=("m.py:8",), makers=("m.py:8", "m.py:14"), function="m:g")
     found = status(case(run, PASSED), finds=(G, override))
     assert found == {"m:g": ("covered", "op"), "m:h": ("covered", "op")}
@@ -159,7 +159,7 @@ def test_an_override_is_covered_by_what_it_names():
     "name", ["m.tests.test_a", "m.conftest", "m.deep.test_it.x", "m.it_test", "m.test.x"]
 )
 def test_a_module_of_tests_that_can_not_be_imported_does_not_count(name):
-    planted = Find(name, "f", "custom_gradient", "t.py", 4, frozenset({4}))
+    planted = GradientInText(name, "f", "custom_gradient", "t.py", 4, frozenset({4}))
     found = status(finds=(planted,), imported=Imported(failures={name: "no pytest"}))
     assert {word for word, _ in found.values()} == {"excused"}
     assert status(finds=(planted,))[f"{name}:f"][0] == "missing"  # imported, it counts

@@ -12,9 +12,9 @@ from figures import tanh_figure
 from flat_results import altered
 
 from gradcheck_cli.covered import Branch
-from gradcheck_cli.features.page.html import page
-from gradcheck_cli.features.page.html.page import _worst_cells, to_html
-from gradcheck_cli.features.page.html.side_by_side import to_html as to_diff
+from gradcheck_cli.features.page import page
+from gradcheck_cli.features.page.page import _worst_cells, to_html
+from gradcheck_cli.features.page.page import compare_to_html as to_diff
 from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.results import CaseError, Status
@@ -275,7 +275,7 @@ def test_a_picture_that_cant_be_drawn_is_left_out_with_the_reason(drawn, monkeyp
     def fail(*_, **__):
         raise OverflowError("too large")
 
-    monkeypatch.setattr("gradcheck_cli.features.page.html.pictures.pictures_of", fail)
+    monkeypatch.setattr("gradcheck_cli.features.page.pictures.pictures_of", fail)
     assert "The picture can't be drawn: OverflowError: too large" in read(drawn).text
 
 

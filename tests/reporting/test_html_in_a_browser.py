@@ -10,7 +10,7 @@ import pytest
 from figures import tanh_figure
 from flat_results import altered
 
-from gradcheck_cli.features.page.html.page import to_html
+from gradcheck_cli.features.page.page import to_html
 
 BROWSER = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright, and a Chromium")

@@ -76,7 +76,5 @@ def test_a_module_whose_attributes_exit_has_no_source(monkeypatch):
     module.__getattr__ = lambda _: sys.exit(7)
     reference = SimpleNamespace(target="exiting:gradient", form="tensorflow")
     case = SimpleNamespace(gradient=reference, forward=reference, folder=".")
-    monkeypatch.setattr(
-        "gradcheck_cli.tensorflow_backend.registry.gradient_place.source_of", lambda case: module.gradient
-    )
+    monkeypatch.setattr("gradcheck_cli.tensorflow_backend.registry.source_of", lambda case: module.gradient)
     assert session._find_source(case) == ""

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.results import Status
+from gradcheck_cli.tensorflow_backend import registry
 from gradcheck_cli.tensorflow_backend.binding import binder
 from gradcheck_cli.tensorflow_backend.binding.user_gradient import OpView
-from gradcheck_cli.tensorflow_backend.registry import gradient_registry
 
 
 def tanh(x):
@@ -451,7 +451,7 @@ def test_names_are_never_used_twice():
 
 def test_names_of_ours_are_hidden_from_the_list(run):
     run(**{**INPUT, **BINDINGS["override"](slope)})
-    assert not any(entry.name.startswith(binder.PREFIX) for entry in gradient_registry.read_gradients())
+    assert not any(entry.name.startswith(binder.PREFIX) for entry in registry.read_gradients())
 
 
 def test_checking_the_same_spec_twice_gives_the_same(run):

@@ -18,7 +18,7 @@ from gradcheck_cli.features.blame.walk.backward_walk import walk
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.tensorflow_backend.binding.loading import importable, load
 from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
-from gradcheck_cli.tensorflow_backend.registry.gradient_place import source_of
+from gradcheck_cli.tensorflow_backend.registry import source_of
 
 X = {"x": {"value": [0.5, -1.0], "shape": [2]}}
 

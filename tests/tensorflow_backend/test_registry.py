@@ -11,7 +11,7 @@ import tensorflow as tf
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.tensorflow_backend.private import private_gradients
 from gradcheck_cli.tensorflow_backend.private.private_graphs import op_types
-from gradcheck_cli.tensorflow_backend.registry.gradient_registry import (
+from gradcheck_cli.tensorflow_backend.registry import (
     has_custom_gradient,
     read_gradients,
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.private import private_graphs, private_twin
+from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin, WideVariables
 from gradcheck_cli.tensorflow_backend.twin.widening import NumpyCall, wide_dtype
 
@@ -186,6 +186,8 @@ def test_a_twin_can_be_vectorized():
 
 
 def test_kernels_tell_what_they_take():
-    assert any(tf.float64.as_datatype_enum in one["T"] for one in private_twin.kernel_constraints("MatMul"))
-    assert not any(tf.float64.as_datatype_enum in one["T"] for one in private_twin.kernel_constraints("LRN"))
-    assert private_twin.kernel_constraints("no such op") == ()
+    assert any(tf.float64.as_datatype_enum in one["T"] for one in private_graphs.kernel_constraints("MatMul"))
+    assert not any(
+        tf.float64.as_datatype_enum in one["T"] for one in private_graphs.kernel_constraints("LRN")
+    )
+    assert private_graphs.kernel_constraints("no such op") == ()

@@ -102,6 +102,8 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
     ahead = [check.name for check in CHECKS if check.looks_at is UpstreamView]
     for group in group_at_hand(pull_outputs(case, op, view.sound, declared, ahead)):
         for pulled in group:
+            if not is_last and pulled.precision.nudge is None:
+                pulled.formula = formula
             pulled.lossy = frozenset(
                 index
                 for index in pulled.input_indices

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.checks.pulled import MANY, TELLING, Flow, Pulled
-from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_point
+from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_function, packed_point, pull_back
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, packed_magnitude
 from gradcheck_cli.checking.ops.rounding_of_vjp import rounding_slack
@@ -38,9 +38,11 @@ _FORMATS_IN_HALF = (("8 bits, as bfloat16 has", 1.5 * 2.0**-10),)
 _DRAWS_IN_HALF = 16
 # In a sum of many terms that don't cancel, rounding takes no more than this share. What adds 60 terms in
 # pairs, or in eight lanes, loses three per cent of the upstream that is tried; what adds one by one in
-# bfloat16, a fifth. TensorFlow's own sums of 300 terms in float16 lose an eighth, which is within it and the
-# tolerance.
+# bfloat16, a fifth.
 _MOST_ROUNDED = 0.125
+_STEP = 2.0**-20  # of an input's scale, to see which terms a sum has
+_SMALLEST = 2.0**-4  # of the largest term: below it, they would need large upstreams
+_ABSORBED = 0.75  # of half a spacing: surely lost, though terms are rounded, too
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,45 @@ def find_narrowed(pulled: Pulled) -> tuple[int, str, int, float] | None:
     (input_index, words), same = next(item for item in all_same.items() if item[1].any())
     where = int(np.argmax(np.where(same, np.abs(whole[input_index]), -1.0)))
     return input_index, words, where, float(whole[input_index][where])
+
+
+def find_absorbed(pulled: Pulled) -> tuple[int, Fault] | None:
+    """Find an element of a probed pair, in half precision, that is a sum and loses most of its terms.
+
+    Where the Jacobian is at hand, its rows say what the terms are. Here differences of one input element in
+    float64 say it. The upstream makes them positive and of one size, and the first one absorb the others,
+    unless they are added in a wider dtype or in pairs. What they must add up to is the gradient in float64.
+
+    Returns:
+        The index of the input, and the fault.
+    """
+    formula, output = pulled.formula, pulled.output
+    if formula is None or pulled.shift != 1.0 or pulled.base.size < MANY:
+        return None
+    for input_index in set(pulled.input_indices) - pulled.matrices.keys():
+        element = int(np.argmax(np.nan_to_num(np.abs(pulled.first[input_index]), posinf=0.0)))
+        point = packed_point(formula, input_index)
+        ends = np.stack([point, point])
+        step = _STEP * scales(point).step[element]
+        ends[:, element] += (step, -step)
+        above, below = packed_function(formula, input_index, [output])(ends)
+        slopes = np.nan_to_num((above - below) / (2 * step), posinf=0.0, neginf=0.0)
+        share = np.abs(slopes) / max(float(np.max(np.abs(slopes))), np.finfo(float).tiny)
+        terms = np.flatnonzero(share > _SMALLEST)
+        if len(terms) < MANY:
+            continue
+        upstream = np.zeros(slopes.shape)
+        upstream[terms] = np.sign(slopes[terms]) / share[terms]
+        upstream[terms[1:]] *= _ABSORBED
+        upstream[terms[0]] *= pulled.upstreams.absorbing
+        upstream = pulled.precision.round(upstream)
+        of_formula = pull_back(formula, output, upstream[None])[input_index]
+        expected = 0.0 if of_formula is None else float(of_formula[0][element])
+        actual = float(pulled.pull(upstream)[input_index][element])
+        adds_up = abs(expected) >= (1 - KNOWN) * float(np.abs(upstream) @ np.abs(slopes))
+        if adds_up and abs(actual - expected) > _MOST_ROUNDED * abs(expected):
+            return input_index, Fault(element, actual, expected)
+    return None
 
 
 def _telling_elements(

@@ -11,8 +11,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from gradcheck_cli.checking.checks.check import UpstreamView
-from gradcheck_cli.checking.checks.expected_gradients import Fault, Sum, compare, find_fault, find_narrowed
-from gradcheck_cli.checking.checks.pulled import SIZES, Flow, Pulled, pull_empty
+from gradcheck_cli.checking.checks.expected_gradients import (
+    Fault,
+    Sum,
+    compare,
+    find_absorbed,
+    find_fault,
+    find_narrowed,
+)
+from gradcheck_cli.checking.checks.pulled import ABSORBING, SIZES, Flow, Pulled, pull_empty
 from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, pack, unpack
@@ -90,7 +97,7 @@ def _find_wrong(pulled: Pulled, precision: str) -> tuple[str, str]:
                 if not remedy:
                     return f"{label} isn't linear in the upstream{detail}; {_QUESTION}", excused
                 excused = excused or f"{label}{detail}; {remedy}"
-    return _find_cast(pulled), excused
+    return _find_cast(pulled) or _find_absorbed(pulled), excused
 
 
 def _pull_flows(pulled: Pulled) -> Iterator[tuple[Flow, dict[int, Float]]]:
@@ -113,6 +120,18 @@ def _find_cast(pulled: Pulled) -> str:
     return (
         f"{pulled.label(input_index)} rounds its upstream to {words}: element {element} is {value:.6e} for a "
         f"random upstream and for what is left of it then, the same bit by bit; {_CAST}"
+    )
+
+
+def _find_absorbed(pulled: Pulled) -> str:
+    """Return what shows that terms of a sum are lost beside its first one; empty if nothing does."""
+    found = find_absorbed(pulled)
+    if found is None:
+        return ""
+    input_index, fault = found
+    return (
+        f"{pulled.label(input_index)} isn't linear in the upstream: for {ABSORBING} element {fault.element} "
+        f"is {fault.actual:.6e}, but in float64 it is {fault.expected:.6e}; add its terms in a wider dtype."
     )
 
 

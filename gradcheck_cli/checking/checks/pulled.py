@@ -65,7 +65,7 @@ class Upstreams:
     """The upstreams of one output.
 
     Attributes:
-        first_rows: in half precision, the first row of each sum of many terms.
+        first_rows: in bfloat16, the first row of each sum of many terms.
     """
 
     op: Operation
@@ -85,6 +85,15 @@ class Upstreams:
     def nudged(self) -> Float:
         """The first one, with all bits of its dtype."""
         return self.precision.round(_NUDGED * self.base)
+
+    @property
+    def absorbing(self) -> float:
+        """How much larger the first term of a sum is than the others, so that it absorbs each one.
+
+        What adds in a wider dtype, or in pairs, doesn't lose them. In float16 TensorFlow itself adds one by
+        one: there a sum of ones alone must come out, which it does for up to 2048.
+        """
+        return 1 / self.precision.unit_roundoff if self.precision.name == "bfloat16" else 1.0
 
     def narrowed(self, draw: int) -> tuple[Float, ...]:
         """Return a random upstream with all bits of its dtype, and what bfloat16 and float16 keep of it."""
@@ -124,11 +133,9 @@ class Upstreams:
         if self._rows == 1:
             return
         if self.first_rows is not None and len(self.first_rows):
-            # Half precision loses each one that is added to this. What adds in a wider dtype, or in pairs,
-            # doesn't.
             saturating = ones.copy()
-            saturating[self.first_rows] /= self.precision.unit_roundoff
-            yield Flow("an upstream of ones, but for a first one that a sum absorbs them in", saturating)
+            saturating[self.first_rows] *= self.absorbing
+            yield Flow(ABSORBING, saturating)
         yield Flow("an upstream of all 1/n", self.precision.round(ones / self._rows))
         yield Flow("an upstream that is positive throughout", np.maximum(np.abs(self.base), self.shift / 128))
         yield Flow(
@@ -167,6 +174,7 @@ _MAGNIFIED = 2.0**24
 _NUDGES = (1.0, 3.0, 5.0, 7.0)
 # An element is a sum of many terms if it has this many.
 MANY = 48
+ABSORBING = "an upstream of ones, but for a first one that a sum absorbs them in"
 # Where underflow may reach this share of the gradient's largest element, an upstream decides nothing.
 TELLING = 0.25
 
@@ -179,6 +187,7 @@ class Pulled:
         ahead: names of the checks whose upstreams are pulled back together with the first one.
         lossy: indices of the inputs whose Jacobian in the declared dtype is known to few digits.
         declared: the precision that the gradient was written for; default: the op's own.
+        formula: the op in float64, where `op` is in half precision.
         resolved: indices of the inputs for which some upstream's gradient was well above underflow.
     """
 
@@ -191,6 +200,7 @@ class Pulled:
     ahead: frozenset[str] = frozenset()
     lossy: frozenset[int] = frozenset()
     declared: Precision | None = None
+    formula: Operation | None = None
     resolved: set[int] = field(default_factory=set)
     stopped: bool = False  # whether small upstreams show an absolute error, as an iterative solver leaves it
     _typical: dict[int, float] = field(default_factory=dict)
@@ -215,8 +225,8 @@ class Pulled:
     @cached_property
     def upstreams(self) -> Upstreams:
         """The upstreams to pull back."""
-        is_half = self.precision.nudge is None
-        first = [matrix.first_rows(MANY) for matrix in self.matrices.values() if is_half]
+        may_absorb = self.precision.name == "bfloat16"
+        first = [matrix.first_rows(MANY) for matrix in self.matrices.values() if may_absorb]
         return Upstreams(
             self.op,
             self.output,

@@ -151,7 +151,7 @@ class OpFacts(ABC):
         return ()
 
     def low_precision_between(self, output: int, input_index: int) -> Sequence[str]:
-        """Return the dtypes below float64 between an input and an output; see `low_precision`."""
+        """Return the dtypes below float64 between an input and an output."""
         del output, input_index  # those of the whole op
         return self.low_precision
 

@@ -15,13 +15,7 @@ from gradcheck_cli import hooks
 from gradcheck_cli.cli import completing
 from gradcheck_cli.cli.options.case_options import CaseOptions, case_options
 from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand, option_group
-from gradcheck_cli.cli.options.report_options import (
-    ReportTarget,
-    files_of,
-    print_report,
-    report_options,
-    write_reports,
-)
+from gradcheck_cli.cli.options.report_options import ReportTarget, print_report, report_options, write_reports
 from gradcheck_cli.cli.options.selection_options import SelectionOptions, list_cases, selection_options
 from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
 from gradcheck_cli.cli.outlet import go_on_without_output
@@ -29,7 +23,7 @@ from gradcheck_cli.cli.outlet import go_on_without_output
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gradcheck_cli.reporting.ignoring import Ignored
+    from gradcheck_cli.reporting.codes import Ignored
     from gradcheck_cli.results import CaseResult, Policy, Report
     from gradcheck_cli.spec.case import Case
 
@@ -147,7 +141,7 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
         raise click.UsageError("-q and -v exclude each other.", ctx)
     # Late imports: `run --help` and a mistyped option shouldn't wait for them.
     from gradcheck_cli.project import default_paths
-    from gradcheck_cli.reporting.ignoring import read_ignored
+    from gradcheck_cli.reporting.codes import read_ignored
 
     ignored = read_ignored(options.select, options.ignore)
     folders = options.paths or default_paths(settings=ctx.obj)
@@ -175,7 +169,8 @@ def _run(
     if options.reports or any(part.writes for part in parts):
         go_on_without_output()
     # First, since TensorFlow is imported in the background.
-    workers = start_workers(ctx, options.workers, files_of(options.reports))
+    files = [target.file for target in options.reports if target.file is not None]
+    workers = start_workers(ctx, options.workers, files)
     from gradcheck_cli.results import Policy
     from gradcheck_cli.running.selection.filters import selection_of
     from gradcheck_cli.running.selection.history import write_history

@@ -33,7 +33,6 @@ class ReportTarget:
     file: Path | None = None
 
     def __str__(self) -> str:
-        """Return it as written on the command line."""
         return self.kind if self.file is None else f"{self.kind}={self.file}"
 
 
@@ -51,18 +50,11 @@ def _read_reports(
             raise click.BadParameter(f"must be {FORMS}, but got '{value}'.")
         file = Path(name)
         _require_place(file)
-        clashing = next(
-            (
-                target
-                for target in targets
-                if target.file is not None and target.file.absolute() == file.absolute()
-            ),
-            None,
-        )
-        if clashing is not None:
-            raise click.BadParameter(
-                f"'{name}' is to hold two reports, {clashing.kind} and {kind}; name two files."
-            )
+        for target in targets:
+            if target.file is not None and target.file.absolute() == file.absolute():
+                raise click.BadParameter(
+                    f"'{name}' is to hold two reports, {target.kind} and {kind}; name two files."
+                )
         targets.append(ReportTarget(kind, file))
     return tuple(targets)
 
@@ -98,11 +90,6 @@ def report_options(function: Function) -> Function:
     ):
         function = option(function)
     return function
-
-
-def files_of(reports: Sequence[ReportTarget]) -> tuple[Path, ...]:
-    """Return the files of reports."""
-    return tuple(target.file for target in reports if target.file is not None)
 
 
 def root_folder() -> Path:

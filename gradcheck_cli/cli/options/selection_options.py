@@ -134,10 +134,12 @@ class PickedCases:
             NoSpecsError: there is no such case, or no such op.
             UsageError: no case can have such a pair.
         """
-        from gradcheck_cli.cli.pick_case import filter_by_pair, select_cases
+        from gradcheck_cli.cli.pick_case import filter_by_pair
+        from gradcheck_cli.running.selection.filters import CaseFilter, choose
         from gradcheck_cli.spec.load import load_cases
 
-        return filter_by_pair(select_cases(load_cases([self.spec]), self.names, self.ops), self.label)
+        chosen = choose(load_cases([self.spec]), CaseFilter(names=self.names, ops=self.ops))
+        return filter_by_pair(chosen, self.label)
 
 
 def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:

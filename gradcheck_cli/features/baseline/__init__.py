@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.hooks import Command, RunOptions
+from gradcheck_cli.hooks import Command, FeatureOptions
 
 if TYPE_CHECKING:
     from gradcheck_cli.features.baseline.fingerprint import BaselineFacts
@@ -13,7 +13,7 @@ COMMANDS = {"diff": Command("gradcheck_cli.features.baseline.diff_command", "Com
 FOR_CASES = ("gradcheck_cli.features.baseline.fingerprint",)
 
 
-def run_options() -> RunOptions:
+def run_options() -> FeatureOptions:
     """Return `--baseline` and `--update-baseline`."""
     from gradcheck_cli.features.baseline.baselines import RUN_OPTIONS
 

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.hooks import RunOptions
+from gradcheck_cli.hooks import FeatureOptions
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -112,8 +112,7 @@ class Baseline:
         """Return the report with the changes since the baseline."""
         if self._against is None:
             return report
-        from gradcheck_cli.features.baseline.compare import compare, locked_pairs_of
-        from gradcheck_cli.features.baseline.expected import Expected
+        from gradcheck_cli.features.baseline.compare import Expected, compare, locked_pairs_of
 
         findings = compare(self._old, locked_pairs_of(report.cases), is_expected=Expected(report))
         return replace(report, baseline=findings)
@@ -125,8 +124,7 @@ class Baseline:
         """
         if self._update is None:
             return 0
-        from gradcheck_cli.features.baseline.compare import locked_pairs_of
-        from gradcheck_cli.features.baseline.expected import Expected
+        from gradcheck_cli.features.baseline.compare import Expected, locked_pairs_of
         from gradcheck_cli.features.baseline.lock import lock_text, read_lock, update_pairs
         from gradcheck_cli.plain_files import hold_lock, write_text
 
@@ -146,6 +144,6 @@ class Baseline:
         return UsageError.exit_code
 
 
-RUN_OPTIONS = RunOptions(
+RUN_OPTIONS = FeatureOptions(
     "baseline", "What has changed", ("against", "no_baseline", "update"), _options, Baseline
 )

@@ -77,7 +77,11 @@ def fingerprints(
         point has none of the forward. A pair without elements has none at all: there is nothing to
         recognise, and a kernel that never writes its result would look changed each time.
     """
-    by_pair = {pair: Fingerprint((), ()) for pair in pairs if not _has_elements(op, pair)}
+    by_pair = {
+        (output, input_index): Fingerprint((), ())
+        for output, input_index in pairs
+        if not (op.outputs[output].size and op.inputs[input_index].size)
+    }
     pairs = [pair for pair in pairs if pair not in by_pair]
     if not pairs:
         return by_pair
@@ -91,11 +95,6 @@ def fingerprints(
                 before.analytic + projected.analytic, before.forward + projected.forward
             )
     return by_pair
-
-
-def _has_elements(op: Operation, pair: PairKey) -> bool:
-    output, input_index = pair
-    return bool(op.outputs[output].size and op.inputs[input_index].size)
 
 
 def _project(
@@ -122,22 +121,15 @@ def _project(
         upstream = _draw_seeded("upstream", info, indices)
         gradients = op.vjp(output, unpack(upstream, info))
         size = _magnitude(op, output, upstream)
-        for input_index in [
-            input_of_pair for output_of_pair, input_of_pair in pairs if output_of_pair == output
-        ]:
-            gradient, differences = gradients[input_index], secants[input_index]
-            projected[output, input_index] = Fingerprint(
-                ()
-                if gradient is None
-                else _analytic(
-                    pack(gradient, op.inputs[input_index]),
-                    directions[input_index],
-                    size,
-                    rounding,
-                    nondeterminism,
-                ),
-                () if differences is None else _forward(differences[output], upstream, size, rounding, step),
-            )
+        for input_index in [own for output_of_pair, own in pairs if output_of_pair == output]:
+            analytic: tuple[Projection, ...] = ()
+            forward: tuple[Projection, ...] = ()
+            if (gradient := gradients[input_index]) is not None:
+                packed = pack(gradient, op.inputs[input_index])
+                analytic = _analytic(packed, directions[input_index], size, rounding, nondeterminism)
+            if (differences := secants[input_index]) is not None:
+                forward = _forward(differences[output], upstream, size, rounding, step)
+            projected[output, input_index] = Fingerprint(analytic, forward)
     return projected
 
 

@@ -38,7 +38,6 @@ class Update:
     left_out: int
 
     def __str__(self) -> str:
-        """Return it as one line."""
         counts = (
             (self.new, "new"),
             (self.changed, "changed"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradcheck_cli.checking.ops.operation import OpPlace
@@ -60,6 +61,24 @@ class Blame:
         suspected = any(op.is_suspect for op in self.undecided)
         all_right = bool(self.ops) and not self.undecided and self.agrees is not False
         return Status.PASSED if all_right or (self.agrees and not suspected) else Status.INCONCLUSIVE
+
+
+@dataclass(frozen=True)
+class PathBlame:
+    """Blame for one output and some inputs, at the sample point that shows most."""
+
+    output: str
+    inputs: tuple[str, ...]
+    sample: int  # index of the sample point
+    blame: Blame
+
+
+def exit_code_of(paths: Sequence[PathBlame]) -> int:
+    """Return `blame`'s exit code: 1 if an op is named, 0 if all are right, else 3."""
+    statuses = {path.blame.status for path in paths}
+    if Status.MISMATCHED in statuses:
+        return 1
+    return 0 if statuses == {Status.PASSED} else 3
 
 
 def describe_op(place: OpPlace) -> str:

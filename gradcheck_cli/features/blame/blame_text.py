@@ -9,8 +9,14 @@ from rich.text import Text
 
 from gradcheck_cli.checking.ops.backward_pass import PassTrace, TensorSummary, TracedOp
 from gradcheck_cli.checking.ops.operation import OpPlace
-from gradcheck_cli.features.blame.blame_result import LISTED, Blame, describe_op, gradient_at, sentence
-from gradcheck_cli.features.blame.blaming import PathBlame
+from gradcheck_cli.features.blame.blame_result import (
+    LISTED,
+    Blame,
+    PathBlame,
+    describe_op,
+    gradient_at,
+    sentence,
+)
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Status
 from gradcheck_cli.serial import plain

@@ -43,8 +43,8 @@ def command(ctx: click.Context, *, picked: PickedCases, types: tuple[str, ...], 
 
     cases = picked.load()
 
-    from gradcheck_cli.features.blame.backward_views import trace_case
     from gradcheck_cli.features.blame.blame_text import trace_json, trace_lines
+    from gradcheck_cli.features.blame.blaming import trace_case
 
     def trace(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result

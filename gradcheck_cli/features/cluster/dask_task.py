@@ -31,7 +31,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CaseResult
 from gradcheck_cli.running.processes.limits import Limits, default_memory, format_size
 from gradcheck_cli.running.processes.local_workers import LocalWorkers
-from gradcheck_cli.running.processes.messages import Place
+from gradcheck_cli.running.processes.messages import CodePlace
 from gradcheck_cli.running.selection.changed import dependencies
 from gradcheck_cli.running.selection.modules import is_installed
 from gradcheck_cli.running.workers import Ended, Started
@@ -178,7 +178,7 @@ _MOST_PRINTED = 2**20  # bytes of a case's output that are sent back
 
 
 @dataclass(frozen=True)
-class Order:
+class DocumentOrder:
     """A document to check."""
 
     token: str  # identifies this submission; another attempt has another
@@ -186,7 +186,7 @@ class Order:
     cases: tuple[Case, ...]
     limits: Limits  # what a case may use; without a limit on memory, half of the worker's machine
     # the absolute working directory of the machine that sends this, and further folders of modules
-    place: Place
+    place: CodePlace
     digest: str  # of the code folder
 
 
@@ -201,7 +201,7 @@ class Answer:
     printed: dict[int, str] | None = None  # index of a case -> what it printed, if it failed
 
 
-def check_document(order: Order, archive: bytes) -> Answer:
+def check_document(order: DocumentOrder, archive: bytes) -> Answer:
     """Check the cases of a document on the Dask worker that runs this.
 
     Returns:
@@ -247,7 +247,7 @@ def _map_texts(value: Any, convert: Callable[[str], str]) -> Any:  # noqa: ANN40
     return value
 
 
-def report_start(worker: Worker, order: Order, what: dict[str, Any]) -> None:
+def report_start(worker: Worker, order: DocumentOrder, what: dict[str, Any]) -> None:
     """Tell the sender of the order that a document, or a case of it, has begun; Dask adds its `worker`."""
     worker.log_event(TOPIC, {"token": order.token, "document": order.document, **what})
 
@@ -256,10 +256,10 @@ def _store(worker: Worker) -> Path:
     return Path(worker.local_directory).resolve() / "gradcheck"
 
 
-def _check(worker: Worker, order: Order, archive: bytes) -> Answer:
+def _check(worker: Worker, order: DocumentOrder, archive: bytes) -> Answer:
     store = _store(worker)
     root = lay_out(order.digest, archive, store)
-    place = Place(
+    place = CodePlace(
         relocate_path(root, order.place.directory),
         tuple(relocate_path(root, folder) for folder in order.place.path),
     )

@@ -25,12 +25,19 @@ import dask
 from distributed import Client, Future, LocalCluster
 from distributed.versions import get_versions
 
-from gradcheck_cli.features.cluster.dask_task import TOPIC, Answer, CodeFolder, Order, check_document, pack
+from gradcheck_cli.features.cluster.dask_task import (
+    TOPIC,
+    Answer,
+    CodeFolder,
+    DocumentOrder,
+    check_document,
+    pack,
+)
 from gradcheck_cli.features.cluster.fleet import PACKAGES, Fleet
 from gradcheck_cli.results import CaseError, CaseResult
 from gradcheck_cli.running.failed_case import failed_case
 from gradcheck_cli.running.processes.limits import Limits
-from gradcheck_cli.running.processes.messages import Place
+from gradcheck_cli.running.processes.messages import CodePlace
 from gradcheck_cli.running.processes.output import OutputFolder
 from gradcheck_cli.running.processes.running_task import Numbered, group_cases
 from gradcheck_cli.running.workers import Ended, Event, Noted, Started, Waited, WorkersLostError
@@ -185,7 +192,6 @@ class DaskWorkers:
         return client
 
     def _watch(self, client: Client) -> None:
-        """Look at the workers again and again."""
         while True:
             with suppress(Exception):  # no answer
                 client.nthreads()  # raises if there is none, which `scheduler_info` doesn't
@@ -240,9 +246,9 @@ class DaskWorkers:
     def _submit(self, client: Client, document: _Document, allowed: list[str]) -> None:
         cases = tuple(numbered_case.case for numbered_case in document.cases)
         code, archive = self._codes[cases[0].folder]
-        place = Place(str(Path.cwd()), code.path)
+        place = CodePlace(str(Path.cwd()), code.path)
         document.token = uuid.uuid4().hex
-        order = Order(document.token, document.index, cases, self._limits, place, code.digest)
+        order = DocumentOrder(document.token, document.index, cases, self._limits, place, code.digest)
         document.counted, document.allowed, document.runs_on = len(document.begun), allowed, ""
         document.stuck_since = None
         document.future = client.submit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.hooks import Command, Find, RunOptions
+from gradcheck_cli.hooks import Command, FeatureOptions, Find
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -19,7 +19,7 @@ COMMANDS = {
 }
 
 
-def run_options() -> RunOptions:
+def run_options() -> FeatureOptions:
     """Return `--cov` and the options beside it."""
     from gradcheck_cli.features.coverage.coverage_options import RUN_OPTIONS
 

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.hooks import RunOptions
+from gradcheck_cli.hooks import FeatureOptions
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -36,7 +36,6 @@ class CoverageReport:
     file: Path | None = None
 
     def __str__(self) -> str:
-        """Return it as written on the command line."""
         return self.kind if self.file is None else f"{self.kind}:{self.file}"
 
 
@@ -124,7 +123,9 @@ class Coverage:
         from gradcheck_cli.features.coverage.importing import Importing
         from gradcheck_cli.spec.load import load
 
-        places = [str(Path.cwd()), *_folders(folders)]
+        specs = map(Path, folders)
+        beside = [str((path if path.is_dir() else path.parent).resolve()) for path in specs]
+        places = [str(Path.cwd()), *beside]
         packages = tuple(read_package(name, places) for name in names)
         if changed:
             from gradcheck_cli.running.selection.changed import changed_files
@@ -193,11 +194,6 @@ class Coverage:
         return UsageError.exit_code if failures else 0
 
 
-def _folders(paths: Sequence[str]) -> list[str]:
-    """Return the folders in which code may be beside specs."""
-    return [str((path if path.is_dir() else path.parent).resolve()) for path in map(Path, paths)]
-
-
 def _required_share(ctx: click.Context, option: str) -> float | None:
     """Return the share that is required; none if cases are selected, unless the command line states it."""
     value: float | None = ctx.params[option]
@@ -210,7 +206,7 @@ def _required_share(ctx: click.Context, option: str) -> float | None:
     return value
 
 
-RUN_OPTIONS = RunOptions(
+RUN_OPTIONS = FeatureOptions(
     "to_cover",
     "What is covered",
     ("cov", "cov_report", "cov_fail_under", "branch_fail_under"),

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.tensorflow_backend.registry.gradient_registry import GradientEntry
+from gradcheck_cli.tensorflow_backend.registry import GradientEntry
 
 SpecsByName = Mapping[str, Sequence[str]]
 

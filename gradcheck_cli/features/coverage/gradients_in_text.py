@@ -28,7 +28,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
-class Find:
+class GradientInText:
     """One gradient in the text."""
 
     module: str  # dotted name
@@ -57,7 +57,7 @@ class Package:
     name: str  # its dotted name
     modules: dict[str, str]  # all of its modules, by dotted name, with their files as `short_path` names them
     paths: dict[str, Path]  # those files' full paths
-    finds: tuple[Find, ...]  # the gradients in them
+    finds: tuple[GradientInText, ...]  # the gradients in them
     unreadable: tuple[str, ...]  # modules that aren't Python
 
     def within(self, files: Collection[Path]) -> Package:
@@ -89,7 +89,7 @@ def read_package(name: str, folders: Sequence[str]) -> Package:
         file = file_of(find(module, folders))
         if file is not None and file.suffix == ".py":
             paths[module] = file
-    finds: list[Find] = []
+    finds: list[GradientInText] = []
     unreadable = []
     for module, file in paths.items():
         if not _may_hold_gradients(file):
@@ -112,7 +112,7 @@ def _may_hold_gradients(file: Path) -> bool:
     return any(word.encode() in text for word in (CUSTOM, REGISTERED, OVERRIDDEN, DEFUN, NUMPY))
 
 
-def find_gradients(tree: ast.Module, module: str, file: str) -> list[Find]:
+def find_gradients(tree: ast.Module, module: str, file: str) -> list[GradientInText]:
     """Return the gradients in a module's text, in its order."""
     reader = _Reader(module, file, _aliases(tree))
     reader.visit(tree)
@@ -158,7 +158,7 @@ class _Reader(ast.NodeVisitor):
     """Walks a module and collects its gradients."""
 
     def __init__(self, module: str, file: str, aliases: dict[str, str]) -> None:
-        self.finds: list[Find] = []
+        self.finds: list[GradientInText] = []
         self._module, self._file, self._aliases = module, file, aliases
         self._scopes: list[_Scope] = []
         self._claimed: set[ast.AST] = set()  # nodes that belong to a gradient that was found
@@ -172,13 +172,7 @@ class _Reader(ast.NodeVisitor):
             self.visit(decorator)
         self._visit_scope(_Scope(node.name, node, _functions_in(node)), node.body)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self._function(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self._function(node)
-
-    def _function(self, node: Function) -> None:
+    def visit_FunctionDef(self, node: Function) -> None:
         for decorator in node.decorator_list:
             kind, registered = self._decorated_by(decorator)
             if kind:
@@ -193,6 +187,8 @@ class _Reader(ast.NodeVisitor):
         for default in [*arguments.defaults, *filter(None, arguments.kw_defaults)]:
             self.visit(default)
         self._visit_scope(_Scope(node.name, node, _functions_in(node), parameters), node.body)
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 (as NodeVisitor looks it up)
 
     def _headers_of_arguments(self, decorator: ast.expr) -> Iterator[int]:
         """Yield the lines of functions that a decorator is given: its wrapper may close over only these."""
@@ -240,7 +236,7 @@ class _Reader(ast.NodeVisitor):
             self._add_overrides(node, lines)
         elif last == DEFUN or last.endswith(NUMPY):
             gradients = [keyword.value for keyword in inner.keywords if keyword.arg in _GRADIENT_KEYWORDS]
-            if gradients and not _is_none(gradients[0]):
+            if gradients and not (isinstance(gradients[0], ast.Constant) and gradients[0].value is None):
                 self._add_call(node, DEFUN if last == DEFUN else NUMPY, lines, gradients)
         self._claimed.add(inner)
 
@@ -266,7 +262,9 @@ class _Reader(ast.NodeVisitor):
     def _add(self, name: str, kind: str, line: int, lines: set[int], registered: str) -> None:
         if any(scope.name == CUSTOM for scope in self._scopes):
             return  # inside a wrapper: whoever uses the wrapper writes the gradient
-        self.finds.append(Find(self._module, name, kind, self._file, line, frozenset(lines), registered))
+        self.finds.append(
+            GradientInText(self._module, name, kind, self._file, line, frozenset(lines), registered)
+        )
 
     def _decorated_by(self, decorator: ast.expr) -> tuple[str, str]:
         """Return the kind of gradient that a decorator makes, and the name that it registers; or nothing."""
@@ -334,7 +332,3 @@ def _header_lines(function: Function) -> range:
 def _literal_text(arguments: Sequence[ast.expr]) -> str:
     first = arguments[0] if arguments else None
     return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from gradcheck_cli import serial
@@ -34,7 +35,6 @@ class Importing:
     """The process that imports modules; it starts at once."""
 
     def __init__(self, modules: Sequence[str], folders: Sequence[str]) -> None:
-        """Start it."""
         self._modules, self._folders = list(modules), list(folders)
         self._imported = Imported()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -59,7 +59,8 @@ class Importing:
                 self._modules.remove(began)
                 if content.get("failure"):
                     self._imported.failures[began] = clean(str(content["failure"]))
-                self._add_made(content.get("made"))
+                with suppress(TypeFault):  # other code wrote to our pipe
+                    self._imported.made += serial.read(tuple[GradientRun, ...], content.get("made"))
                 began = ""
             if not began and self._modules:  # it never reached a first module
                 self._imported.failures |= dict.fromkeys(
@@ -69,12 +70,6 @@ class Importing:
             if began:
                 self._modules.remove(began)
                 self._imported.failures[began] = "the process ends as it is imported"
-
-    def _add_made(self, made: object) -> None:
-        try:
-            self._imported.made += serial.read(tuple[GradientRun, ...], made)
-        except TypeFault:  # other code wrote to our pipe
-            return
 
     def _lines(self) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield the name of each module when it begins, then its result with an empty name."""

@@ -13,7 +13,7 @@ import click
 from gradcheck_cli.cli import completing
 
 if TYPE_CHECKING:
-    from gradcheck_cli.tensorflow_backend.registry.gradient_registry import GradientEntry
+    from gradcheck_cli.tensorflow_backend.registry import GradientEntry
 
 STATUSES = {
     "gradient": "gradient",
@@ -66,7 +66,7 @@ def command(
     start_tensorflow()
     with redirect_stdout(sys.stderr):  # what an imported module prints isn't part of the list
         from gradcheck_cli.tensorflow_backend.private.private_graphs import op_types
-        from gradcheck_cli.tensorflow_backend.registry.gradient_registry import read_gradients
+        from gradcheck_cli.tensorflow_backend.registry import read_gradients
 
         entries = read_gradients(modules)
     chosen = _choose(entries, pattern, statuses)

@@ -8,7 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gradcheck_cli.covered import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
-from gradcheck_cli.features.coverage.gradients_in_text import CUSTOM, MODULE, OVERRIDDEN, Find, Package
+from gradcheck_cli.features.coverage.gradients_in_text import (
+    CUSTOM,
+    MODULE,
+    OVERRIDDEN,
+    GradientInText,
+    Package,
+)
 from gradcheck_cli.features.coverage.importing import Imported
 from gradcheck_cli.results import CaseResult, Status
 
@@ -39,13 +45,13 @@ class _Gradients:
         """Note the gradients in the text, and those that an import made."""
         self.modules = {file: name for package in packages for name, file in package.modules.items()}
         self._finds = {find: _Evidence() for package in packages for find in package.finds}
-        self._by_place: defaultdict[str, list[Find]] = defaultdict(list)
+        self._by_place: defaultdict[str, list[GradientInText]] = defaultdict(list)
         for find in self._finds:
             for line in find.lines:
                 self._by_place[f"{find.file}:{line}"].append(find)
         # Gradients of one text that close over different functions, such as those of a factory, or that
         # different lines of the modules made.
-        self._variants: defaultdict[Find, dict[Find, _Evidence]] = defaultdict(dict)
+        self._variants: defaultdict[GradientInText, dict[GradientInText, _Evidence]] = defaultdict(dict)
         self._imported = {run.makers for run in made}
         for run in made:
             self.evidence(run)
@@ -68,7 +74,7 @@ class _Gradients:
             evidence.append(self._variants[find].setdefault(variant, _Evidence()))
         return evidence
 
-    def _variant_of(self, find: Find, run: GradientRun) -> Find:
+    def _variant_of(self, find: GradientInText, run: GradientRun) -> GradientInText:
         """Return a gradient as one of several with the same text."""
         lines = sorted(line for _, line in self._elsewhere(find, run.places))
         if lines:
@@ -80,13 +86,13 @@ class _Gradients:
             return replace(find, name=f"{find.name} made at line {line}", file=file, line=line)
         return find
 
-    def _elsewhere(self, find: Find, places: Sequence[str]) -> Iterator[tuple[str, int]]:
+    def _elsewhere(self, find: GradientInText, places: Sequence[str]) -> Iterator[tuple[str, int]]:
         """Yield the places in the packages, as file and line, that aren't the gradient's own."""
         for file, _, line in (place.rpartition(":") for place in places):
             if file in self.modules and not (file == find.file and int(line) in find.lines):
                 yield file, int(line)
 
-    def all(self) -> dict[Find, _Evidence]:
+    def all(self) -> dict[GradientInText, _Evidence]:
         """Return all gradients; several variants of one text count one by one."""
         several = (variants for variants in self._variants.values() if len(variants) > 1)
         return self._finds | {find: evidence for variants in several for find, evidence in variants.items()}
@@ -126,14 +132,14 @@ def measure(
     return GradientCoverage(tuple(package.name for package in packages), tuple(ordered))
 
 
-def _find_unlisted(run: GradientRun, modules: Mapping[str, str]) -> Iterator[Find]:
+def _find_unlisted(run: GradientRun, modules: Mapping[str, str]) -> Iterator[GradientInText]:
     """Yield a gradient of a package that its text doesn't show; nothing if it isn't the package's."""
     for index, place in enumerate(run.places):
         file, _, line = place.rpartition(":")
         if file not in modules or (index == 0 and _WRAPPER in run.function):
             continue
         name = run.function.rpartition(":")[2] if index == 0 else f"line {line}"
-        yield Find(modules[file], name, CUSTOM, file, int(line), frozenset())
+        yield GradientInText(modules[file], name, CUSTOM, file, int(line), frozenset())
         return
 
 
@@ -151,7 +157,7 @@ def _add_evidence(case: CaseResult, run: GradientRun, evidence: _Evidence) -> No
             evidence.others[f"{pair.label} of {label}"] = str(pair.status).replace("_", " ")
 
 
-def _judge(find: Find, evidence: _Evidence, excuses: Mapping[str, str]) -> WrittenGradient:
+def _judge(find: GradientInText, evidence: _Evidence, excuses: Mapping[str, str]) -> WrittenGradient:
     status, reason = CoverageStatus.MISSING, _MADE if evidence.is_made else _UNREACHED
     names = (find.target, find.registered, *_names_of_packages(find.module))
     excuse = next((excuses[name] for name in names if name in excuses), "")

@@ -75,7 +75,9 @@ def diagnose(
         hints.view_of(each_sample, output.name, pairs, scene)
         for each_sample, pairs, scene in zip(samples, whole_others, scenes, strict=False)
     ]
-    description = description or hint(views, output, input_info) or _describe_place(wrong, output, input_info)
+    description = (
+        description or hints.hint(views, output, input_info) or _describe_place(wrong, output, input_info)
+    )
     return (description,) if description else ()
 
 
@@ -141,20 +143,6 @@ def _describe_place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info
     if wrong.shape[0] > 2 and not on_diagonal and wrong.all():  # noqa: PLR2004 (two elements show little)
         return "every element is wrong"
     return ""
-
-
-def hint(views: Sequence[hints.View], output: TensorInfo, input_info: TensorInfo) -> str:
-    """Say what the gradient of a pair is instead of the derivative: the likeliest hint that fits, if any."""
-    return (
-        hints.hint_on_factor(views, output, input_info)
-        or hints.hint_on_swap(views)
-        or hints.hint_on_moves(views, output, input_info)
-        or hints.hint_on_signs(views, output, input_info)
-        or hints.hint_on_slices(views, output, input_info)
-        or hints.hint_on_mask(views)
-        or hints.hint_on_multiplier(views, output, input_info)
-        or hints.hint_on_term(views, output, input_info)
-    )
 
 
 def put_cause_first(checks: Sequence[CheckResult]) -> list[CheckResult]:

@@ -21,13 +21,115 @@ from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.pairs.pair_view import PointData
 from gradcheck_cli.numerics import Verdict
 
+Mask = npt.NDArray[np.bool_]
 Change = Callable[[Float], Float]
+
+# Factors that differ by less count as equal: far below what a mistake causes, far above the noise.
+_SAME = 1e-4
+_NICE = 12  # the largest denominator of a factor that is written as a fraction
+_FEW = 3  # this many elements agree with a fitted number by chance in one case of many thousands
+_MOST_AXES = 4  # which have 24 orders
+_MOST_STEPS = 16  # the longest axis along which all shifts are tried: parts of a concatenation swapped
+_LISTED = 3  # at most this many slices are named
+
+
+@dataclass(frozen=True)
+class View:
+    """A pair at one sample point: its Jacobians, packed and finite, and the point and value there."""
+
+    analytic: Float  # (m, n)
+    numeric: Float  # (m, n)
+    slack: Float  # what the two may differ by
+    is_judged: Mask  # where the gradient is compared with the numeric value
+    point: Mapping[str, Float]  # the inputs' packed values, by name
+    value: Float  # the output's packed value, (m,)
+    others: Mapping[str, Float]  # numeric Jacobians of the same output by other inputs, by their names
+
+    @property
+    def is_moving(self) -> Mask:
+        """Where the derivative isn't zero."""
+        return np.asarray(self.is_judged & (np.abs(self.numeric) > self.slack))
+
+    @property
+    def has_gradient(self) -> Mask:
+        """Where the gradient isn't zero."""
+        return np.asarray(self.is_judged & (np.abs(self.analytic) > self.slack))
+
+    @property
+    def ratios(self) -> Float:
+        """The gradient divided by the derivative, where that isn't zero."""
+        moving = self.is_moving
+        return np.asarray(np.where(moving, self.analytic, 0.0) / np.where(moving, self.numeric, 1.0))
+
+
+def view_of(sample: PairSample, output: str, other_pairs: Mapping[str, PairSample], scene: PointData) -> View:
+    """Return a whole, finite sample as a view."""
+    decided = (sample.verdict == Verdict.PASS) | (sample.verdict == Verdict.MISMATCH)
+    is_judged = decided & np.isfinite(sample.numeric) & np.isfinite(sample.uncertainty)
+    numeric = np.where(is_judged, sample.numeric, 0.0)
+    return View(
+        analytic=sample.analytic,
+        numeric=numeric,
+        slack=np.where(is_judged, sample.allowed + sample.uncertainty, 0.0),
+        is_judged=is_judged,
+        point=scene.point,
+        value=scene.values[output],
+        others={
+            name: pair.numeric
+            for name, pair in other_pairs.items()
+            if pair.is_whole and np.isfinite(pair.numeric).all()
+        },
+    )
+
+
+def _is_explained(views: Sequence[View], change: Change) -> bool:
+    """Whether the changed derivative equals the gradient everywhere; zeros alone show nothing."""
+    count = 0
+    for view in views:
+        expected = change(view.numeric)
+        is_judged = view.is_judged & (change(view.is_judged.astype(float)) != 0)
+        slack = view.slack + np.abs(change(view.slack))
+        if not np.all((np.abs(view.analytic - expected) <= slack) | ~is_judged):
+            return False
+        count += int(np.count_nonzero(is_judged & (np.abs(expected) > slack)))
+    return count > 1
+
+
+def _find_equal(factor: float, candidates: Sequence[float]) -> float | None:
+    """Return the candidate that equals a factor, if any."""
+    return next(
+        (candidate for candidate in candidates if abs(candidate - factor) < _SAME * abs(factor)), None
+    )
+
+
+def _name_factor(factor: float) -> str:
+    """Return a factor as text: as a simple fraction where it is one, else as a decimal number."""
+    nice = Fraction(factor).limit_denominator(_NICE)
+    if nice and abs(float(nice) - factor) < _SAME * abs(factor):
+        return str(nice)
+    return f"{factor:.6g}"
+
+
+def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+    """Say what the gradient of a pair is instead of the derivative: the likeliest hint that fits, if any."""
+    if output.is_complex or input_info.is_complex:
+        return _hint_on_factor(views, output, input_info) or _hint_on_swap(views) or _hint_on_mask(views)
+    return (
+        _hint_on_factor(views, output, input_info)
+        or _hint_on_swap(views)
+        or _hint_on_moves(views, output, input_info)
+        or _hint_on_signs(views)
+        or _hint_on_slices(views, output, input_info)
+        or _hint_on_mask(views)
+        or _hint_on_multiplier(views, output, input_info)
+        or _hint_on_term(views, output, input_info)
+    )
 
 
 # A factor.
 
 
-def hint_on_factor(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_factor(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say that the gradient is a multiple of the derivative, and which size the factor equals."""
     numeric = np.concatenate([view.numeric[view.is_judged] for view in views])
     analytic = np.concatenate([view.analytic[view.is_judged] for view in views])
@@ -36,9 +138,9 @@ def hint_on_factor(views: Sequence[View], output: TensorInfo, input_info: Tensor
         return ""
     factor = float(numeric @ analytic) / size
     sizes = {**_sizes(output), **_sizes(input_info)}
-    exact = find_equal(factor, [1 / length for length in sizes])
-    name = name_factor(factor) if exact is None else str(Fraction(1, round(1 / exact)))
-    if factor == 0 or not is_explained(views, lambda values: factor * values):
+    exact = _find_equal(factor, [1 / length for length in sizes])
+    name = _name_factor(factor) if exact is None else str(Fraction(1, round(1 / exact)))
+    if factor == 0 or not _is_explained(views, lambda values: factor * values):
         return ""
     if name == "-1":
         return "the sign is flipped: the gradient is -1 times the derivative"
@@ -53,9 +155,9 @@ def _sizes(info: TensorInfo) -> dict[int, str]:
 
 def _of_a_size(factor: float, sizes: Mapping[int, str]) -> str:
     for size, description in sizes.items():
-        if size > 2 and abs(factor - size) < SAME * size:  # noqa: PLR2004 (twice is more often a square's)
+        if size > 2 and abs(factor - size) < _SAME * size:  # noqa: PLR2004 (twice is more often a square's)
             return f"; {size} is {description}: is the sum taken where a mean is meant?"
-        if size > 1 and abs(factor * size - 1) < SAME:
+        if size > 1 and abs(factor * size - 1) < _SAME:
             return f"; {size} is {description}: is a mean taken where the sum is meant?"
     return ""
 
@@ -90,10 +192,8 @@ def _known_values(view: View, output: TensorInfo, input_info: TensorInfo) -> dic
     return {**of_input, **candidates}
 
 
-def hint_on_multiplier(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_multiplier(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say that the gradient has one value-dependent factor too many or too few."""
-    if output.is_complex or input_info.is_complex:
-        return ""
     if any((view.has_gradient & ~view.is_moving).any() for view in views):
         return ""
     known_values = [_known_values(view, output, input_info) for view in views]
@@ -111,15 +211,13 @@ def hint_on_multiplier(views: Sequence[View], output: TensorInfo, input_info: Te
                 views, [view.analytic for view in views], [view.numeric for view in views], spread
             )
             if factor is not None:
-                multiple = "" if factor == 1 else f"{name_factor(factor)} times "
+                multiple = "" if factor == 1 else f"{_name_factor(factor)} times "
                 return f"the gradient is {multiple}the derivative {relation.format(name)}"
     return ""
 
 
-def hint_on_term(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_term(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say which term is added to the derivative, or what kind of term it is."""
-    if output.is_complex or input_info.is_complex:
-        return ""
     errors = [view.analytic - view.numeric for view in views]
     is_wrong = [
         view.is_judged & (np.abs(error) > view.slack) for error, view in zip(errors, views, strict=True)
@@ -135,7 +233,7 @@ def hint_on_term(views: Sequence[View], output: TensorInfo, input_info: TensorIn
         factor = _fit_factor(views, errors, arrays, ones, 1 if name == "1" else 2)
         if factor is not None:
             sign = "minus" if factor < 0 else "plus"
-            multiple = "" if abs(factor) == 1 and name != "1" else name_factor(abs(factor))
+            multiple = "" if abs(factor) == 1 and name != "1" else _name_factor(abs(factor))
             term = multiple if name == "1" else f"{multiple} {name}".strip()
             return f"the gradient is the derivative {sign} {term}: is a term missing, or its sign flipped?"
     return ""
@@ -198,7 +296,7 @@ def _fit_factor(
     distinct_count = max(_count_distinct(products, base), _count_distinct(products, spread))
     if (
         size == 0
-        or sum(int(np.count_nonzero(product)) for product in products) < FEW
+        or sum(int(np.count_nonzero(product)) for product in products) < _FEW
         or distinct_count < distinct
     ):
         return None
@@ -212,7 +310,7 @@ def _fit_factor(
     if not np.isfinite(quotient):  # squares overflow where products don't
         return None
     rounded = Fraction(quotient).limit_denominator(4)
-    if not rounded or abs(float(rounded) - quotient) > SAME * abs(quotient) or abs(rounded) > NICE:
+    if not rounded or abs(float(rounded) - quotient) > _SAME * abs(quotient) or abs(rounded) > _NICE:
         return None
     factor = float(rounded)
     for view, target, product in zip(views, targets, products, strict=True):
@@ -224,7 +322,7 @@ def _fit_factor(
 
 def _count_distinct(products: Sequence[Float], values: Sequence[Float]) -> int:
     """Count the distinct values behind the first non-zero products of each view."""
-    samples = [array[product != 0][: FEW**3] for product, array in zip(products, values, strict=True)]
+    samples = [array[product != 0][: _FEW**3] for product, array in zip(products, values, strict=True)]
     return len({f"{value:.6e}" for value in np.concatenate(samples)})
 
 
@@ -236,7 +334,7 @@ def _hint_on_rank_one(
     input_info: TensorInfo,
 ) -> str:
     """Say that the error is of rank one, as a whole or per row of a batch, while the derivative isn't."""
-    if sum(int(mask.sum()) for mask in is_wrong) <= FEW:
+    if sum(int(mask.sum()) for mask in is_wrong) <= _FEW:
         return ""
     slack = max(float(np.linalg.norm(view.slack)) for view in views)
     sizes = list(
@@ -254,7 +352,7 @@ def _hint_on_rank_one(
             continue
         every = [block for blocks in derivatives for block in blocks]
         ranks = [_rank(block, slack) for blocks in error_blocks for block in blocks]
-        if min(min(block.shape) for block in every) < FEW or max(ranks) != 1:
+        if min(min(block.shape) for block in every) < _FEW or max(ranks) != 1:
             continue
         if max(_rank(block, slack) for block in every) > 1:
             rows = " in each row of the batch" if axes else ""
@@ -269,108 +367,20 @@ def _blocks(matrix: Float, count: int) -> list[Float]:
     """Return the diagonal blocks of a batch's matrix; none if anything else is non-zero."""
     parts = matrix.reshape(count, matrix.shape[0] // count, count, matrix.shape[1] // count)
     largest = np.abs(parts).max(axis=(1, 3), initial=0.0)
-    if (largest * (1 - np.eye(count)) > SAME * float(largest.max())).any():
+    if (largest * (1 - np.eye(count)) > _SAME * float(largest.max())).any():
         return []
     return [np.asarray(parts[index, :, index]) for index in range(count)]
 
 
 def _rank(matrix: Float, slack: float) -> int:
     values = np.linalg.svd(matrix, compute_uv=False)
-    return int(np.count_nonzero(values > max(slack, SAME * float(values[0]))))
-
-
-Mask = npt.NDArray[np.bool_]
-
-# Factors that differ by less count as equal: far below what a mistake causes, far above the noise.
-SAME = 1e-4
-NICE = 12  # the largest denominator of a factor that is written as a fraction
-FEW = 3  # this many elements agree with a fitted number by chance in one case of many thousands
-
-
-@dataclass(frozen=True)
-class View:
-    """A pair at one sample point: its Jacobians, packed and finite, and the point and value there."""
-
-    analytic: Float  # (m, n)
-    numeric: Float  # (m, n)
-    slack: Float  # what the two may differ by
-    is_judged: Mask  # where the gradient is compared with the numeric value
-    point: Mapping[str, Float]  # the inputs' packed values, by name
-    value: Float  # the output's packed value, (m,)
-    others: Mapping[str, Float]  # numeric Jacobians of the same output by other inputs, by their names
-
-    @property
-    def is_moving(self) -> Mask:
-        """Where the derivative isn't zero."""
-        return np.asarray(self.is_judged & (np.abs(self.numeric) > self.slack))
-
-    @property
-    def has_gradient(self) -> Mask:
-        """Where the gradient isn't zero."""
-        return np.asarray(self.is_judged & (np.abs(self.analytic) > self.slack))
-
-    @property
-    def ratios(self) -> Float:
-        """The gradient divided by the derivative, where that isn't zero."""
-        moving = self.is_moving
-        return np.asarray(np.where(moving, self.analytic, 0.0) / np.where(moving, self.numeric, 1.0))
-
-
-def view_of(sample: PairSample, output: str, other_pairs: Mapping[str, PairSample], scene: PointData) -> View:
-    """Return a whole, finite sample as a view."""
-    decided = (sample.verdict == Verdict.PASS) | (sample.verdict == Verdict.MISMATCH)
-    is_judged = decided & np.isfinite(sample.numeric) & np.isfinite(sample.uncertainty)
-    numeric = np.where(is_judged, sample.numeric, 0.0)
-    return View(
-        analytic=sample.analytic,
-        numeric=numeric,
-        slack=np.where(is_judged, sample.allowed + sample.uncertainty, 0.0),
-        is_judged=is_judged,
-        point=scene.point,
-        value=scene.values[output],
-        others={
-            name: pair.numeric
-            for name, pair in other_pairs.items()
-            if pair.is_whole and np.isfinite(pair.numeric).all()
-        },
-    )
-
-
-def is_explained(views: Sequence[View], change: Change) -> bool:
-    """Whether the changed derivative equals the gradient everywhere; zeros alone show nothing."""
-    count = 0
-    for view in views:
-        expected = change(view.numeric)
-        is_judged = view.is_judged & (change(view.is_judged.astype(float)) != 0)
-        slack = view.slack + np.abs(change(view.slack))
-        if not np.all((np.abs(view.analytic - expected) <= slack) | ~is_judged):
-            return False
-        count += int(np.count_nonzero(is_judged & (np.abs(expected) > slack)))
-    return count > 1
-
-
-def find_equal(factor: float, candidates: Sequence[float]) -> float | None:
-    """Return the candidate that equals a factor, if any."""
-    return next((candidate for candidate in candidates if abs(candidate - factor) < SAME * abs(factor)), None)
-
-
-def name_factor(factor: float) -> str:
-    """Return a factor as text: as a simple fraction where it is one, else as a decimal number."""
-    nice = Fraction(factor).limit_denominator(NICE)
-    if nice and abs(float(nice) - factor) < SAME * abs(factor):
-        return str(nice)
-    return f"{factor:.6g}"
-
-
-_MOST_AXES = 4  # which have 24 orders
-_MOST_STEPS = 16  # the longest axis along which all shifts are tried: parts of a concatenation swapped
-_LISTED = 3  # at most this many slices are named
+    return int(np.count_nonzero(values > max(slack, _SAME * float(values[0]))))
 
 
 # Another input's derivative.
 
 
-def hint_on_swap(views: Sequence[View]) -> str:
+def _hint_on_swap(views: Sequence[View]) -> str:
     """Say that the gradient is the derivative by another input, or its negative."""
     order = "are the gradients returned in the wrong order?"
     for name in views[0].others:
@@ -390,7 +400,7 @@ def _equals_jacobians(views: Sequence[View], other_jacobians: Sequence[Float | N
         if jacobian is None:
             return False
         # The other pair's values are accurate relative to their own size.
-        scale = SAME * float(np.max(np.abs(jacobian), initial=0.0))
+        scale = _SAME * float(np.max(np.abs(jacobian), initial=0.0))
         if not np.all(np.abs(view.analytic - sign * jacobian) <= view.slack + scale):
             return False
         count += int(np.count_nonzero(jacobian))
@@ -400,12 +410,11 @@ def _equals_jacobians(views: Sequence[View], other_jacobians: Sequence[Float | N
 # Elements in other places.
 
 
-def hint_on_moves(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_moves(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say that axes are reversed, shifted, or have changed places."""
-    if output.is_complex or input_info.is_complex:
-        return ""
     return next(
-        (description for description, change in _moves(output, input_info) if is_explained(views, change)), ""
+        (description for description, change in _moves(output, input_info) if _is_explained(views, change)),
+        "",
     )
 
 
@@ -496,7 +505,7 @@ def _shift(values: Float, step: int, axis: int) -> Float:
 # Masks and signs.
 
 
-def hint_on_mask(views: Sequence[View]) -> str:
+def _hint_on_mask(views: Sequence[View]) -> str:
     """Say that a mask is inverted, missing or too narrow, judging by the zeros."""
     nonzero = [view.is_moving & view.has_gradient for view in views]
     more = sum(int((view.has_gradient & ~view.is_moving).sum()) for view in views)
@@ -508,7 +517,7 @@ def hint_on_mask(views: Sequence[View]) -> str:
         np.all(np.abs(view.analytic - view.numeric)[mask] <= view.slack[mask])
         for view, mask in zip(views, nonzero, strict=True)
     )
-    if not is_right or shared < FEW:
+    if not is_right or shared < _FEW:
         return ""
     if more > 1 and not fewer:
         return (
@@ -523,14 +532,12 @@ def hint_on_mask(views: Sequence[View]) -> str:
     return ""
 
 
-def hint_on_signs(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_signs(views: Sequence[View]) -> str:
     """Say that the sign alone is wrong, in some elements."""
-    if output.is_complex or input_info.is_complex:
-        return ""
     flipped = [view.is_moving & (view.ratios < 0) for view in views]
     count = sum(int(mask.sum()) for mask in flipped)
     unflipped = sum(int((view.is_moving & ~mask).sum()) for view, mask in zip(views, flipped, strict=True))
-    if not count or count + unflipped < FEW:
+    if not count or count + unflipped < _FEW:
         return ""
     for view in views:
         signs = np.where(view.ratios < 0, -1.0, 1.0)
@@ -544,10 +551,8 @@ def hint_on_signs(views: Sequence[View], output: TensorInfo, input_info: TensorI
 # A factor for some rows or columns.
 
 
-def hint_on_slices(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_slices(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say that some slices along an axis are off by a factor."""
-    if output.is_complex or input_info.is_complex:
-        return ""
     shape, rank = (*output.shape, *input_info.shape), len(output.shape)
     for axis in (*range(rank, len(shape)), *range(rank)):
         factors = _factors_along(views, shape, axis)
@@ -555,7 +560,7 @@ def hint_on_slices(views: Sequence[View], output: TensorInfo, input_info: Tensor
             continue
         groups: dict[float, list[int]] = {}
         for index, factor in factors.items():
-            matching = find_equal(factor, [1.0, *groups]) if factor else 0.0
+            matching = _find_equal(factor, [1.0, *groups]) if factor else 0.0
             groups.setdefault(factor if matching is None else matching, []).append(index)
         off = {factor: indices for factor, indices in groups.items() if factor != 1.0}
         if len(off) != 1 or 1.0 not in groups:
@@ -564,9 +569,9 @@ def hint_on_slices(views: Sequence[View], output: TensorInfo, input_info: Tensor
         info, own_axis = (output, axis) if axis < rank else (input_info, axis - rank)
         where = _slices(info, own_axis, indices)
         if axis < rank:
-            fault = "is dropped" if factor == 0 else f"counts {name_factor(factor)} times"
+            fault = "is dropped" if factor == 0 else f"counts {_name_factor(factor)} times"
             return f"the upstream of {where} {fault}, and all else is right"
-        fault = "zero" if factor == 0 else f"{name_factor(factor)} times the derivative"
+        fault = "zero" if factor == 0 else f"{_name_factor(factor)} times the derivative"
         return f"the gradient is {fault} for {where}, and all else is right"
     return ""
 
@@ -590,12 +595,12 @@ def _factors_along(views: Sequence[View], shape: Sequence[int], axis: int) -> di
         size = float(numeric @ numeric)
         moving = int(np.count_nonzero(np.abs(numeric) > slack))
         factor = float(numeric @ analytic) / size if size else 1.0
-        if moving == 1 and abs(factor - 1) > SAME:  # any number is some multiple of another
+        if moving == 1 and abs(factor - 1) > _SAME:  # any number is some multiple of another
             return None
         if not np.all(np.abs(analytic - factor * numeric) <= slack * (1 + abs(factor))):
             return None
         if moving:
-            factors[index] = factor if abs(factor) > SAME else 0.0
+            factors[index] = factor if abs(factor) > _SAME else 0.0
     return factors
 
 

@@ -12,6 +12,6 @@ FORMATS = {
     "sarif": Format(f"{_ROOM}.sarif", "to_sarif", is_rooted=True, is_json=True),
 }
 FAULT_FORMATS = {
-    "github": Format(f"{_ROOM}.fault_formats", "faults_github", is_rooted=True),
-    "sarif": Format(f"{_ROOM}.fault_formats", "faults_sarif", is_rooted=True, is_json=True),
+    "github": Format(f"{_ROOM}.github", "faults_github", is_rooted=True),
+    "sarif": Format(f"{_ROOM}.sarif", "faults_sarif", is_rooted=True, is_json=True),
 }

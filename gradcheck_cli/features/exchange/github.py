@@ -1,10 +1,12 @@
-"""Results as GitHub's workflow commands, which the runner turns into annotations on the changed lines."""
+"""Results, and faults of specs, as GitHub's workflow commands: annotations on the changed lines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gradcheck_cli.errors import Fault
 from gradcheck_cli.reporting.exchange.findings import BAD, Finding, Outcome, findings_of, path_from_root
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Report
@@ -60,16 +62,31 @@ def _command(at: _Place, findings: list[Finding], root: Path) -> str:
     lines = list(dict.fromkeys(lines))  # what they have in common (how to reproduce them) is said once
     if len(lines) > _MAX_LINES:
         lines = [*lines[:_MAX_LINES], f"... and {len(lines) - _MAX_LINES} more lines in the log"]
-    named = ",".join(f"{key}={escape_property(value)}" for key, value in properties.items())
-    return f"::{at.level} {named}::{escape_data(chr(10).join(lines))}\n"
+    named = ",".join(f"{key}={_escape_property(value)}" for key, value in properties.items())
+    return f"::{at.level} {named}::{_escape_data(chr(10).join(lines))}\n"
 
 
-def escape_data(text: str) -> str:
+def _escape_data(text: str) -> str:
     """Escape a command's message as GitHub's own toolkit does; other control characters are shown."""
     lines = "\n".join(layout.lines_of(text))
     return lines.replace("%", "%25").replace("\n", "%0A")
 
 
-def escape_property(text: str) -> str:
+def _escape_property(text: str) -> str:
     """Escape a command's property: these end at commas and colons."""
-    return escape_data(text).replace(":", "%3A").replace(",", "%2C")
+    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def faults_github(faults: Sequence[Fault], root: Path) -> str:
+    """Render faults as GitHub's workflow commands, one annotation each."""
+    lines = []
+    for fault in faults:
+        properties = {
+            "file": path_from_root(fault.path, root),
+            "line": str(fault.line or 1),
+            "title": "gradcheck: spec",
+        }
+        named = ",".join(f"{key}={_escape_property(value)}" for key, value in properties.items())
+        message = f"{fault.place}: {fault.message}" if fault.place else fault.message
+        lines.append(f"::error {named}::{_escape_data(message)}\n")
+    return "".join(lines)

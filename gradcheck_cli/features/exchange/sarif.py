@@ -1,17 +1,20 @@
-"""Results as SARIF 2.1.0, for code scanning: one result for each thing that isn't right."""
+"""What isn't right in a report, and faults of specs, as SARIF 2.1.0, for code scanning."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from gradcheck_cli import __version__
+from gradcheck_cli.errors import Fault
 from gradcheck_cli.reporting.codes import Code, code_of, link_of, page_of
 from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings_of, path_from_root
 from gradcheck_cli.results import Report
 
-SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {Outcome.FAILED: "error", Outcome.UNDECIDED: "error", Outcome.WARNED: "warning"}
 INTERRUPTED = 130
 
@@ -27,11 +30,11 @@ def to_sarif(report: Report, root: Path) -> str:
     driver = {
         "name": "gradcheck",
         "version": report.gradcheck_version,
-        "rules": [rule_of(rule) for rule in rules],
+        "rules": [_rule_of(rule) for rule in rules],
     }
     invocation = {"executionSuccessful": report.exit_code != INTERRUPTED, "exitCode": report.exit_code}
     content = {
-        "$schema": SCHEMA,
+        "$schema": _SCHEMA,
         "version": "2.1.0",
         "runs": [
             {
@@ -49,7 +52,7 @@ def _code(finding: Finding) -> Code:
     return finding.code or code_of(finding.rule)
 
 
-def rule_of(code: Code) -> dict[str, object]:
+def _rule_of(code: Code) -> dict[str, object]:
     """Return a code as a SARIF rule, with its page as help."""
     page = page_of(code).partition("\n")[2].strip()
     rule: dict[str, object] = {
@@ -72,14 +75,14 @@ def _result(finding: Finding, rule: int, root: Path) -> dict[str, object]:
         "partialFingerprints": {"gradcheck/v1": _identity(finding)},
     }
     if finding.file:
-        location: dict[str, object] = {"artifactLocation": artifact(path_from_root(finding.file, root))}
+        location: dict[str, object] = {"artifactLocation": _artifact(path_from_root(finding.file, root))}
         if finding.line:
             location["region"] = {"startLine": finding.line}
         result["locations"] = [{"physicalLocation": location}]
     return result
 
 
-def artifact(file: str) -> dict[str, str]:
+def _artifact(file: str) -> dict[str, str]:
     """Return a URI, relative to the root if the file is below it."""
     if file.startswith("/"):
         return {"uri": f"file://{quote(file, errors='surrogateescape')}"}
@@ -92,3 +95,31 @@ def _identity(finding: Finding) -> str:
     parts = [] if case is None else [case.op, case.case, case.dtype, case.mode]
     text = json.dumps([finding.rule, *parts, finding.name])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def faults_sarif(faults: Sequence[Fault], root: Path) -> str:
+    """Render faults as SARIF 2.1.0."""
+    code = code_of("spec")
+    driver = {"name": "gradcheck", "version": __version__, "rules": [_rule_of(code)]}
+    results = []
+    for fault in faults:
+        message = f"{fault.place}: {fault.message}" if fault.place else fault.message
+        location: dict[str, object] = {"artifactLocation": _artifact(path_from_root(fault.path, root))}
+        if fault.line:
+            location["region"] = {"startLine": fault.line}
+        identity = hashlib.sha256(
+            f"{fault.path}\n{fault.place}\n{fault.message}".encode("utf-8", "surrogatepass")
+        )
+        results.append(
+            {
+                "ruleId": code.number,
+                "ruleIndex": 0,
+                "level": "error",
+                "message": {"text": message},
+                "partialFingerprints": {"gradcheck/v1": identity.hexdigest()[:32]},
+                "locations": [{"physicalLocation": location}],
+            }
+        )
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    content = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

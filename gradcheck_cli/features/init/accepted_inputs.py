@@ -17,6 +17,7 @@ _MOST_BUILT = 600
 _MOST_RUN = 60
 _MOST_ANSWERS = 3
 _MOST_COST = 12
+_HANDLES = (tf.variant, tf.resource)  # they can't be read
 _NO_KERNEL = ("No OpKernel was registered", "Could not find device")
 
 Says = Any  # what a spec says about an input: a mapping, or a list of them for a list input
@@ -128,7 +129,7 @@ class Question:
         try:
             placeholders, results = self._create(choice_indices)
             feed = {tensor: self._draw(says, random) for tensor, says in placeholders}
-            fetched = [tensor if _is_readable(tensor) else tensor.op for tensor in results]
+            fetched = [tensor.op if tensor.dtype in _HANDLES else tensor for tensor in results]
             with tf.compat.v1.Session(graph=self.graph) as session:
                 values = session.run(fetched, feed)
         except Exception as error:  # noqa: BLE001 (a refusal, of whatever kind)
@@ -196,7 +197,3 @@ def _message_of(error: Exception) -> str:
     if node_line is None or node_line + 1 == len(lines):
         return frames.first_line(error)
     return f"{type(error).__name__}: {lines[node_line + 1]}"
-
-
-def _is_readable(tensor: Any) -> bool:
-    return tensor.dtype not in (tf.variant, tf.resource)

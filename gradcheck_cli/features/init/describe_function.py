@@ -11,6 +11,7 @@ import textwrap
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -23,7 +24,7 @@ from gradcheck_cli.features.init.guesses import MADE_WITH, SETTINGS, is_setting
 from gradcheck_cli.spec.words import DTYPES
 from gradcheck_cli.tensorflow_backend.binding import loading
 from gradcheck_cli.tensorflow_backend.private import private_state
-from gradcheck_cli.tensorflow_backend.registry.gradient_registry import has_custom_gradient
+from gradcheck_cli.tensorflow_backend.registry import has_custom_gradient
 
 # The usual names for the gradient of `name`, if it is defined beside it.
 _BESIDE = ("{}_grad", "{}_gradient", "grad_{}", "d{}", "d_{}", "{}_backward", "{}_vjp", "_{}_grad")
@@ -175,14 +176,8 @@ def _add_gradient(target: str, name: str, value: Any, keys: dict[str, Any], rema
     """Add the gradient: a function beside this one that has one of the usual names."""
     module = target.partition(":")[0]
     names = [pattern.format(name) for pattern in _BESIDE]
-    beside = next(
-        (
-            gradient_name
-            for gradient_name in names
-            if callable(getattr(sys.modules.get(module), gradient_name, None))
-        ),
-        None,
-    )
+    has = partial(getattr, sys.modules.get(module))
+    beside = next((name for name in names if callable(has(name, None))), None)
     is_numpy = _is_numpy(value) and not _computes_in_tensors(value)
     if beside is not None:
         takes_op = next(iter(_parameters_of(getattr(sys.modules[module], beside))), "") == "op"
@@ -324,8 +319,7 @@ def _plain_value(name: str, annotation: Any) -> bool | int | float | str | None:
 
 def _hints_of(function: Any) -> dict[str, Any]:
     try:
-        inner = inspect.unwrap(getattr(function, "python_function", function))
-        return typing.get_type_hints(inner, include_extras=True)
+        return typing.get_type_hints(_users_function(function), include_extras=True)
     except Exception:  # noqa: BLE001 (an annotation that can't be read says nothing)
         return {}
 

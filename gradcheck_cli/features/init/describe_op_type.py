@@ -67,7 +67,8 @@ def _accepted_drafts(definition: Any, drafts: OpDrafts, may_try: Callable[[str],
         is_accepted = False
         for answer in question.answers():
             is_accepted = True
-            yield _with_inputs(draft, dict(zip(names, answer, strict=True)))
+            says = dict(zip(names, answer, strict=True))
+            yield replace(draft, inputs=tuple(replace(made, says=says[made.name]) for made in draft.inputs))
         if is_accepted:
             return
         if question.reached > furthest:
@@ -127,7 +128,7 @@ def _settings(definition: Any) -> list[dict[str, Any]]:
             # A dtype that is never a float's, such as an index's, or that may be any, matters little.
             is_number = any(name in VARYING_DTYPES for name in values)
             values = values[:4] if is_number and (allowed or attr.name not in inferred) else values[:1]
-        elif attr.name not in inferred and (not has_default or is_known_attr(attr.name)):
+        elif attr.name not in inferred and (not has_default or attr.name in _ATTRS):
             allowed = [value.decode() for value in attr.allowed_values.list.s]
             least = attr.minimum if attr.has_minimum else 0
             values = tuple(allowed) or attr_values(attr.name, attr.type, least)
@@ -246,12 +247,6 @@ def _is_given(choices: list[Any]) -> bool:
     return "value" in first
 
 
-def _with_inputs(draft: Draft, says: dict[str, Any]) -> Draft:
-    return replace(
-        draft, inputs=tuple(replace(draft_input, says=says[draft_input.name]) for draft_input in draft.inputs)
-    )
-
-
 def _floating_dtypes(kinds: dict[str, Any], definition: Any) -> Iterator[str]:
     attrs = [kinds[argument.type_attr] for argument in definition.input_arg if argument.type_attr in kinds]
     allowed = [tf.as_dtype(dtype).name for dtype in attrs[0].allowed_values.list.type] if attrs else []
@@ -328,7 +323,7 @@ _SHAPES_BY_NAME: tuple[tuple[str, tuple[list[int], ...]], ...] = (
 )
 _ANY_INTEGERS = (1, 0, [1], [0, 1], [0, 0, 1], [2, 3], [[0, 0]], [[0, 1], [1, 1]])
 
-# Attrs without a useful default, by name.
+# Attrs without a useful default, by name; they are written although they may have one.
 _ATTRS: dict[str, tuple[Any, ...]] = {
     "equation": ("ab,bc->ac",),
     "frame_name": ("frame",),
@@ -394,11 +389,6 @@ def attr_values(name: str, kind: str, least: int) -> tuple[Any, ...]:
     if kind == "shape":
         return tuple(shape for shapes in SHAPES[1:3] for shape in shapes[:2])
     return {"float": (1.0,), "list(float)": ([1.0],), "bool": (False,), "string": ("",)}.get(kind, ())
-
-
-def is_known_attr(name: str) -> bool:
-    """Whether an attr is written although it has a default."""
-    return name in _ATTRS
 
 
 def number_range(name: str) -> tuple[float, float] | None:

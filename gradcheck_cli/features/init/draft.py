@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,11 @@ class DraftInput:
     says: Any
     is_guess: bool = False  # whether its shape is a guess that may be changed
     is_broadcast: bool = False
+
+    @property
+    def is_shaped(self) -> bool:
+        """Whether it is a tensor with a shape that may be changed."""
+        return self.is_guess and isinstance(self.says, dict) and "shape" in self.says
 
     @property
     def parts(self) -> dict[str, DraftInput]:
@@ -65,14 +70,12 @@ class Draft:
             **({"cases": [self.asked]} if self.asked else {}),
         }
 
-    def with_key(self, key: str, value: object, remark: str = "") -> Draft:
-        """Return the draft with one more key."""
-        remarks = {**self.remarks, key: remark} if remark else self.remarks
-        return replace(self, keys={**self.keys, key: value}, remarks=remarks)
-
-    def without_key(self, key: str) -> Draft:
-        """Return the draft without a key."""
-        return replace(self, keys={name: value for name, value in self.keys.items() if name != key})
+    def with_says(
+        self, says_of: Callable[[DraftInput], Any], only: Callable[[DraftInput], bool] = lambda _: True
+    ) -> Draft:
+        """Return the draft with something else said about its inputs, or about some of them."""
+        inputs = (replace(made, says=says_of(made)) if only(made) else made for made in self.inputs)
+        return replace(self, inputs=tuple(inputs))
 
     def tensors(self) -> list[Mapping[str, Any]]:
         """Return what the spec says about each tensor; those of a list are alike, and count as one."""

@@ -171,7 +171,8 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
             draft = describe(target, passes_defaults=True)
             decided = _find_decided(_list_tries(draft), may_try)
         if decided is not None and decided.needs_no_variables:
-            draft = draft.without_key("variables")
+            keys = {name: value for name, value in draft.keys.items() if name != "variables"}
+            draft = replace(draft, keys=keys)
             decided = _find_decided(_list_tries(draft), may_try)
         if decided is not None and decided.is_right:
             other = _find_decided(_broadcast(decided.draft), may_try, is_bonus=True) or decided
@@ -183,11 +184,7 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
 
 def _broadcast(draft: Draft) -> Iterator[tuple[str, Draft]]:
     """Yield drafts in which one input is broadcast: equal shapes hide a gradient that lacks a sum."""
-    free = [
-        index
-        for index, draft_input in enumerate(draft.inputs)
-        if draft_input.is_guess and isinstance(draft_input.says, dict) and draft_input.says.get("shape")
-    ]
+    free = [index for index, made in enumerate(draft.inputs) if made.is_shaped and made.says["shape"]]
     shapes = [draft.inputs[index].says["shape"] for index in free]
     if len(free) < len(draft.inputs) or len(free) <= 1 or any(shape != shapes[0] for shape in shapes):
         return
@@ -261,26 +258,22 @@ def _narrow(wrong: Drafted) -> Iterator[Draft]:
     ]
     seen = [wrong.draft.inputs, draft.inputs]
     for change in changes:
-        inputs = tuple(
-            replace(draft_input, says=change(draft_input.says)) if draft_input.is_guess else draft_input
-            for draft_input in draft.inputs
-        )
-        if inputs not in seen:
-            seen.append(inputs)
-            yield replace(draft, inputs=inputs)
+        changed = draft.with_says(partial(_change, change=change), only=lambda made: made.is_guess)
+        if changed.inputs not in seen:
+            seen.append(changed.inputs)
+            yield changed
+
+
+def _change(draft_input: DraftInput, change: Callable[[Any], Any]) -> Any:
+    return change(draft_input.says)
 
 
 def _with_equal_shapes(draft: Draft) -> Draft | None:
     """Return the draft with nothing broadcast, as if its gradient were only meant for that."""
     shapes = [says["shape"] for says in draft.tensors() if "shape" in says]
     largest = max(shapes, key=len)
-    inputs = tuple(
-        replace(draft_input, says={**draft_input.says, "shape": largest})
-        if draft_input.is_guess and isinstance(draft_input.says, dict) and "shape" in draft_input.says
-        else draft_input
-        for draft_input in draft.inputs
-    )
-    return replace(draft, inputs=inputs) if inputs != draft.inputs else None
+    equal = draft.with_says(lambda made: {**made.says, "shape": largest}, only=lambda made: made.is_shaped)
+    return equal if equal.inputs != draft.inputs else None
 
 
 def _with_shapes_of_gradients(wrong: Drafted) -> Draft | None:
@@ -293,15 +286,11 @@ def _with_shapes_of_gradients(wrong: Drafted) -> Draft | None:
         for pair in (wrong.result.pairs if wrong.result is not None else ())
         if (match := _SHAPE_OF_GRADIENT.search(pair.message)) is not None
     }
-    inputs = tuple(
-        replace(draft_input, says={**draft_input.says, "shape": shapes[draft_input.name]})
-        if draft_input.is_guess
-        and draft_input.name in shapes
-        and _is_smaller(shapes[draft_input.name], draft_input.says)
-        else draft_input
-        for draft_input in wrong.draft.inputs
+    smaller = wrong.draft.with_says(
+        lambda made: {**made.says, "shape": shapes[made.name]},
+        only=lambda made: made.is_guess and made.name in shapes and _is_smaller(shapes[made.name], made.says),
     )
-    return replace(wrong.draft, inputs=inputs) if inputs != wrong.draft.inputs else None
+    return smaller if smaller.inputs != wrong.draft.inputs else None
 
 
 def _is_smaller(shape: Sequence[int], says: Any) -> bool:
@@ -399,15 +388,17 @@ def _list_held(drafted: Drafted, kind: str) -> Iterator[Draft]:
     are_labels = any(guesses.kind_of(name, names) == "probabilities" for name in names)
     changes = (_as_one_hot, _as_mask) if are_labels else (_as_mask, _as_one_hot)
     for change in (*changes, dict):
-        inputs = tuple(
-            replace(draft_input, says={**change(draft_input.says), "differentiate": False})
-            if draft_input.name in names and isinstance(draft_input.says, dict)
-            else draft_input
-            for draft_input in drafted.draft.inputs
+        held = drafted.draft.with_says(
+            partial(_hold_as, change=change),
+            only=lambda made: made.name in names and isinstance(made.says, dict),
         )
         if change is changes[0] and kind in guesses.KINDS and kind:  # the others as plain as can be
-            yield replace(drafted.draft, inputs=tuple(map(_as_plain, inputs)))
-        yield replace(drafted.draft, inputs=inputs)
+            yield held.with_says(lambda made: {"shape": made.says["shape"]}, only=lambda made: made.is_shaped)
+        yield held
+
+
+def _hold_as(draft_input: DraftInput, change: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    return {**change(draft_input.says), "differentiate": False}
 
 
 def _as_mask(says: Mapping[str, Any]) -> dict[str, Any]:
@@ -429,13 +420,6 @@ def _float_of(says: Mapping[str, Any]) -> dict[str, Any]:
     return {"dtype": says["dtype"]} if says.get("dtype", "complex").startswith("float") else {}
 
 
-def _as_plain(draft_input: DraftInput) -> DraftInput:
-    says = draft_input.says
-    if not draft_input.is_guess or not isinstance(says, dict) or "shape" not in says:
-        return draft_input
-    return replace(draft_input, says={"shape": says["shape"]})
-
-
 def _explain_in_draft(drafted: Drafted) -> Drafted:
     """Write into the draft why running it doesn't end with 0, unless the gradient is wrong."""
     if drafted.is_right or drafted.is_mismatched or drafted.question:
@@ -452,11 +436,9 @@ def _vary_kinds(drafts: Iterator[Draft]) -> Iterator[tuple[str, Draft]]:
         drafts_so_far.append(draft)
         yield "", draft
     for kind, draft in itertools.product([kind for kind in guesses.KINDS if kind], drafts_so_far):
-        inputs = tuple(
-            replace(draft_input, says=_with_kind(draft_input.says, kind)) for draft_input in draft.inputs
-        )
-        if inputs != draft.inputs:
-            yield kind, replace(draft, inputs=inputs)
+        varied = draft.with_says(partial(_change, change=partial(_with_kind, kind=kind)))
+        if varied.inputs != draft.inputs:
+            yield kind, varied
 
 
 def _with_kind(says: Any, kind: str) -> Any:
@@ -520,13 +502,10 @@ def _list_tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
 
 def _with_float_counts(draft: Draft) -> Draft:
     """Return the draft with floats, of whole values, for inputs that are counts or indices by their names."""
-    inputs = tuple(
-        replace(draft_input, says={"dtype": "float64"})
-        if not draft_input.says and guesses.kind_of(draft_input.name) == "integers"
-        else draft_input
-        for draft_input in draft.inputs
+    return draft.with_says(
+        lambda _: {"dtype": "float64"},
+        only=lambda made: not made.says and guesses.kind_of(made.name) == "integers",
     )
-    return replace(draft, inputs=inputs)
 
 
 def _guess_by_kind(
@@ -594,10 +573,8 @@ def _guess(draft_input: DraftInput, kind: str, shape: list[int], names: Collecti
     if "dtype" in says:
         made = guesses.KINDS[kind](shape)
         return replace(draft_input, says={**made, **says}, is_guess=True)
-    by_name = (
-        None if kind not in {"", "float32"} else guesses.guess_for(guesses.kind_of(draft_input.name, names))
-    )
-    made = (by_name or guesses.KINDS[kind])(shape)
+    by_name = guesses.kind_of(draft_input.name, names) if kind in {"", "float32"} else ""
+    made = guesses.BY_NAME.get(by_name, guesses.KINDS[kind])(shape)
     if kind == "float32" and "dtype" not in made:
         made = {**made, "dtype": "float32"}
     return replace(draft_input, says=made, is_guess=True)
@@ -669,4 +646,5 @@ def _with_outputs(draft: Draft, result: CaseResult | None) -> Draft:
     whole = result is not None and not result.how.not_differentiated
     if len(names) <= 1 or "outputs" in draft.keys or not plain or not whole:
         return draft
-    return draft.with_key("outputs", names, "what forward returns, in order: choose names")
+    remarks = {**draft.remarks, "outputs": "what forward returns, in order: choose names"}
+    return replace(draft, keys={**draft.keys, "outputs": names}, remarks=remarks)

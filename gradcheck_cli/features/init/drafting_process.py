@@ -23,18 +23,15 @@ class DraftingProcess:
     """A process that drafts one spec after another, and is replaced if it dies."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
     def __enter__(self) -> DraftingProcess:  # noqa: PYI034 (Python 3.10 has no Self)
-        """Return itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
     ) -> None:
-        """End the process."""
         self._end()
 
     def draft(self, target: str) -> Drafted:

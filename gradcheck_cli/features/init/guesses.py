@@ -110,26 +110,10 @@ def kind_of(name: str, others: Collection[str] = ()) -> str:
     return next(beside, "")
 
 
-def guess_for(kind: str) -> Callable[[list[int]], Guess] | None:
-    """Return the function that makes a guess for a shape, for the kind that a name suggests."""
-    return {
-        "probabilities": lambda shape: {"shape": shape or [3], "probabilities": True},
-        "mask": lambda shape: {"shape": shape, "dtype": "bool"},
-        # A bias with its partner's own shape would test no broadcasting.
-        "row": lambda shape: {"shape": shape[-1:]},
-        "positive": _positive,
-        "spectrum": lambda shape: {"shape": shape, "dtype": "complex128"},
-    }.get(kind)
-
-
-def _positive(shape: list[int]) -> Guess:
-    return {"shape": shape, "uniform": {"low": 0.5, "high": 2}}
-
-
 # Kinds of values in order, each for every input that has a shape and no dtype yet.
 KINDS: dict[str, Callable[[list[int]], Guess]] = {
     "": lambda shape: {"shape": shape},
-    "positive": _positive,
+    "positive": lambda shape: {"shape": shape, "uniform": {"low": 0.5, "high": 2}},
     "between -1 and 1": lambda shape: {"shape": shape, "uniform": {"low": -0.9, "high": 0.9}},
     "between 0 and 1": lambda shape: {"shape": shape, "uniform": {"low": 0.1, "high": 0.9}},
     "positive definite": lambda shape: {"shape": shape, "spd": True, "symmetric": True},
@@ -141,6 +125,16 @@ KINDS: dict[str, Callable[[list[int]], Guess]] = {
     "complex64": lambda shape: {"shape": shape, "dtype": "complex64"},
 }
 
+
+# What is guessed for a shape, by the kind of value that an input's name suggests.
+BY_NAME: dict[str, Callable[[list[int]], Guess]] = {
+    "probabilities": KINDS["probabilities"],
+    "mask": lambda shape: {"shape": shape, "dtype": "bool"},
+    # A bias with its partner's own shape would test no broadcasting.
+    "row": lambda shape: {"shape": shape[-1:]},
+    "positive": KINDS["positive"],
+    "spectrum": KINDS["complex"],
+}
 
 # Code that calls one of these functions takes values of this kind.
 _CALLED = {

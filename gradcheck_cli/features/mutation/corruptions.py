@@ -153,10 +153,9 @@ class _WrongGradient:
                 return cast("Array", changed)
             if self.corruption == BRANCH and gradient.shape == flow.shape:
                 return cast("Array", np.where(gradient == 0, flow, gradient))
-            if self.corruption == MEAN:
-                return cast(
-                    "Array", gradient / _count_of_mean(self.inner.outputs[output], gradient.shape[1:])
-                )
+            if self.corruption == MEAN:  # the first size above 1, of the output, else the input
+                sizes = (*self.inner.outputs[output].shape, *gradient.shape[1:])
+                return cast("Array", gradient / next((size for size in sizes if size > 1), 1))
             return cast("Array", gradient)
 
         return self._replace(gradients, corrupt)
@@ -198,11 +197,6 @@ def _change_element(gradient: Array, element: int) -> Array:
     changed: Any = np.array(gradient)
     changed.reshape(len(gradient), -1)[:, element] *= _FACTOR
     return cast("Array", changed)
-
-
-def _count_of_mean(output: TensorInfo, shape: tuple[int, ...]) -> int:
-    """Return the factor between a mean and a sum: the first size above 1, of the output, else the input."""
-    return next((size for size in (*output.shape, *shape) if size > 1), 1)
 
 
 def _swap_other_axes(gradient: Array) -> Array:

@@ -11,36 +11,21 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from gradcheck_cli import results
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.results import (
-    CAUGHT,
-    FAILING,
-    HIDES,
-    LEFT_OPEN,
-    MISSED,
-    UNDECIDED,
-    CaseResult,
-    Mutant,
-    Report,
-    Status,
-)
 from gradcheck_cli.serial import plain
 from gradcheck_cli.spec.words import CORRUPTIONS
 
-OUTCOMES = (CAUGHT, LEFT_OPEN, MISSED, HIDES)
-STYLES = {CAUGHT: "green", LEFT_OPEN: "yellow", MISSED: "red", HIDES: "yellow"}
+OUTCOMES = (results.CAUGHT, results.LEFT_OPEN, results.MISSED, results.HIDES)
+STYLES = {
+    results.CAUGHT: "green",
+    results.LEFT_OPEN: "yellow",
+    results.MISSED: "red",
+    results.HIDES: "yellow",
+}
 FIELDS = (
-    "op",
-    "case",
-    "spec",
-    "mode",
-    "dtype",
-    "pair",
-    "order",
-    "corruption",
-    "outcome",
-    "change",
-    "allowed",
+    *("op", "case", "spec", "mode", "dtype", "pair", "order"),
+    *("corruption", "outcome", "change", "allowed"),
 )
 
 
@@ -52,7 +37,7 @@ class Tally:
     untried: int
 
     @classmethod
-    def of(cls, report: Report) -> Tally:
+    def of(cls, report: results.Report) -> Tally:
         """Count those of a report."""
         by_kind: dict[str, Counter[str]] = {}
         for _, mutant in _mutants(report):
@@ -60,7 +45,8 @@ class Tally:
         untried = [
             case
             for case in report.cases
-            if case.status is Status.ERROR or (case.status is not Status.SKIPPED and _why_untried(case))
+            if case.status is results.Status.ERROR
+            or (case.status is not results.Status.SKIPPED and _why_untried(case))
         ]
         return cls(by_kind, len(untried))
 
@@ -76,18 +62,18 @@ class Tally:
     @property
     def share(self) -> float | None:
         """The share that was called a mismatch; `None` if none was tried."""
-        return self.count(CAUGHT) / self.total if self.total else None
+        return self.count(results.CAUGHT) / self.total if self.total else None
 
 
-def _mutants(report: Report) -> Iterator[tuple[CaseResult, Mutant]]:
+def _mutants(report: results.Report) -> Iterator[tuple[results.CaseResult, results.Mutant]]:
     for case in report.cases:
         for mutant in case.mutants:
             yield case, mutant
 
 
-def case_lines(case: CaseResult, *, width: int, verbose: bool = False) -> list[Text]:
+def case_lines(case: results.CaseResult, *, width: int, verbose: bool = False) -> list[Text]:
     """Lay out the missed corruptions of one case, or all of them; nothing if there is nothing to report."""
-    shown = [mutant for mutant in case.mutants if verbose or mutant.outcome != CAUGHT]
+    shown = [mutant for mutant in case.mutants if verbose or mutant.outcome != results.CAUGHT]
     untried = _why_untried(case)
     if not shown and not untried:
         return []
@@ -103,39 +89,45 @@ def case_lines(case: CaseResult, *, width: int, verbose: bool = False) -> list[T
     return lines
 
 
-def _why_untried(case: CaseResult) -> str:
+def _why_untried(case: results.CaseResult) -> str:
     """Say why a case, or one of its pairs, wasn't tried; empty if everything was."""
     if case.error is not None:
         return f"not tried: {case.error.kind}: {case.error.message}"
-    if case.status is Status.SKIPPED and not case.pairs:
+    if case.status is results.Status.SKIPPED and not case.pairs:
         return f"not tried: {next((check.message for check in case.checks), 'skipped')}"
-    wrong = [f"{pair.label} is {pair.status}" for pair in case.pairs if pair.status in FAILING | UNDECIDED]
-    wrong += [f"check {check.name} is {check.status}" for check in case.checks if check.status in FAILING]
+    wrong = [
+        f"{pair.label} is {pair.status}"
+        for pair in case.pairs
+        if pair.status in results.FAILING | results.UNDECIDED
+    ]
+    wrong += [
+        f"check {check.name} is {check.status}" for check in case.checks if check.status in results.FAILING
+    ]
     if wrong:
         return f"not tried: {', '.join(wrong)} before anything is corrupted; correct that first"
     return ""
 
 
-def _why(mutant: Mutant) -> str:
-    if mutant.outcome == CAUGHT:
+def _why(mutant: results.Mutant) -> str:
+    if mutant.outcome == results.CAUGHT:
         return ""
     reasons = [mutant.message] if mutant.message else []
-    if mutant.outcome == MISSED:
+    if mutant.outcome == results.MISSED:
         reasons.append(f"off by {mutant.change:.1e} where {mutant.allowed:.1e} is allowed")
         if mutant.kinks:
             reasons.append(f"{layout.count(mutant.kinks, 'element')} between one-sided slopes")
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 
-def tally_lines(report: Report, tally: Tally, *, width: int) -> list[Text]:
+def tally_lines(report: results.Report, tally: Tally, *, width: int) -> list[Text]:
     """Lay out the counts of each kind, and of all."""
-    outcomes = OUTCOMES if tally.count(HIDES) else OUTCOMES[:-1]
+    outcomes = OUTCOMES if tally.count(results.HIDES) else OUTCOMES[:-1]
     rows: list[tuple[str, ...]] = [("corruption", "tried", *outcomes)]
     kinds = [kind for kind in CORRUPTIONS if kind in tally.by_kind]
     for kind in kinds:
         counts = tally.by_kind[kind]
         numbers = [f"{counts.get(outcome, 0):,}" for outcome in outcomes]
-        tried = sum(counts.values()) - counts.get(HIDES, 0)
+        tried = sum(counts.values()) - counts.get(results.HIDES, 0)
         rows.append((f"{kind}: {CORRUPTIONS[kind]}", f"{tried:,}", *numbers))
     widths = [max(layout.cells(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
@@ -143,10 +135,10 @@ def tally_lines(report: Report, tally: Tally, *, width: int) -> list[Text]:
         cells = [layout.pad(row[0], widths[0])]
         cells += [cell.rjust(size) for cell, size in zip(row[1:], widths[1:], strict=True)]
         lines.append(Text("  ".join(cells), style="" if index else "bold"))
-    share = "" if tally.share is None else f" ({_percent(tally.share)})"
-    share_text = (
-        f"{tally.count(CAUGHT):,} of {layout.count(tally.total, 'corruption')} called a mismatch{share}"
-    )
+    # Rounded down: 99.97 % isn't all.
+    share = "" if tally.share is None else f" ({int(tally.share * 1000) / 10:.1f} %)"
+    every = layout.count(tally.total, "corruption")
+    share_text = f"{tally.count(results.CAUGHT):,} of {every} called a mismatch{share}"
     parts = [f"{layout.count(len(report.cases), 'case')} · {share_text}"]
     parts += [f"{tally.count(outcome):,} {outcome}" for outcome in OUTCOMES[1:] if tally.count(outcome)]
     if tally.untried:
@@ -155,12 +147,7 @@ def tally_lines(report: Report, tally: Tally, *, width: int) -> list[Text]:
     return [*lines, layout.with_right(summary, f"{report.duration_s:.1f} s", width=width)]
 
 
-def _percent(share: float) -> str:
-    # Rounded down: 99.97 % isn't all.
-    return f"{int(share * 1000) / 10:.1f} %"
-
-
-def mutants_json(report: Report) -> str:
+def mutants_json(report: results.Report) -> str:
     """Render the outcomes as JSON text that ends in a newline."""
     tally = Tally.of(report)
     content = {
@@ -197,7 +184,7 @@ def mutants_json(report: Report) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def mutants_csv(report: Report) -> str:
+def mutants_csv(report: results.Report) -> str:
     """Render the outcomes as CSV with a heading."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -206,6 +193,6 @@ def mutants_csv(report: Report) -> str:
     return stream.getvalue()
 
 
-def _row(case: CaseResult, mutant: Mutant) -> list[object]:
+def _row(case: results.CaseResult, mutant: results.Mutant) -> list[object]:
     cells_of_case = [case.op, case.case, case.spec, case.mode, case.dtype, mutant.pair, mutant.order]
     return [*cells_of_case, mutant.corruption, mutant.outcome, plain(mutant.change), plain(mutant.allowed)]

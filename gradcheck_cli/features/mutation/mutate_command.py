@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 UNCHECKED = 3
 
 
-def _group_shapes(cases: Sequence[Case]) -> dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]]:
-    """Return the shapes that the cases of each op have."""
-    shapes_by_op: dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]] = {}
-    for case in cases:
-        shapes = tuple(tensor.shape for tensor in case.tensors)
-        shapes_by_op.setdefault((case.path, case.op), set()).add(shapes)
-    return shapes_by_op
-
-
 @dataclass(frozen=True)
 class MutateOptions:
     """The options of `mutate`."""
@@ -122,7 +113,11 @@ def _add_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case,
     A factor that should be the size, but is a constant, shows as soon as an op has cases of several sizes, so
     it isn't tried there.
     """
-    varied = {key for key, sizes in _group_shapes(cases).items() if len(sizes) > 1}
+    shapes_by_op: dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]] = {}
+    for case in cases:
+        shapes = tuple(tensor.shape for tensor in case.tensors)
+        shapes_by_op.setdefault((case.path, case.op), set()).add(shapes)
+    varied = {key for key, shapes in shapes_by_op.items() if len(shapes) > 1}
     return tuple(
         replace(
             case,

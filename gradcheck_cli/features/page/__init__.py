@@ -16,7 +16,7 @@ COMMANDS = {
         "gradcheck_cli.features.page.show_command", "Print a pair's analytic and numeric Jacobian."
     ),
 }
-FORMATS = {"html": Format("gradcheck_cli.features.page.html.page", "to_html", is_rooted=True)}
+FORMATS = {"html": Format("gradcheck_cli.features.page.page", "to_html", is_rooted=True)}
 FOR_CASES = ("gradcheck_cli.features.page.figure_data",)
 
 
@@ -32,6 +32,6 @@ def compare_on_page(
     old: tuple[str, Report], new: tuple[str, Report], findings: Sequence[BaselineFinding]
 ) -> str:
     """Render two reports side by side; see `hooks.compare_on_page`."""
-    from gradcheck_cli.features.page.html.side_by_side import to_html
+    from gradcheck_cli.features.page.page import compare_to_html
 
-    return to_html(old, new, findings)
+    return compare_to_html(old, new, findings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -122,7 +123,7 @@ def jacobian_text(
             lines.append(name + suffix)
             matrix = _matrix(view, getattr(view.sample, name), index, part)
             if index is None:
-                lines += _matrix_lines(matrix, _row_names(view), width)
+                lines += _matrix_lines(matrix, partial(_row_name, view), width)
             else:
                 lines += _shaped_lines(matrix, view.input_info.name, width)
     lines += _element_lines(view, index, width)
@@ -137,15 +138,11 @@ def _matrix(view: PairView, values: Float, index: tuple[int, ...] | None, part: 
     return joined if index is None else joined.reshape(view.input_info.shape)
 
 
-def _row_names(view: PairView) -> Callable[[int], str]:
-    def name(row: int) -> str:
-        return layout.element(view.output.name, _position(row, view.output.shape))
-
-    return name
-
-
-def _position(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(int(index) for index in np.unravel_index(flat, shape)) if shape else ()
+def _row_name(view: PairView, row: int) -> str:
+    shape = view.output.shape
+    return layout.element(
+        view.output.name, [int(index) for index in np.unravel_index(row, shape)] if shape else ()
+    )
 
 
 def _shaped_lines(values: Matrix, name: str, width: int) -> list[str]:

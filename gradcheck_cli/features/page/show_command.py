@@ -140,10 +140,10 @@ def _plot(case: Case, label: str, target: str) -> int:
     if target == TERMINAL:
         _print(result)
         return 0
-    from gradcheck_cli.features.page.html.page import needs_slopes
+    from gradcheck_cli.features.page.page import needs_slopes
 
     if Path(target).suffix in _DRAWN:
-        from gradcheck_cli.features.page.html.pictures import file_of
+        from gradcheck_cli.features.page.pictures import file_of
 
         content = file_of(figure, Path(target).suffix[1:], kinks=needs_slopes(result.pairs[0]))
     else:
@@ -161,7 +161,7 @@ def _page(result: CaseResult) -> str:
 
     from gradcheck_cli import __version__
     from gradcheck_cli.cli.options.report_options import root_folder
-    from gradcheck_cli.features.page.html.page import to_html
+    from gradcheck_cli.features.page.page import to_html
     from gradcheck_cli.results import Report
     from gradcheck_cli.running.session import start_tensorflow
 

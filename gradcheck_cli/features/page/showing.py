@@ -8,7 +8,7 @@ from gradcheck_cli.checking.checks.gradient_form import FORM
 from gradcheck_cli.checking.pairs.pair_view import PairView
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
-from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, CheckResult, Status
+from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, Status
 from gradcheck_cli.running.session import check, run_case, start_tensorflow, user_code
 from gradcheck_cli.spec.case import Case, PairRule, rule_for
 
@@ -30,16 +30,13 @@ def pair_view(case: Case, label: str) -> PairView:
             rules = (*case.pairs, PairRule("*", _SKIP), _rule_without_skip(case, label))
             findings = check(replace(case, method="full", pairs=rules), explains=False)
     result = next((pair for pair in findings.pairs if pair.label == label), None)
-    failing = failing_checks(findings)
+    failing = tuple(own for own in findings.checks if own.status in FAILING | UNDECIDED)
     if result is None and findings.pairs:
         labels = ", ".join(pair.label for pair in findings.pairs)
         raise UsageError(f"--pair: no pair {label!r}; there are {labels}.")
     if result is None or label not in findings.judged:
-        message = (
-            result.message
-            if result is not None
-            else next((check_result.message for check_result in failing), "")
-        )
+        message = failing[0].message if failing else ""
+        message = message if result is None else result.message
         raise CaseFailedError("pairs", message or "there is nothing to differentiate.")
     if result.mismatch == FORM:  # zeros replace it, and nobody's gradient would be shown
         raise CaseFailedError("gradient", result.message)
@@ -54,13 +51,6 @@ def pair_view(case: Case, label: str) -> PairView:
         result,
         failing,
         tuple(warning for warning in findings.warnings if f" {label}:" in warning),
-    )
-
-
-def failing_checks(findings: Findings) -> tuple[CheckResult, ...]:
-    """Return the structural checks for which a run fails."""
-    return tuple(
-        check_result for check_result in findings.checks if check_result.status in FAILING | UNDECIDED
     )
 
 

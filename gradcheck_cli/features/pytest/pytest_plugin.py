@@ -95,7 +95,6 @@ class Runs:
     """The processes in which cases are opened and checked, and the results so far."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
         self._workers: LocalWorkers | None = None
         self._results: dict[str, CaseResult] = {}
 
@@ -165,7 +164,6 @@ class SpecOp(pytest.Collector):
     """One op of a file."""
 
     def __init__(self, *, members: Sequence[tuple[Case, CaseResult]], **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
-        """Keep the op's cases, each with its pairs."""
         super().__init__(**rest)
         self._members = members
 
@@ -183,7 +181,6 @@ class SpecCase(pytest.Collector):
     """One case; it has a test for each pair, and one for itself."""
 
     def __init__(self, *, case: Case, opened: CaseResult, **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
-        """Keep the case, and the result of opening it."""
         super().__init__(**rest)
         self.case = case
         self.labels = frozenset(pair.label for pair in opened.pairs)
@@ -208,7 +205,6 @@ class SpecItem(pytest.Item):
     """One pair, or the case itself."""
 
     def __init__(self, *, case: Case, **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
-        """Keep the case; the name says which pair."""
         super().__init__(**rest)
         self._case = case
 

@@ -223,19 +223,14 @@ def _allow_other_lists(properties: dict[str, Any]) -> None:
     if "dtypes" in properties:
         dtypes = properties["dtypes"]["items"]
         properties["dtypes"]["items"] = {**dtypes, "enum": [*dtypes["enum"], *DTYPE_KINDS]}
-    for key in LISTS_OF_WORDS:
-        _allow_single_word(properties.get(key, {}))
+    for words in (properties.get(key, {}) for key in LISTS_OF_WORDS):
+        if words.get("type") == "array":
+            listed = {key: words.pop(key) for key in ("type", "items", "minItems") if key in words}
+            words["anyOf"] = [listed, listed["items"]]
     for key in TWO_NUMBERS:
         if "$ref" in properties.get(key, {}):
             pair = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
             properties[key]["anyOf"] = [{"$ref": properties[key].pop("$ref")}, pair]
-
-
-def _allow_single_word(words: dict[str, Any]) -> None:
-    """Allow a word in the place of a list of words."""
-    if words.get("type") == "array":
-        listed = {key: words.pop(key) for key in ("type", "items", "minItems") if key in words}
-        words["anyOf"] = [listed, listed["items"]]
 
 
 def _input_forms(forms: dict[str, Any]) -> dict[str, Any]:

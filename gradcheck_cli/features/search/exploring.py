@@ -24,6 +24,7 @@ from gradcheck_cli.features.search.branches.point_field import PointField
 from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.features.search.side_search import SideSearch
 from gradcheck_cli.features.search.suspicion import FINER, STEP, is_smooth, suspect
+from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.results import GREEN, Status
 from gradcheck_cli.spec.words import CHECKS
 
@@ -475,13 +476,16 @@ def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResul
 
     A pair isn't wrong if its output doesn't move there at all, and its gradient is negligible beside what is
     allowed at the sample points: `1 + erf(x)` is 0 below -5.9, and its right gradient isn't quite zero. Nor
-    if all slopes are so small that the output underflows at a tiny point.
+    if all slopes are so small that the output underflows at a tiny point, nor if the forward's values are
+    others in float64 there, as where the cubes in a norm underflow: it is judged in less precision then.
     """
     allowed = {pair.label: pair.numbers.allowed for pair in at_samples.pairs}
+    rounding = {pair.label: _unit_roundoff(pair) for pair in at_samples.pairs}
     return {
         pair.label: pair
         for pair in at_point.pairs
         if pair.status is Status.MISMATCHED
+        and _unit_roundoff(pair) <= rounding.get(pair.label, np.inf)
         and not (
             pair.mismatch == "value"
             and pair.numbers.worst is not None
@@ -489,6 +493,10 @@ def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResul
             and pair.numbers.max_abs_error <= max(_NOTHING * allowed.get(pair.label, 0.0), _UNDERFLOWS)
         )
     }
+
+
+def _unit_roundoff(pair: PairResult) -> float:
+    return precision_of(pair.numeric.reference_dtype).unit_roundoff
 
 
 def check_at(

@@ -102,7 +102,7 @@ def _require_disjoint(reports: Mapping[str, Report]) -> None:
     """Refuse two reports of the same case: it isn't clear which of them counts."""
     seen: dict[tuple[str, str, str, str], str] = {}
     for name, report in reports.items():
-        for key in Counter(_case_key(case) for case in report.cases):
+        for key in Counter((*_plan_key(case), case.mode) for case in report.cases):
             if key in seen:
                 raise UsageError(
                     f"{seen[key]} and {name} both hold {key[0]}, case {key[1]}, {key[2]}: merge joins "
@@ -113,10 +113,6 @@ def _require_disjoint(reports: Mapping[str, Report]) -> None:
 
 def _plan_key(case: CaseResult) -> tuple[str, str, str]:
     return case.op, case.case, case.dtype
-
-
-def _case_key(case: CaseResult) -> tuple[str, str, str, str]:
-    return *_plan_key(case), case.mode
 
 
 def _require_one_cut(reports: Mapping[str, Report]) -> Sequence[tuple[int, int]]:

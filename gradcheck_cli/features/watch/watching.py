@@ -219,7 +219,8 @@ class FileWatch:
         """Return the files that have changed since the last look."""
         changed = more = self._changes()
         while more:
-            more = self._later_changes()
+            time.sleep(_QUIET)
+            more = self._changes()
             changed |= more
         return changed
 
@@ -231,10 +232,6 @@ class FileWatch:
         return tuple(
             case for case in cases if before.get(_key(case)) != case or files & set(dependencies(case).files)
         )
-
-    def _later_changes(self) -> frozenset[Path]:
-        time.sleep(_QUIET)
-        return self._changes()
 
     def _changes(self) -> frozenset[Path]:
         before = self._stamps

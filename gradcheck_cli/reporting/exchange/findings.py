@@ -14,8 +14,7 @@ from pathlib import Path
 from gradcheck_cli.covered import CoverageStatus
 from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.reporting import codes
-from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.pair_table import named_numbers
+from gradcheck_cli.reporting.terminal.pair_table import named_numbers, worst_element
 from gradcheck_cli.reporting.terminal.report_text import inputs_of, search_summary
 from gradcheck_cli.results import (
     FAILING,
@@ -236,15 +235,8 @@ def pair_lines(pair: PairResult) -> list[str]:
     if pair.connected and pair.numbers.elements and pair.status is not Status.SKIPPED:
         error, allowed, ratio = named_numbers(pair).values()
         lines.append(f"off by {error}, allowed {allowed}, ratio {ratio}")
-    worst = pair.numbers.worst
-    if worst is not None:
-        analytic, numeric = layout.format_distinctly(worst.analytic, worst.numeric)
-        where = (
-            f"{layout.element(pair.output, worst.output_index, worst.output_part)} / "
-            f"{layout.element(pair.input, worst.input_index, worst.input_part)}"
-        )
-        values = f"analytic {analytic}, numeric {numeric} ± {worst.uncertainty:.1e}"
-        lines.append(f"worst: {where}: {values}")
+    if pair.numbers.worst is not None:
+        lines.append("worst: {}: {}, {}".format(*worst_element(pair, pair.numbers.worst)))
     lines += [f"diagnosis: {diagnosis}" for diagnosis in pair.cause.diagnosis]
     return [*lines, pair.message] if pair.message else lines
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from gradcheck_cli.reporting.codes import Code, code_of_pair
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.results import CaseResult, PairResult, Status
+from gradcheck_cli.results import CaseResult, PairResult, Status, WorstElement
 
 VERDICTS = {
     Status.PASSED: ("pass", "green"),
@@ -115,6 +115,14 @@ def named_numbers(pair: PairResult) -> dict[str, str]:
     return dict(zip(NUMBERS, (f"{pair.error:.3e}", f"{pair.bound:.1e}", ratio), strict=True))
 
 
+def worst_element(pair: PairResult, worst: WorstElement) -> tuple[str, str, str]:
+    """Return where a pair's worst element is, its analytic value, and its numeric one, as text."""
+    analytic, numeric = layout.format_distinctly(worst.analytic, worst.numeric)
+    output = layout.element(pair.output, worst.output_index, worst.output_part)
+    where = f"{output} / {layout.element(pair.input, worst.input_index, worst.input_part)}"
+    return where, f"analytic {analytic}", f"numeric {numeric} ± {worst.uncertainty:.1e}"
+
+
 def is_plain(pair: PairResult) -> bool:
     """Whether each element was decided by the plain comparison with differences."""
     return set(pair.numbers.decided_by) <= {"plainly"}
@@ -159,16 +167,8 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
         lines += layout.wrap(message, width=width, indent=4)
     worst = pair.numbers.worst
     if pair.status not in (Status.PASSED, Status.SKIPPED, Status.UNEXPECTED_PASS) and worst is not None:
-        analytic, numeric = layout.format_distinctly(worst.analytic, worst.numeric)
-        where = (
-            f"{layout.element(pair.output, worst.output_index, worst.output_part)} / "
-            f"{layout.element(pair.input, worst.input_index, worst.input_part)}"
-        )
-        parts = [
-            f"    worst: {layout.clean(where)}",
-            f"analytic {analytic}",
-            f"numeric {numeric} ± {worst.uncertainty:.1e}",
-        ]
+        where, *values = worst_element(pair, worst)
+        parts = [f"    worst: {layout.clean(where)}", *values]
         if pair.relative_error is not None and pair.relative_error < _MAX_RELATIVE:
             parts.append(f"off by {100 * pair.relative_error:.3g} %")
         lines += [Text(line) for line in layout.pack(parts, separator="   ", width=width, indent=11)]

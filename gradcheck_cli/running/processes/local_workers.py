@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gradcheck_cli.running.processes.fork_server import ForkServer
 from gradcheck_cli.running.processes.limits import Limits
-from gradcheck_cli.running.processes.messages import Exit, Place
+from gradcheck_cli.running.processes.messages import CodePlace, Exit
 from gradcheck_cli.running.processes.output import OutputFolder
 from gradcheck_cli.running.processes.running_task import Numbered, RunningTask, TaskOptions, group_cases
 from gradcheck_cli.running.workers import Event, Progressed, Started, Waited
@@ -60,7 +60,7 @@ class LocalWorkers:
         return self._version
 
     def run(
-        self, cases: Sequence[Case], *, listing: bool = False, place: Place | None = None
+        self, cases: Sequence[Case], *, listing: bool = False, place: CodePlace | None = None
     ) -> Iterator[Event]:
         """Run cases, or only list their pairs, in `place` if that is given; see `Workers.run`."""
         self._options = self._options._replace(listing=listing, place=place)

@@ -10,7 +10,7 @@ from gradcheck_cli.spec.case import Case
 
 
 @dataclass(frozen=True)
-class Place:
+class CodePlace:
     """Where code from another machine runs: the working directory, and further folders of modules."""
 
     directory: str
@@ -24,7 +24,7 @@ class Task:
     cases: tuple[Case, ...]  # the cases, in the order in which they are checked
     memory: int | None = None  # the most bytes that the process may use; `None` sets no limit
     listing: bool = False  # only open the cases, and say which pairs they have
-    place: Place | None = None  # where to do that; `None` for the current directory
+    place: CodePlace | None = None  # where to do that; `None` for the current directory
 
 
 class Message(NamedTuple):

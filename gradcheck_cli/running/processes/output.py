@@ -21,7 +21,6 @@ class Output:
     """The file that a process prints to. It has no name, so nothing is ever left behind."""
 
     def __init__(self) -> None:
-        """Make the file."""
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed by its owner)
 
     def fileno(self) -> int:

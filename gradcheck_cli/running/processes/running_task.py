@@ -15,7 +15,7 @@ from gradcheck_cli.running.failed_case import failed_case
 from gradcheck_cli.running.processes import exit_errors, process
 from gradcheck_cli.running.processes.fork_server import ForkServer
 from gradcheck_cli.running.processes.limits import Limits
-from gradcheck_cli.running.processes.messages import Exit, Message, Place, Task
+from gradcheck_cli.running.processes.messages import CodePlace, Exit, Message, Task
 from gradcheck_cli.running.processes.output import Output, OutputFolder
 from gradcheck_cli.running.workers import Ended
 from gradcheck_cli.spec.case import Case
@@ -52,7 +52,7 @@ class TaskOptions(NamedTuple):
 
     limits: Limits
     listing: bool = False
-    place: Place | None = None
+    place: CodePlace | None = None
 
 
 class RunningTask:
@@ -67,7 +67,6 @@ class RunningTask:
     def __init__(
         self, server: ForkServer, task_id: int, cases: Sequence[Numbered], options: TaskOptions
     ) -> None:
-        """Order the fork of the process."""
         self.left = list(cases)
         self.is_open = True
         self._server, self._id, self._limits = server, task_id, options.limits

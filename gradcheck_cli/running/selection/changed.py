@@ -14,13 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.running.selection.modules import (
-    clear_folder_cache,
-    file_of,
-    find,
-    is_installed,
-    parse_file,
-)
+from gradcheck_cli.running.selection.modules import file_of, find, finder, is_installed, parse_file
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.load import FOLDER_DEFAULTS
 
@@ -83,9 +77,8 @@ def dependencies(case: Case) -> Dependencies:
 
 def clear_cache() -> None:
     """Drop what was read: files may have changed."""
-    for cached in (_follow_modules, _imports, parse_file):
+    for cached in (_follow_modules, _imports, parse_file, finder):
         cached.cache_clear()
-    clear_folder_cache()
 
 
 @lru_cache(maxsize=1024)

@@ -40,7 +40,7 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
     """
     filters = (
         (case_filter.ops, "no op is named '{}'.", lambda case: (case.op,)),
-        (case_filter.names, "no case is named '{}'.", _case_names),
+        (case_filter.names, "no case is named '{}'.", lambda case: (case.name,)),
         (case_filter.tags, "no spec has the tag '{}'.", lambda case: case.tags),
         (
             case_filter.op_types,
@@ -51,9 +51,8 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
     chosen = tuple(cases)
     for requested, message, names_of in filters:
         # The names of cases are those of the requested ops.
-        _require(
-            requested, message, names_of, chosen if names_of is _case_names and case_filter.ops else cases
-        )
+        among = chosen if requested is case_filter.names and case_filter.ops else cases
+        _require(requested, message, names_of, among)
         chosen = tuple(case for case in chosen if not requested or set(requested) & set(names_of(case)))
     if case_filter.expression is not None:
         try:
@@ -65,10 +64,6 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
     if cases and not chosen:
         raise NoSpecsError(f"none of {len(cases)} cases matches {_describe(case_filter)}.")
     return chosen
-
-
-def _case_names(case: Case) -> Sequence[str]:
-    return (case.name,)
 
 
 def _require(

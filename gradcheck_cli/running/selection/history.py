@@ -49,7 +49,7 @@ def read_history(folder: Path) -> dict[Key, Past]:
 
 
 @dataclass(frozen=True)
-class _Case:
+class _CaseHistory:
     op: str
     case: str
     dtype: str
@@ -64,7 +64,7 @@ class _Case:
 @dataclass(frozen=True)
 class _History:
     version: int
-    cases: tuple[_Case, ...]
+    cases: tuple[_CaseHistory, ...]
 
 
 def write_history(folder: Path, report: Report) -> None:
@@ -89,7 +89,7 @@ def write_history(folder: Path, report: Report) -> None:
             for key, past_run in now.items()
         }
     history = _History(
-        VERSION, tuple(_Case(*key, *past_run) for key, past_run in sorted({**past, **now}.items()))
+        VERSION, tuple(_CaseHistory(*key, *past_run) for key, past_run in sorted({**past, **now}.items()))
     )
     with suppress(OSError):  # a read-only checkout has no history
         if not folder.is_dir():

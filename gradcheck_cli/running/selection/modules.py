@@ -7,27 +7,25 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from importlib.machinery import (
-    EXTENSION_SUFFIXES,
-    SOURCE_SUFFIXES,
-    ExtensionFileLoader,
-    FileFinder,
-    ModuleSpec,
-    SourceFileLoader,
-)
+from importlib import machinery
 from pathlib import Path
 
 from gradcheck_cli.plain_files import MIB, read_plain
 
 _INSTALLED = ("site-packages", "dist-packages")
+_STANDARD_LIBRARY = (Path(ast.__file__).resolve().parent, Path(sys.prefix, "lib").resolve())
 LIMIT = 64 * MIB  # nobody writes a longer module
 
 
-def find(name: str, folders: Sequence[str]) -> ModuleSpec | None:
+def find(name: str, folders: Sequence[str]) -> machinery.ModuleSpec | None:
     """Find a module as a spec's code would, without importing it or its packages; `None` if there is none."""
     top, *rest = name.split(".")
-    spec = _find_in(folders, top) or _on_pythons_path(top)
+    spec = _find_in(folders, top)
+    if spec is None:
+        with suppress(ImportError, ValueError):  # ValueError: the script that runs has no spec
+            spec = importlib.util.find_spec(top)  # for a top-level name, this imports nothing
     for submodule in rest:
         if spec is None or spec.submodule_search_locations is None:
             return None
@@ -35,42 +33,35 @@ def find(name: str, folders: Sequence[str]) -> ModuleSpec | None:
     return spec
 
 
-def _find_in(folders: Iterable[str], name: str) -> ModuleSpec | None:
+def _find_in(folders: Iterable[str], name: str) -> machinery.ModuleSpec | None:
     """Find a module or package in folders; otherwise all folders of that name, as a namespace package.
 
     Python's own finder for these requires their parent to be imported.
     """
     parts: list[str] = []
     for folder in folders:
-        spec = _finder(folder).find_spec(name)
+        spec = finder(folder).find_spec(name)
         if spec is not None and spec.loader is not None:
             return spec
         parts += (spec and spec.submodule_search_locations) or ()
     if not parts:
         return None
-    namespace = ModuleSpec(name, None, is_package=True)
+    namespace = machinery.ModuleSpec(name, None, is_package=True)
     namespace.submodule_search_locations = parts
     return namespace
 
 
-def clear_folder_cache() -> None:
-    """Read folders again from here on: files may have been added or removed."""
-    _finder.cache_clear()
-
-
 @lru_cache(maxsize=4096)
-def _finder(folder: str) -> FileFinder:
-    return FileFinder(folder, (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_SUFFIXES))
+def finder(folder: str) -> machinery.FileFinder:
+    """Return what finds modules in a folder; it is kept, and with it the folder's content."""
+    return machinery.FileFinder(
+        folder,
+        (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+        (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
+    )
 
 
-def _on_pythons_path(top: str) -> ModuleSpec | None:
-    try:
-        return importlib.util.find_spec(top)  # for a top-level name, this imports nothing
-    except (ImportError, ValueError):  # ValueError: the script that runs has no spec
-        return None
-
-
-def file_of(spec: ModuleSpec | None) -> Path | None:
+def file_of(spec: machinery.ModuleSpec | None) -> Path | None:
     """Return the file of a module, or `None` for a built-in one or a folder without an __init__.py."""
     if spec is None or not spec.has_location or spec.origin is None:
         return None
@@ -93,12 +84,7 @@ def is_installed(file: Path) -> bool:
     """Whether a file belongs to Python or to an installed package: such code doesn't count as changed."""
     if set(_INSTALLED) & set(file.parts):
         return True
-    return any(file.is_relative_to(folder) for folder in _standard_library())
-
-
-@lru_cache(maxsize=1)
-def _standard_library() -> tuple[Path, ...]:
-    return (Path(ast.__file__).resolve().parent, Path(sys.prefix, "lib").resolve())
+    return any(file.is_relative_to(folder) for folder in _STANDARD_LIBRARY)
 
 
 @lru_cache(maxsize=4096)

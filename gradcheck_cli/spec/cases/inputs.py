@@ -37,7 +37,6 @@ class InputReader:
     """Reads the inputs of one case, in one variant of its dtypes."""
 
     def __init__(self, log: FaultLog, folder: str, variant: str | None) -> None:
-        """Keep the fault log, the folder of files, and the dtype of inputs that name none."""
         self.log = log
         self.folder = folder
         self.variant = variant

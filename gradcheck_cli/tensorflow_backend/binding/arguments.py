@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.spec.case import Argument, Case, Form
-from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.spec.case import Argument, Case, Form, InputSpec, Source
+from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import loading
+from gradcheck_cli.tensorflow_backend.binding.flat_outputs import NO_LABEL, unique
+from gradcheck_cli.tensorflow_backend.private import private_state
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -48,14 +52,10 @@ def _place_attrs_before(
 
     So `tf.einsum(equation, *inputs)` can be called; an attr after the tensors is given by its name.
     """
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # not a Python function
-        return tensors, attrs
     positional: list[Any] = []
     unplaced = iter(tensors)
     remaining = len(tensors)
-    for name, parameter in parameters.items():
+    for name, parameter in (_parameters_of(function) or {}).items():
         if parameter.kind not in _POSITIONAL or not remaining:
             break
         if name in attrs:
@@ -91,10 +91,7 @@ def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
     """
     if case.given is not None:
         return
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # not a Python function
-        return
+    parameters = _parameters_of(function) or {}
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameter_names = [name for name, parameter in parameters.items() if parameter.kind is either]
     argument_names = [argument.name for argument in case.arguments if not _is_variable(argument)]
@@ -113,11 +110,10 @@ def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
 def attrs_of_reference(function: Callable[..., Any], case: Case) -> dict[str, Any]:
     """Return the keyword arguments that a reference takes: the forward's own, and those that build it."""
     keywords = {**(case.build or {}), **case.attrs}
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # not a Python function
-        return dict(case.attrs)
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+    parameters = _parameters_of(function)
+    if parameters is None or any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
+    ):
         return dict(case.attrs)
     names = {argument.name for argument in case.arguments}
     return {name: value for name, value in keywords.items() if name in parameters and name not in names}
@@ -125,12 +121,15 @@ def attrs_of_reference(function: Callable[..., Any], case: Case) -> dict[str, An
 
 def takes_build_alone(function: Callable[..., Any], case: Case) -> bool:
     """Whether a function is a factory, as the forward is: it takes only what is in `build`."""
+    build, parameters = case.build, _parameters_of(function)
+    return build is not None and parameters is not None and all(name in build for name in parameters)
+
+
+def _parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
     try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    build = case.build
-    return build is not None and all(parameter.name in build for parameter in parameters)
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):  # not a Python function: everything goes by position
+        return None
 
 
 def _is_variable(argument: Argument) -> bool:
@@ -139,10 +138,7 @@ def _is_variable(argument: Argument) -> bool:
 
 def _keyword_names(function: Callable[..., Any], names: Sequence[str], attrs: Any) -> list[str]:
     """Return the names of the arguments that a function can't take by position."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # not a Python function: by position, as always
-        return []
+    parameters = _parameters_of(function) or {}
     kinds = {parameter.kind for parameter in parameters.values()}
     keyword_names = [
         name
@@ -201,3 +197,77 @@ def _build_object(form: Form, fields: dict[str, Any], name: str) -> Any:
             f"{frames.first_line(error)}; name the fields that it takes.",
             frames.user_frames(error),
         ) from error
+
+
+_UNNAMED = "Variable"  # what TensorFlow calls a variable that was given no name
+
+
+def with_variables(case: Case, variables: Sequence[Any], target: Any) -> Case:
+    """Return the case with each variable as an additional argument, at its present value.
+
+    Raises:
+        CaseFailedError: there are none.
+    """
+    if not variables:
+        raise CaseFailedError(
+            "variables",
+            "variables: true, but the forward uses no trainable variable of a floating dtype; leave it out.",
+        )
+    names = _unique_names(variables, names_in_target(target), {tensor.name for tensor in case.tensors})
+    arguments = tuple(
+        Argument(name, (_as_input(name, variable),)) for name, variable in zip(names, variables, strict=True)
+    )
+    return replace(case, arguments=(*case.arguments, *arguments), variables=True)
+
+
+def plain_name(variable: Any) -> str:
+    """Return a variable's name without its output number."""
+    return str(variable.name).partition(":")[0]
+
+
+def _as_input(name: str, variable: Any) -> InputSpec:
+    value = dtypes.widen(variable.numpy())
+    return InputSpec(name, variable.dtype.name, value.shape, Source("variable", {"value": value}))
+
+
+def names_in_target(target: Any) -> Mapping[int, str]:
+    """Return the names by which a layer, module or function reaches variables, by `id` of the variable."""
+    owner = getattr(target, "__self__", target)
+    names_by_id: dict[int, str] = {}
+    for name, value in {**_names_in_scope(target), "": owner}.items():
+        if isinstance(value, tf.Variable):
+            names_by_id[id(value)] = name
+        elif isinstance(value, tf.Module):
+            names_by_id |= private_state.attribute_paths(value)
+        else:
+            names_by_id |= private_state.keras_paths(value)
+    return names_by_id
+
+
+def _names_in_scope(target: Any) -> dict[str, Any]:
+    """Return the global and nonlocal values that a Python function uses, by name."""
+    try:
+        names = inspect.getclosurevars(inspect.unwrap(getattr(target, "python_function", target)))
+    except (TypeError, ValueError):  # no Python function
+        return {}
+    return {**names.globals, **names.nonlocals}
+
+
+def _path(plain: str, name_in_target: str | None) -> str:
+    """Return a variable's name, with its parts separated by slashes.
+
+    In Keras the name is the layer's path, to which TensorFlow may have added a number. A variable without a
+    name is named by its place in a module or a function.
+    """
+    if name_in_target is None:
+        return plain
+    return name_in_target if "/" in name_in_target or re.fullmatch(rf"{_UNNAMED}(_\d+)?", plain) else plain
+
+
+def _unique_names(variables: Sequence[Any], names_in_target: Mapping[int, str], used: set[str]) -> list[str]:
+    paths = [_path(plain_name(variable), names_in_target.get(id(variable))) for variable in variables]
+    parts = [path.split("/") for path in paths]
+    # A shared first part is a layer's own name, numbered in the order of creation: it says nothing.
+    while all(len(path) > 1 and path[0] == parts[0][0] for path in parts):
+        parts = [path[1:] for path in parts]
+    return unique([NO_LABEL.sub("_", ".".join(path)) for path in parts], used)

@@ -55,7 +55,7 @@ _NUMPY_CALLS = threading.RLock()  # switches are global; TensorFlow calls NumPy 
 
 
 @dataclass
-class _Case:
+class _CaseSwitches:
     """What the code of one case asks for, and what its traces share."""
 
     caller: Switches  # what the program that calls gradcheck has switched
@@ -66,7 +66,7 @@ class _Case:
     sessions: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # by id of a graph
 
 
-_current = _Case(Switches(), Switches())
+_current = _CaseSwitches(Switches(), Switches())
 
 
 @contextlib.contextmanager
@@ -78,7 +78,7 @@ def use_tensorflow_2() -> Iterator[None]:
     is_own = _differences(switches) == {} and scene.is_eager
     if not is_own:
         requested = outer.caller | Switches(_differences(switches), scene)
-        _current = _Case(requested, requested)
+        _current = _CaseSwitches(requested, requested)
         private_v1.set_switches(private_v1.OWN)
         private_v1.set_scene(private_v1.own_scene())
     try:
@@ -95,7 +95,7 @@ def begin_case() -> Iterator[None]:
     """Start with only the caller's switches; modules that are loaded within add theirs."""
     global _current  # noqa: PLW0603 (as above)
     outer = _current
-    _current = _Case(outer.caller, outer.caller)
+    _current = _CaseSwitches(outer.caller, outer.caller)
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError, OpFacts, OpF
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding import flat_outputs
-from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name
+from gradcheck_cli.tensorflow_backend.binding.arguments import plain_name
 from gradcheck_cli.tensorflow_backend.dtypes import Stack, value_of
 from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase, describe_failure
 from gradcheck_cli.tensorflow_backend.eager.eager_record import identity

@@ -9,14 +9,14 @@ from typing import Any
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
-from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
+from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.paths.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.private import private_eager, private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
 
 
 @dataclass(frozen=True)
-class Step:
+class EagerStep:
     """One op that ran: its type, the ids of its inputs, and its outputs."""
 
     op_type: str
@@ -48,7 +48,7 @@ def identity(tensor: Any) -> int:
 class Record:
     """The ops of one call in the order in which they ran, with tf.functions replaced by their ops."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[EagerStep] = field(default_factory=list)
 
     def run(self, call: Callable[[], Sequence[Any]]) -> list[Any]:
         """Call, record the ops that run, and return what the call returns."""
@@ -62,14 +62,14 @@ class Record:
     def _note(self, op_type: str, inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
         tensors = [tensor for tensor in inputs if isinstance(tensor, private_graphs.EAGER_TENSOR)]
         results = [tensor for tensor in outputs if isinstance(tensor, private_graphs.EAGER_TENSOR)]
-        self.steps.append(Step(op_type, tuple(map(identity, tensors)), tuple(results)))
+        self.steps.append(EagerStep(op_type, tuple(map(identity, tensors)), tuple(results)))
 
     @property
     def gives_once(self) -> bool:
         """Whether a tape of such a call gives gradients only once, as a `tf.py_function` forgets its own."""
         return any(step.op_type == "EagerPyFunc" for step in self.steps)
 
-    def steps_before(self, outputs: Sequence[Any]) -> list[Step]:
+    def steps_before(self, outputs: Sequence[Any]) -> list[EagerStep]:
         """Return the steps that the outputs depend on."""
         needed = set(map(identity, outputs))
         steps = []
@@ -79,11 +79,11 @@ class Record:
                 steps.append(step)
         return steps[::-1]
 
-    def steps_between(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Step]:
+    def steps_between(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[EagerStep]:
         """Return the steps that depend on any of the inputs and that any of the outputs depends on."""
         return self._steps_after(set(map(identity, inputs)), outputs)
 
-    def _steps_after(self, reached: set[int], outputs: Sequence[Any]) -> list[Step]:
+    def _steps_after(self, reached: set[int], outputs: Sequence[Any]) -> list[EagerStep]:
         steps = []
         for step in self.steps_before(outputs):
             if reached.intersection(step.inputs):
@@ -93,7 +93,7 @@ class Record:
 
     def leads_to(self, tensor: Any, output: Any, held_ids: Iterable[int], *, stops: bool = False) -> bool:
         """Whether a tensor moves an output through floating tensors; see `graph_path.leads_to`."""
-        flat = graph_path.FLAT - {STOP} if stops else graph_path.FLAT
+        flat = graph_path.FLAT - STOPS if stops else graph_path.FLAT
         reached, closed = {identity(tensor)}, set(held_ids)
         for step in self.steps:
             if step.op_type not in flat and reached.intersection(step.inputs):
@@ -126,7 +126,7 @@ class Record:
                 *[tensors_by_id[tensor_id] for tensor_id in step.inputs if tensor_id in tensors_by_id],
             ]
             names |= {tensor.dtype.name for tensor in tensors if dtypes.is_differentiable(tensor.dtype)}
-            names |= low_precision.dtypes_in_attrs(step.inner_nodes)
+            names |= graph_path.dtypes_in_attrs(step.inner_nodes)
         return tuple(sorted(names - {"float64", "complex128"}))
 
     def stops(self, tensor: Any, output: Any) -> set[int]:
@@ -137,7 +137,7 @@ class Record:
             # may be such a value.
             made_ids = {tensor_id for step in self.steps for tensor_id in step.output_ids}
             start |= {tensor_id for step in self.steps for tensor_id in step.inputs} - made_ids
-        stops = [step for step in self._steps_after(start, [output]) if step.op_type == STOP]
+        stops = [step for step in self._steps_after(start, [output]) if step.op_type in STOPS]
         return {tensor_id for step in stops for tensor_id in step.output_ids}
 
     def quantisers(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ class Record:
         return [
             step.op_type
             for step in self.steps_between(inputs, outputs)
-            if any(node.op == STOP for node in step.inner_nodes)
+            if any(node.op in STOPS for node in step.inner_nodes)
         ]
 
     def draws(self, outputs: Sequence[Any]) -> list[str]:

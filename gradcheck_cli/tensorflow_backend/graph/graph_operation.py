@@ -14,13 +14,13 @@ from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening
 from gradcheck_cli.checking.ops.operation import OpFacts, OpForms, Site, TensorInfo
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend.binding import flat_outputs
-from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name
+from gradcheck_cli.tensorflow_backend.binding.arguments import plain_name
 from gradcheck_cli.tensorflow_backend.graph import held_stops
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
 from gradcheck_cli.tensorflow_backend.graph.held_stops import UnheldStop
 from gradcheck_cli.tensorflow_backend.graph.sites import sites_of
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
-from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
+from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients
 from gradcheck_cli.tensorflow_backend.traces.state import GRAPH, TraceMode, written_before_read
 from gradcheck_cli.tensorflow_backend.twin.widening import NarrowOp
@@ -157,7 +157,7 @@ class GraphFacts(OpFacts):
         """Return the dtypes below float64 between an input and an output of the traced forward."""
         trace = self.traced.forward
         starts = self.traced.starts(input_index)
-        return low_precision.dtypes_on_path(trace.function.graph, starts, [trace.outputs[output]])
+        return graph_path.dtypes_on_path(trace.function.graph, starts, [trace.outputs[output]])
 
     @property
     def vjp_low_precision(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.paths import graph_path
-from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
+from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP, STOPS
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 
@@ -48,7 +48,7 @@ def stops_between(traced: TracedCase, output: int, input_index: int) -> dict[str
         return stops_between(traced.narrow, output, input_index)
     opened = traced.with_open_stops
     trace, starts = opened.forward, opened.starts(input_index)
-    if all(op.type != STOP for op in trace.function.graph.get_operations()):  # as in most models
+    if all(op.type not in STOPS for op in trace.function.graph.get_operations()):  # as in most models
         return {stop.key: stop.place for stop in _describe(opened, [])}
     between = set(graph_path.ops_between(starts, [trace.outputs[output]]))
     stops = [
@@ -73,7 +73,7 @@ def passed_over(traced: TracedCase) -> tuple[str, ...]:
     starts = [tensor for tensor in starts if tensor.dtype.is_floating or tensor.dtype.is_complex]
     met = {id(tensor) for tensor in frozen.stops_among(starts, trace.backprop_starts)}
     between = graph_path.ops_between(starts, list(trace.outputs))
-    stops = [op for op in between if op.type == STOP and id(op.outputs[0]) not in met]
+    stops = [op for op in between if op.type in STOPS and id(op.outputs[0]) not in met]
     return tuple(dict.fromkeys(Stop.of(op).place for op in stops))
 
 
@@ -96,7 +96,7 @@ def unheld_between(traced: TracedCase, output: int, input_index: int) -> list[Un
     held_ids = {id(tensor) for tensor in traced.held_stops}
     forward_ids = {id(tensor) for tensor in frozen.stops_among(starts, trace.backprop_starts)}
     between = graph_path.ops_between(starts, [trace.outputs[output]])
-    tensors = [op.outputs[0] for op in between if op.type == STOP and id(op.outputs[0]) not in held_ids]
+    tensors = [op.outputs[0] for op in between if op.type in STOPS and id(op.outputs[0]) not in held_ids]
     stops = [UnheldStop(Stop.of(tensor.op).place, id(tensor) in forward_ids) for tensor in tensors]
     return [stop for stop in stops if not stop.is_of_forward] or stops
 

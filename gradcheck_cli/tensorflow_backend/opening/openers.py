@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -23,8 +23,8 @@ from gradcheck_cli.spec.models import versions
 from gradcheck_cli.spec.words import BINDINGS
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import behaviour
+from gradcheck_cli.tensorflow_backend.binding.arguments import plain_name, with_variables
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
-from gradcheck_cli.tensorflow_backend.binding.variable_inputs import plain_name, with_variables
 from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase
 from gradcheck_cli.tensorflow_backend.eager.eager_operation import EagerOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
@@ -37,7 +37,7 @@ from gradcheck_cli.tensorflow_backend.opening.same_function import (
     in_complex,
 )
 from gradcheck_cli.tensorflow_backend.private import private_state
-from gradcheck_cli.tensorflow_backend.registry.gradient_registry import require_seen
+from gradcheck_cli.tensorflow_backend.registry import require_seen
 from gradcheck_cli.tensorflow_backend.traces.state import (
     ALL_UNKNOWN,
     COMPILED,
@@ -68,8 +68,29 @@ def open_graph(case: Case, opening: Opening, state: CaseState, mode: TraceMode =
     return op
 
 
+class Mode:
+    """How a case is opened in one mode."""
+
+    def refusal(self, case: Case) -> str | None:  # noqa: ARG002 (other modes refuse cases)
+        """Say why a case can't have this mode, whatever its functions do; `None` if it can."""
+        return None
+
+    def open(self, case: Case, opening: Opening, state: CaseState) -> Any:
+        """Open a form of a case in the dtypes that the spec names.
+
+        Raises:
+            CaseFailedError: the forward raises, or its outputs aren't what the spec says.
+            CaseSkippedError: the mode can't have what the forward or the gradient uses.
+        """
+        raise NotImplementedError
+
+    def in_float64(self, op: Any) -> Any:
+        """Open an opened op in float64; `None` where that isn't needed, or isn't the same function."""
+        return float64_twin(op)
+
+
 @dataclass(frozen=True)
-class GraphMode:
+class GraphMode(Mode):
     """Graph mode. If a case can be called eagerly but can't be traced, the error says so.
 
     Attributes:
@@ -77,10 +98,6 @@ class GraphMode:
     """
 
     works_eagerly: Callable[[Case, Opening, CaseState], bool] = lambda *_: False
-
-    def refusal(self, case: Case) -> str | None:  # noqa: ARG002 (as `Mode` has it)
-        """Refuse nothing."""
-        return None
 
     def open(self, case: Case, opening: Opening, state: CaseState) -> GraphOperation:
         """Open a form of a case as a graph; see `Mode`."""
@@ -100,18 +117,9 @@ class GraphMode:
                 error.traceback,
             ) from error
 
-    def in_float64(self, op: GraphOperation) -> GraphOperation | None:
-        """Return an op's float64 twin; see `Mode`."""
-        return float64_twin(op)
 
-
-@dataclass(frozen=True)
-class DynamicMode:
+class DynamicMode(Mode):
     """The dynamic mode: traced with unknown dimensions, all of them or, where that fails, only the first."""
-
-    def refusal(self, case: Case) -> str | None:  # noqa: ARG002 (as `Mode` has it)
-        """Refuse nothing."""
-        return None
 
     def open(self, case: Case, opening: Opening, state: CaseState) -> GraphOperation:
         """Open a form of a case with as few known dimensions as possible; see `Mode`.
@@ -151,18 +159,13 @@ class DynamicMode:
             _ = op.facts.dtype_faults  # traces the vjp, which may need more dimensions than the forward
         return op
 
-    def in_float64(self, op: GraphOperation) -> GraphOperation | None:
-        """Return an op's float64 twin; see `Mode`."""
-        return float64_twin(op)
-
 
 # XLA lists what it has no kernel for: "... on XLA_CPU_JIT: PyFunc (No registered 'PyFunc' OpKernel ...".
 _UNSUPPORTED = re.compile(r"on XLA_\w+_JIT: (?P<types>.*)")
 _KERNEL = re.compile(r"(\w+) \(No registered")
 
 
-@dataclass(frozen=True)
-class XlaMode:
+class XlaMode(Mode):
     """The xla mode: traced as in graph mode; what is run is compiled."""
 
     def refusal(self, case: Case) -> str | None:
@@ -236,8 +239,7 @@ _EAGER_IS_OFF = (
 )
 
 
-@dataclass(frozen=True)
-class EagerMode:
+class EagerMode(Mode):
     """Eager mode."""
 
     def refusal(self, case: Case) -> str | None:
@@ -423,24 +425,6 @@ def _with_variables(opener: CaseOpener[Any], variables: Sequence[Any], op: Any) 
 Op = TypeVar("Op")
 
 
-class Mode(Protocol):
-    """How a case is opened in one mode."""
-
-    def refusal(self, case: Case) -> str | None:
-        """Say why a case can't have this mode, whatever its functions do; `None` if it can."""
-
-    def open(self, case: Case, opening: Opening, state: CaseState) -> Any:
-        """Open a form of a case in the dtypes that the spec names.
-
-        Raises:
-            CaseFailedError: the forward raises, or its outputs aren't what the spec says.
-            CaseSkippedError: the mode can't have what the forward or the gradient uses.
-        """
-
-    def in_float64(self, op: Any) -> Any:
-        """Open an opened op in float64; `None` where that isn't needed, or isn't the same function."""
-
-
 @dataclass(frozen=True)
 class CaseOpener(Generic[Op]):
     """Opens one case in one mode; `checking.Opener`."""
@@ -468,15 +452,14 @@ class CaseOpener(Generic[Op]):
     def vjp(self, op: Any) -> CaseOpener[Op]:
         """Return an opener of an opened op's vjp as an op of its own; the same opener each time."""
         if id(op) not in self.state.openers_of_vjps:
-            reference = None if self.case.reference is None else self._reference_at(op)
+            reference = None
+            if self.case.reference is not None:
+                reference = self.mode.open(self.case, replace(op.opening, of="reference"), self.state)
             case, vjp = case_of_vjp(self.case, op, reference)
             state = replace(self.state, draws={}, graphs={}, openers_of_vjps={}, vjp=vjp)
             self.state.openers_of_vjps[id(op)] = op, replace(self, case=case, state=state)
         opener: CaseOpener[Op] = self.state.openers_of_vjps[id(op)][1]
         return opener
-
-    def _reference_at(self, op: Any) -> Any:
-        return self.mode.open(self.case, replace(op.opening, of="reference"), self.state)
 
     def written_ops(self, op: Any, output: int, input_index: int) -> Sequence[Operation] | None:
         """Return the ops on a pair's path whose gradients the user wrote, each by itself; see `Opener`."""

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import tensorflow as tf
+
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
-STOP = "StopGradient"
+STOP = "StopGradient"  # the name under which held stops are counted
+STOPS = frozenset({STOP})  # backpropagation ends at them, and a check may hold them at their base value
 LOOPS_AND_BRANCHES = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 MARK = "_gradcheck_held"  # attr of an op in a body whose result the op after it holds
 
@@ -35,25 +38,10 @@ _HARMLESS_STATEFUL = {
     "PrintV2",
     "Empty",
     "DebugIdentityV2",
-    # A loop's stacks and TensorArrays of TensorFlow 1 are created anew in each run.
-    "StackCloseV2",
-    "StackPopV2",
-    "StackPushV2",
-    "StackV2",
-    "TensorArrayCloseV3",
-    "TensorArrayConcatV3",
-    "TensorArrayGatherV3",
-    "TensorArrayGradV3",
-    "TensorArrayGradWithShape",
-    "TensorArrayReadV3",
-    "TensorArrayScatterV3",
-    "TensorArraySizeV3",
-    "TensorArraySplitV3",
-    "TensorArrayV3",
-    "TensorArrayWriteV3",
 }
-# Other ops on variables and on tables, which are restored after each call.
-_ON_VARIABLES_AND_TABLES = (
+# Other ops on variables and on tables, which are restored after each call, by the beginning of their types;
+# and on a loop's stacks and TensorArrays of TensorFlow 1, which are created anew in each run.
+_ON_RESTORED_STATE = (
     "AnonymousHashTable",
     "AnonymousMutable",
     "AssignAddVariableOp",
@@ -68,6 +56,8 @@ _ON_VARIABLES_AND_TABLES = (
     "ResourceScatter",
     "ResourceSparseApply",
     "ResourceStridedSliceAssign",
+    "Stack",
+    "TensorArray",
     "VarIsInitializedOp",
 )
 _REFERENCE_VARIABLES = {"TemporaryVariable", "Variable", "VariableV2"}
@@ -85,7 +75,7 @@ FLAT = {
     "ShapeN",
     "Sign",
     "Size",
-    STOP,
+    *STOPS,
     "ZerosLike",
 }
 # They draw their pooling regions at each call, unless told not to; their OpDefs don't say so.
@@ -115,21 +105,21 @@ IMPLICIT_SAMPLERS = {
     "StatelessRandomGammaV2",
     "StatelessRandomGammaV3",
 }
-
-
-_GENERATOR_DRAWS = frozenset(
-    {
-        "NonDeterministicInts",
-        "RngReadAndSkip",
-        "RngSkip",
-        "StatefulRandomBinomial",
-        "StatefulStandardNormalV2",
-        "StatefulTruncatedNormal",
-        "StatefulUniform",
-        "StatefulUniformFullInt",
-        "StatefulUniformInt",
-    }
-)
+_GENERATOR_DRAWS = {
+    "NonDeterministicInts",
+    "RngReadAndSkip",
+    "RngSkip",
+    "StatefulRandomBinomial",
+    "StatefulStandardNormalV2",
+    "StatefulTruncatedNormal",
+    "StatefulUniform",
+    "StatefulUniformFullInt",
+    "StatefulUniformInt",
+}
+# Ops through which a tensor passes unchanged in a loop or a branch of TensorFlow 1.
+_UNCHANGED = {"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"}
+# By their numbers in attrs, such as DT_FLOAT.
+_BELOW_FLOAT64 = {tf.as_dtype(name).as_datatype_enum: name for name in dtypes.REFERENCE}
 
 
 def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
@@ -161,7 +151,7 @@ def leads_to(tensor: Any, output: Any, held: Sequence[Any], *, stops: bool = Fal
     A path through integers or booleans (a comparison, an index), through rounding, or through a held tensor
     has no slope. A path through a `stop_gradient` that isn't held counts if `stops` is true.
     """
-    flat = FLAT - {STOP} if stops else FLAT
+    flat = FLAT - STOPS if stops else FLAT
     closed = {id(held_tensor) for held_tensor in held}
     visited: set[Any] = set()
     stack = [tensor]
@@ -246,12 +236,12 @@ def ops_before(outputs: Iterable[Any]) -> list[Any]:
     return list(needed)
 
 
-def function_names(op: Any) -> list[str]:
-    """Return the names of the functions that an op calls: a tf.function's body, a loop's, a branch's."""
-    if not private_graphs.may_call(op.type):
+def function_names(node: Any) -> list[str]:
+    """Return the names of the functions that a NodeDef calls: a tf.function's body, a loop's, a branch's."""
+    if not private_graphs.may_call(node.op):
         return []
     names = []
-    for attr in op.node_def.attr.values():
+    for attr in node.attr.values():
         if attr.HasField("func"):
             names.append(attr.func.name)
         names += [function.name for function in attr.list.func]
@@ -286,7 +276,7 @@ def is_free(graph: Any) -> bool:
 
 def functions_called(graph: Any, op: Any) -> Iterable[str]:
     """Yield the names of the functions that an op calls, and of those that they call."""
-    waiting, visited = function_names(op), set()
+    waiting, visited = function_names(op.node_def), set()
     if private_graphs.op_def(op.type) is None:  # the op type of a Defun's call is the function's name
         waiting.append(op.type)
     if not waiting:
@@ -301,14 +291,11 @@ def functions_called(graph: Any, op: Any) -> Iterable[str]:
         for node in library[name].node_def:
             if private_graphs.op_def(node.op) is None:
                 waiting.append(node.op)
-            for attr in node.attr.values():
-                if attr.HasField("func"):
-                    waiting.append(attr.func.name)
-                waiting += [function.name for function in attr.list.func]
+            waiting += function_names(node)
 
 
-def ops_met(outputs: Iterable[Any], *, ends_at: str = "") -> list[Any]:
-    """Return the ops that backpropagation may visit, stepping over custom gradients; it stops at a type."""
+def ops_met(outputs: Iterable[Any]) -> list[Any]:
+    """Return the ops that backpropagation may visit; it steps over custom gradients, and ends at stops."""
     met: dict[Any, None] = {}
     stack = [tensor.op for tensor in outputs]
     while stack:
@@ -316,7 +303,7 @@ def ops_met(outputs: Iterable[Any], *, ends_at: str = "") -> list[Any]:
         if op in met:
             continue
         met[op] = None
-        if op.type != ends_at:
+        if op.type not in STOPS:
             stack += [tensor.op for tensor in list(op.inputs)[private_graphs.custom_gradient_results(op) :]]
     return list(met)
 
@@ -372,7 +359,7 @@ def is_varying(op_type: str) -> bool:
 
 def _keeps_to_its_state(op_type: str) -> bool:
     """Whether an op's results depend only on its inputs and on variables and tables."""
-    return op_type in _HARMLESS_STATEFUL or op_type.startswith(_ON_VARIABLES_AND_TABLES)
+    return op_type in _HARMLESS_STATEFUL or op_type.startswith(_ON_RESTORED_STATE)
 
 
 def _is_assigned_first(op: Any) -> bool:
@@ -415,3 +402,52 @@ def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ())
         if op.type in _DRAWS_REGIONS and not op.get_attr("deterministic"):
             types.add(op.type)
     return sorted(types)
+
+
+def dtypes_on_path(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
+    """Return the dtypes below float64 that occur on the path; a float64 reference needs none of them."""
+    names: set[str] = set()
+    on_path = ops_between(inputs, outputs)
+    flow_ids = _find_flows(on_path)
+    for op in on_path:
+        for tensor in (*op.inputs, *op.outputs):
+            base = tensor.dtype.base_dtype
+            is_low = dtypes.is_differentiable(base) and base.name not in ("float64", "complex128")
+            if is_low and id(tensor) not in flow_ids:
+                names.add(base.name)
+        names |= dtypes_in_attrs(inner_nodes(graph, op))
+    return sorted(names)
+
+
+def dtypes_in_attrs(nodes: Iterable[Any]) -> set[str]:
+    """Return the dtypes below float64 that NodeDefs name in their attrs."""
+    names: set[str] = set()
+    for node in nodes:
+        for key in ("T", "dtype", "DstT", "SrcT"):
+            attr = node.attr.get(key)
+            if attr is not None and attr.type in _BELOW_FLOAT64:
+                names.add(_BELOW_FLOAT64[attr.type])
+    return names
+
+
+def _find_flows(ops: Iterable[Any]) -> set[int]:
+    """Return the ids of the flows of TensorArrays: float32 scalars that stand for an order, not a value."""
+    flow_ids: set[int] = set()
+    waiting = [
+        tensor
+        for op in ops
+        if op.type.startswith("TensorArray")
+        for tensor, definition in zip(
+            (*op.inputs, *op.outputs), (*op.op_def.input_arg, *op.op_def.output_arg), strict=True
+        )
+        if definition.name.startswith("flow")
+    ]
+    while waiting:
+        tensor = waiting.pop()
+        if id(tensor) in flow_ids:
+            continue
+        flow_ids.add(id(tensor))
+        for op in tensor.consumers():
+            if op.type in _UNCHANGED:
+                waiting += [output for output in op.outputs if output.dtype == tensor.dtype]
+    return flow_ids

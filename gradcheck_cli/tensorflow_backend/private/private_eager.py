@@ -22,6 +22,7 @@ from tensorflow.python.ops import (
 )
 
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
+from gradcheck_cli.tensorflow_backend.private.private_graphs import replace_attributes
 
 _IGNORES_STOPS = contextvars.ContextVar("ignores_stops", default=False)
 _WRITES = (
@@ -114,7 +115,6 @@ def replace_stop_gradients(replace: Callable[[Any, bool], Any]) -> Iterator[None
     `ignore_stop_gradients`.
     """
     original, decorator = gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator
-    raw = tf.raw_ops.StopGradient
     depth = 0
 
     def stop(input: Any, name: Any = None) -> Any:  # noqa: A002 (TensorFlow's own name for it)
@@ -129,13 +129,12 @@ def replace_stop_gradients(replace: Callable[[Any, bool], Any]) -> Iterator[None
         finally:
             depth -= steps
 
-    gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator = stop, decorated
-    tf.raw_ops.StopGradient = stop
-    try:
+    with (
+        replace_attributes(gen_array_ops, stop_gradient=stop),
+        replace_attributes(tf.raw_ops, StopGradient=stop),
+        replace_attributes(custom_gradient, _eager_mode_decorator=decorated),
+    ):
         yield
-    finally:
-        gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator = original, decorator
-        tf.raw_ops.StopGradient = raw
 
 
 @contextlib.contextmanager
@@ -148,26 +147,20 @@ def note_custom_gradients(note: Callable[[Any], None]) -> Iterator[None]:
             note(function)
         return decorator(function, args, keywords)
 
-    custom_gradient._eager_mode_decorator = decorated
-    try:
+    with replace_attributes(custom_gradient, _eager_mode_decorator=decorated):
         yield
-    finally:
-        custom_gradient._eager_mode_decorator = decorator
 
 
-@contextlib.contextmanager
-def skip_custom_gradients() -> Iterator[None]:
+def skip_custom_gradients() -> contextlib.AbstractContextManager[None]:
     """Replace a `tf.custom_gradient` that is called eagerly by its body.
 
     Forward mode goes through the body anyway. But if the body has no path (a `stop_gradient`), TensorFlow
     would use the custom gradient after all.
     """
-    decorator = custom_gradient._eager_mode_decorator
-    custom_gradient._eager_mode_decorator = lambda function, args, keywords: function(*args, **keywords)[0]
-    try:
-        yield
-    finally:
-        custom_gradient._eager_mode_decorator = decorator
+    return replace_attributes(
+        custom_gradient,
+        _eager_mode_decorator=lambda function, args, keywords: function(*args, **keywords)[0],
+    )
 
 
 class _LookedAtRecord:
@@ -203,19 +196,16 @@ class _LookedAtRecord:
         return record.record_operation(op_type, outputs, inputs, backward, *rest)
 
 
-@contextlib.contextmanager
-def look_at_gradients(note: Callable[[Any], None], note_fault: Callable[[Any, Any], None]) -> Iterator[None]:
+def look_at_gradients(
+    note: Callable[[Any], None], note_fault: Callable[[Any, Any], None]
+) -> contextlib.AbstractContextManager[None]:
     """Look at each call of a `tf.custom_gradient`'s gradient function; what it differentiates isn't counted.
 
     Args:
         note: is called with each gradient function when it is called.
         note_fault: is called with an input and its gradient where their shapes differ.
     """
-    custom_gradient.record = _LookedAtRecord(note, note_fault)
-    try:
-        yield
-    finally:
-        custom_gradient.record = record
+    return replace_attributes(custom_gradient, record=_LookedAtRecord(note, note_fault))
 
 
 @contextlib.contextmanager
@@ -239,11 +229,8 @@ def observe_numpy_calls(note: Callable[[str, Iterable[Any], Iterable[Any]], None
             note("PyFunc", tf.nest.flatten(inp), tf.nest.flatten(results))
         return results
 
-    script_ops.py_func_common = observed
-    try:
+    with replace_attributes(script_ops, py_func_common=observed):
         yield
-    finally:
-        script_ops.py_func_common = original
 
 
 @contextlib.contextmanager
@@ -255,11 +242,8 @@ def around_python_calls(make: Callable[[], contextlib.AbstractContextManager[Non
         with make():
             return original(self, *arguments)
 
-    script_ops.FuncRegistry.__call__ = call
-    try:
+    with replace_attributes(script_ops.FuncRegistry, __call__=call):
         yield
-    finally:
-        script_ops.FuncRegistry.__call__ = original
 
 
 @contextlib.contextmanager
@@ -275,7 +259,6 @@ def note_writes(note: Callable[[Any, tuple[Any, ...]], None]) -> Iterator[None]:
         lookup_ops.DenseHashTable,
         tf.random.Generator,
     )
-    originals = [(kind, name, vars(kind)[name]) for kind in kinds for name in _WRITES if name in vars(kind)]
 
     def noting(original: Any) -> Any:
         def write(self: Any, *args: Any, **keywords: Any) -> Any:
@@ -288,10 +271,8 @@ def note_writes(note: Callable[[Any, tuple[Any, ...]], None]) -> Iterator[None]:
 
         return write
 
-    for kind, name, original in originals:
-        setattr(kind, name, noting(original))
-    try:
+    with contextlib.ExitStack() as replaced:
+        for kind in kinds:
+            writes = {name: noting(vars(kind)[name]) for name in _WRITES if name in vars(kind)}
+            replaced.enter_context(replace_attributes(kind, **writes))
         yield
-    finally:
-        for kind, name, original in originals:
-            setattr(kind, name, original)

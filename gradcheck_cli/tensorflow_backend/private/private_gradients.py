@@ -23,6 +23,7 @@ from tensorflow.python.ops import gradients_util
 from tensorflow.python.ops.custom_gradient import Bind
 
 from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.private.private_graphs import replace_attributes
 
 # Names under which TensorFlow, or gradcheck, registers a gradient at run time; no op type has a hyphen.
 RUN_TIME_NAME = re.compile(r"(CustomGradient|PartitionedCall|StatefulPartitionedCall)-\d+|gradcheck_.*")
@@ -66,11 +67,8 @@ def backward_log() -> Iterator[list[Visit]]:
         finally:
             depth -= 1
 
-    gradients_util._LogOpGradients, gradients_util._GradientsHelper = noting, counting
-    try:
+    with replace_attributes(gradients_util, _LogOpGradients=noting, _GradientsHelper=counting):
         yield visits
-    finally:
-        gradients_util._LogOpGradients, gradients_util._GradientsHelper = log, helper
 
 
 def exclude_from_count(function: Any) -> Any:
@@ -108,11 +106,8 @@ def accept_numbers() -> Iterator[None]:
                 gradients[input_index] = from_number(gradient, tensor.dtype)
         return log(op, upstreams, gradients)
 
-    gradients_util._LogOpGradients = converting
-    try:
+    with replace_attributes(gradients_util, _LogOpGradients=converting):
         yield
-    finally:
-        gradients_util._LogOpGradients = log
 
 
 @contextlib.contextmanager
@@ -146,11 +141,8 @@ def note_shape_faults(
             gradients[input_index] = tf.zeros_like(tensor)  # backpropagation goes on with this list
         return log(op, upstreams, gradients)
 
-    gradients_util._LogOpGradients = mending
-    try:
+    with replace_attributes(gradients_util, _LogOpGradients=mending):
         yield
-    finally:
-        gradients_util._LogOpGradients = log
 
 
 @contextlib.contextmanager
@@ -193,11 +185,8 @@ def count_gradients(
 
         return counted
 
-    registry.Registry.lookup = lookup
-    try:
+    with replace_attributes(registry.Registry, lookup=lookup):
         yield
-    finally:
-        registry.Registry.lookup = original
 
 
 @contextlib.contextmanager
@@ -213,11 +202,8 @@ def differentiate_functions_anew() -> Iterator[None]:
         self._cached_function_pairs.clear()
         return original(self, num_doutputs)
 
-    functions.forward_backward = anew
-    try:
+    with replace_attributes(functions, forward_backward=anew):
         yield
-    finally:
-        functions.forward_backward = original
 
 
 def has_own_gradient(op: Any) -> bool:

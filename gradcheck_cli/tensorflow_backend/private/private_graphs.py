@@ -1,6 +1,6 @@
 """All reliance on TensorFlow's private parts for graphs, so that a new TensorFlow breaks only this.
 
-`tests/tensorflow_backend/test_private.py` tests each of them.
+`tests/tensorflow_backend/test_private.py` and `test_twin.py` test each of them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,20 @@ from tensorflow.python.eager.polymorphic_function import (
     atomic_function,
     attributes,
     concrete_function,
+    function_type_utils,
     polymorphic_function,
 )
-from tensorflow.python.framework import func_graph, function, op_def_library, op_def_registry, ops
+from tensorflow.python.framework import (
+    func_graph,
+    function,
+    function_def_to_graph,
+    kernels,
+    op_def_library,
+    op_def_registry,
+    ops,
+)
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
-from tensorflow.python.ops import custom_gradient, while_v2
+from tensorflow.python.ops import custom_gradient, script_ops, while_v2
 
 from gradcheck_cli.tensorflow_backend import work_counts
 
@@ -45,6 +54,19 @@ _OWN = "gradcheck_cli."
 # The names under which our own wrappers close over the user's function.
 _WRAPPED = ("gradient", "function")
 _DEEPEST = 10
+
+
+@contextlib.contextmanager
+def replace_attributes(home: Any, **values: Any) -> Iterator[None]:
+    """Give attributes of one of TensorFlow's modules or classes other values in the block."""
+    originals = {name: getattr(home, name) for name in values}
+    for name, value in values.items():
+        setattr(home, name, value)
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(home, name, original)
 
 
 def call_with_autograph(
@@ -373,11 +395,11 @@ def replace_outputs(
     def loop_in_order(*args: Any, **keywords: Any) -> Any:
         return loop(*args, **{**keywords, "parallel_iterations": 1})
 
-    op_def_library._apply_op_helper, while_v2.while_loop = apply_and_replace, loop_in_order
-    try:
+    with (
+        replace_attributes(op_def_library, _apply_op_helper=apply_and_replace),
+        replace_attributes(while_v2, while_loop=loop_in_order),
+    ):
         yield
-    finally:
-        op_def_library._apply_op_helper, while_v2.while_loop = apply, loop
 
 
 @contextlib.contextmanager
@@ -397,11 +419,8 @@ def inline_functions() -> Iterator[None]:
                 result = target(*args, **keywords)
         return tf.nest.map_structure(_as_result, result)
 
-    polymorphic_function.Function.__call__ = call
-    try:
+    with replace_attributes(polymorphic_function.Function, __call__=call):
         yield
-    finally:
-        polymorphic_function.Function.__call__ = original
 
 
 @contextlib.contextmanager
@@ -494,3 +513,80 @@ def whole_graph(function: Any) -> Any:
     """Return the graph that a function, or a part of a function, was made from."""
     graph = function.graph
     return graph._graph if type(graph) is _Subgraph else graph
+
+
+@functools.cache
+def kernel_constraints(op_type: str) -> tuple[dict[str, frozenset[int]], ...]:
+    """Return, for each CPU kernel of an op type, the dtypes (as numbers) that it takes for an attr.
+
+    It is empty if no kernel is registered: for calls of functions, and for ops that are rewritten before they
+    run.
+    """
+    registered = kernels.get_registered_kernels_for_op(op_type).kernel
+    return tuple(
+        {constraint.name: frozenset(constraint.allowed_values.list.type) for constraint in kernel.constraint}
+        for kernel in registered
+        if kernel.device_type in {"CPU", "DEFAULT"}
+    )
+
+
+def import_graph(
+    graph_def: Any, captures: Mapping[str, Any], called: Sequence[Any]
+) -> tuple[Any, dict[str, Any]]:
+    """Import a GraphDef, with its own names, into a graph from which functions can be made.
+
+    Args:
+        captures: eager tensors by the name of the node, not in the GraphDef, that they stand for.
+        called: its NumPy functions, or the objects they belong to: they live as long as the graph.
+    """
+    for definition in graph_def.library.function:
+        context.context().add_function_def(definition)
+    graph = func_graph.FuncGraph("float64")
+    graph._py_funcs_used_in_graph = list(called)
+    used = {
+        input_name.removeprefix("^").partition(":")[0] for node in graph_def.node for input_name in node.input
+    }
+    with graph.as_default():
+        inner = {name: graph.capture(value) for name, value in captures.items()}
+        feeds = {f"{name}:0": tensor for name, tensor in inner.items() if name in used}
+        tf.graph_util.import_graph_def(graph_def, feeds, name="")
+    _give_bodies(graph)
+    return graph, inner
+
+
+class _WithBody:
+    """A function of an imported graph that has its own graph, which vectorized_map converts."""
+
+    def __init__(self, function: Any, library: Any) -> None:
+        self._function, self._library = function, library
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+    @functools.cached_property
+    def graph(self) -> Any:
+        """The body, made when it is first needed."""
+        with self._library.as_default():
+            body = function_def_to_graph.function_def_to_graph(self._function.cached_definition)
+        body._functions.update(self._library._functions)
+        return body
+
+    @functools.cached_property
+    def function_type(self) -> Any:
+        """The types of its arguments and results."""
+        return function_type_utils.derive_from_graph(self.graph)
+
+
+def _give_bodies(graph: Any) -> None:
+    functions = graph._functions
+    functions.update({name: _WithBody(body, graph) for name, body in functions.items()})
+
+
+def numpy_function(token: str) -> Callable[..., Any] | None:
+    """Return the function that a PyFunc calls, by the token on its node; `None` if it is gone."""
+    return script_ops._py_funcs.get(token)  # type: ignore[no-any-return]
+
+
+def register_numpy_function(function: Callable[..., Any]) -> str:
+    """Register a function for a PyFunc to call, and return its token; the caller keeps the function alive."""
+    return str(script_ops._py_funcs.insert(function))

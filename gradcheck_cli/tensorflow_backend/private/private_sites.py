@@ -46,7 +46,7 @@ _IMPORTING = "<frozen importlib._bootstrap>"
 
 
 @dataclass(frozen=True)
-class Site:
+class GradientSite:
     """Where a custom gradient is written; see `GradientRun`. `by_import`: an import made it."""
 
     function: str
@@ -63,11 +63,13 @@ class Site:
 class GradientLog:
     """The custom gradients that one case made, and those that ran, by the labels of the pairs."""
 
-    made: set[Site] = field(default_factory=set)
-    ran: dict[Site, set[str]] = field(default_factory=dict)
-    lost: dict[Site, str] = field(default_factory=dict)  # calls that backpropagation may never meet, with why
+    made: set[GradientSite] = field(default_factory=set)
+    ran: dict[GradientSite, set[str]] = field(default_factory=dict)
+    lost: dict[GradientSite, str] = field(
+        default_factory=dict
+    )  # calls that backpropagation may never meet, with why
 
-    def add(self, site: Site, label: str) -> None:
+    def add(self, site: GradientSite, label: str) -> None:
         """Record that a gradient ran for a pair, by its label."""
         self.ran.setdefault(site, set()).add(label)
 
@@ -90,17 +92,23 @@ class GradientLog:
 
 
 # Kept for the process: a module is imported once, and its gradients run in any case that calls them.
-_MADE: weakref.WeakKeyDictionary[Any, Site] = weakref.WeakKeyDictionary()  # by what was passed to the maker
-_BY_GRADIENT: weakref.WeakKeyDictionary[Any, Site] = weakref.WeakKeyDictionary()  # by what backprop calls
+_MADE: weakref.WeakKeyDictionary[Any, GradientSite] = (
+    weakref.WeakKeyDictionary()
+)  # by what was passed to the maker
+_BY_GRADIENT: weakref.WeakKeyDictionary[Any, GradientSite] = (
+    weakref.WeakKeyDictionary()
+)  # by what backprop calls
 _OVERRIDES: dict[str, tuple[str, ...]] = {}  # lines with a gradient_override_map, by the registered name
-_RAN: dict[str, Site] = {}  # by the registered name: what was differentiated once isn't differentiated again
+_RAN: dict[
+    str, GradientSite
+] = {}  # by the registered name: what was differentiated once isn't differentiated again
 
 
-def site_of(function: Any) -> Site:
+def site_of(function: Any) -> GradientSite:
     """Return where a function that a gradient belongs to, or a gradient function, is written."""
     noted = _get(_MADE, function)
     function = private_graphs.users_function(function)
-    return noted or Site(_name_of(function), tuple(_places(function)))
+    return noted or GradientSite(_name_of(function), tuple(_places(function)))
 
 
 @contextlib.contextmanager
@@ -127,15 +135,12 @@ def note_sites(log: GradientLog) -> Iterator[None]:
         (functions.Defun, "__init__", functools.partial(_wrap_defun, make)),
         (ops.Graph, "gradient_override_map", _wrap_override_map),
     ]
-    originals = [getattr(owner, name) for owner, name, _ in hooks]
-    for (owner, name, hook), original in zip(hooks, originals, strict=True):
-        # AutoGraph would convert a hook that the user's code calls.
-        setattr(owner, name, tf.autograph.experimental.do_not_convert(hook(original)))
-    try:
+    with contextlib.ExitStack() as replaced:
+        for owner, name, hook in hooks:
+            # AutoGraph would convert a hook that the user's code calls.
+            hooked = tf.autograph.experimental.do_not_convert(hook(getattr(owner, name)))
+            replaced.enter_context(private_graphs.replace_attributes(owner, **{name: hooked}))
         yield
-    finally:
-        for (owner, name, _), original in zip(hooks, originals, strict=True):
-            setattr(owner, name, original)
 
 
 def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
@@ -232,10 +237,10 @@ def _wrap_override_map(original: Any) -> Callable[..., Any]:
     return override
 
 
-_defun_calls: list[list[tuple[Site, Any]]] = []  # each records the Defun gradients that run
+_defun_calls: list[list[tuple[GradientSite, Any]]] = []  # each records the Defun gradients that run
 
 
-def _report_runs(gradient: Any, site: Site) -> Any:
+def _report_runs(gradient: Any, site: GradientSite) -> Any:
     """Return a Defun's gradient function that reports its runs: TensorFlow calls it without looking it up."""
 
     @functools.wraps(gradient)
@@ -248,13 +253,13 @@ def _report_runs(gradient: Any, site: Site) -> Any:
 
 
 @contextlib.contextmanager
-def note_runs() -> Iterator[tuple[Callable[[str, Any, Any], None], list[tuple[Site, Any]]]]:
+def note_runs() -> Iterator[tuple[Callable[[str, Any, Any], None], list[tuple[GradientSite, Any]]]]:
     """Record each hand-written gradient that runs in the block.
 
     Yields:
         A function for `count_gradients` to call, and the list of the gradients that run, with their ops.
     """
-    ran: list[tuple[Site, Any]] = []
+    ran: list[tuple[GradientSite, Any]] = []
 
     def looked_up(name: str, function: Any, op: Any) -> None:
         custom = private_graphs.custom_gradient_named(name)
@@ -275,12 +280,12 @@ def note_runs() -> Iterator[tuple[Callable[[str, Any, Any], None], list[tuple[Si
         _defun_calls.pop()
 
 
-def site_of_gradient(gradient: Any) -> Site:
+def site_of_gradient(gradient: Any) -> GradientSite:
     """Return where a gradient function, or the function that it belongs to, is written, if that is known."""
     return _get(_BY_GRADIENT, gradient) or site_of(gradient)
 
 
-def sites_inside(graph: Any) -> list[Site]:
+def sites_inside(graph: Any) -> list[GradientSite]:
     """Return the gradients that ran when the functions that a graph calls were differentiated.
 
     A function is differentiated once per process, for the first case that calls it.
@@ -301,14 +306,14 @@ def is_tensorflows(function: Any) -> bool:
     return code is not None and code.co_filename.startswith(_TENSORFLOW)
 
 
-def _get(sites: weakref.WeakKeyDictionary[Any, Site], key: Any) -> Site | None:
+def _get(sites: weakref.WeakKeyDictionary[Any, GradientSite], key: Any) -> GradientSite | None:
     try:
         return sites.get(key)
     except TypeError:  # it can't be referred to weakly, or can't be hashed
         return None
 
 
-def _put(sites: weakref.WeakKeyDictionary[Any, Site], key: Any, site: Site) -> None:
+def _put(sites: weakref.WeakKeyDictionary[Any, GradientSite], key: Any, site: GradientSite) -> None:
     with contextlib.suppress(TypeError):
         sites[key] = site
 

@@ -105,7 +105,6 @@ def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool =
     In a graph TensorFlow sorts them by name; eagerly, they come in the order of a set, which varies from run
     to run. `note` is called with the variables of each custom gradient, except for `tf.recompute_grad`'s own.
     """
-    decorators = {name: getattr(custom_gradient, name) for name in _DECORATORS}
     running: list[Any] = []
 
     def watching(decorator: Any) -> Any:
@@ -129,16 +128,14 @@ def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool =
         return [variable.ref() for variable in by_name([reference.deref() for reference in references])]
 
     kind = type("_OrderedSet", (_Ordered,), {"order": staticmethod(ordered)})
-    for name, decorator in decorators.items():
-        setattr(custom_gradient, name, watching(decorator))
+    decorators = {name: watching(getattr(custom_gradient, name)) for name in _DECORATORS}
     # Names in the module hide the builtins that it means. There are none before, unless this is nested.
     names = {name: vars(custom_gradient)[name] for name in ("sorted", "set") if name in vars(custom_gradient)}
     custom_gradient.sorted, custom_gradient.set = by_name, kind
     try:
-        yield
+        with private_graphs.replace_attributes(custom_gradient, **decorators):
+            yield
     finally:
-        for name, decorator in decorators.items():
-            setattr(custom_gradient, name, decorator)
         del custom_gradient.sorted, custom_gradient.set
         vars(custom_gradient).update(names)
 
@@ -235,7 +232,7 @@ def keep_bodies_in_order(graph: Any) -> None:
 
 
 @dataclass
-class Order:
+class OpOrder:
     """The order in which a graph's ops use its resources and call Python: that of the program.
 
     `tf.function` adds it to a graph; `wrap_function` doesn't. Unlike there, a print or an assertion that
@@ -246,9 +243,9 @@ class Order:
     reads: dict[int, list[Any]] = field(default_factory=dict)  # by resource, the ops that have read it since
     last_call: Any = None  # the last op that called Python
 
-    def copy(self) -> Order:
+    def copy(self) -> OpOrder:
         """Return an independent copy that continues from here."""
-        return Order(
+        return OpOrder(
             dict(self.last_write), {key: list(readers) for key, readers in self.reads.items()}, self.last_call
         )
 

@@ -22,7 +22,7 @@ from tensorflow.python.framework import tensor as tensor_module
 from tensorflow.python.ops import control_flow_util, gradients_util, resource_variables_toggle
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
 
-from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
+from gradcheck_cli.tensorflow_backend.private.private_graphs import replace_attributes, subgraph_function
 
 _NUMBERS = itertools.count(1)
 # The value of each switch in TensorFlow 2, under which gradcheck itself runs.
@@ -116,14 +116,10 @@ def graph_scene(after: Scene) -> Scene:
     )
 
 
-@contextlib.contextmanager
-def _replace_attribute(home: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    original = getattr(home, name)
-    setattr(home, name, make(original))
-    try:
-        yield
-    finally:
-        setattr(home, name, original)
+def _replace_attribute(
+    home: Any, name: str, make: Callable[[Any], Any]
+) -> contextlib.AbstractContextManager[None]:
+    return replace_attributes(home, **{name: make(getattr(home, name))})
 
 
 def capture_values(value_of: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:

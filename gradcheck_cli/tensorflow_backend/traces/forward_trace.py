@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.binding.binder import Bound
-from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
+from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces import frozen
@@ -104,7 +104,7 @@ def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -
         function=function,
         dtypes=tuple(output.dtype for output in graph_outputs),
         random_types=tuple(dict.fromkeys(random_types)),
-        low_precision=tuple(low_precision.dtypes_on_path(function.graph, inputs, graph_outputs)),
+        low_precision=tuple(graph_path.dtypes_on_path(function.graph, inputs, graph_outputs)),
         quantisers=tuple(graph_path.quantisers(function.graph, inputs, graph_outputs)),
         inputs=tuple(graph_inputs),
         outputs=tuple(graph_outputs),

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.paths import graph_path
-from gradcheck_cli.tensorflow_backend.paths.graph_path import MARK, STOP
+from gradcheck_cli.tensorflow_backend.paths.graph_path import MARK, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 Array = np.ndarray[Any, Any]
@@ -83,7 +83,7 @@ class BodyHolds:
         return {**arguments, "seed": (seed + 1_000_003 * (1 + len(self.ops))) % 2**31}
 
     def _replace(self, op: Any, outputs: Any) -> Any:
-        is_stop = self.with_stops and op.type == STOP
+        is_stop = self.with_stops and op.type in STOPS
         if not (is_stop or self.is_random(op.type)) or not private_graphs.is_body(op.graph):
             return outputs
         private_graphs.mark(op, MARK)
@@ -104,7 +104,7 @@ class BodyHolds:
     def find_stops(self, is_met: Callable[[Any], bool], key_of: Callable[[Any], str]) -> None:
         """Find out which `stop_gradient`s backpropagation meets: only those can be held."""
         for held_op in self.ops:
-            if held_op.op.type == STOP and is_met(held_op.op):
+            if held_op.op.type in STOPS and is_met(held_op.op):
                 held_op.key = key_of(held_op.op)
 
     @property
@@ -140,10 +140,10 @@ class BodyHolds:
         """Let the next call start at the first call of each op whose key `holds` says is held."""
         for held_op in self.ops:
             held_op.calls = 0
-            held_op.is_held = held_op.op.type != STOP or (bool(held_op.key) and holds(held_op.key))
+            held_op.is_held = held_op.op.type not in STOPS or (bool(held_op.key) and holds(held_op.key))
 
     def _draws(self) -> list[HeldOp]:
-        return [held_op for held_op in self.ops if held_op.op.type != STOP]
+        return [held_op for held_op in self.ops if held_op.op.type not in STOPS]
 
 
 # Ops that draw at each call. Those that have a gradient with respect to their parameters (RandomGamma) are
@@ -232,12 +232,12 @@ class Inside:
 def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Inside:
     """Search functions' bodies for what may have to be held."""
     moving_ops = set(graph_path.ops_between(inputs, outputs))
-    ops_met = set(graph_path.ops_met(outputs, ends_at=STOP))
+    ops_met = set(graph_path.ops_met(outputs))
     draws = stops = False
     for op in graph_path.ops_before(outputs):
         types = {node.op for node in graph_path.inner_nodes(graph, op)}
         draws |= any(is_random(name) for name in types)
-        stops |= STOP in types and op in moving_ops and op in ops_met
+        stops |= bool(STOPS & types) and op in moving_ops and op in ops_met
     return Inside(draws, stops)
 
 
@@ -249,7 +249,7 @@ def find_held(
     closed = [
         op
         for op in _moving_ops_met(inputs, outputs)
-        if any(node.op == STOP and MARK not in node.attr for node in graph_path.inner_nodes(graph, op))
+        if any(node.op in STOPS and MARK not in node.attr for node in graph_path.inner_nodes(graph, op))
     ]
     if body_holds is not None:
         body_holds.find_stops(lambda op: _is_met_in_body(op, outputs), lambda op: Stop.of(op).key)
@@ -267,13 +267,13 @@ def find_held(
 
 def stops_among(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
     """Return the tensors of `stop_gradient`s that move with the inputs and that backpropagation meets."""
-    stops = (op.outputs[0] for op in _moving_ops_met(inputs, outputs) if op.type == STOP)
+    stops = (op.outputs[0] for op in _moving_ops_met(inputs, outputs) if op.type in STOPS)
     return tuple(sorted(stops, key=lambda tensor: str(tensor.name)))
 
 
 def _moving_ops_met(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
     moving_ops = set(graph_path.ops_between(inputs, outputs))
-    return [op for op in graph_path.ops_met(outputs, ends_at=STOP) if op in moving_ops]
+    return [op for op in graph_path.ops_met(outputs) if op in moving_ops]
 
 
 def draws_among(candidates: Iterable[Any], inputs: Sequence[Any], placeholders: Iterable[Any]) -> list[Any]:
@@ -303,11 +303,13 @@ def _is_met_in_body(op: Any, outputs: Sequence[Any]) -> bool:
     """Whether backpropagation meets an op in a body, and that body's call in the outer graph."""
     graph = op.graph
     while private_graphs.is_body(graph):
-        if private_graphs.is_defun_body(graph) or op not in graph_path.ops_met(graph.outputs, ends_at=STOP):
+        if private_graphs.is_defun_body(graph) or op not in graph_path.ops_met(graph.outputs):
             return False
         name, graph = graph.name, graph.outer_graph
-        callers = [caller for caller in graph.get_operations() if name in graph_path.function_names(caller)]
+        callers = [
+            caller for caller in graph.get_operations() if name in graph_path.function_names(caller.node_def)
+        ]
         if not callers:
             return False
         op = callers[0]
-    return op in graph_path.ops_met(outputs, ends_at=STOP)
+    return op in graph_path.ops_met(outputs)

@@ -109,7 +109,9 @@ def _require_override(
         if op.type in _CALLS | graph_path.LOOPS_AND_BRANCHES:
             types = {node.op for node in graph_path.inner_nodes(graph, op)}
             if types & set(override.op_types):
-                inside.append(f"{op.name} ({op.type}, calls {', '.join(graph_path.function_names(op))})")
+                inside.append(
+                    f"{op.name} ({op.type}, calls {', '.join(graph_path.function_names(op.node_def))})"
+                )
     if inside:
         message += (
             f" A {op_type} is inside a tf.function or a loop's or a branch's body, which no override enters: "
@@ -136,16 +138,18 @@ def _find_missed(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], over
     """Return the ops of the override's types that backpropagation visits and that carry no override."""
     moving_ops = graph_path.ops_after(inputs)
     missed = []
-    for op in graph_path.ops_met(outputs, ends_at="StopGradient"):
+    for op in graph_path.ops_met(outputs):
         if op not in moving_ops or not op.outputs:
             continue
         if op.type in override.op_types:
             if not private_graphs.override_of(op.node_def):
                 missed.append(op.name)
-        elif graph_path.function_names(op):
+        elif graph_path.function_names(op.node_def):
             inside = [
                 node.name
-                for node in _find_missed_nodes(graph, graph_path.function_names(op), override.op_types)
+                for node in _find_missed_nodes(
+                    graph, graph_path.function_names(op.node_def), override.op_types
+                )
             ]
             missed += [f"{name} inside of {op.name} ({op.type})" for name in dict.fromkeys(inside)]
     return missed
@@ -184,7 +188,7 @@ def _nodes_before(nodes: Mapping[str, Any], results: Iterable[str]) -> list[Any]
         node = needed[name] = nodes[name]
         override_name = private_graphs.override_of(node)
         unit = private_graphs.custom_gradient_named(override_name) if override_name else None
-        if node.op != "StopGradient":
+        if node.op not in graph_path.STOPS:
             stack += [_source(input_name) for input_name in node.input[0 if unit is None else unit.results :]]
     return list(needed.values())
 

@@ -15,7 +15,7 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import behaviour
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
-from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
+from gradcheck_cli.tensorflow_backend.registry import place_of
 
 _COUNT_CLASH = "custom_gradient function expected to return"
 # TensorFlow writes the whole node into its message, followed by the reason.
@@ -53,36 +53,32 @@ def in_users_words(inputs: Sequence[Any]) -> Iterator[None]:
         yield
     except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
         raise
-    except ValueError as error:
-        if _SHAPE_CLASH in frames.text_of(error):
-            raise _shape_fault(error, inputs) from error
-        counts = _COUNTS.search(frames.text_of(error))
-        if counts is not None:
-            raise CaseFailedError("gradient_count", _count_fault(counts)) from error
-        raise CaseFailedError(
-            "gradient_count" if _COUNT_CLASH in frames.text_of(error) else "gradient",
-            _describe(error),
-            frames.user_frames(error),
-        ) from error
-    except AttributeError as error:
-        if any(name in frames.text_of(error) for name in ("'name'", "'op'", "'dtype'")):
-            raise CaseFailedError(
-                "gradient",
-                "a gradient function returned something that is no tensor (an ndarray or a Python number): "
-                f"{frames.first_line(error)}. Return a tensor, such as tf.constant(...), or None.",
-                frames.user_frames(error),
-            ) from error
-        raise CaseFailedError("gradient", _describe(error), frames.user_frames(error)) from error
     except BaseException as error:  # the user's code may raise anything
-        # The user's own IndexError or KeyError is a LookupError, too.
-        if type(error) is LookupError and _NO_GRADIENT in frames.text_of(error):
-            raise CaseFailedError(
-                "gradient",
-                f"{frames.text_of(error).strip(chr(39))} Register one with tf.RegisterGradient, or give "
-                "the spec a 'gradient'.",
-                frames.user_frames(error),
-            ) from error
-        raise CaseFailedError("gradient", _describe(error), frames.user_frames(error)) from error
+        raise _explain(error, inputs) from error
+
+
+def _explain(error: BaseException, inputs: Sequence[Any]) -> CaseFailedError | GradientFormError:
+    text, kind = frames.text_of(error), "gradient"
+    if isinstance(error, ValueError):
+        if _SHAPE_CLASH in text:
+            return _shape_fault(error, inputs)
+        counts = _COUNTS.search(text)
+        if counts is not None:
+            return CaseFailedError("gradient_count", _count_fault(counts))
+        kind = "gradient_count" if _COUNT_CLASH in text else kind
+    if isinstance(error, AttributeError) and any(name in text for name in ("'name'", "'op'", "'dtype'")):
+        message = (
+            "a gradient function returned something that is no tensor (an ndarray or a Python number): "
+            f"{frames.first_line(error)}. Return a tensor, such as tf.constant(...), or None."
+        )
+    # The user's own IndexError or KeyError is a LookupError, too.
+    elif type(error) is LookupError and _NO_GRADIENT in text:
+        message = (
+            f"{text.strip(chr(39))} Register one with tf.RegisterGradient, or give the spec a 'gradient'."
+        )
+    else:
+        message = _describe(error)
+    return CaseFailedError(kind, message, frames.user_frames(error))
 
 
 def _describe(error: BaseException) -> str:
@@ -150,7 +146,6 @@ class ShapeClashError(GradientFormError):
     """
 
     def __init__(self, inputs: tuple[int, ...], where: str, fault: str, place: OpPlace | None) -> None:
-        """Keep the parts."""
         self.fault = fault
         super().__init__(inputs, f"the gradient for {where} {fault}", place)
 

@@ -1,8 +1,8 @@
 """Keeps the state that a traced function changes: its order while it is traced, its values when it runs.
 
-Each evaluation starts from the same values: what the forward writes to is restored after each call. What only
-the gradient writes to is left as it is until the case ends, as from one training step to the next. So a
-gradient that counts its calls is found to differ from call to call.
+Each evaluation starts from the same values: what the forward writes is restored after each call. State that
+only the gradient writes is restored at the end of the case: it lasts from call to call, as from one training
+step to the next. So a gradient that counts its calls is found to differ from call to call.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Order:
     def __init__(self, graph: Any) -> None:
         """Begin at the graph's current state."""
         self._graph = graph
-        self._inner = private_state.Order()
+        self._inner = private_state.OpOrder()
         self._count = 0
         private_state.keep_bodies_in_order(graph)
 

@@ -19,7 +19,6 @@ class ShapeChangesError(CaseFailedError):
     """At some points, an output hasn't the shape that it has at the base point."""
 
     def __init__(self) -> None:
-        """Say what to do."""
         super().__init__(
             "outputs",
             "an output's shape changes as the inputs' values do (boolean_mask, unique and the like): there "

@@ -22,7 +22,7 @@ from gradcheck_cli.tensorflow_backend.private import (
     private_state,
 )
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
-from gradcheck_cli.tensorflow_backend.private.private_sites import Site
+from gradcheck_cli.tensorflow_backend.private.private_sites import GradientSite
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace, TraceSubject, handles
 from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
@@ -59,7 +59,7 @@ class VjpTrace:
     own_draws: tuple[str, ...]  # types of the gradient's ops that draw from a tf.random.Generator
     held: frozen.Held  # the forward's draws; stop_gradients needn't be held where the inputs don't move
     gradients_seen: dict[str, int]
-    sites: frozenset[tuple[Site, int, int]]
+    sites: frozenset[tuple[GradientSite, int, int]]
     unrestored: tuple[Resource, ...]  # state that only the gradient writes: restored at the end of the case
     whole: Any  # the complete function, of which the others are parts
     inputs: tuple[Any, ...]  # its graph's own tensors
@@ -132,7 +132,7 @@ class _BackwardPasses:
     # how often each registered gradient function was called
     seen: Counter[str] = field(default_factory=Counter)
     # per output, the hand-written gradients that ran, with their ops
-    ran: dict[int, list[tuple[Site, Any]]] = field(default_factory=dict)
+    ran: dict[int, list[tuple[GradientSite, Any]]] = field(default_factory=dict)
 
     def build(self, *tensors: Any) -> list[Any]:
         """Build the graph from its upstreams and inputs, and return tensors that keep all of it alive."""
@@ -275,11 +275,11 @@ class _BackwardPasses:
 
 
 def _find_sites(
-    ran: Mapping[int, Sequence[tuple[Site, Any]]],
-    inside: Sequence[Site],
+    ran: Mapping[int, Sequence[tuple[GradientSite, Any]]],
+    inside: Sequence[GradientSite],
     connected: Mapping[int, tuple[int, ...]],
     starts: Mapping[int, Any],
-) -> Iterator[tuple[Site, int, int]]:
+) -> Iterator[tuple[GradientSite, int, int]]:
     """Yield each hand-written gradient that ran, with the indices of an output and of an input.
 
     An input counts if a path leads from it to the op that has the gradient. If no path can be seen (the op is

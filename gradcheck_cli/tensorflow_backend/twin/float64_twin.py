@@ -7,14 +7,15 @@ it. An op without a double kernel, or with a fixed float argument, keeps its dty
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.paths import graph_path
-from gradcheck_cli.tensorflow_backend.private import private_state, private_twin
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function, whole_graph
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds, Held
@@ -83,7 +84,6 @@ class Twin:
         *,
         has_sides: bool = False,
     ) -> None:
-        """Make the twin."""
         graph = whole_graph(function)
         captured = {inner.op.name: outer for outer, inner in graph.captures}
         replaced = (
@@ -95,17 +95,18 @@ class Twin:
         substitutes = {}
         for name, outer in captured.items():
             variable_dtype = private_state.dtype_of_variable(outer)
-            dtype = variable_dtype or outer.dtype
             if variable_dtype is not None:
                 substitutes[name] = variables.handle(outer, variable_dtype)
+            elif widening.wide_dtype(outer.dtype) == outer.dtype:
+                substitutes[name] = outer
             else:
-                substitutes[name] = (
-                    outer if widening.wide_dtype(dtype) == dtype else _widen(outer, variables.roundings)
-                )
+                substitutes[name] = _widen(outer, variables.roundings)
         # Each value also holds the tensors of its key, so that their ids stay in use.
         self._between: dict[Any, tuple[set[str], set[str], Any]] = {}
         called = [graph, *self._widening.called]
-        self.graph, self._captured = private_twin.import_graph(self._widening.graph_def, substitutes, called)
+        self.graph, self._captured = private_graphs.import_graph(
+            self._widening.graph_def, substitutes, called
+        )
         self.sides = [tuple(map(self.graph.get_tensor_by_name, pair)) for pair in sides]
 
     def tensor(self, narrow: Any) -> Any:
@@ -203,6 +204,9 @@ class WideVjp:
         return narrow_ops
 
 
+Wide = TypeVar("Wide", WideForward, WideVjp)
+
+
 @dataclass
 class Twins:
     """The twins of one case's traces: one for each trace, at all points that it serves.
@@ -212,31 +216,26 @@ class Twins:
     """
 
     variables: WideVariables = field(default_factory=WideVariables)
-    _forwards: dict[int, tuple[ForwardTrace, WideForward]] = field(default_factory=dict)
-    _vjps: dict[int, tuple[VjpTrace, WideVjp]] = field(default_factory=dict)
+    _wide: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # by id, each trace with its twin
 
     def forward(self, trace: ForwardTrace, moving: Sequence[Any], *, is_alone: bool = False) -> WideForward:
         """Return the twin of a traced forward, with the tensors of its inputs that move.
 
         Where values are held in bodies, they belong to one point: then it may need to be a separate twin.
         """
-        is_alone = is_alone and trace.held.body_holds is not None
-        if is_alone or id(trace) not in self._forwards:
-            wide = widen_forward(trace, moving, self.variables)
-            if is_alone:
-                return wide
-            self._forwards[id(trace)] = (trace, wide)
-        return self._forwards[id(trace)][1]
+        make = partial(widen_forward, trace, moving, self.variables)
+        return make() if is_alone and trace.held.body_holds is not None else self._once(trace, make)
 
     def vjp(self, trace: VjpTrace, *, is_alone: bool = False) -> WideVjp:
         """Return the twin of a traced vjp; see `forward`."""
-        is_alone = is_alone and trace.held.body_holds is not None
-        if is_alone or id(trace) not in self._vjps:
-            wide = widen_vjp(trace, self.variables)
-            if is_alone:
-                return wide
-            self._vjps[id(trace)] = (trace, wide)
-        return self._vjps[id(trace)][1]
+        make = partial(widen_vjp, trace, self.variables)
+        return make() if is_alone and trace.held.body_holds is not None else self._once(trace, make)
+
+    def _once(self, trace: Any, make: Callable[[], Wide]) -> Wide:
+        if id(trace) not in self._wide:
+            self._wide[id(trace)] = (trace, make())
+        wide: Wide = self._wide[id(trace)][1]
+        return wide
 
 
 def widen_forward(

@@ -16,7 +16,7 @@ from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 from gradcheck_cli.numerics import Precision
 from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.tensorflow_backend.dtypes import REFERENCE
-from gradcheck_cli.tensorflow_backend.private import private_graphs, private_twin
+from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 # A number with a quarter of its dtype's bits was hardly rounded to it: one in 64 is in bfloat16, which has 8.
 _EXACT_SHARE = 0.25
@@ -113,7 +113,6 @@ class Roundings:
     seed: int  # chooses the directions
 
     def __post_init__(self) -> None:
-        """Make the generator."""
         self._generator = np.random.default_rng(self.seed)
 
     def move(self, value: Any, dtype: Any) -> Any:
@@ -155,7 +154,6 @@ class Widening:
     _suffix: str = field(default_factory=lambda: f"_float64_{next(_NUMBERS)}")
 
     def __post_init__(self) -> None:
-        """Widen it."""
         library = self.graph_def.library
         names = [function.signature.name for function in library.function]
         self._names = {name: name + self._suffix for name in names}
@@ -262,7 +260,7 @@ class Widening:
                 allowed = set(attr.allowed_values.list.type)
                 if types & _WIDE.keys() and allowed and not wanted[attr.name] <= allowed:
                     return False
-        kernels = private_twin.kernel_constraints(node.op)
+        kernels = private_graphs.kernel_constraints(node.op)
         return not kernels or any(
             all(types <= kernel[name] for name, types in wanted.items() if kernel.get(name))
             for kernel in kernels
@@ -274,7 +272,7 @@ class Widening:
         if token not in self._calls:
             function = self.replaced.get(token)
             if function is None:
-                original = private_twin.numpy_function(token)
+                original = private_graphs.numpy_function(token)
                 if original is None:
                     return None
                 function = NumpyCall(
@@ -282,7 +280,7 @@ class Widening:
                     [tf.as_dtype(dtype) for _, dtype in inputs],
                     [tf.as_dtype(dtype) for _, dtype in outputs],
                 )
-            self._calls[token] = (private_twin.register_numpy_function(function), function)
+            self._calls[token] = (private_graphs.register_numpy_function(function), function)
         new_token, function = self._calls[token]
         node.attr["token"].s = new_token.encode()
         return function if isinstance(function, NumpyCall) else None

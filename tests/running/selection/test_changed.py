@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.running.selection import changed, modules
+from gradcheck_cli.running.selection import changed
 from gradcheck_cli.running.selection.changed import changed_cases
 from gradcheck_cli.spec.load import load_cases
 
@@ -67,8 +67,7 @@ def commit(folder, message):
 
 
 def touched(revision="HEAD", paths=("specs",)):
-    for cached in (modules.parse_file, modules._finder, changed._imports, changed._follow_modules):
-        cached.cache_clear()
+    changed.clear_cache()
     return {case.op for case in changed_cases(load_cases(paths), revision)}
 
 

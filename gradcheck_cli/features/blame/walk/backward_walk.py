@@ -21,11 +21,11 @@ from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.paths import graph_path, low_precision
-from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
+from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.paths.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
-from gradcheck_cli.tensorflow_backend.registry.gradient_place import place_of
+from gradcheck_cli.tensorflow_backend.registry import place_of
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
 from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of
@@ -94,7 +94,7 @@ class Walk:
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return the dtypes below float64 in which the ops between two sets of tensors compute."""
         if self.source.narrow is None:
-            return low_precision.dtypes_on_path(self.function.graph, inputs, outputs)
+            return graph_path.dtypes_on_path(self.function.graph, inputs, outputs)
         twin = self._make_twin()
         kept_ops = twin.narrow_ops_between(twin.tensors(inputs), twin.tensors(outputs))
         return sorted({dtype for op in kept_ops for dtype in op.dtypes})
@@ -375,7 +375,7 @@ def steps_of(
     moving_ids = _find_moving(sources, stops)
     visited = {visit.op for visit in visits} | {tensor.op for tensor in sources}
     unvisited = [
-        op for op in graph_path.ops_between(sources, [result]) if op not in visited and op.type != STOP
+        op for op in graph_path.ops_between(sources, [result]) if op not in visited and op.type not in STOPS
     ]
     flows: dict[int, list[Any]] = {id(result): [upstream]}  # the gradients of each tensor, by its id
     steps = []

@@ -121,7 +121,6 @@ class LocalRuns:
         return [self.step.op.outputs[index] for index in self.step.upstreams]
 
     def _values(self, tensors: Sequence[Any]) -> list[Array]:
-        """Return values at the point, in their own dtypes."""
         return [self.walk.base[id(tensor)] for tensor in tensors]
 
     @cached_property

@@ -22,7 +22,7 @@ from gradcheck_cli.numerics.random_vectors import draw_spread
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.paths import graph_path
-from gradcheck_cli.tensorflow_backend.paths.graph_path import STOP
+from gradcheck_cli.tensorflow_backend.paths.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_sites
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
@@ -186,7 +186,7 @@ class WalkedPath:
         if not all(is_numeric(tensor) for tensor in tensors) or not step.upstreams:
             return "it passes on a list of tensors, not numbers"
         inner_types = {node.op for node in graph_path.inner_nodes(self.walk.function.graph, op)}
-        if STOP in inner_types:
+        if STOPS & inner_types:
             return "a stop_gradient inside it can't be held"
         if any(frozen.is_random(name) for name in inner_types) and self.walk.held.body_holds is None:
             return "it draws random numbers inside"

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2, node_def_pb2, op_def_pb2
 
 from gradcheck_cli.features.search.branches.branch_kinds import BODIES, IN_GRAPH, LOOPS
-from gradcheck_cli.tensorflow_backend.private import private_graphs, private_twin
+from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import whole_graph
 from gradcheck_cli.tensorflow_backend.twin.widening import arguments_of
 
@@ -44,7 +44,7 @@ class SideGraph:
         captured = {inner.op.name: outer for outer, inner in graph.captures}
         copier = _Copier(graph.as_graph_def(), whole)
         outputs = copier.rewrite(captured)
-        copy, inner = private_twin.import_graph(copier.graph_def, captured, [graph, *copier.side_functions])
+        copy, inner = private_graphs.import_graph(copier.graph_def, captured, [graph, *copier.side_functions])
         branches = []
         for name, bodies in whole.calls.items():
             tensor = copy.get_tensor_by_name(f"{name}:{outputs[name]}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 from importlib.util import find_spec
@@ -14,9 +13,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from gradcheck_cli.features.page.html.op_graph import graph_of
-from gradcheck_cli.features.page.html.pictures import Picture
+from gradcheck_cli.features.page.op_graph import graph_of
+from gradcheck_cli.features.page.pictures import Picture
 from gradcheck_cli.figure import Figure, HeatMap
+from gradcheck_cli.gate import BaselineFinding
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
 from gradcheck_cli.reporting.exchange.findings import (
@@ -27,6 +27,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     counterexample_lines,
     findings_of,
     group_alike,
+    join_name,
     name_of,
     pair_lines,
     path_from_root,
@@ -34,7 +35,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     summarize_specs,
 )
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.pair_table import describe_rules, is_plain, named_numbers
+from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, describe_rules, is_plain, named_numbers
 from gradcheck_cli.reporting.terminal.report_text import all_right, branch_line, summary_lines
 from gradcheck_cli.results import CaseResult, PairResult, Report, Status
 
@@ -86,13 +87,14 @@ def to_html(report: Report, root: Path) -> str:
         }
         for alike in group_alike(beside)
     ]
+    # Where each row leads: to a pair's details if they are shown, or to the text that others share.
     places = {anchor: other["anchor"] for other in others for anchor in other["anchors"]}
+    places |= {anchor: anchor for anchor in shown}
     rows = [
-        _row(finding, anchors[id(finding)] if anchors[id(finding)] in shown else "")
-        if finding.pair is not None
-        else _row_of_error(finding, places[anchors[id(finding)]])
+        _row(finding, finding.case, places.get(anchors[id(finding)], ""))
         for finding in sorted(findings, key=_gravity)
-        if finding.pair is not None or _ends_a_case(finding)
+        # An error says why a case has no pairs.
+        if finding.case is not None and (finding.pair is not None or finding.rule.startswith("error/"))
     ]
     first = next((finding for finding in sorted(findings, key=_gravity) if finding.outcome in BAD), None)
     first_entry = None if first is None else _entry(first, anchors[id(first)], root)
@@ -134,7 +136,7 @@ def words_of(status: Status) -> str:
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("gradcheck_cli.features.page.html"),
+        loader=PackageLoader("gradcheck_cli.features.page"),
         autoescape=True,
         finalize=_clean_text,
         undefined=StrictUndefined,
@@ -152,21 +154,15 @@ def _clean_text(value: object) -> object:
 
 
 def _asset(name: str) -> str:
-    folder = resources.files("gradcheck_cli.features.page.html").joinpath("templates")
+    folder = resources.files("gradcheck_cli.features.page").joinpath("templates")
     return folder.joinpath(name).read_text(encoding="utf-8")
 
 
-_GRAVITY = {
-    Outcome.FAILED: 0,
-    Outcome.UNDECIDED: 1,
-    Outcome.WARNED: 2,
-    Outcome.SKIPPED: 3,
-    Outcome.PASSED: 4,
-}
+_GRAVEST_FIRST = (Outcome.FAILED, Outcome.UNDECIDED, Outcome.WARNED, Outcome.SKIPPED, Outcome.PASSED)
 
 
 def _gravity(finding: Finding) -> int:
-    return _GRAVITY[finding.outcome]
+    return _GRAVEST_FIRST.index(finding.outcome)
 
 
 def _needs_details(finding: Finding) -> bool:
@@ -222,49 +218,27 @@ def _entry(finding: Finding, anchor: str, root: Path) -> dict[str, str]:
     }
 
 
-def _ends_a_case(finding: Finding) -> bool:
-    """Whether a finding says why a case has no pairs."""
-    return finding.case is not None and finding.rule.startswith("error/")
-
-
-def _row_of_error(finding: Finding, anchor: str) -> dict[str, str]:
-    """Return the row of a case that ended in an error, and so has no pairs."""
-    case = finding.case
-    if case is None:
-        raise ValueError("finding: expected one of a case")
-    return {
-        **_cells_of_case(case),
-        "pair": "whole case",
-        "status": str(case.status),
-        "word": words_of(case.status),
-        "code": "" if finding.code is None else str(finding.code),
-        "anchor": anchor,
-        **dict.fromkeys(("error", "allowed", "ratio"), "-"),
-    }
-
-
-def _cells_of_case(case: CaseResult) -> dict[str, str]:
+def _row(finding: Finding, case: CaseResult, anchor: str) -> dict[str, str]:
+    """Return the row of a pair, or of a case that ended in an error, and so has no pairs."""
+    pair = finding.pair
+    status = case.status if pair is None else pair.status
+    if pair is None or pair.status is Status.SKIPPED or not pair.numbers.elements:
+        numbers = dict.fromkeys(NUMBERS, "-")
+    else:
+        numbers = (
+            named_numbers(pair)
+            if pair.connected
+            else dict(zip(NUMBERS, ("disconnected", "", ""), strict=True))
+        )
     return {
         "spec": split_place(case.spec)[0],
         "op": f"{case.op} · {case.case}" if case.case != "default" else case.op,
         "mode": case.mode,
         "dtype": case.dtype,
         "seconds": f"{case.ran.duration_s:.2f}",
-    }
-
-
-def _row(finding: Finding, anchor: str) -> dict[str, str]:
-    case, pair = _case_and_pair(finding)
-    numbers = (
-        {"error": "disconnected", "allowed": "", "ratio": ""} if not pair.connected else named_numbers(pair)
-    )
-    if pair.status is Status.SKIPPED or not pair.numbers.elements:
-        numbers = {"error": "-", "allowed": "-", "ratio": "-"}
-    return {
-        **_cells_of_case(case),
-        "pair": pair.label,
-        "status": str(pair.status),
-        "word": words_of(pair.status),
+        "pair": "whole case" if pair is None else pair.label,
+        "status": str(status),
+        "word": words_of(status),
         "code": "" if finding.code is None else str(finding.code),
         "anchor": anchor,
         **numbers,
@@ -303,7 +277,8 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
         "meaning": "" if code is None else code.title,
         "link": "" if code is None else link_of(code),
         "lines": [*filter(None, [pair.note, rules]), *pair_lines(pair), *counterexample_lines(case, pair)],
-        "pictures": [Drawn.of(picture) for picture in pictures],
+        # Unchanged: matplotlib escapes what it writes.
+        "pictures": [picture._replace(svg=Markup(picture.svg)) for picture in pictures],  # noqa: S704 (our own)
         "undrawn": undrawn,
         "wrong": [] if figure is None or figure.map is None else _worst_cells(figure.map),
         "path": path,
@@ -330,20 +305,6 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
     }
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A picture for a template; its SVG is our own, so it isn't escaped."""
-
-    title: str
-    words: str
-    svg: Markup
-
-    @staticmethod
-    def of(picture: Picture) -> Drawn:
-        """Return a picture whose SVG goes into the page unchanged: matplotlib escapes what it writes."""
-        return Drawn(picture.title, picture.words, Markup(picture.svg))  # noqa: S704 (our own SVG)
-
-
 def _pictures(
     pair: PairResult, figure: Figure | None, case: CaseResult, *, is_drawn: bool
 ) -> tuple[Sequence[Picture], str]:
@@ -357,7 +318,7 @@ def _pictures(
         return (), MISSING
     if not is_drawn:
         return (), f"The first {MOST_DRAWN} are drawn; {on_demand} FILE.html draws this one."
-    from gradcheck_cli.features.page.html.pictures import pictures_of
+    from gradcheck_cli.features.page.pictures import pictures_of
 
     try:
         return pictures_of(f"{case.op}{pair.label}", figure, kinks=needs_slopes(pair)), ""
@@ -391,23 +352,6 @@ def _worst_cells(heat_map: HeatMap) -> list[dict[str, str]]:
     ]
 
 
-@dataclass(frozen=True)
-class SourceLine:
-    """A line of a gradient function."""
-
-    number: str
-    text: str
-    is_marked: bool
-
-
-@dataclass(frozen=True)
-class Source:
-    """The text of a gradient function, and its place."""
-
-    place: str
-    lines: list[SourceLine] = field(default_factory=list)
-
-
 def _end_of_block(lines: Sequence[str], line: int) -> int:
     """Return how many lines there are up to the end of the function that begins on a line."""
     indent = _indent(lines[line - 1]) if line <= len(lines) else 0
@@ -425,7 +369,7 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _source(where: str, root: Path) -> Source | None:
+def _source(where: str, root: Path) -> dict[str, Any] | None:
     """Return the lines around a gradient function's first line; `None` if they can't be read.
 
     The place may come from somebody else's report, and the page may be published. So only plain Python files
@@ -444,10 +388,88 @@ def _source(where: str, root: Path) -> Source | None:
     while stop > line and not lines[stop - 1].strip():
         stop -= 1
     width = len(str(stop))
-    return Source(
-        f"{path_from_root(file, root)}:{line}",
-        [
-            SourceLine(f"{index + 1:>{width}}", layout.clean(lines[index].expandtabs(4)), index + 1 == line)
-            for index in range(start, stop)
-        ],
+    shown = [
+        {
+            "number": f"{index + 1:>{width}}",
+            "text": layout.clean(lines[index].expandtabs(4)),
+            "is_marked": index + 1 == line,
+        }
+        for index in range(start, stop)
+    ]
+    return {"place": f"{path_from_root(file, root)}:{line}", "lines": shown}
+
+
+_Side = tuple[str, Report]
+_Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair
+
+_DIFF_COLUMNS = (
+    ("op", "text"),
+    ("pair", "text"),
+    ("change", "text"),
+    ("old", "text"),
+    ("old ratio", "number"),
+    ("new", "text"),
+    ("new ratio", "number"),
+    ("what", "text"),
+)
+
+
+def compare_to_html(old: _Side, new: _Side, findings: Sequence[BaselineFinding]) -> str:
+    """Render two reports, each with the name of its file, side by side, with what has changed."""
+    changes: dict[_Key, BaselineFinding] = {}
+    # Of several changes of a pair, a failure is shown.
+    for finding in sorted(findings, key=lambda finding: not finding.is_failure):
+        changes.setdefault((finding.op, finding.case, finding.dtype, finding.mode, finding.pair), finding)
+    before, after = _pairs(old[1]), _pairs(new[1])
+    rows = [
+        _changed_row(key, before.get(key), after.get(key), changes.get(key))
+        for key in sorted({*before, *after, *changes})
+    ]
+    rows.sort(key=lambda row: (not row["is_failure"], not row["change"]))
+    failed = sum(finding.is_failure for finding in findings)
+    verdict = f"{layout.count(failed, 'change')} for the worse" if failed else "nothing is worse"
+    sides = [{"name": name, "facts": report.facts} for name, report in (old, new)]
+    names = list(dict.fromkeys(name for side in sides for name in side["facts"]))
+    for side in sides:
+        side["facts"] = {name: side["facts"].get(name, "") for name in names}  # type: ignore[attr-defined]
+    return render(
+        "diff.html",
+        title=f"gradcheck diff: {verdict}",
+        verdict=verdict,
+        failed=failed,
+        counts=f"old: {counts_of(old[1])}; new: {counts_of(new[1])}",
+        sides=sides,
+        side_names=names,
+        rows=rows,
+        columns=_DIFF_COLUMNS,
+        statuses=sorted({str(row["change"] or "same") for row in rows}),
+        footer=f"gradcheck {new[1].gradcheck_version}",
     )
+
+
+def _pairs(report: Report) -> dict[_Key, PairResult]:
+    return {
+        (case.op, case.case, case.dtype, case.mode, pair.label): pair
+        for case in report.cases
+        for pair in case.pairs
+    }
+
+
+def _changed_row(
+    key: _Key, before: PairResult | None, after: PairResult | None, change: BaselineFinding | None
+) -> dict[str, object]:
+    return {
+        "op": join_name(*key[:4]),
+        "pair": key[4],
+        "change": "" if change is None else str(change.change).replace("_", " "),
+        "is_failure": change is not None and change.is_failure,
+        "message": "" if change is None else change.message,
+        "sides": [_side(before), _side(after)],
+    }
+
+
+def _side(pair: PairResult | None) -> dict[str, str] | None:
+    if pair is None:
+        return None
+    ratio = named_numbers(pair)["ratio"] if pair.connected and pair.numbers.elements else "-"
+    return {"status": str(pair.status), "word": words_of(pair.status), "ratio": ratio}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -54,11 +54,14 @@ class Picture(NamedTuple):
 
 def pictures_of(label: str, figure: Figure, *, kinks: bool) -> list[Picture]:
     """Draw the contents of a figure, with one-sided slopes if kinks are shown."""
+    pictures = []
     with _drawing(_STYLE):
-        return [
-            Picture(title, words, _svg(canvas, f"{label}{index}"))
-            for index, (title, words, canvas) in enumerate(_draw_parts(figure, kinks=kinks))
-        ]
+        for index, part in enumerate(_parts(figure, kinks=kinks)):
+            canvas = Canvas(figsize=(3.4, 2.9))
+            canvas.patch.set_alpha(0)
+            part.draw(canvas.add_axes(_ROOM.get(part.kind, _ROOM_OF_MAP)))
+            pictures.append(Picture(part.title, part.words, _svg(canvas, f"{label}{index}")))
+    return pictures
 
 
 def file_of(figure: Figure, form: str, *, kinks: bool) -> bytes:
@@ -94,8 +97,6 @@ class _Part(NamedTuple):
 
     def draw(self, axes: Axes) -> None:
         """Draw it on separate axes."""
-        from gradcheck_cli.figure import HeatMap
-
         if isinstance(self.data, HeatMap):
             _draw_map(axes, self.data, self.kind)
         elif self.kind == "ladder":
@@ -130,14 +131,6 @@ def _parts(figure: Figure, *, kinks: bool) -> list[_Part]:
             )
             parts.append(_Part("slopes from either side", words, "slopes", ladder))
     return parts
-
-
-def _draw_parts(figure: Figure, *, kinks: bool) -> Iterable[tuple[str, str, Canvas]]:
-    for part in _parts(figure, kinks=kinks):
-        canvas = Canvas(figsize=(3.4, 2.9))
-        canvas.patch.set_alpha(0)
-        part.draw(canvas.add_axes(_ROOM.get(part.kind, _ROOM_OF_MAP)))
-        yield part.title, part.words, canvas
 
 
 def _svg(canvas: Canvas, salt: str) -> str:

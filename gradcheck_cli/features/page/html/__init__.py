@@ -1,1 +1,0 @@
-"""Results as one HTML file that loads nothing from elsewhere."""

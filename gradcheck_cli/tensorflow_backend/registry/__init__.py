@@ -1,1 +1,0 @@
-"""TensorFlow's gradient registry, and descriptions of op types and functions."""
