@@ -125,10 +125,10 @@ def _find_cast(pulled: Pulled) -> str:
 
 def _find_absorbed(pulled: Pulled) -> str:
     """Return what shows that terms of a sum are lost beside its first one; empty if nothing does."""
-    found = find_absorbed(pulled)
-    if found is None:
+    lost = find_absorbed(pulled)
+    if lost is None:
         return ""
-    input_index, fault = found
+    input_index, fault = lost
     return (
         f"{pulled.label(input_index)} isn't linear in the upstream: for {ABSORBING} element {fault.element} "
         f"is {fault.actual:.6e}, but in float64 it is {fault.expected:.6e}; add its terms in a wider dtype."
