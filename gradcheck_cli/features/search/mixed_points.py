@@ -289,11 +289,11 @@ _PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
 )
 
 
-# Variables take few values: their own, far, one of them zero, tiny, half of them special, negative, zero.
+# Variables take few values: their own, far, half of them zero, tiny, half of them special, negative, zero.
 _ROWS_OF_SETTINGS = tuple(
     _PATTERNS.index(pattern) + turn * len(_PATTERNS)
     for pattern, turn in (
-        *((_FAR, 0), (_set_zeros, 0), (_make_tiny, 2)),
+        *((_FAR, 0), (_set_zeros, 1), (_make_tiny, 2)),
         *((_set_special, 1), (_NEGATIVE, 0), (_set_zeros, 2)),
     )
 )
