@@ -66,7 +66,8 @@ def with_findings(families, report, cases):
         if any(pair.order > 1 and pair.status in JUDGED for pair in one.pairs):
             family.second_order |= names & family.op_types
         if one.status is Status.EXPECTED_MISMATCH:
-            family.findings.add(one.op.removeprefix("tf_"))
+            is_raw = case is not None and case.is_raw_op
+            family.findings.add(case.op_type if is_raw else one.op.removeprefix("tf_"))
 
 
 def table(report):

@@ -145,3 +145,4 @@ log_determinant = _wrong_where(
     lambda x: tf.transpose(tf.linalg.inv(x)),
     lambda x: tf.linalg.trace(x) < -3.0,
 )
+beyond_ten = _wrong_where(tf.sin, tf.cos, lambda x: x > 10.0)

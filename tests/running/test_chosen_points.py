@@ -177,3 +177,8 @@ def test_kinks_that_disagree_more_hide_no_fault(target, shape, seed):
 def test_slopes_that_float16_has_no_numbers_for_are_no_fault():
     """The square of `1 / cos(x)` overflows, and 0 times it is NaN."""
     assert run("tangent", {"shape": [16], "dtype": "float16"}).status is Status.PASSED
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_threshold_far_from_the_samples_is_found(dtype):
+    assert run("beyond_ten", {"shape": [4], "dtype": dtype}).status is Status.MISMATCHED

@@ -21,6 +21,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.covered import Branch, with_excuses
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.point_field import PointField
+from gradcheck_cli.features.search.free_inputs import reach_of
 from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.features.search.side_search import SideSearch
 from gradcheck_cli.features.search.suspicion import FINER, STEP, is_smooth, suspect
@@ -106,7 +107,7 @@ class Exploration:
         self.is_rounded = bool(self.first.facts.low_precision)
         # In float16 the square of 1e-4 is 0, so that points near zero say nothing of the formula.
         self.is_narrow = self.is_rounded or any(tensor.dtype == "float16" for tensor in case.tensors)
-        self.mixed = MixedPoints(case, as_stated=self.is_rounded)
+        self.mixed = MixedPoints(case, reach_of(self.first.facts.low_precision))
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
         self.field = PointField(self.first)
         self.differenced: Any = open_operations(case, self.opener, 0, self.first).differenced

@@ -7,7 +7,7 @@ left: the spec says nothing about the function outside it. Normal values may lie
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,22 @@ Array = NDArray[Any]
 # How many standard deviations from the mean normal values may lie: where float64 has digits to spare, and
 # elsewhere.
 _FAR, _NEAR = 300.0, 6.0
+_OF_FLOAT32 = 30.0  # where exp overflows only beyond 88
 # A stated normal distribution is as good as a range: a fixed-point iteration converges for the weights that
 # it draws, and not for larger ones, nor for as large ones that all have one sign. So a value lies no farther,
 # and the root mean square of all is no larger than a draw's. That of a variable is no larger than this times
 # that of its values.
 _STATED, _OF_VARIABLE = 4.0, 3.0
+
+
+def reach_of(low_precision: Sequence[str]) -> float:
+    """Return how many spreads from the middle values may lie, for an op that computes in these dtypes.
+
+    Far away, a dtype with few digits may lose all of them, which says nothing about the formula.
+    """
+    return min(
+        (_OF_FLOAT32 if name in ("float32", "complex64") else _NEAR for name in low_precision), default=_FAR
+    )
 
 
 @dataclass(frozen=True)
@@ -73,18 +84,17 @@ class FreeInputs:
     parts: tuple[FreeInput, ...]
 
     @staticmethod
-    def of(case: Case, *, as_stated: bool) -> FreeInputs:
+    def of(case: Case, far: float) -> FreeInputs:
         """Return the free inputs of a case.
 
         Args:
-            as_stated: stay where values are likely to be drawn: far away, a dtype with few digits may lose
-                all of them, which says nothing about the formula.
+            far: spreads from the middle that normal values may lie; see `reach_of`.
         """
         parts: list[FreeInput] = []
         for index, tensor in enumerate(case.tensors):
             if not tensor.is_variable:
-                parts += _free_draws(index, tensor, as_stated=as_stated)
-            elif tensor.is_differentiable and not as_stated:
+                parts += _free_draws(index, tensor, far)
+            elif tensor.is_differentiable and far == _FAR:
                 parts.append(_free_variable(index, tensor))
         return FreeInputs(tuple(part for part in parts if part.intervals and part.size))
 
@@ -198,7 +208,7 @@ def _free_variable(input_index: int, tensor: InputSpec) -> FreeInput:
     return FreeInput(input_index, tensor.shape, is_complex, (ends,), 0.0, spread, _OF_VARIABLE)
 
 
-def _free_draws(index: int, tensor: InputSpec, *, as_stated: bool) -> Iterator[FreeInput]:
+def _free_draws(index: int, tensor: InputSpec, far: float) -> Iterator[FreeInput]:
     """Yield an input if its elements are real or complex, and drawn one by one."""
     distribution, kind = distribution_of(tensor), kind_of(tensor.dtype)
     if (
@@ -213,7 +223,7 @@ def _free_draws(index: int, tensor: InputSpec, *, as_stated: bool) -> Iterator[F
     low, high = distribution.range
     middle = low / 2 + high / 2
     if isinstance(distribution, Normal):
-        middle, far = distribution.mean, _STATED if is_stated else _NEAR if as_stated else _FAR
+        middle, far = distribution.mean, _STATED if is_stated else far
         low, high = middle - far * distribution.stddev, middle + far * distribution.stddev
     allowed = allowed_intervals(distribution, tensor.away_from, tensor.domain)
     intervals = tuple((max(a, low), min(b, high)) for a, b in allowed if max(a, low) < min(b, high))

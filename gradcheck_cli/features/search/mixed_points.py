@@ -38,15 +38,14 @@ _SETTINGS = 32  # points with the same values of variables: setting a variable t
 class MixedPoints:
     """Makes points for a case."""
 
-    def __init__(self, case: Case, *, as_stated: bool) -> None:
+    def __init__(self, case: Case, far: float) -> None:
         """Draw nothing yet.
 
         Args:
-            as_stated: stay where values are likely to be drawn: far from there, a dtype with few digits may
-                lose all of them, which says nothing about the formula.
+            far: spreads from the middle that normal values may lie; see `reach_of`.
         """
-        self.case, self.as_stated = case, as_stated
-        self.free = FreeInputs.of(case, as_stated=as_stated)  # its inputs that are vectors of real numbers
+        self.case, self.far = case, far
+        self.free = FreeInputs.of(case, far)  # its inputs that are vectors of real numbers
         self.specials: tuple[float, ...] = _SPECIAL  # what components may be compared with
         self._seed = zlib.crc32(f"{case.op} {case.name}".encode())
 
@@ -121,7 +120,7 @@ class MixedPoints:
             mixed = generator.integers(drawn, size=rest.shape)
             rest = np.take_along_axis(vectors[:drawn], mixed, axis=0)
             specials = np.array([*self.specials, *self.free.borders])
-            context = _Context(self.free, specials, vectors[0], generator, 3.0 if self.as_stated else 30.0)
+            context = _Context(self.free, specials, vectors[0], generator, min(self.far / 2, 30.0))
             for turn, pattern in enumerate(_PATTERNS):
                 own = slice(turn, None, len(_PATTERNS))
                 if len(rest[own]):
@@ -290,11 +289,11 @@ _PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
 )
 
 
-# Variables take few values: their own, far, one of them zero, tiny, half of them special, negative, zero.
+# Variables take few values: their own, far, half of them zero, tiny, half of them special, negative, zero.
 _ROWS_OF_SETTINGS = tuple(
     _PATTERNS.index(pattern) + turn * len(_PATTERNS)
     for pattern, turn in (
-        *((_FAR, 0), (_set_zeros, 0), (_make_tiny, 2)),
+        *((_FAR, 0), (_set_zeros, 1), (_make_tiny, 2)),
         *((_set_special, 1), (_NEGATIVE, 0), (_set_zeros, 2)),
     )
 )

@@ -27,8 +27,8 @@ from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
 from gradcheck_cli.tensorflow_backend.work_counts import count_work
 
-# Mixed points: a first call, which shows how long a point takes, and the rest.
-_FIRST, _REST = 32, 224
+# Mixed points: the first call builds what is called, and the second shows how long a point takes.
+_FIRST, _TIMED, _REST = 8, 24, 224
 _OFF, _SIDES = 3, 3  # points that are judged, as each costs about a third of a small case
 _ROUNDS = 4  # of the search for sides
 _MIXED = 0.4  # of the time, for mixed points
@@ -100,18 +100,19 @@ def _explore(exploration: Exploration, spent: float) -> None:
     if calls_python:  # a point is a call, and a call may sleep
         own, call, point, usual, seconds = _own_clock(), 0.0, _RUN, _USUAL_RUN, _PYTHON
     judged = exploration.judged
-    began = own()
     with count_work() as work:
         exploration.look_around(min(_FIRST, most), 0)
-        calls, points = work.calls, max(1, work.points)
+        before, began = replace(work), own()
+        exploration.look_around(min(_TIMED, most), 1)
+        calls, points = work.calls - before.calls, max(1, work.points - before.points)
         point *= _power_of_four((own() - began - call * calls) / points / usual, math.ceil)
-        mixed_point = (point * points + call * calls) / min(_FIRST, most)
+        mixed_point = (point * points + call * calls) / min(_TIMED, most)
         exploration.pace = pacing.Pace(
             seconds, lambda: point * work.points + call * work.calls, point=mixed_point
         )
         exploration.kept = _FOR_JUDGING * seconds
         count = min(_REST, most, int(_MIXED * seconds / mixed_point))
-        exploration.explore(count, 1, _OFF, _ROUNDS, _SIDES)
+        exploration.explore(count, 2, _OFF, _ROUNDS, _SIDES)
     exploration.findings.chosen_points += exploration.judged - judged
     exploration.add_to_findings()
 

@@ -16,6 +16,7 @@ from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.covered import side_counts
 from gradcheck_cli.features.search.branches import pace as pacing
 from gradcheck_cli.features.search.exploring import ERRORS, Candidate, Exploration, wrong_pairs
+from gradcheck_cli.features.search.free_inputs import reach_of
 from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.results import Counterexample, SearchResult, Status
 from gradcheck_cli.spec.case import Case, InputSpec
@@ -159,7 +160,7 @@ def _explain_refusal(opener: GraphOpener, findings: Findings) -> str:
         return "none of its pairs was judged"
     if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
         return f"points are looked at in graphs, and its mode is {opener.case.mode}"
-    if not MixedPoints(opener.case, as_stated=bool(findings.first.facts.low_precision)).moving:
+    if not MixedPoints(opener.case, reach_of(findings.first.facts.low_precision)).moving:
         kinds = {
             tensor.source.kind for tensor in opener.case.tensors if not SOURCES[tensor.source.kind].is_fixed
         }
