@@ -61,8 +61,8 @@ class FreeInput:
 
     def clip(self, values: Array) -> Array:
         """Return values, each moved to the nearest allowed one."""
-        best = np.full(values.shape, np.nan)
-        for low, high in self.intervals:
+        best = np.clip(values, *self.intervals[0])
+        for low, high in self.intervals[1:]:
             moved = np.clip(values, low, high)
             is_nearer = ~(np.abs(best - values) <= np.abs(moved - values))
             best = np.where(is_nearer, moved, best)
