@@ -34,7 +34,9 @@ def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> d
             second of these holds the kinks that the first one met.
     """
     samples: dict[PairKey, PairSample] = {}
-    for group in _group_pairs(pairs):
+    with budget.pause():
+        groups = _group_pairs(pairs)
+    for group in groups:
         waiting = [group]
         while waiting:
             search = _search(waiting.pop(0), sample, budget, 1 if samples else DIRECTIONS)

@@ -51,11 +51,11 @@ def stops_between(traced: TracedCase, output: int, input_index: int) -> dict[str
     if all(op.type not in STOPS for op in trace.function.graph.get_operations()):  # as in most models
         return {stop.key: stop.place for stop in _describe(opened, [])}
     between = set(graph_path.ops_between(starts, [trace.outputs[output]]))
+    moved = graph_path.moved_by(starts, (), stops=True)
     stops = [
         tensor
         for tensor in frozen.stops_among(starts, trace.backprop_starts)
-        if tensor.op in between
-        and any(graph_path.leads_to(start, tensor.op.inputs[0], (), stops=True) for start in starts)
+        if tensor.op in between and id(tensor.op.inputs[0]) in moved
     ]
     return {stop.key: stop.place for stop in _describe(opened, stops)}
 

@@ -146,21 +146,26 @@ def sharing(inputs: Iterable[Any], outputs: Sequence[Any]) -> list[int]:
 
 
 def leads_to(tensor: Any, output: Any, held: Sequence[Any], *, stops: bool = False) -> bool:
-    """Whether a tensor moves an output through floating tensors, as far as the graph tells.
+    """Whether a tensor moves an output; see `moved_by`."""
+    return id(output) in moved_by([tensor], held, stops=stops)
+
+
+def moved_by(tensors: Sequence[Any], held: Sequence[Any], *, stops: bool = False) -> set[int]:
+    """Return the ids of all that tensors move through floating tensors, as far as the graph tells.
 
     A path through integers or booleans (a comparison, an index), through rounding, or through a held tensor
     has no slope. A path through a `stop_gradient` that isn't held counts if `stops` is true.
     """
     flat = FLAT - STOPS if stops else FLAT
     closed = {id(held_tensor) for held_tensor in held}
+    moved: set[int] = set()
     visited: set[Any] = set()
-    stack = [tensor]
+    stack = list(tensors)
     while stack:
         reached = stack.pop()
         if id(reached) in closed or not dtypes.is_differentiable(reached.dtype.base_dtype):
             continue
-        if reached is output:
-            return True
+        moved.add(id(reached))
         ops = reached.consumers()
         while ops:
             op = ops.pop()
@@ -168,7 +173,7 @@ def leads_to(tensor: Any, output: Any, held: Sequence[Any], *, stops: bool = Fal
                 visited.add(op)
                 stack += op.outputs
                 ops += private_state.ordered_after(op)
-    return False
+    return moved
 
 
 def reaches(tensor: Any, output: Any) -> bool:
