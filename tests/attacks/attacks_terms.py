@@ -280,6 +280,15 @@ def _not_chosen():
         inputs = {"x": {"shape": shape, "dtype": dtype}, "b": {"shape": [3], "dtype": dtype}}
         truth = "right" if factor == 1 else "wrong"
         yield Attack(f"channels_first_{len(shape)}_{dtype}_{factor}", truth, inputs, op)
+    for dtype, factor in itertools.product(("float64", "float32"), (1.0, 1.01)):
+
+        def looked_up(x, factor=factor):  # indices are whole numbers, which are not rounded
+            index = tf.clip_by_value(tf.cast(tf.floor(x), tf.int32), 0, 2)
+            return tf.gather(tf.constant([1.0, 2.0, 5.0], x.dtype), index) * _of_tanh(factor)(x) + 1
+
+        x = {"shape": [3], "value": [0.4, 1.3, 7.6], "dtype": dtype}
+        truth = "right" if factor == 1 else "wrong"
+        yield Attack(f"clipped_index_{dtype}_{factor}", truth, {"x": x}, looked_up)
 
 
 ATTACKS = (*_differences(), *_jumps(), *_cancelled(), *_tails(), *_masked(), *_not_chosen())

@@ -263,6 +263,7 @@ def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, fl
             right |= ~np.isfinite(gradient[chunk]) & may_overflow
             if not right.all() and is_measurable:
                 lost = sum(vjp.rounding[input_index][chunk] for vjp in (pulled, *expected.others))
+                # Twice, for upstreams whose sums cancel less than those of random ones.
                 right |= error <= allowed + 2 * BOUND_BY_RUNS * lost * (flow.size / pulled.shift)
                 if not right.all() and bounds is None and not is_multiple and pulled.shift == 1.0:
                     vjps = (pulled, *expected.others)
@@ -354,6 +355,7 @@ def find_difference(
         if not right.all() and not is_half:
             with np.errstate(invalid="ignore"):
                 difference = np.abs(first[chunk] - second[chunk])
+                # Twice, as in `compare`.
                 right |= difference <= allowed + 2 * BOUND_BY_RUNS * vjp.rounding[input_index][chunk]
         if not right.all():
             where = chunk.start + int(np.argmin(right))

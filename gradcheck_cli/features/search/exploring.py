@@ -53,7 +53,7 @@ _UNDERFLOWS = float(np.finfo(float).tiny / np.finfo(float).eps ** 2)
 _DOUBTED = 32  # points of a batch that are compared again
 _BESIDE = 10.0 ** -np.arange(1, 14, 1.0)  # spreads by which values move off a point
 _FAR_OUT = 5.0  # spreads
-_CLOSE = 1e-3  # spreads
+_CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differences show
 _WITHIN = 4.0  # spreads: one of 16,000 normal values lies beyond
 RIGHT = GREEN | {Status.SKIPPED}
 ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
@@ -221,19 +221,19 @@ class Exploration:
             suspicion = suspect(
                 self.differenced, looked, points, self.mixed.free, (self.generator, STEP, np.arange(count))
             )
-        is_tied: Array = np.any(self.mixed.free.ties(self.search.lenders, _CLOSE), axis=1)
         usual = float(np.median(suspicion.disagreement))
         threshold = max(self.threshold, min(_USUAL * usual, 0.1))
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
         self.spoilt += int(suspicion.is_spoilt.sum())
         rows = np.flatnonzero((suspicion.disagreement > threshold) | suspicion.is_spoilt)
-        for row in self._persisting(points, rows[:_DOUBTED], suspicion, threshold):
+        rows = self._persisting(points, rows[:_DOUBTED], suspicion, threshold)
+        vectors = self.search.lenders[rows]
+        special = self.mixed.free.ties(vectors, _CLOSE) | np.isin(vectors, self.mixed.specials)
+        may_have_kink = suspicion.is_bent[rows] | special.any(axis=1)
+        for row, may_bend in zip(rows, may_have_kink, strict=True):
             reason = "spoilt" if suspicion.is_spoilt[row] else "off"
-            strength = float(suspicion.disagreement[row])
-            point = _point_at(points, row)
-            is_special = is_tied[row] or bool(self.mixed.describe_specials(point))
-            may_have_kink = bool(is_special or suspicion.is_bent[row])
-            self.candidates.append(Candidate(reason, strength, point, looked.taken[row], may_have_kink))
+            strength, point = float(suspicion.disagreement[row]), _point_at(points, row)
+            self.candidates.append(Candidate(reason, strength, point, looked.taken[row], bool(may_bend)))
 
     def _persisting(
         self, points: dict[int, Array], rows: Array, before: Suspicion, threshold: float
@@ -293,7 +293,7 @@ class Exploration:
 
     def _may_judge(self) -> bool:
         """Whether there is time to judge another point; the first may always be judged."""
-        return self.wrong is None and (self.judged == 0 or 0 < self.pace.left >= self.judgement)
+        return self.wrong is None and (self.judged == 0 or self.judgement < self.pace.left)
 
     def _next_candidates(self, most: int) -> list[Candidate]:
         """Return the points that disagree, in the order in which the judge should see them.

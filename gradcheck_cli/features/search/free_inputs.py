@@ -94,6 +94,7 @@ class FreeInputs:
         for index, tensor in enumerate(case.tensors):
             if not tensor.is_variable:
                 parts += _free_draws(index, tensor, far)
+            # Variables have no range that says how far they may go: in few digits they stay.
             elif tensor.is_differentiable and far == _FAR:
                 parts.append(_free_variable(index, tensor))
         return FreeInputs(tuple(part for part in parts if part.intervals and part.size))

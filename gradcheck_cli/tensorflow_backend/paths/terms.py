@@ -203,7 +203,7 @@ def rounded_size(output: Any, values: Mapping[int, Array], moving: Collection[An
 def _operands(tensor: Any) -> list[Any]:
     """Return the operands whose rounding an op passes on."""
     op = tensor.op
-    if tensor.dtype.base_dtype == tf.bool:  # a choice, which isn't rounded
+    if not (tensor.dtype.is_floating or tensor.dtype.is_complex):  # a choice or an index isn't rounded
         return []
     if op.type not in _PASS_ON:
         return list(op.inputs) if _can_be_run(op) else []
