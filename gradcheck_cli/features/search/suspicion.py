@@ -7,7 +7,7 @@ tolerances.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,7 @@ def suspect(
         above = np.where(blocked, free.clip(vectors - moves), above)
     distance = 2 * (above - vectors)
     indices = _differentiable_outputs(op)
-    values = op.evaluate(free.unpack(above, others))
+    values: Sequence[Any] = op.evaluate(free.unpack(above, others))
     ahead, here = [values[index] for index in indices], looked.values
     if looked.op is not op:  # a backward pass's values may differ in their last bits
         values = op.evaluate(free.unpack(vectors, others))
@@ -82,16 +82,11 @@ def suspect(
         below = free.clip(2 * vectors[rows] - above[rows])
         own_others = {index: stack if len(stack) == 1 else stack[rows] for index, stack in others.items()}
         values = op.evaluate(free.unpack(below, own_others))
-        ends = [
-            (end[rows], middle[rows], values[index])
-            for end, middle, index in zip(ahead, here, indices, strict=True)
-        ]
-        both = (
-            [end - behind for end, _, behind in ends],
-            [middle for _, middle, _ in ends],
-            [end - 2 * middle + behind for end, middle, behind in ends],
-        )
-        again = _compare(looked.at(rows), free, both, above[rows] - below)
+        behind = [values[index] for index in indices]
+        ahead, here = ([stack[rows] for stack in stacks] for stacks in (ahead, here))
+        both = [end - other for end, other in zip(ahead, behind, strict=True)]
+        bends = [end - 2 * middle + other for end, middle, other in zip(ahead, here, behind, strict=True)]
+        again = _compare(looked.at(rows), free, (both, here, bends), above[rows] - below)
         seen.disagreement[rows], seen.is_spoilt[rows] = again.disagreement, again.is_spoilt
         seen.is_bent[rows] = again.is_bent
     return seen

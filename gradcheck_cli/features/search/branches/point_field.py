@@ -48,11 +48,9 @@ class Looked:
 
     def at(self, rows: Array) -> Looked:
         """Return what was seen at some of the points."""
-        lists = (
-            [None if stack is None else stack[rows] for stack in stacks]
-            for stacks in (self.values, self.upstreams, self.gradients)
-        )
-        return Looked(self.op, self.taken[rows], self.is_finite[rows], *lists)
+        values, upstreams = ([stack[rows] for stack in stacks] for stacks in (self.values, self.upstreams))
+        gradients = [None if stack is None else stack[rows] for stack in self.gradients]
+        return Looked(self.op, self.taken[rows], self.is_finite[rows], values, upstreams, gradients)
 
 
 class PointField:
