@@ -88,7 +88,8 @@ def coverage_markdown(coverage: GradientCoverage) -> str:
     """Render it as Markdown: what isn't covered first, then the rest, collapsed."""
     lines = [f"### {escape(headline(coverage))}", ""]
     heading = ("", "gradient", "where", "cases or reason")
-    covered, others = [], []
+    covered: list[tuple[str, ...]] = []
+    others: list[tuple[str, ...]] = []
     for gradient in coverage.gradients:
         cells = (gradient.name, _place(gradient), ", ".join(gradient.cases) or gradient.reason)
         rows = covered if gradient.status is CoverageStatus.COVERED else others
