@@ -54,7 +54,8 @@ def describe(target: str, *, passes_defaults: bool = False) -> Draft:
     called = value
     product = _call_factory(value)
     if product is not None or inspect.isclass(value):
-        keys["build"] = _build_arguments(value)
+        is_layer = inspect.isclass(value) and issubclass(value, _layers()) and _takes_dtype(value)
+        keys["build"] = {**_required_arguments(value), **({"dtype": "float64"} if is_layer else {})}
         if keys["build"]:
             remarks["build"] = "what it is made with: replace by yours"
     if product is not None:
@@ -113,12 +114,6 @@ def _call_of(kind: Any) -> Any:
     """Return the method that runs when an object of a class is called; `None` if there is none."""
     names = {name for owner in inspect.getmro(kind) for name in vars(owner)}
     return next((getattr(kind, name) for name in ("call", "__call__") if name in names), None)
-
-
-def _build_arguments(value: Any) -> dict[str, Any]:
-    """Return the arguments that a factory or a class is called with; a layer computes in float64."""
-    is_layer = inspect.isclass(value) and issubclass(value, _layers()) and _takes_dtype(value)
-    return {**_required_arguments(value), **({"dtype": "float64"} if is_layer else {})}
 
 
 def _takes_dtype(kind: type) -> bool:
