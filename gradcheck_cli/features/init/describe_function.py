@@ -19,8 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.init.draft import Draft, DraftInput
-from gradcheck_cli.features.init.guesses import MADE_WITH, SETTINGS, is_setting
+from gradcheck_cli.features.init.draft import MADE_WITH, SETTINGS, Draft, DraftInput, is_setting
 from gradcheck_cli.spec.words import DTYPES
 from gradcheck_cli.tensorflow_backend.binding import loading
 from gradcheck_cli.tensorflow_backend.private import private_state
