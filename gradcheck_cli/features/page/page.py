@@ -35,6 +35,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     name_of,
     pair_lines,
     path_from_root,
+    sort_by_gravity,
     split_place,
     summarize_specs,
 )
@@ -69,7 +70,7 @@ def to_html(report: Report, root: Path) -> str:
     """Render a report as one HTML page that fetches nothing."""
     findings = findings_of(report)
     anchors = {id(finding): f"f{index}" for index, finding in enumerate(findings)}
-    gravest_first = sorted(findings, key=_gravity)
+    gravest_first = sort_by_gravity(findings)
     detailed = [finding for finding in gravest_first if _needs_details(finding)]
     details = [
         _detail(finding, anchors[id(finding)], root, is_drawn=index < MOST_DRAWN)
@@ -155,13 +156,6 @@ def _clean_text(value: object) -> object:
 def _asset(name: str) -> str:
     folder = resources.files("gradcheck_cli.features.page").joinpath("templates")
     return folder.joinpath(name).read_text(encoding="utf-8")
-
-
-_GRAVEST_FIRST = (Outcome.FAILED, Outcome.UNDECIDED, Outcome.WARNED, Outcome.SKIPPED, Outcome.PASSED)
-
-
-def _gravity(finding: Finding) -> int:
-    return _GRAVEST_FIRST.index(finding.outcome)
 
 
 def _needs_details(finding: Finding) -> bool:
