@@ -389,7 +389,7 @@ class _WrongGradient:
         if self.how.name == MEAN:  # the first size above 1, of the output, else the input
             sizes = (*self.inner.outputs[pair[0]].shape, *gradient.shape[1:])
             return gradient / next((size for size in sizes if size > 1), 1)
-        changed = np.array(gradient)
+        changed = np.array(gradient, order="C")
         rows = changed.reshape(len(changed), -1)
         if self.how.name == ELEMENT:
             if pair in self.how.elements:
@@ -406,7 +406,7 @@ class _WrongGradient:
     def _written(self, output: int, upstream: Stack) -> Any:  # noqa: ANN401 (an array)
         """Return a copy of upstreams as (B, *output.shape), those given as moves of elements too."""
         written = upstream.points() if isinstance(upstream, Moves) else upstream
-        return np.array(written).reshape(len(upstream), *self.inner.outputs[output].shape)
+        return np.array(written, order="C").reshape(len(upstream), *self.inner.outputs[output].shape)
 
 
 def _ones_like(info: TensorInfo) -> Array:
