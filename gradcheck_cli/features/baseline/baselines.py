@@ -17,7 +17,7 @@ from gradcheck_cli.hooks import FeatureOptions
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gradcheck_cli.features.baseline.compare import Key, LockedPair
+    from gradcheck_cli.features.baseline.lock import Key, LockedPair
     from gradcheck_cli.results import Report
 
 
@@ -69,16 +69,13 @@ class Baseline:
             UsageError: the options exclude each other, or a file can't be read, or couldn't be written later.
         """
         against, update = (None if options.no_baseline else options.against), options.update
-        asked_now = [
-            ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("against", "update")
-        ]
-        is_configured = asked_now == [False, True]
-        if against is not None and update is not None and is_configured:
-            against = None  # the command line requests an update
         if against is not None and update is not None:
-            raise UsageError(
-                "--baseline and --update-baseline exclude each other: compare first, then update."
-            )
+            sources = [ctx.get_parameter_source(name) for name in ("against", "update")]
+            if [source is ParameterSource.COMMANDLINE for source in sources] != [False, True]:
+                raise UsageError(
+                    "--baseline and --update-baseline exclude each other: compare first, then update."
+                )
+            against = None  # it is configured, and the command line requests an update
         self._against, self._update = against, update
         self._old: dict[Key, LockedPair] = {}
         file = against or update
@@ -112,7 +109,7 @@ class Baseline:
         """Return the report with the changes since the baseline."""
         if self._against is None:
             return report
-        from gradcheck_cli.features.baseline.compare import Expected, compare, locked_pairs_of
+        from gradcheck_cli.features.baseline.lock import Expected, compare, locked_pairs_of
 
         findings = compare(self._old, locked_pairs_of(report.cases), is_expected=Expected(report))
         return replace(report, baseline=findings)
@@ -124,8 +121,13 @@ class Baseline:
         """
         if self._update is None:
             return 0
-        from gradcheck_cli.features.baseline.compare import Expected, locked_pairs_of
-        from gradcheck_cli.features.baseline.lock import lock_text, read_lock, update_pairs
+        from gradcheck_cli.features.baseline.lock import (
+            Expected,
+            lock_text,
+            locked_pairs_of,
+            read_lock,
+            update_pairs,
+        )
         from gradcheck_cli.plain_files import hold_lock, write_text
 
         file = self._update

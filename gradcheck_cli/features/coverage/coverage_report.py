@@ -8,7 +8,7 @@ from rich.text import Text
 
 from gradcheck_cli.covered import CoverageStatus, GradientCoverage, WrittenGradient
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS
-from gradcheck_cli.reporting.exchange.markdown_tables import escape, table_lines
+from gradcheck_cli.reporting.exchange.markdown_tables import escape, folded_lines, table_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Report
 from gradcheck_cli.serial import plain
@@ -38,6 +38,11 @@ def headline(coverage: GradientCoverage) -> str:
 def _share(coverage: GradientCoverage) -> str:
     # Rounded down: 100 % means all of them.
     return f"{int(coverage.percent * 10) / 10:.1f} %"
+
+
+def closing_lines(report: Report, width: int) -> list[Text]:
+    """Lay out what was covered: sides of branches, and gradients."""
+    return branch_lines(report) + (coverage_lines(report.coverage, width) if report.coverage else [])
 
 
 def coverage_lines(coverage: GradientCoverage, width: int) -> list[Text]:
@@ -88,18 +93,12 @@ def coverage_markdown(coverage: GradientCoverage) -> str:
     """Render it as Markdown: what isn't covered first, then the rest, collapsed."""
     lines = [f"### {escape(headline(coverage))}", ""]
     heading = ("", "gradient", "where", "cases or reason")
-    for is_covered in (False, True):
-        rows = [
-            (
-                _MARKS[gradient.status],
-                *map(escape, (gradient.name, _place(gradient), ", ".join(gradient.cases) or gradient.reason)),
-            )
-            for gradient in coverage.gradients
-            if (gradient.status is CoverageStatus.COVERED) is is_covered
-        ]
-        if not rows:
-            continue
-        table = table_lines(heading, rows)
-        folded = [f"<details><summary>{layout.count(len(rows), 'gradient')} covered</summary>", "", *table]
-        lines += [*folded, "</details>", ""] if is_covered else table
+    covered: list[tuple[str, ...]] = []
+    others: list[tuple[str, ...]] = []
+    for gradient in coverage.gradients:
+        cells = (gradient.name, _place(gradient), ", ".join(gradient.cases) or gradient.reason)
+        rows = covered if gradient.status is CoverageStatus.COVERED else others
+        rows.append((_MARKS[gradient.status], *map(escape, cells)))
+    lines += table_lines(heading, others) if others else []
+    lines += folded_lines(f"{layout.count(len(covered), 'gradient')} covered", heading, covered)
     return "\n".join(lines).rstrip("\n") + "\n"

@@ -19,8 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.init.draft import Draft, DraftInput
-from gradcheck_cli.features.init.guesses import MADE_WITH, SETTINGS, is_setting
+from gradcheck_cli.features.init.draft import MADE_WITH, SETTINGS, Draft, DraftInput, is_setting
 from gradcheck_cli.spec.words import DTYPES
 from gradcheck_cli.tensorflow_backend.binding import loading
 from gradcheck_cli.tensorflow_backend.private import private_state
@@ -54,7 +53,8 @@ def describe(target: str, *, passes_defaults: bool = False) -> Draft:
     called = value
     product = _call_factory(value)
     if product is not None or inspect.isclass(value):
-        keys["build"] = _build_arguments(value)
+        is_layer = inspect.isclass(value) and issubclass(value, _layers()) and _takes_dtype(value)
+        keys["build"] = {**_required_arguments(value), **({"dtype": "float64"} if is_layer else {})}
         if keys["build"]:
             remarks["build"] = "what it is made with: replace by yours"
     if product is not None:
@@ -115,19 +115,10 @@ def _call_of(kind: Any) -> Any:
     return next((getattr(kind, name) for name in ("call", "__call__") if name in names), None)
 
 
-def _build_arguments(value: Any) -> dict[str, Any]:
-    """Return the arguments that a factory or a class is called with; a layer computes in float64."""
-    is_layer = inspect.isclass(value) and issubclass(value, _layers()) and _takes_dtype(value)
-    return {**_required_arguments(value), **({"dtype": "float64"} if is_layer else {})}
-
-
 def _takes_dtype(kind: type) -> bool:
-    try:
-        parameters = inspect.signature(kind).parameters.values()
-    except (TypeError, ValueError):
-        return True
     return any(
-        parameter.name == "dtype" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters
+        parameter.name == "dtype" or parameter.kind is parameter.VAR_KEYWORD
+        for parameter in _parameters_of(kind).values()
     )
 
 
@@ -153,18 +144,10 @@ def _call_factory(value: Any) -> Any:
 
 def _required_arguments(kind: Any) -> dict[str, Any]:
     """Return a value for each required argument of a constructor."""
-    try:
-        parameters = inspect.signature(kind).parameters.values()
-    except (TypeError, ValueError):
-        return {}
-    wanted = {
-        parameter.name: parameter.annotation
-        for parameter in parameters
-        if parameter.default is parameter.empty and _is_named(parameter)
-    }
     return {
-        name: MADE_WITH.get(name, 1.0 if annotation in (float, "float") else 2)
-        for name, annotation in wanted.items()
+        name: MADE_WITH.get(name, 1.0 if parameter.annotation in (float, "float") else 2)
+        for name, parameter in _parameters_of(kind).items()
+        if parameter.default is parameter.empty and _is_named(parameter)
     }
 
 
@@ -221,6 +204,7 @@ def _computes_in_tensors(value: Any) -> bool:
 
 
 def _parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a function or a constructor; none if it has no signature."""
     try:
         return inspect.signature(getattr(function, "python_function", function)).parameters
     except (TypeError, ValueError):
