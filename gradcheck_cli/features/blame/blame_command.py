@@ -37,9 +37,9 @@ def command(ctx: click.Context, *, picked: PickedCases, form: str) -> None:
 
     cases = picked.load()
 
-    from gradcheck_cli.features.blame.blame_result import exit_code_of
     from gradcheck_cli.features.blame.blame_text import blame_json, blame_lines
     from gradcheck_cli.features.blame.blaming import blame_case
+    from gradcheck_cli.features.blame.path_blame import exit_code_of
 
     def blame(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
