@@ -57,8 +57,9 @@ DEFAULT_FEATURES = (
 class Command(NamedTuple):
     """A command, which is imported when it runs."""
 
-    module: str  # its module, with an attribute `command`
+    module: str  # its module
     summary: str  # its line in `--help`
+    attribute: str = "command"  # its name there
 
 
 class Format(NamedTuple):

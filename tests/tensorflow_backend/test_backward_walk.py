@@ -112,7 +112,7 @@ def test_an_op_without_a_gradient_function_ends_the_way_and_is_on_it(walked):
     last = cut.steps[-1]
     assert last.op.type in ("PyFunc", "EagerPyFunc", "PyFuncStateless")
     assert last.gradients == {0: None}
-    assert cut.gradients == (None,)
+    assert cut.gradients == [None]
 
 
 def test_a_stop_gradient_is_held_and_no_op_of_the_way(walked):

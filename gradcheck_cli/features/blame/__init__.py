@@ -13,11 +13,10 @@ if TYPE_CHECKING:
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
     from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
 
+_COMMANDS = "gradcheck_cli.features.blame.blame_commands"
 COMMANDS = {
-    "blame": Command(
-        "gradcheck_cli.features.blame.blame_command", "Find the op whose own gradient is wrong."
-    ),
-    "trace": Command("gradcheck_cli.features.blame.trace_command", "Print one backward pass, op by op."),
+    "blame": Command(_COMMANDS, "Find the op whose own gradient is wrong.", "blame"),
+    "trace": Command(_COMMANDS, "Print one backward pass, op by op.", "trace"),
 }
 FOR_CASES = (
     "gradcheck_cli.features.blame.blaming",

@@ -42,6 +42,11 @@ _UNMAPPED = frozenset({"FractionalAvgPool", "FractionalMaxPool"})
 
 # Of so many points, some of which are refused, each is tried by itself: an exception costs more than a call.
 _FEW = 16
+# Allocators keep pieces of each size, and the code around a kernel takes some. With 8 pieces, a kernel that
+# leaves 128 bytes unwritten got zeros each time; with 100, one time in two. (empirical)
+_PIECES = 100
+# Bytes that the pieces may take together: larger ones come from the system, and are zero anyway.
+_MOST_BYTES = 2**26
 
 
 @dataclass
@@ -265,13 +270,6 @@ def run_where_accepted(
     return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
 
-# Allocators keep pieces of each size, and the code around a kernel takes some. With 8 pieces, a kernel that
-# leaves 128 bytes unwritten got zeros each time; with 100, one time in two. (empirical)
-_PIECES = 100
-# Bytes that the pieces may take together: larger ones come from the system, and are zero anyway.
-_MOST = 2**26
-
-
 def pull_in_spoilt_memory(
     pull: Callable[[Stack], Sequence[Array | None]],
     upstream: Stack,
@@ -300,7 +298,7 @@ def spoil_memory(like: TensorInfo, *, eagerly: bool) -> None:
         eagerly: whether the next ops run in this thread, as eager ops do; a graph's ops run in others. A
             thread first reuses the memory that it freed itself.
     """
-    if not like.size or like.size * tf.as_dtype(like.dtype).size * _PIECES > _MOST:
+    if not like.size or like.size * tf.as_dtype(like.dtype).size * _PIECES > _MOST_BYTES:
         return
     if eagerly:
         pieces = [tf.ones(like.shape, like.dtype) for _ in range(_PIECES)]
