@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics.first_pass import first_pass
+from gradcheck_cli.numerics.differences import first_pass
 from gradcheck_cli.numerics.precision import FLOAT32, Float
 from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason
@@ -20,8 +20,8 @@ from gradcheck_cli.numerics.refine.stages import (
     list_by_slot,
     pass_or_refine,
 )
+from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.numerics.shared_limits import OF_A_VALUE
-from gradcheck_cli.numerics.sparsity import Sparsity
 from gradcheck_cli.numerics.steps import power_of_two
 from gradcheck_cli.numerics.tolerance import row_scale
 

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.precision import PRECISIONS, Float, Precision, coarsest
-from gradcheck_cli.numerics.sampling import Evaluate, EvaluateMoves, Sampler
-from gradcheck_cli.numerics.sparsity import Index, Sparsity
+from gradcheck_cli.numerics.sampling import Evaluate, EvaluateMoves, Index, Sampler, Sparsity
 from gradcheck_cli.numerics.steps import Domain, Scales, scales
 from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, row_scale, rule_for
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, tanh
 
+from gradcheck_cli.checking.checks.case_checks import compare_with_reference, report_modified
 from gradcheck_cli.checking.checks.deterministic import find_draws
-from gradcheck_cli.checking.checks.forward_values import compare_with_reference, report_modified
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Tolerance

@@ -5,22 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.numerics import FLOAT32, FLOAT64, rule_for
-from gradcheck_cli.numerics.probes import probe_direction
-from gradcheck_cli.numerics.probes.probe import (
-    bisect_input,
-    bisect_output,
-    compare,
-    count_unseen,
-    take_difference,
-)
-from gradcheck_cli.numerics.probes.probe_direction import (
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, probes, rule_for
+from gradcheck_cli.numerics.probes import (
     LONG,
     MIDDLE,
     SHORT,
     Span,
     Target,
+    bisect_input,
+    bisect_output,
+    compare,
+    count_unseen,
     draw_direction,
+    take_difference,
 )
 from gradcheck_cli.numerics.random_vectors import draw_signed
 from gradcheck_cli.numerics.steps import typical_size
@@ -212,7 +209,7 @@ def test_signed_magnitudes_lie_between_a_half_and_one():
 def test_chunks_join_without_a_seam(monkeypatch):
     op = Linear()
     _, whole = probed(target(op.forward, op.pull, POINT))
-    monkeypatch.setattr(probe_direction, "CHUNK", 100)
+    monkeypatch.setattr(probes, "CHUNK", 100)
     _, cut = probed(target(op.forward, op.pull, POINT))
     np.testing.assert_array_equal(whole.upstream, cut.upstream)
     assert cut.bound == pytest.approx(whole.bound, rel=1e-9)

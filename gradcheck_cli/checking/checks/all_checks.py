@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.all_zero import check_all_zero
-from gradcheck_cli.checking.checks.case_structure import (
+from gradcheck_cli.checking.checks.case_checks import (
+    check_all_zero,
     check_connected,
     check_custom_gradient,
     check_finite,
+    check_form,
+    check_inputs_unmodified,
     check_override,
     check_precision,
+    check_reference_forward,
     check_second_point,
     check_variables,
     check_variables_order,
@@ -36,8 +39,6 @@ from gradcheck_cli.checking.checks.deterministic import (
     check_rerun,
     check_retrace,
 )
-from gradcheck_cli.checking.checks.forward_values import check_inputs_unmodified, check_reference_forward
-from gradcheck_cli.checking.checks.gradient_form import check_form
 from gradcheck_cli.checking.checks.linearity import check_linearity, check_zero_upstream
 from gradcheck_cli.checking.checks.mode_agreement import check_modes
 from gradcheck_cli.checking.checks.pulled import Pulled, group_at_hand, pull_outputs

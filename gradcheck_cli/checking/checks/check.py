@@ -11,7 +11,7 @@ from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
 from gradcheck_cli.checking.ops.opener import Opener, Operations
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
-from gradcheck_cli.numerics.sparsity import Sparsity
+from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.results import CheckResult, PairResult
 from gradcheck_cli.spec.case import Case, PairRule
 

@@ -15,12 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.checks.pulled import MANY, TELLING, Flow, Pulled
-from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_function, packed_point, pull_back
+from gradcheck_cli.checking.ops.jacobian import (
+    Jacobian,
+    packed_function,
+    packed_point,
+    pull_back,
+    rounding_slack,
+)
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, packed_magnitude
-from gradcheck_cli.checking.ops.rounding_of_vjp import rounding_slack
 from gradcheck_cli.numerics import FLOAT64, rule_for
-from gradcheck_cli.numerics.probes.probe_direction import chunks
+from gradcheck_cli.numerics.probes import chunks
 from gradcheck_cli.numerics.shared_limits import BOUND_BY_RUNS, KNOWN, OF_A_VALUE, PATTERN, SLIGHT
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN, agree, largest_finite

@@ -9,9 +9,8 @@ import numpy as np
 
 from gradcheck_cli.checking.checks.check import ModesView
 from gradcheck_cli.checking.checks.expected_gradients import find_difference
-from gradcheck_cli.checking.ops.analytic import analytic_jacobians
+from gradcheck_cli.checking.ops.analytic import analytic_jacobians, is_probed
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
-from gradcheck_cli.checking.ops.method_choice import is_probed
 from gradcheck_cli.checking.ops.opener import Opener, Opening, Operations
 from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
 from gradcheck_cli.checking.ops.packing import index_of

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_point, pull_back, working_precision
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, packed_size
-from gradcheck_cli.checking.ops.rounding_of_vjp import largest_change
+from gradcheck_cli.checking.pairs.rounding import largest_change
 from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Precision, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.random_vectors import draw_eight_bits

@@ -21,13 +21,12 @@ from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point,
 from gradcheck_cli.checking.ops.opener import Operations
 from gradcheck_cli.checking.ops.operation import Array
 from gradcheck_cli.checking.ops.packing import Float, index_of, packed_magnitude, packed_size
-from gradcheck_cli.checking.ops.rounding_of_vjp import group_rows, movement, points_beside
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.rounding import group_rows, movement, points_beside
 from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.probes.probe import follow
-from gradcheck_cli.numerics.probes.probe_direction import chunks
+from gradcheck_cli.numerics.probes import chunks, follow
 from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA
 from gradcheck_cli.numerics.steps import typical_size
 

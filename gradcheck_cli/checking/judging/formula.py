@@ -27,8 +27,8 @@ from gradcheck_cli.numerics import (
     rule_for,
 )
 from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.numerics.shared_limits import DIGITS, OF_SOME_OPERATIONS
-from gradcheck_cli.numerics.sparsity import Sparsity
 
 JudgePairs = Callable[[Mapping[PairKey, Pair], Mapping[PairKey, Jacobian | None]], dict[PairKey, PairSample]]
 

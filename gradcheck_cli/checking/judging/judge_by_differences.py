@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs
+from gradcheck_cli.checking.ops.analytic import is_probed
 from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, working_dtype
-from gradcheck_cli.checking.ops.method_choice import is_probed
 from gradcheck_cli.checking.ops.packing import Float, packed_magnitude, packed_size
 from gradcheck_cli.checking.pairs.pair import Pair, joint_problem
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Places, Smallness

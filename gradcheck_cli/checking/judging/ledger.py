@@ -28,8 +28,8 @@ from gradcheck_cli.checking.pairs.rounding import (
 )
 from gradcheck_cli.checking.pairs.ties import judge_ties, leave_joined_kinks
 from gradcheck_cli.numerics import Reason, Verdict
+from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.numerics.shared_limits import CHEAP
-from gradcheck_cli.numerics.sparsity import Sparsity
 
 METHOD = "forward_mode"
 # Reasons why differences fail although there is a derivative. A jump or a singularity has none, and for a

@@ -17,29 +17,27 @@ from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, packed_size
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Places
 from gradcheck_cli.numerics import Problem, Verdict, judge
-from gradcheck_cli.numerics.probes.probe import (
+from gradcheck_cli.numerics.probes import (
+    LONG,
+    MIDDLE,
+    NEAREST,
     NEAREST_PART,
+    SHORT,
+    SMOOTH,
     Differenced,
+    Direction,
     Probe,
+    Target,
     Unseen,
     bisect_input,
     bisect_output,
     compare,
     count_unseen,
+    draw_direction,
     persists,
     show_elements,
     take_difference,
     weigh,
-)
-from gradcheck_cli.numerics.probes.probe_direction import (
-    LONG,
-    MIDDLE,
-    NEAREST,
-    SHORT,
-    SMOOTH,
-    Direction,
-    Target,
-    draw_direction,
 )
 from gradcheck_cli.numerics.shared_limits import CHEAP, DIRECTIONS, FEW, FLOATS_AT_ONCE, NO_PROGRESS, SLIGHT
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradcheck_cli import clock
 from gradcheck_cli.checking.ops.packing import Float
-from gradcheck_cli.numerics.moves import Moves
+from gradcheck_cli.numerics.sampling import Moves
 
 Points = TypeVar("Points", "np.ndarray[Any, Any]", Moves)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics.moves import Moves
+from gradcheck_cli.numerics.sampling import Moves
 
 Array = npt.NDArray[np.generic]
 Stack = Array | Moves

@@ -18,8 +18,7 @@ from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, working_p
 from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
-from gradcheck_cli.numerics.joint.joint_slopes import Claims, Place, Placement, judge_rows
-from gradcheck_cli.numerics.joint.pieces import Neighbourhood, is_bent
+from gradcheck_cli.numerics.joint_slopes import Claims, Neighbourhood, Place, Placement, is_bent, judge_rows
 from gradcheck_cli.numerics.precision import FLOAT64, coarsest
 from gradcheck_cli.numerics.random_vectors import draw_signed
 from gradcheck_cli.numerics.reasons import Reason, Verdict

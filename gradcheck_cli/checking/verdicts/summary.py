@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.all_zero import NO_PATH, UNTESTED_NONE, explain_untested
+from gradcheck_cli.checking.checks.case_checks import NO_PATH, UNTESTED_NONE, explain_untested
 from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
 from gradcheck_cli.checking.ops.packing import Float, index_of, part_of
 from gradcheck_cli.checking.pairs.bound_width import explain_wide_bound

@@ -8,7 +8,7 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.checks.forward_values import compare_with_reference
+from gradcheck_cli.checking.checks.case_checks import compare_with_reference
 from gradcheck_cli.checking.ops.opener import Operations
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.ops.packing import index_of

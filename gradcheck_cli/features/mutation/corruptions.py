@@ -16,7 +16,7 @@ import numpy as np
 
 from gradcheck_cli.checking.ops.opener import Dtype, OpenedOperation, Opener, Opening
 from gradcheck_cli.checking.ops.operation import Array, Gradients, Operation, Stack, TensorInfo
-from gradcheck_cli.numerics.moves import Moves
+from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.spec.case import Case
 
 FACTOR, SIGN, ELEMENT, UPSTREAM = "factor", "sign", "element", "upstream"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradcheck_cli.checking.checks.gradient_form import FORM
+from gradcheck_cli.checking.checks.case_checks import FORM
 from gradcheck_cli.checking.pairs.pair_view import PairView
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError

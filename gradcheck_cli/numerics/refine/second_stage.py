@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradcheck_cli.numerics.first_pass import FirstPass
+from gradcheck_cli.numerics.differences import FirstPass
 from gradcheck_cli.numerics.precision import FLOAT64, Float
 from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason, Verdict

@@ -15,7 +15,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics.first_pass import FirstPass
+from gradcheck_cli.numerics.differences import FirstPass
 from gradcheck_cli.numerics.precision import FLOAT64, Float
 from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.random_vectors import draw_signs

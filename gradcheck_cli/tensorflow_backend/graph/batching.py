@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.numerics import precision_of
-from gradcheck_cli.numerics.moves import Moves
+from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.tensorflow_backend import dtypes, work_counts
 from gradcheck_cli.tensorflow_backend.dtypes import Stack, take_points, value_of
 from gradcheck_cli.tensorflow_backend.paths.graph_path import LOOPS_AND_BRANCHES
