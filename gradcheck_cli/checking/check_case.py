@@ -51,8 +51,7 @@ from gradcheck_cli.checking.pairs.pair import (
     pair_keys,
     pairs_at,
 )
-from gradcheck_cli.checking.pairs.pair_sample import RIGHT_BESIDE, PairSample
-from gradcheck_cli.checking.pairs.pair_view import Judged, PointData
+from gradcheck_cli.checking.pairs.pair_sample import RIGHT_BESIDE, Judged, PairSample, PointData
 from gradcheck_cli.checking.verdicts.pair_results import report_malformed, report_raised, results_of, rules_of
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.ops.packing import Float, pack
 from gradcheck_cli.numerics import Judgement, Reason, Verdict
 
 Index = npt.NDArray[np.int64]
@@ -319,3 +320,53 @@ class PairSample:
         if self.probes is not None:
             return self.probes.output_is_still
         return not self.numeric.any() and not (self.verdict == Verdict.KINK).any()
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdicts on a pair at each sample point."""
+
+    output: TensorInfo  # the output that is differentiated
+    input_info: TensorInfo  # the input that it is differentiated by
+    samples: tuple[PairSample, ...]  # one for each point that was judged
+
+    @property
+    def index_to_show(self) -> int:
+        """The index of the point to show: the first with a mismatch, else the first undecided, else 0."""
+        ranks = [
+            2 if (sample.verdict == Verdict.MISMATCH).any() else 1 if _is_open(sample) else 0
+            for sample in self.samples
+        ]
+        return ranks.index(max(ranks))
+
+
+def _is_open(sample: PairSample) -> bool:
+    return bool(sample.doubt) or bool((sample.verdict == Verdict.INCONCLUSIVE).any())
+
+
+@dataclass(frozen=True)
+class PointData:
+    """A sample point: the inputs' values and the outputs'."""
+
+    point: Mapping[str, Float]
+    values: Mapping[str, Float]
+
+    @staticmethod
+    def of(
+        inputs: Sequence[TensorInfo],
+        point: Sequence[npt.NDArray[np.generic]],
+        outputs: Sequence[TensorInfo],
+        values: Sequence[npt.NDArray[np.generic]],
+    ) -> PointData:
+        """Pack the differentiable tensors of a sample point."""
+
+        def pack_all(
+            infos: Sequence[TensorInfo], arrays: Sequence[npt.NDArray[np.generic]]
+        ) -> dict[str, Float]:
+            return {
+                info.name: pack(array[np.newaxis], info)[0]
+                for info, array in zip(infos, arrays, strict=True)
+                if info.is_differentiable
+            }
+
+        return PointData(pack_all(inputs, point), pack_all(outputs, values))

@@ -13,8 +13,7 @@ from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import GradientFormError, Operation, TensorInfo
 from gradcheck_cli.checking.pairs.bound_width import is_zero_but_for_rounding
 from gradcheck_cli.checking.pairs.pair import is_skipped, label_of, pair_keys
-from gradcheck_cli.checking.pairs.pair_sample import RIGHT_BESIDE, PairSample
-from gradcheck_cli.checking.pairs.pair_view import PointData
+from gradcheck_cli.checking.pairs.pair_sample import RIGHT_BESIDE, PairSample, PointData
 from gradcheck_cli.checking.verdicts.summary import largest_gradient, summarise
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Reason

@@ -21,8 +21,7 @@ from gradcheck_cli.checking.ops.opener import Operations
 from gradcheck_cli.checking.ops.operation import Array, GradientFormError, Operation, TensorInfo
 from gradcheck_cli.checking.ops.packing import index_of, pack, packed_size, part_of, unpack
 from gradcheck_cli.checking.pairs.pair import Pair, pair_keys, pairs_at
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
-from gradcheck_cli.checking.pairs.pair_view import PointData
+from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
 from gradcheck_cli.checking.pairs.triangles import hint_on_triangle
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.opener import Operations
     from gradcheck_cli.checking.ops.operation import TensorInfo
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.checking.pairs.pair_view import PointData
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
     from gradcheck_cli.results import CheckResult, PairResult
     from gradcheck_cli.spec.case import Case
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradcheck_cli.checking.checks.case_checks import FORM
-from gradcheck_cli.checking.pairs.pair_view import PairView
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
+from gradcheck_cli.features.page.jacobian_text import PairView
 from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, Status
 from gradcheck_cli.running.session import check, run_case, start_tensorflow, user_code
 from gradcheck_cli.spec.case import Case, PairRule, rule_for

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.backward_pass import OpPass
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.features.blame.backward_pass import OpPass
 from gradcheck_cli.features.blame.path_blame import OpOnPath
 from gradcheck_cli.features.blame.walk.backward_walk import Step, Walk, is_numeric, walk
 from gradcheck_cli.features.blame.walk.local_op import isolate
