@@ -81,7 +81,7 @@ def listen_to_progress(listener: Callable[[float], None]) -> Iterator[None]:
 
 Jacobians = dict["PairKey", "Jacobian | None"]
 # The part of a point's time budget for pairs that are judged element by element.
-_SHARE_FOR_WHOLE_JACOBIANS = 0.3
+_FOR_WHOLE_JACOBIANS = 0.3
 
 
 @dataclass
@@ -99,7 +99,6 @@ class Examination:
     opener: Opener[Any]  # makes ops of it
     rules: Mapping[PairKey, PairRule | None]  # the spec's rule for each pair
     compared_at: int  # index of the sample point at which another trace is compared
-    budget: Budget  # for all sample points
     stops: StopGradients  # the `stop_gradient`s for which the spec doesn't say whether they are intended
     samples: dict[PairKey, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)  # results of the structural checks
@@ -111,6 +110,11 @@ class Examination:
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
     points: list[PointData] = field(default_factory=list)  # the sample points, for the diagnosis
     upstream_faults: dict[PairKey, str] = field(default_factory=dict)
+
+    @property
+    def budget(self) -> Budget:
+        """The case's, for all sample points."""
+        return self.stops.budget
 
     def examine_point(self, sample: int, op: OpenedOperation, share: tuple[float, float]) -> None:
         """Judge every pair at one sample point, and run the structural checks of a point.
@@ -124,9 +128,8 @@ class Examination:
         point_budget, whole_budget = self.budget.share(share[1]), Budget()
         if case.method == "auto" and not case.full_only:
             sizes = [packed_size(op.outputs[output]) * packed_size(op.inputs[at]) for output, at in keys]
-            part = (
-                1.0 if sum(sizes) <= FEWEST_ELEMENTS else _SHARE_FOR_WHOLE_JACOBIANS
-            )  # of so few, probes would show less
+            # Of so few elements, probes would show less.
+            part = 1.0 if sum(sizes) <= FEWEST_ELEMENTS else _FOR_WHOLE_JACOBIANS
             whole_budget = self.budget.share(share[0] + part * (share[1] - share[0]))
         with self.budget.pause():
             # The gradients that the spec covers must be called at each point: another branch runs other ops.
@@ -154,7 +157,7 @@ class Examination:
             Evidence(
                 pairs,
                 analytic=jacobians[1],
-                weigh_stops=self.stops.weigh,
+                judge_stops=self.stops.judge_with_stops_held,
                 are_right_alone=partial(self._are_right_alone, operations),
                 sample=sample,
             ),
@@ -211,12 +214,14 @@ class Examination:
         self.points.append(PointData.of(op.inputs, op.point, op.outputs, op.base_values))
         # If a pair is expected to be wrong, its behaviour under other upstreams is of no interest. Pairs
         # without a Jacobian cost more and are checked at one point only.
-        sound = [
+        expected_right = [
             key
             for key, pair in pairs.items()
             if not pair.is_expected_wrong and (is_first or key in jacobians[0])
         ]
-        view = PointView(case, self.opener, operations, sound, jacobians, sample, self.compared_at, is_first)
+        view = PointView(
+            case, self.opener, operations, expected_right, jacobians, sample, self.compared_at, is_first
+        )
         self.checks += run_upstream_checks(view)
         self.checks += run_checks(view)
         if is_first:
@@ -269,18 +274,22 @@ class Examination:
 
 def _find_upstream_fault(view: PointView, key: PairKey) -> str:
     """For a pair that is expected to be wrong, return a fault that its Jacobian doesn't show."""
-    own = view.with_sound([key])
+    own = view.expecting_right([key])
     results = run_upstream_checks(own)
     results += compare_traces(own, view.op)
     if key in view.jacobians[0]:
         # Together with the other outputs: a gradient that mixes them is right for each output alone.
-        sound = [
+        expected_right = [
             other_key
             for other_key in view.jacobians[0]
             if other_key[1] == key[1]
-            and not _select_mismatches(run_upstream_checks(view.with_sound([other_key])))
+            and not _select_mismatches(run_upstream_checks(view.expecting_right([other_key])))
         ]
-        results += run_upstream_checks(view.with_sound(sound)) if key in sound and len(sound) > 1 else []
+        results += (
+            run_upstream_checks(view.expecting_right(expected_right))
+            if key in expected_right and len(expected_right) > 1
+            else []
+        )
     return next((check.message for check in _select_mismatches(results)), "")
 
 
@@ -425,7 +434,7 @@ def examine(
     second = samples[1] if len(samples) > 1 else MOVED
     budget = Budget(case.budget)
     stops = StopGradients(case, below.stops, budget=budget)
-    examination = Examination(case, opener, rules, second, budget, stops, checks=passed)
+    examination = Examination(case, opener, rules, second, stops, checks=passed)
     try:
         for done, sample in enumerate(samples):
             with budget.pause():
@@ -455,26 +464,31 @@ def _conclude(
     pairs = results_of(
         case, first, rules, examination.samples, examination.upstream_faults, examination.points
     )
-    sound = {key: judged for key, judged in examination.samples.items() if not is_expected_wrong(rules[key])}
+    expected_right = {
+        key: judged for key, judged in examination.samples.items() if not is_expected_wrong(rules[key])
+    }
     checks = list(examination.checks)
     if operations is not None:
-        own_rules = {key: rules[key] for key in sound}
+        own_rules = {key: rules[key] for key in expected_right}
         sparsities = examination.sparsities or {}
         checks += run_checks(ModesView(case, operations, own_rules, sparsities, sample, others))
     checks = hooks.order_checks(
         keep_one_each(
-            [*run_checks(CaseView(case, first, sound, pairs, examination.opener.unrun_gradients())), *checks]
+            [
+                *run_checks(
+                    CaseView(case, first, expected_right, pairs, examination.opener.unrun_gradients())
+                ),
+                *checks,
+            ]
         )
     )
     pairs = hooks.add_causes(case, operations, pairs, checks)
     for recorder in examination.recorders:
         pairs = recorder.add_to(first, pairs)
-    numeric = next((pair.numeric.reference_dtype for pair in pairs if pair.numeric.method != "none"), "")
     return Findings(
         pairs,
         tuple(checks),
         tuple(dict.fromkeys(examination.warnings)),
-        numeric,
         _list_not_differentiated(first),
         first,
         examination.gradients_seen,

@@ -119,14 +119,15 @@ def first_pass(problem: Problem) -> FirstPass:
     Returns:
         Slopes with their errors.
     """
-    sampler, columns, shape = problem.sampler, problem.chosen, problem.shape
+    sampler, shape, domain = problem.sampler, problem.shape, problem.domain
     slope, noise, truncation = np.empty(shape), np.empty(shape), np.empty(shape)
     is_flat, is_central = np.empty(shape, dtype=bool), np.empty(shape, dtype=bool)
-    step_scale, domain = problem.step_scale[columns], problem.domain.take(columns)
+    step_scale = problem.step_scale
     step = power_of_two(problem.working.first_step * domain.fit(step_scale))
-    neighbours = step_to_both_sides(sampler.point[columns], step[:, None], domain, sampler.precision)
-    for batch in sampler.move_columns(columns, np.concatenate([neighbours.up, neighbours.down], axis=1)):
-        here, own = batch.slots, problem.position[:, batch.slots]
+    neighbours = step_to_both_sides(sampler.point, step[:, None], domain, sampler.precision)
+    columns, to_both = np.arange(step.size), np.concatenate([neighbours.up, neighbours.down], axis=1)
+    for batch in sampler.move_columns(columns, to_both):
+        here, own = batch.slots, problem.table[:, batch.slots]
         sides = Sides(
             batch.base[:, None],
             batch.values[:, 0, :].T,

@@ -170,14 +170,14 @@ class Neighbourhood:
             curved = np.abs(moved[0] - moved[1]) * 4 * reach.near / (reach.far - reach.near)
             curved += 4 * size / reach.near * 4 * reach.near / (reach.far - reach.near)
             bent = np.maximum(bend - 4 * rounding[:, None], 0.0)
-            doubt = curved[:, None] + 0.5 * bent + rounding[:, None]
+            error_bound = curved[:, None] + 0.5 * bent + rounding[:, None]
             is_single = np.abs(moved[2] - moved[0]) <= reach.apart * largest + 4 * size / reach.nearest
             is_single &= np.abs(moved[1] - moved[0]) <= reach.apart * largest + 4 * size / reach.near
             is_single &= (bent <= reach.bent * largest[:, None] + 4 * rounding[:, None]).all(axis=1)
             adds_up = np.abs(np.einsum("q,kqr->kr", mixture, slope[:, :-1]) - slope[:, -1])
             is_single &= adds_up <= reach.bent * largest + 8 * rounding
-            is_single &= np.isfinite(slope).all(axis=1) & np.isfinite(doubt).all(axis=1)
-        return Pieces(slope[:, :-1], doubt[:, :-1], is_single)
+            is_single &= np.isfinite(slope).all(axis=1) & np.isfinite(error_bound).all(axis=1)
+        return Pieces(slope[:, :-1], error_bound[:, :-1], is_single)
 
 
 @dataclass(frozen=True)
@@ -185,14 +185,14 @@ class Pieces:
     """Slopes (K, q, R) of K points' pieces along q directions in R rows, with errors and places."""
 
     slope: Float  # of the smooth function near the point
-    doubt: Float  # bound on the error of each
+    error_bound: Float  # bound on the error of each
     is_single: Mask  # (K, R) whether the point lies inside a single piece that reaches to x
 
     def join(self, other: Pieces) -> Pieces:
         """Return both sets of pieces together."""
         return Pieces(
             np.concatenate([self.slope, other.slope]),
-            np.concatenate([self.doubt, other.doubt]),
+            np.concatenate([self.error_bound, other.error_bound]),
             np.concatenate([self.is_single, other.is_single]),
         )
 
@@ -277,7 +277,7 @@ class Placement:
 
     place: np.ndarray  # (R,) of `Place`
     lack: Float  # (R, q) how far outside the gradient lies, along each direction
-    doubt: Float  # (R,) the largest error of a slope that this relies on
+    error_bound: Float  # (R,) the largest error of a slope that this relies on
     is_tie: Mask  # (R,) whether there is more than one piece
 
 
@@ -301,7 +301,7 @@ class _Search:
     directions: Float
     place: np.ndarray = field(init=False)
     lack: Float = field(init=False)
-    doubt: Float = field(init=False)
+    error_bound: Float = field(init=False)
     is_tie: Mask = field(init=False)
     is_known: Mask = field(init=False)
 
@@ -310,7 +310,11 @@ class _Search:
         near, count = self.near, len(self.claims.rows)
         shape = (count, len(self.directions))
         self.place = np.zeros(count, dtype=np.int8)
-        self.lack, self.doubt, self.is_tie = np.zeros(shape), np.zeros(count), np.zeros(count, dtype=bool)
+        self.lack, self.error_bound, self.is_tie = (
+            np.zeros(shape),
+            np.zeros(count),
+            np.zeros(count, dtype=bool),
+        )
         self.is_known = self.is_tie.copy()
         self.wanted = self.claims.slopes_along(self.directions).T
         self.allowed = self.claims.allowed(np.abs(self.directions)).T
@@ -333,7 +337,7 @@ class _Search:
         self.place[(self.place == Place.OUTSIDE) & (self.stale < PATTERN)] = Place.UNKNOWN
         is_smooth = self.is_known & ~self.is_tie
         self.place[is_smooth] = Place.SMOOTH
-        return Placement(self.place, self.lack, self.doubt, self.is_tie)
+        return Placement(self.place, self.lack, self.error_bound, self.is_tie)
 
     def _draw_ends(self, count: int) -> Float:
         return self.near.generator.standard_normal((count, self.near.point.size))
@@ -342,20 +346,27 @@ class _Search:
         """Place every open row by the pieces known so far; return the directions (R, q) between them."""
         towards = np.zeros(self.wanted.shape)
         rows = np.flatnonzero(self.place != Place.INSIDE)
-        slope, doubt = (each[:, :, rows].transpose(2, 0, 1) for each in (pieces.slope, pieces.doubt))
+        slope, error_bound = (
+            each[:, :, rows].transpose(2, 0, 1) for each in (pieces.slope, pieces.error_bound)
+        )
         is_single, allowed = pieces.is_single[:, rows].T.copy(), self.allowed[rows]
         # A piece with far larger errors than the others shows less than they do.
-        most = doubt.max(axis=2)
+        most = error_bound.max(axis=2)
         ranked = np.sort(np.where(is_single, most, np.inf), axis=1)
         usual = ranked[np.arange(rows.size), (is_single.sum(axis=1) - 1) // 2]
         is_single &= most <= (MARGIN * usual + allowed.max(axis=1))[:, None]
         is_known = is_single.sum(axis=1) > 1  # two points
         self.stale[rows[~is_known]] += 1
-        rows, slope, doubt, is_single = rows[is_known], slope[is_known], doubt[is_known], is_single[is_known]
+        rows, slope, error_bound, is_single = (
+            rows[is_known],
+            slope[is_known],
+            error_bound[is_known],
+            is_single[is_known],
+        )
         if not rows.size:
             return towards
         seen = is_single[:, :, None]
-        worst = np.where(seen, doubt, 0.0).max(axis=1)
+        worst = np.where(seen, error_bound, 0.0).max(axis=1)
         apart = np.where(seen, slope, -np.inf).max(axis=1) - np.where(seen, slope, np.inf).min(axis=1)
         bound = self.allowed[rows] + worst
         is_tie = (apart > MARGIN * bound).any(axis=1)
@@ -387,7 +398,7 @@ class _Search:
         self.lack[rows] = -nearest * bound
         self.is_known[rows] = True
         self.is_tie[rows] = is_tie
-        self.doubt[rows] = worst.max(axis=1)
+        self.error_bound[rows] = worst.max(axis=1)
         with np.errstate(over="ignore"):  # a subnormal bound
             towards[rows] = np.nan_to_num(-nearest / bound)
         return towards

@@ -190,7 +190,7 @@ def chunks(size: int) -> Iterator[slice]:
 
 
 # Rows are left out whose two differences disagree by more than a thousandth: in a smooth row by h^2 times its
-# curvature, in a spoilt row by any part. Likewise rows whose two sides differ by more than this many steps,
+# curvature, in a unusable row by any part. Likewise rows whose two sides differ by more than this many steps,
 # or by a tenth: in a smooth row by h times its curvature.
 _CURVATURE = 2.0**11
 # ... except rows whose difference is at least three times as large at twice the step: a curve's grows by
@@ -208,7 +208,6 @@ _FARTHER = 4.0
 NEAREST_PART = 2.0**-10
 # In how many rounds rows are sampled: a few rows first, to see how many elements each has, then as many as
 # fit.
-_FIRST_ROWS = 4
 _SAMPLED_ROUNDS = 2
 # ... and a few further rounds while fewer elements of an input were seen: too few to say anything about it.
 _ENOUGH_SEEN = 100
@@ -219,13 +218,15 @@ class Differenced:
     """How rows move along a direction."""
 
     direction: Direction
-    change: Float  # (m,) f(x+v) - f(x-v), 0 in spoilt rows
-    doubt: Float  # (m,) that minus half of f(x+2v) - f(x-2v)
-    weight: Float  # (m,) 1 / (how far a row moves), or an upstream made from that; 0 where the row is spoilt
+    change: Float  # (m,) f(x+v) - f(x-v), 0 in unusable rows
+    disagreement: Float  # (m,) that minus half of f(x+2v) - f(x-2v)
+    weight: (
+        Float  # (m,) 1 / (how far a row moves), or an upstream made from that; 0 where the row is unusable
+    )
     is_noise: bool  # whether nothing moves by more than what rounding of the largest value explains
 
     @property
-    def is_spoilt(self) -> npt.NDArray[np.bool_]:
+    def is_unusable(self) -> npt.NDArray[np.bool_]:
         """Rows in which this direction shows nothing, (m,)."""
         return np.asarray(self.weight == 0)
 
@@ -256,8 +257,8 @@ class Probe:
         return not self.error <= self.level
 
 
-def weigh(differenced: Differenced, generator: np.random.Generator, rows: slice) -> Float:
-    """Make a random upstream from some rows' weights; if from all rows, in place; spoilt rows stay 0."""
+def draw_upstream(differenced: Differenced, generator: np.random.Generator, rows: slice) -> Float:
+    """Make a random upstream from some rows' weights; if from all rows, in place; unusable rows stay 0."""
     weight = differenced.weight
     if rows.stop - rows.start < weight.size:
         upstream = np.zeros(weight.size)
@@ -305,7 +306,7 @@ def take_difference(direction: Direction) -> Differenced:
         with np.errstate(over="ignore"):
             ratios.append(size[moves] / np.maximum(noise[moves], np.finfo(np.float64).tiny))
     del far_bend
-    doubt, weight = far_change, bend
+    disagreement, weight = far_change, bend
     # A row that moves by less than a tenth of what is typical, relative to its rounding error, gets a lower
     # weight; otherwise its noise would drown the others. So does one that moves by far less than others.
     stillest, faintest = FLOAT64.half_the_digits * _median(sizes), KNOWN * _median(ratios)
@@ -314,7 +315,7 @@ def take_difference(direction: Direction) -> Differenced:
             least = np.maximum(stillest, faintest * 2 * OF_A_VALUE * unit * np.abs(base[chunk]))
             scale = np.maximum(np.abs(change[chunk]), least)
             weight[chunk] = np.where(weight[chunk] != 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
-    return Differenced(direction, change, doubt, weight, is_noise)
+    return Differenced(direction, change, disagreement, weight, is_noise)
 
 
 def _take_change_and_bend(direction: Direction, factor: float) -> tuple[Float, Float]:
@@ -340,13 +341,13 @@ def _median(arrays: list[Float]) -> float:
 
 
 def compare(differenced: Differenced, upstream: Float) -> Probe:
-    """Compare vjp and difference for one upstream, which must be 0 in spoilt rows."""
+    """Compare vjp and difference for one upstream, which must be 0 in unusable rows."""
     target = differenced.direction.target
     gradient = target.pull(upstream)
     from_vjp, terms = differenced.direction.predict_change(gradient, 1.0)
-    numeric, size, noise, doubt, squares = _sum_terms(differenced, upstream)
+    numeric, size, noise, disagreement, squares = _sum_terms(differenced, upstream)
     rounding = _SIGMAS * noise
-    bound = rounding + abs(doubt) + 2 * squares + ROUNDINGS_OF_A_RUN * target.unit * terms
+    bound = rounding + abs(disagreement) + 2 * squares + ROUNDINGS_OF_A_RUN * target.unit * terms
     largest = abs(numeric) + _COHERENT * max(size, terms)
     bound += target.shared * largest
     tolerated = bound + _sum_tolerated(differenced, upstream, largest)
@@ -387,19 +388,19 @@ def _sum_tolerated(differenced: Differenced, upstream: Float, largest: float) ->
 def _sum_terms(differenced: Differenced, upstream: Float) -> tuple[float, float, float, float, float]:
     """Return sum u d, rss(u d), rss(u noise), sum u e and rss(u e), a chunk at a time."""
     target = differenced.direction.target
-    total = doubt = 0.0
+    total = disagreement = 0.0
     squares = np.zeros(3)
     for chunk in chunks(upstream.size):
         u = upstream[chunk]
         with np.errstate(all="ignore"):
-            moved, unsure = u * differenced.change[chunk], u * differenced.doubt[chunk]
+            moved, unsure = u * differenced.change[chunk], u * differenced.disagreement[chunk]
             # An upstream of 0 leaves a row out, even if the row isn't finite.
             rounding = np.where(u != 0, u * (2 * OF_A_VALUE * target.unit) * np.abs(target.base[chunk]), 0.0)
             total += float(moved.sum())
-            doubt += float(unsure.sum())
+            disagreement += float(unsure.sum())
             squares += [float(np.square(each).sum()) for each in (moved, rounding, unsure)]
     size, noise, unsure_size = np.sqrt(squares)
-    return total, float(size), float(noise), doubt, float(unsure_size)
+    return total, float(size), float(noise), disagreement, float(unsure_size)
 
 
 @dataclass
@@ -448,7 +449,7 @@ def count_unseen(
         for row in np.flatnonzero(probe.upstream[rows]) + rows.start:
             counted.add(_count_below(direction, probe.upstream, np.array([row]), level))
         return counted
-    wanted, elements = _FIRST_ROWS, direction.steps.size
+    wanted, elements = FEW, direction.steps.size
     for round_number in range(FEW):
         if round_number >= _SAMPLED_ROUNDS and counted.seen.min() >= _ENOUGH_SEEN:
             break
@@ -556,7 +557,7 @@ def bisect_input(differenced: Differenced, probe: Probe) -> int:
         half = differenced.direction.restrict_to([columns])
         with np.errstate(all="ignore"):
             change = half.difference(factor)
-            change[differenced.is_spoilt] = 0.0
+            change[differenced.is_unusable] = 0.0
             numeric = float(np.sum(np.where(probe.upstream != 0, probe.upstream * change, 0.0)))
         return abs(half.predict_change(probe.gradient, factor)[0] - numeric)
 
@@ -569,7 +570,7 @@ def bisect_output(differenced: Differenced, probe: Probe, column: int) -> int:
     single, factor = differenced.direction.restrict_to([there]), _shorten_step(probe)
     with np.errstate(all="ignore"):
         change = single.difference(factor)
-        change[differenced.is_spoilt] = 0.0
+        change[differenced.is_unusable] = 0.0
     moved = float((single.side(factor, there) - single.side(-factor, there))[0])
 
     def error_of(rows: slice) -> float:

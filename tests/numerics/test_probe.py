@@ -88,8 +88,8 @@ def test_a_right_vjp_raises_no_alarm(name, reach):
     aim = target(*RIGHT[name], POINT)
     for seed in range(5):
         differenced, probe = probed(aim, seed, reach)
-        # Where more rows than these are spoilt, a shorter step is taken instead.
-        assert not probe.is_alarm or differenced.is_spoilt.mean() > 0.01, (seed, probe.error, probe.bound)
+        # Where more rows than these are unusable, a shorter step is taken instead.
+        assert not probe.is_alarm or differenced.is_unusable.mean() > 0.01, (seed, probe.error, probe.bound)
 
 
 @pytest.mark.parametrize("decades", [0.0, 12.0])
@@ -156,8 +156,8 @@ def test_rows_at_a_kink_are_left_out_of_both_sides():
     point = POINT.copy()
     point[:5] = 0.0
     differenced, probe = probed(target(np.abs, lambda u: u * np.sign(point), point))
-    assert differenced.is_spoilt[:5].all()
-    assert not differenced.is_spoilt[5:].any()
+    assert differenced.is_unusable[:5].all()
+    assert not differenced.is_unusable[5:].any()
     assert (probe.upstream[:5] == 0).all()
     assert not probe.is_alarm
 
@@ -166,7 +166,7 @@ def test_a_curve_is_no_kink():
     """Near its minimum a parabola's two sides differ by more than it moves; so do a kink's, at every step."""
     point = np.where(np.arange(N) % 2 == 0, 1.0, 1e-9)
     differenced, _ = probed(target(np.square, lambda u: 2 * u * point, point))
-    assert not differenced.is_spoilt.any()
+    assert not differenced.is_unusable.any()
 
 
 def test_rows_that_are_nan_are_left_out():
@@ -176,7 +176,7 @@ def test_rows_that_are_nan_are_left_out():
         return y
 
     differenced, probe = probed(target(forward, lambda u: u, POINT))
-    assert np.flatnonzero(differenced.is_spoilt).tolist() == [3]
+    assert np.flatnonzero(differenced.is_unusable).tolist() == [3]
     assert not probe.is_alarm
 
 

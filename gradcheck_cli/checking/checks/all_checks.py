@@ -93,7 +93,7 @@ def run_upstream_checks(view: PointView) -> list[CheckResult]:
 def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
     """Yield the views of the upstream checks, one output at a time where gradients are large together."""
     op, formula, case = view.operations.declared, view.operations.formula, view.case
-    empty = [key for key in view.sound if not op.outputs[key[0]].size]
+    empty = [key for key in view.expected_right if not op.outputs[key[0]].size]
     if empty:
         yield UpstreamView(case, op, [], empty)
     declared, of_formula = (
@@ -101,7 +101,7 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
     )
     is_last = not view.operations.has_reference_precision
     ahead = [check.name for check in CHECKS if check.looks_at is UpstreamView]
-    for group in group_at_hand(pull_outputs(case, op, view.sound, declared, ahead)):
+    for group in group_at_hand(pull_outputs(case, op, view.expected_right, declared, ahead)):
         for pulled in group:
             if not is_last and pulled.precision.nudge is None:
                 pulled.formula = formula
@@ -117,7 +117,9 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
         yield UpstreamView(case, op, group, is_last=is_last)
     if not is_last and "linearity" not in case.checks_off:
         # The declared dtype shows little of it: float32 four digits, float16 and bfloat16 hardly one.
-        for group in group_at_hand(pull_outputs(case, formula, view.sound, of_formula, ["linearity"])):
+        for group in group_at_hand(
+            pull_outputs(case, formula, view.expected_right, of_formula, ["linearity"])
+        ):
             for pulled in group:
                 infos = [op.outputs[pulled.output], *[op.inputs[index] for index in pulled.input_indices]]
                 pulled.declared = coarsest(*[precision_of(info.dtype) for info in infos])

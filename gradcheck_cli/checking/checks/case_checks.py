@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.check import CaseView, JudgedView, PointView
+from gradcheck_cli.checking.checks.check import CaseView, JudgedView, PointView, report
 from gradcheck_cli.checking.checks.deterministic import check_same
 from gradcheck_cli.checking.checks.pulled import pull_outputs
 from gradcheck_cli.checking.ops.opener import Opening
@@ -88,12 +88,12 @@ def check_inputs_unmodified(view: PointView) -> list[CheckResult]:
 
 def report_modified(inputs: Sequence[str]) -> CheckResult:
     """Report the inputs that a forward writes to."""
-    if not inputs:
-        return CheckResult("inputs_unmodified", Status.PASSED)
     message = (
         f"the NumPy forward writes to its input {', '.join(inputs)}; work on a copy (np.array({inputs[0]}))."
+        if inputs
+        else ""
     )
-    return CheckResult("inputs_unmodified", Status.MISMATCHED, message)
+    return report("inputs_unmodified", message)
 
 
 def check_reference_forward(view: PointView) -> list[CheckResult]:
@@ -174,7 +174,7 @@ def explain_untested(samples: Sequence[PairSample]) -> str:
 def check_all_zero(view: CaseView) -> list[CheckResult]:
     """Report the pairs for which nothing was tested."""
     message = _describe_untested(view.pairs, is_alone=view.case.is_alone)
-    return [CheckResult("all_zero", Status.INCONCLUSIVE if message else Status.PASSED, message)]
+    return [report("all_zero", message, Status.INCONCLUSIVE)]
 
 
 def _describe_untested(pairs: Sequence[PairResult], *, is_alone: bool) -> str:
@@ -215,8 +215,8 @@ def check_finite(view: CaseView) -> list[CheckResult]:
                     f"{label_of(view.op, key)} is {sample.analytic[row, column]} at {place}, where the "
                     f"numeric derivative is {sample.numeric[row, column]:.6e}."
                 )
-                return [CheckResult("finite", Status.MISMATCHED, message)]
-    return [CheckResult("finite", Status.PASSED)]
+                return [report("finite", message)]
+    return [report("finite", "")]
 
 
 def check_connected(view: CaseView) -> list[CheckResult]:
@@ -226,12 +226,8 @@ def check_connected(view: CaseView) -> list[CheckResult]:
         for key, samples in view.samples.items()
         if any(not sample.is_connected and sample.is_wrong for sample in samples)
     ]
-    if not labels:
-        return [CheckResult("connected", Status.PASSED)]
-    message = (
-        f"{', '.join(labels)}: the gradient is None, but the output moves with the input; return a tensor."
-    )
-    return [CheckResult("connected", Status.MISMATCHED, message)]
+    message = "the gradient is None, but the output moves with the input; return a tensor."
+    return [report("connected", f"{', '.join(labels)}: {message}" if labels else "")]
 
 
 def check_custom_gradient(view: CaseView) -> list[CheckResult]:
@@ -262,17 +258,16 @@ def check_second_point(view: CaseView) -> list[CheckResult]:
     """Find gradients that are right at the first sample point and wrong at a later one."""
     if all(len(samples) == 1 for samples in view.samples.values()):
         return []
-    labels = []
-    for key, samples in view.samples.items():
-        if any(sample.is_wrong for sample in samples[1:]) and samples[0].is_right:
-            labels.append(label_of(view.op, key))
-    if not labels:
-        return [CheckResult("second_point", Status.PASSED)]
+    labels = [
+        label_of(view.op, key)
+        for key, samples in view.samples.items()
+        if any(sample.is_wrong for sample in samples[1:]) and samples[0].is_right
+    ]
     message = (
-        f"{', '.join(labels)}: right at the first sample point, wrong at another; does the gradient keep "
-        "what it saw first, or hold on one side of a branch only?"
+        "right at the first sample point, wrong at another; does the gradient keep what it saw first, or "
+        "hold on one side of a branch only?"
     )
-    return [CheckResult("second_point", Status.MISMATCHED, message)]
+    return [report("second_point", f"{', '.join(labels)}: {message}" if labels else "")]
 
 
 _REORDERED = "with the variables in another order"
@@ -303,7 +298,7 @@ def check_variables_order(view: PointView) -> list[CheckResult]:
         return []
     try:
         reordered = view.opener.open(Opening(view.sample, reversed=True))
-        pulled = pull_outputs(view.case, view.op, view.sound, {})
+        pulled = pull_outputs(view.case, view.op, view.expected_right, {})
         return [check_same("variables_order", _REORDERED, pulled, reordered, _BY_NAME)]
     except (CaseFailedError, GradientFormError) as error:
         message = f"{_REORDERED}, the gradient fails: {error.message} Do {_BY_NAME}"

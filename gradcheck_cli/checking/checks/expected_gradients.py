@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.checks.pulled import MANY, TELLING, Flow, Pulled
+from gradcheck_cli.checking.checks.pulled import ABSORBING, MANY, TELLING, Flow, Pulled
 from gradcheck_cli.checking.ops.jacobian import (
     Jacobian,
     packed_function,
@@ -26,7 +26,7 @@ from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, packed_magnitude
 from gradcheck_cli.numerics import FLOAT64, rule_for
 from gradcheck_cli.numerics.probes import chunks
-from gradcheck_cli.numerics.shared_limits import BOUND_BY_RUNS, KNOWN, OF_A_VALUE, PATTERN, SLIGHT
+from gradcheck_cli.numerics.shared_limits import BOUND_BY_RUNS, KNOWN, OF_A_VALUE, OWN_ORDER, PATTERN, SLIGHT
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN, agree, largest_finite
 from gradcheck_cli.spec.case import Case
@@ -46,7 +46,6 @@ _DRAWS_IN_HALF = 16
 # bfloat16, a fifth.
 _MOST_ROUNDED = 0.125
 _STEP = 2.0**-20  # of an input's scale, to see which terms a sum has
-_SMALLEST = 2.0**-4  # of the largest term: below it, they would need large upstreams
 _ABSORBED = 0.75  # of half a spacing: surely lost, though terms are rounded, too
 
 
@@ -107,18 +106,15 @@ def find_fault(pulled: Pulled, input_index: int, flow: Flow, gradient: Float) ->
     return None if fault is None else (fault, "what it adds to another one's is")
 
 
-def find_narrowed(pulled: Pulled) -> tuple[int, str, int, float] | None:
-    """Find an element that shows that the gradient rounds its upstream to a narrower format.
+def find_narrowed(pulled: Pulled) -> str:
+    """Say which element shows that the gradient rounds its upstream to a narrower format; empty if none does.
 
     A gradient depends on each bit of its upstream. If an upstream and what a format keeps of it give the
     same, bit by bit, it is rounded. No tolerance is needed, and measured rounding doesn't explain it: such a
     gradient rounds everything that much.
-
-    Returns:
-        The index of the input, the format in words, the largest such element, and its value.
     """
     if pulled.precision.name == "bfloat16":
-        return None
+        return ""
     is_half = pulled.precision.nudge is None
     all_same: dict[tuple[int, str], npt.NDArray[np.bool_]] = {}
     # A sum of many terms stays the same by chance about once in 2^11.
@@ -134,25 +130,26 @@ def find_narrowed(pulled: Pulled) -> tuple[int, str, int, float] | None:
                     before = np.full(same.shape, before.any() and bool((same == telling).all()))
                 all_same[key] = same & before
         if not any(same.any() for same in all_same.values()):
-            return None
+            return ""
     (input_index, words), same = next(item for item in all_same.items() if item[1].any())
     where = int(np.argmax(np.where(same, np.abs(whole[input_index]), -1.0)))
-    return input_index, words, where, float(whole[input_index][where])
+    return (
+        f"{pulled.label(input_index)} rounds its upstream to {words}: element {where} is "
+        f"{whole[input_index][where]:.6e} for a random upstream and for what is left of it then, the same "
+        "bit by bit; use the upstream in the output's own dtype."
+    )
 
 
-def find_absorbed(pulled: Pulled) -> tuple[int, Fault] | None:
-    """Find an element of a probed pair, in half precision, that is a sum and loses most of its terms.
+def find_absorbed(pulled: Pulled) -> str:
+    """Say which element of a probed pair, in half precision, is a sum that loses most of its terms.
 
     Where the Jacobian is at hand, its rows say what the terms are. Here differences of one input element in
     float64 say it. The upstream makes them positive and of one size, and the first one absorb the others,
     unless they are added in a wider dtype or in pairs. What they must add up to is the gradient in float64.
-
-    Returns:
-        The index of the input, and the fault.
     """
     formula, output = pulled.formula, pulled.output
     if formula is None or pulled.shift != 1.0 or pulled.base.size < MANY:
-        return None
+        return ""
     for input_index in set(pulled.input_indices) - pulled.matrices.keys():
         element = int(np.argmax(np.nan_to_num(np.abs(pulled.first[input_index]), posinf=0.0)))
         point = packed_point(formula, input_index)
@@ -162,7 +159,7 @@ def find_absorbed(pulled: Pulled) -> tuple[int, Fault] | None:
         above, below = packed_function(formula, input_index, [output])(ends)
         slopes = np.nan_to_num((above - below) / (2 * step), posinf=0.0, neginf=0.0)
         share = np.abs(slopes) / max(float(np.max(np.abs(slopes))), np.finfo(float).tiny)
-        terms = np.flatnonzero(share > _SMALLEST)
+        terms = np.flatnonzero(share > OWN_ORDER)  # smaller ones would need large upstreams
         if len(terms) < MANY:
             continue
         upstream = np.zeros(slopes.shape)
@@ -175,8 +172,12 @@ def find_absorbed(pulled: Pulled) -> tuple[int, Fault] | None:
         actual = float(pulled.pull(upstream)[input_index][element])
         adds_up = abs(expected) >= (1 - KNOWN) * float(np.abs(upstream) @ np.abs(slopes))
         if adds_up and abs(actual - expected) > _MOST_ROUNDED * abs(expected):
-            return input_index, Fault(element, actual, expected)
-    return None
+            return (
+                f"{pulled.label(input_index)} isn't linear in the upstream: for {ABSORBING} element "
+                f"{element} is {actual:.6e}, but in float64 it is {expected:.6e}; add its terms in a wider "
+                "dtype."
+            )
+    return ""
 
 
 def _telling_elements(

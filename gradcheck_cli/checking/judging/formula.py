@@ -33,16 +33,6 @@ from gradcheck_cli.numerics.shared_limits import DIGITS, OF_SOME_OPERATIONS
 JudgePairs = Callable[[Mapping[PairKey, Pair], Mapping[PairKey, Jacobian | None]], dict[PairKey, PairSample]]
 
 
-def is_open_to_rounding(pair: Pair, sample: PairSample) -> bool:
-    """Whether the declared dtype may explain a mismatch: it is narrower, and the spec states no `atol`."""
-    return (
-        pair.operations.has_reference_precision
-        and pair.formula_precision != FLOAT64
-        and pair.tolerance.atol is None
-        and sample.is_wrong
-    )
-
-
 def note_lower_precision(
     pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]
 ) -> tuple[dict[PairKey, PairSample], list[str]]:
@@ -140,7 +130,7 @@ def pass_approximations(pair: Pair, sample: PairSample) -> PairSample:
 
     Each is judged by itself: no other element, however large its error, makes room for it.
     """
-    if pair.tolerance.is_rtol_fixed:
+    if not pair.may_be_rounded or not sample.is_wrong or pair.tolerance.is_rtol_fixed:
         return sample
     wrong = np.isin(sample.verdict, (Verdict.MISMATCH, Verdict.INCONCLUSIVE))
     with np.errstate(invalid="ignore"):

@@ -12,7 +12,13 @@ import numpy as np
 from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs
 from gradcheck_cli.checking.ops.analytic import is_probed
 from gradcheck_cli.checking.ops.budget import OverBudgetError
-from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, working_dtype
+from gradcheck_cli.checking.ops.jacobian import (
+    Jacobian,
+    PairKey,
+    packed_complex_function,
+    packed_point,
+    working_dtype,
+)
 from gradcheck_cli.checking.ops.packing import Float, packed_magnitude, packed_size
 from gradcheck_cli.checking.pairs.pair import Pair, joint_problem
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Places, Smallness
@@ -106,8 +112,10 @@ def _judge_together(
     method = pairs[0].case.method
     if not whole.size:
         judgement = _judge_nothing(whole)
-    elif problem.evaluate_complex is not None:
-        judgement = judge_complex_step(problem, whole)
+    elif (in_complex := pairs[0].operations.in_complex) is not None:
+        outputs = [pair.output_index for pair in pairs]
+        evaluate = packed_complex_function(in_complex, pairs[0].input_index, outputs)
+        judgement = judge_complex_step(problem, evaluate, whole)
     else:
         judgement = judge(problem, whole, method=METHODS[method].differences)
     ends = np.cumsum([len(values) for values in matrices]).tolist()

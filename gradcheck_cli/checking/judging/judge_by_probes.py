@@ -161,15 +161,11 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
                 "probe", search.target.evaluations, working_dtype(op, op.inputs[input_index].dtype)
             ),
             places=Places((packed_size(op.outputs[output]), packed_size(op.inputs[input_index]))),
-            probes=ProbeNumbers(
-                None if is_wrong else search.missed_share(pair),
-                None if is_wrong else group.case.power.size,
-                search.gradient_is_zero,
-                search.change_is_zero,
-                search.is_faint,
-                search.error,
-                search.bound,
-                is_weak,
+            probes=replace(
+                search.numbers,
+                miss_probability=None if is_wrong else search.missed_share(pair),
+                miss_size=None if is_wrong else group.case.power.size,
+                is_weak=is_weak,
             ),
             doubt=doubt,
         ),

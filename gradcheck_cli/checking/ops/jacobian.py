@@ -150,24 +150,17 @@ def pull_back(op: Operation, output: int, upstream: Float | Moves) -> dict[int, 
     return packed
 
 
-def packed_function(op: Operation, input_index: int, outputs: Sequence[int]) -> Callable[[Float], Float]:
-    """Return the op as a function of one packed input, with the packed outputs side by side."""
+def packed_function(
+    op: Operation, input_index: int, outputs: Sequence[int]
+) -> Callable[[Float | Moves], Float]:
+    """Return the op as a function of one packed input, with the packed outputs side by side.
+
+    A complex input has two parts, so its points can't be described as moves.
+    """
     info = op.inputs[input_index]
 
-    def evaluate(points: Float) -> Float:
-        values = op.evaluate({input_index: unpack(points, info)})
-        return np.concatenate([pack(values[output], op.outputs[output]) for output in outputs], axis=1)
-
-    return evaluate
-
-
-def packed_moves(op: Operation, input_index: int, outputs: Sequence[int]) -> Callable[[Moves], Float] | None:
-    """Return the same for points described as moves; `None` for a complex input, which has two parts."""
-    if op.inputs[input_index].is_complex:
-        return None
-
-    def evaluate(moves: Moves) -> Float:
-        values = op.evaluate({input_index: moves})
+    def evaluate(points: Float | Moves) -> Float:
+        values = op.evaluate({input_index: points if isinstance(points, Moves) else unpack(points, info)})
         return np.concatenate([pack(values[output], op.outputs[output]) for output in outputs], axis=1)
 
     return evaluate

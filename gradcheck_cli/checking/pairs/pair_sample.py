@@ -25,10 +25,9 @@ class Rule(IntEnum):
     PLAIN = 0
     KINK = 1
     TIE = 2
-    OWN_ROUNDING = 3
+    ROUNDING = 3
     FORWARD_MODE = 5
     EXACT_POINT = 6
-    CONSTANTS = 7
     APPROXIMATION = 8
     STOP = 9
     JOINED_KINKS = 10
@@ -45,10 +44,9 @@ _WORDS = {
     Rule.PLAIN: "plainly",
     Rule.KINK: "at a kink",
     Rule.TIE: "at a tie",
-    Rule.OWN_ROUNDING: "within the gradient's rounding",
+    Rule.ROUNDING: "within measured rounding",
     Rule.FORWARD_MODE: "by forward mode",
     Rule.EXACT_POINT: "at the values before rounding",
-    Rule.CONSTANTS: "within the rounding of its constants",
     Rule.APPROXIMATION: "tuned to its dtype",
     Rule.STOP: "open for a stop_gradient",
     Rule.JOINED_KINKS: "open at joined kinks",
@@ -268,10 +266,8 @@ class PairSample:
 
     def place(self, row: int, column: int) -> tuple[int, int]:
         """Return the Jacobian's row and column of an element of the arrays."""
-        shape = self.verdict.shape
-        at_row = row if self.rows is None else int(np.broadcast_to(self.rows, shape)[row, column])
-        at_column = column if self.columns is None else int(np.broadcast_to(self.columns, shape)[row, column])
-        return at_row, at_column
+        rows, columns = self.each_place()
+        return int(rows[row, column]), int(columns[row, column])
 
     def each_place(self) -> tuple[Index, Index]:
         """Return the Jacobian's row and column of each element of the arrays, in two arrays of their shape.
@@ -329,19 +325,6 @@ class Judged:
     output: TensorInfo  # the output that is differentiated
     input_info: TensorInfo  # the input that it is differentiated by
     samples: tuple[PairSample, ...]  # one for each point that was judged
-
-    @property
-    def index_to_show(self) -> int:
-        """The index of the point to show: the first with a mismatch, else the first undecided, else 0."""
-        ranks = [
-            2 if (sample.verdict == Verdict.MISMATCH).any() else 1 if _is_open(sample) else 0
-            for sample in self.samples
-        ]
-        return ranks.index(max(ranks))
-
-
-def _is_open(sample: PairSample) -> bool:
-    return bool(sample.doubt) or bool((sample.verdict == Verdict.INCONCLUSIVE).any())
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from gradcheck_cli.checking.check_case import FirstOrder, examine
 from gradcheck_cli.checking.checks.all_checks import CHECKS
 from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.opener import Dtype, Opener, Opening
-from gradcheck_cli.checking.ops.operation import Array, Operation, unseen_sites
+from gradcheck_cli.checking.ops.operation import Array, Operation, Site
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
@@ -294,3 +294,24 @@ class _CorruptingOpener:
         # Nothing looks at the gradient of a reference, or at the one in complex128.
         is_plain = op is None or op.opening.is_reference or op.opening.dtype == "complex128"
         return op if is_plain else self.corruption.corrupt(op)
+
+
+def unseen_sites(points: Iterable[Sequence[Site]]) -> list[Site]:
+    """Return the sites of a forward at which no point shows the corruption.
+
+    Args:
+        points: the sites at each sample point, in the same order.
+    """
+    merged: list[Site] = []
+    for sites in points:
+        if not merged:
+            merged = list(sites)
+            continue
+        if len(sites) != len(merged):  # another trace: each point has its own sites
+            merged += sites
+            continue
+        merged = [
+            replace(site, unseen=tuple(lack for lack in site.unseen if lack in other_site.unseen))
+            for site, other_site in zip(merged, sites, strict=True)
+        ]
+    return [site for site in dict.fromkeys(merged) if site.unseen and site.pairs]

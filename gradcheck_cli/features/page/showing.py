@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gradcheck_cli.checking.checks.case_checks import FORM
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.features.page.jacobian_text import PairView
@@ -41,7 +43,7 @@ def pair_view(case: Case, label: str) -> PairView:
     if result.mismatch == FORM:  # zeros replace it, and nobody's gradient would be shown
         raise CaseFailedError("gradient", result.message)
     judged = findings.judged[label]
-    point = judged.index_to_show
+    point = _index_to_show(judged.samples)
     return PairView(
         label,
         judged.output,
@@ -64,7 +66,7 @@ def _is_whole(findings: Findings, label: str) -> bool:
     """Whether a pair was judged element by element; one of wrong form has no elements at all."""
     if label in findings.judged:
         judged = findings.judged[label]
-        return judged.samples[judged.index_to_show].rows is None
+        return judged.samples[_index_to_show(judged.samples)].rows is None
     return all(pair.status is not Status.SKIPPED for pair in findings.pairs if pair.label == label)
 
 
@@ -84,3 +86,9 @@ def draw_pair(case: Case, label: str) -> CaseResult:
         labels = ", ".join(pair.label for pair in result.pairs) or "none"
         raise UsageError(f"--pair: no pair {label!r}; there are {labels}.")
     return replace(result, pairs=tuple(pairs))
+
+
+def _index_to_show(samples: Sequence[PairSample]) -> int:
+    """Return the index of the point to show: the first with a mismatch, else the first undecided, else 0."""
+    ranks = [2 if sample.is_wrong else 0 if sample.is_right else 1 for sample in samples]
+    return ranks.index(max(ranks))

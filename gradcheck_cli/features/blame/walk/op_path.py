@@ -18,7 +18,7 @@ from gradcheck_cli.features.blame.walk.backward_walk import Step, Walk, is_numer
 from gradcheck_cli.features.blame.walk.local_op import isolate
 from gradcheck_cli.numerics import Precision, precision_of
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.random_vectors import draw_spread
+from gradcheck_cli.numerics.random_vectors import draw_signs
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.paths import graph_path
@@ -288,7 +288,7 @@ class WalkedProbe:
 
 def _draw_both_signs(generator: np.random.Generator, shape: tuple[int, ...], *, is_complex: bool) -> Array:
     """Draw numbers of either sign, none of them small, so that no error is multiplied by almost zero."""
-    values = draw_spread(generator, shape)
+    values = draw_signs(generator, shape) * generator.uniform(0.5, 1.5, shape)
     if not is_complex:
         return values
     return values + 1j * _draw_both_signs(generator, shape, is_complex=False)
