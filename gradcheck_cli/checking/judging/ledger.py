@@ -228,7 +228,7 @@ ALLOWANCES = (
         Stage.FORMULA,
         "a mismatch into a pass or a kink",
         "gradients that rely on a property that rounding of the inputs destroys (probabilities)",
-        "16 roundings of the declared dtype, of the row's largest element; 2e-3 in half precision",
+        "16 roundings of the declared dtype, of the row's largest element",
         _judge_exact_points,
     ),
     Allowance(
