@@ -18,8 +18,8 @@ from gradcheck_cli.checking.checks.all_checks import keep_one_each, run_checks, 
 from gradcheck_cli.checking.checks.case_checks import report_form
 from gradcheck_cli.checking.checks.check import CaseView, JudgedView, ModesView, OpenedView, PointView
 from gradcheck_cli.checking.checks.deterministic import compare_traces
+from gradcheck_cli.checking.judging.declared_allowances import note_lower_precision, warn_of_approximations
 from gradcheck_cli.checking.judging.declared_dtype import judge_declared, judge_large_declared
-from gradcheck_cli.checking.judging.formula import note_lower_precision, warn_of_approximations
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs, refuse
 from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs

@@ -41,7 +41,7 @@ from gradcheck_cli.checking.checks.deterministic import (
 )
 from gradcheck_cli.checking.checks.linearity import check_linearity, check_zero_upstream
 from gradcheck_cli.checking.checks.mode_agreement import check_modes
-from gradcheck_cli.checking.checks.pulled import Pulled, group_at_hand, pull_outputs
+from gradcheck_cli.checking.checks.output_vjp import OutputVjp, group_at_hand, pull_outputs
 from gradcheck_cli.checking.ops.jacobian import Jacobian
 from gradcheck_cli.numerics.precision import coarsest, precision_of
 from gradcheck_cli.numerics.tolerance import largest_finite
@@ -126,7 +126,7 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
             yield UpstreamView(case, formula, group, is_formula=True)
 
 
-def _is_lossy(pulled: Pulled, declared: Jacobian | None, formula: Jacobian | None) -> bool:
+def _is_lossy(pulled: OutputVjp, declared: Jacobian | None, formula: Jacobian | None) -> bool:
     """Whether the declared dtype's Jacobian differs from its formula in the first twelve bits.
 
     In half precision, by more than four roundings; there it is lossy, too, if the formula isn't known.

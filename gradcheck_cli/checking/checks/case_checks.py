@@ -11,7 +11,7 @@ import numpy as np
 
 from gradcheck_cli.checking.checks.check import CaseView, JudgedView, PointView, report
 from gradcheck_cli.checking.checks.deterministic import check_same
-from gradcheck_cli.checking.checks.pulled import pull_outputs
+from gradcheck_cli.checking.checks.output_vjp import pull_outputs
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
 from gradcheck_cli.checking.ops.packing import index_of, pack

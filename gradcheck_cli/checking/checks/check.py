@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from gradcheck_cli.checking.checks.pulled import Pulled
+from gradcheck_cli.checking.checks.output_vjp import OutputVjp
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
 from gradcheck_cli.checking.ops.opener import Opener, Operations
 from gradcheck_cli.checking.ops.operation import Operation
@@ -62,7 +62,7 @@ class UpstreamView:
 
     case: Case
     op: Operation
-    pulled: list[Pulled]  # each output's vjp
+    pulled: list[OutputVjp]  # each output's vjp
     empty: Sequence[PairKey] = ()  # pairs whose output has no elements
     is_formula: bool = False  # whether `op` is the formula in float64, checked in addition to the declared op
     is_last: bool = True  # whether no later view covers the gradients that are too small in this one

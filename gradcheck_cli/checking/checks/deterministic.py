@@ -14,7 +14,7 @@ import numpy as np
 
 from gradcheck_cli.checking.checks.check import OpenedView, PointView, UpstreamView, report
 from gradcheck_cli.checking.checks.expected_gradients import find_change
-from gradcheck_cli.checking.checks.pulled import Pulled, group_at_hand, pull_outputs
+from gradcheck_cli.checking.checks.output_vjp import OutputVjp, group_at_hand, pull_outputs
 from gradcheck_cli.checking.ops.jacobian import pull_back, working_dtype, working_precision
 from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
@@ -221,7 +221,7 @@ def compare_traces(view: PointView, op: OpenedOperation) -> list[CheckResult]:
 def check_same(
     name: str,
     what: str,
-    all_pulled: list[Pulled],
+    all_pulled: list[OutputVjp],
     other_op: Operation,
     question: str = "does the gradient draw random numbers, or keep state?",
 ) -> CheckResult:
@@ -252,7 +252,7 @@ def check_same(
     return report(name, "")
 
 
-def _pull_again(pulled: Pulled, other_op: Operation) -> dict[int, Float]:
+def _pull_again(pulled: OutputVjp, other_op: Operation) -> dict[int, Float]:
     """Pull the first upstream back once more; for the op itself, the common batch may have it already."""
     if other_op is pulled.op:
         _ = pulled.first  # the first pull comes before the repeated one

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.checks.pulled import ABSORBING, MANY, TELLING, Flow, Pulled
+from gradcheck_cli.checking.checks.output_vjp import ABSORBING, MANY, TELLING, Flow, OutputVjp
 from gradcheck_cli.checking.ops.jacobian import (
     Jacobian,
     packed_function,
@@ -69,10 +69,10 @@ class Sum:
 
     terms: Sequence[tuple[float, Float]]  # factors and the gradients that they multiply
     bounds: Callable[[], tuple[Float, Float]] | None = None
-    others: Sequence[Pulled] = ()  # vjps of other outputs with terms in the sum
+    others: Sequence[OutputVjp] = ()  # vjps of other outputs with terms in the sum
 
 
-def find_fault(pulled: Pulled, input_index: int, flow: Flow, gradient: Float) -> tuple[Fault, str] | None:
+def find_fault(pulled: OutputVjp, input_index: int, flow: Flow, gradient: Float) -> tuple[Fault, str] | None:
     """Find an element of a gradient that contradicts linearity.
 
     Args:
@@ -106,7 +106,7 @@ def find_fault(pulled: Pulled, input_index: int, flow: Flow, gradient: Float) ->
     return None if fault is None else (fault, "what it adds to another one's is")
 
 
-def find_narrowed(pulled: Pulled) -> str:
+def find_narrowed(pulled: OutputVjp) -> str:
     """Say which element shows that the gradient rounds its upstream to a narrower format; empty if none does.
 
     A gradient depends on each bit of its upstream. If an upstream and what a format keeps of it give the
@@ -140,7 +140,7 @@ def find_narrowed(pulled: Pulled) -> str:
     )
 
 
-def find_absorbed(pulled: Pulled) -> str:
+def find_absorbed(pulled: OutputVjp) -> str:
     """Say which element of a probed pair, in half precision, is a sum that loses most of its terms.
 
     Where the Jacobian is at hand, its rows say what the terms are. Here differences of one input element in
@@ -181,7 +181,7 @@ def find_absorbed(pulled: Pulled) -> str:
 
 
 def _telling_elements(
-    pulled: Pulled, input_index: int, gradient: Float, change: float
+    pulled: OutputVjp, input_index: int, gradient: Float, change: float
 ) -> npt.NDArray[np.bool_]:
     """Return where a change of the upstream by this share must show in its gradient, (n,).
 
@@ -203,7 +203,7 @@ def _telling_elements(
 
 
 def _bounds(
-    pulled: Pulled, input_index: int, matrix: Jacobian, upstream: Float, total: Float
+    pulled: OutputVjp, input_index: int, matrix: Jacobian, upstream: Float, total: Float
 ) -> tuple[Float, Float]:
     """Return the sum of the rows' magnitudes, and how much rounding may change the rows' sum, `total`."""
     with np.errstate(invalid="ignore", over="ignore"):
@@ -220,7 +220,7 @@ def _bounds(
         return size, rounding
 
 
-def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, flow: Flow) -> Fault | None:
+def compare(pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum, flow: Flow) -> Fault | None:
     """Compare a gradient with a sum, element by element.
 
     Args:
@@ -281,7 +281,7 @@ def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, fl
     return None
 
 
-def _absorbed_rounding(pulled: Pulled, input_index: int) -> Float:
+def _absorbed_rounding(pulled: OutputVjp, input_index: int) -> Float:
     """Return how much each element's gradient may lose to rounding, (n,), for upstreams of size 1.
 
     What is added to something far larger is lost each time, however the upstream is rounded: softmax's
@@ -293,7 +293,7 @@ def _absorbed_rounding(pulled: Pulled, input_index: int) -> Float:
     return np.asarray(ROUNDINGS_OF_A_RUN * pulled.precision.unit_roundoff * largest_finite(value) / step)
 
 
-def _allowed_share(pulled: Pulled, *, is_multiple: bool) -> float:
+def _allowed_share(pulled: OutputVjp, *, is_multiple: bool) -> float:
     """Return how far a gradient may be off, relative to the terms that it adds up.
 
     A right gradient may be off by the table's tolerance, and so may each of its rows: an iterative solver
@@ -307,7 +307,7 @@ def _allowed_share(pulled: Pulled, *, is_multiple: bool) -> float:
     return max(share, pulled.case.tolerance.rtol or 0.0)
 
 
-def find_change(pulled: Pulled, input_index: int, repeated: Float) -> Fault | None:
+def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Fault | None:
     """Find an element of the first upstream's gradient that changes when it is pulled again.
 
     Measured rounding isn't allowed for here: a gradient that draws random numbers would pass as rounded.
@@ -347,7 +347,7 @@ def find_difference(
         The element's packed index and its value in each form; `None` where they agree.
     """
     output, input_index = pair
-    vjp, other_vjp = (Pulled(case, form, output, (input_index,), {}) for form in (op, other_op))
+    vjp, other_vjp = (OutputVjp(case, form, output, (input_index,), {}) for form in (op, other_op))
     first, second = vjp.first[input_index], other_vjp.first[input_index]
     is_half = vjp.precision.nudge is None
     largest = max(largest_finite(first), largest_finite(second))

@@ -19,7 +19,7 @@ from gradcheck_cli.checking.checks.expected_gradients import (
     find_fault,
     find_narrowed,
 )
-from gradcheck_cli.checking.checks.pulled import SIZES, Flow, Pulled, pull_empty
+from gradcheck_cli.checking.checks.output_vjp import SIZES, Flow, OutputVjp, pull_empty
 from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, pack, unpack
@@ -79,7 +79,7 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
     )
 
 
-def _find_wrong(pulled: Pulled, precision: str) -> tuple[str, str]:
+def _find_wrong(pulled: OutputVjp, precision: str) -> tuple[str, str]:
     """Return what is wrong with one output's vjp, and what was excused until then; empty where nothing is."""
     excused = ""
     for flow, gradients in _pull_flows(pulled):
@@ -99,7 +99,7 @@ def _find_wrong(pulled: Pulled, precision: str) -> tuple[str, str]:
     return find_narrowed(pulled) or find_absorbed(pulled), excused
 
 
-def _pull_flows(pulled: Pulled) -> Iterator[tuple[Flow, dict[int, Float]]]:
+def _pull_flows(pulled: OutputVjp) -> Iterator[tuple[Flow, dict[int, Float]]]:
     """Yield the upstreams and their gradients, the last one just above what a solver's error may be."""
     yield from zip(pulled.upstreams.flows(), pulled.gradients_for("linearity"), strict=True)
     if pulled.stopped:
@@ -110,7 +110,7 @@ def _pull_flows(pulled: Pulled) -> Iterator[tuple[Flow, dict[int, Float]]]:
         yield flow, pulled.pull(flow.upstream)
 
 
-def _excuse(pulled: Pulled, input_index: int, flow: Flow, fault: Fault, gradient: Float) -> str:
+def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Fault, gradient: Float) -> str:
     """Return what else may explain a fault, and the remedy; empty if nothing does.
 
     It may be a loss of digits: small, and for an upstream far above any loss scale. Or the gradient has an
@@ -130,7 +130,7 @@ def _excuse(pulled: Pulled, input_index: int, flow: Flow, fault: Fault, gradient
     return ""
 
 
-def _check_joint(op: Operation, all_pulled: list[Pulled], lossy: str) -> CheckResult:
+def _check_joint(op: Operation, all_pulled: list[OutputVjp], lossy: str) -> CheckResult:
     """Check that upstreams of several outputs together give the sum of their separate gradients.
 
     A gradient that mixes them (u1 * u2) is right for each alone, and wrong as soon as a loss uses both.
@@ -159,7 +159,7 @@ def _check_joint(op: Operation, all_pulled: list[Pulled], lossy: str) -> CheckRe
 
 
 def _find_joint_fault(
-    op: Operation, all_pulled: list[Pulled], input_index: int, gradient: Float, size: float
+    op: Operation, all_pulled: list[OutputVjp], input_index: int, gradient: Float, size: float
 ) -> str:
     terms = [(size, pulled.first[input_index]) for pulled in all_pulled if input_index in pulled.first]
     if not terms:
@@ -188,7 +188,7 @@ def check_zero_upstream(view: UpstreamView) -> list[CheckResult]:
     return [_check_empty(view.op, view.empty) if view.empty else _check_zero(view.pulled)]
 
 
-def _check_zero(all_pulled: list[Pulled]) -> CheckResult:
+def _check_zero(all_pulled: list[OutputVjp]) -> CheckResult:
     """Require exact zeros wherever the Jacobian is finite."""
     for pulled in all_pulled:
         gradients = next(pulled.gradients_for("zero_upstream"))

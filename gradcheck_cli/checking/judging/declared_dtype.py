@@ -12,7 +12,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.pulled import Pulled, Upstreams
+from gradcheck_cli.checking.checks.output_vjp import OutputVjp, Upstreams
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import judge_one_element
 from gradcheck_cli.checking.judging.probe_group import Group
@@ -289,9 +289,9 @@ class _RandomPull:
         return error <= BOUND_PER_SIGMA * (moved + float(np.max(rounding, initial=0.0)))
 
     @cached_property
-    def _vjp(self) -> Pulled:
+    def _vjp(self) -> OutputVjp:
         first, input_indices = self.pairs[0], [pair.input_index for pair in self.pairs]
-        return Pulled(first.case, first.operations.declared, first.output_index, input_indices, {})
+        return OutputVjp(first.case, first.operations.declared, first.output_index, input_indices, {})
 
     @cached_property
     def _movement(self) -> dict[int, Float]:

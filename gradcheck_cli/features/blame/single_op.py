@@ -10,7 +10,7 @@ import numpy as np
 from gradcheck_cli import hooks
 from gradcheck_cli.checking.checks.check import UpstreamView
 from gradcheck_cli.checking.checks.linearity import check_linearity
-from gradcheck_cli.checking.checks.pulled import pull_outputs
+from gradcheck_cli.checking.checks.output_vjp import pull_outputs
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs
 from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs

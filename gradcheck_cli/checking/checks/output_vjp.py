@@ -175,7 +175,7 @@ TELLING = 0.25
 
 
 @dataclass
-class Pulled:
+class OutputVjp:
     """One output's vjp, with a first random upstream.
 
     Attributes:
@@ -367,7 +367,7 @@ def pull_outputs(
     pairs: Sequence[tuple[int, int]],
     matrices: Mapping[tuple[int, int], Jacobian],
     ahead: Collection[str] = (),
-) -> list[Pulled]:
+) -> list[OutputVjp]:
     """Return the vjp of each output; twice where gradients are too small for upstreams of ordinary sizes.
 
     Args:
@@ -390,7 +390,7 @@ def pull_outputs(
             for input_index in input_indices
             if (output, input_index) in matrices
         }
-        pulled = Pulled(case, op, output, tuple(input_indices), own_matrices, ahead=checks)
+        pulled = OutputVjp(case, op, output, tuple(input_indices), own_matrices, ahead=checks)
         shifts = {input_index: pulled.choose_shift(input_index) for input_index in input_indices}
         for shift in sorted(set(shifts.values())):
             group = tuple(input_index for input_index in input_indices if shifts[input_index] == shift)
@@ -398,11 +398,11 @@ def pull_outputs(
                 pulled.input_indices = group
                 vjps.append(pulled)
             else:  # its rows are too small to compare with: they may have been flushed
-                vjps.append(Pulled(case, op, output, group, {}, shift, checks))
+                vjps.append(OutputVjp(case, op, output, group, {}, shift, checks))
     return vjps
 
 
-def group_at_hand(all_pulled: list[Pulled]) -> Iterator[list[Pulled]]:
+def group_at_hand(all_pulled: list[OutputVjp]) -> Iterator[list[OutputVjp]]:
     """Yield the vjps of all outputs at once, or one by one where their gradients are too large together."""
     sizes = [sum(info.size for info in pulled.op.inputs if info.is_differentiable) for pulled in all_pulled]
     if all_pulled and sum(sizes) <= 2 * FLOATS_AT_ONCE:
