@@ -14,8 +14,11 @@ from functools import partial
 
 import numpy as np
 
-from gradcheck_cli.checking.judging import declared_allowances
-from gradcheck_cli.checking.judging.declared_allowances import JudgePairs
+from gradcheck_cli.checking.judging.declared_allowances import (
+    JudgePairs,
+    judge_exact_point,
+    pass_approximations,
+)
 from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
 from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
@@ -137,9 +140,7 @@ def _judge_exact_points(evidence: Evidence, judged: Judged) -> Judged:
             samples[key] = sample
             continue
         try:
-            samples[key] = declared_allowances.judge_exact_point(
-                pair, sample, evidence.sparsities, evidence.judge
-            )
+            samples[key] = judge_exact_point(pair, sample, evidence.sparsities, evidence.judge)
         except OverBudgetError:
             continue
     return samples
@@ -239,7 +240,7 @@ ALLOWANCES = (
         "a mismatch or can't tell into a pass, with a `precision` warning",
         "formulas that are tuned to the declared dtype, such as a polynomial `erf`",
         "3.5e-4 of the element itself; 4.9e-4 in float16, 3.9e-3 in bfloat16",
-        _each(declared_allowances.pass_approximations),
+        _each(pass_approximations),
         at_elements=True,
     ),
     Allowance(

@@ -134,6 +134,9 @@ class Smallness:
     is_remainder: bool = False  # the output doesn't move at all, and the gradient is rounding of what cancels
 
 
+_ARRAYS = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
+
+
 @dataclass(frozen=True)
 class PairSample:
     """The verdicts on a packed Jacobian of shape `size`, for the elements that were judged one by one.
@@ -281,9 +284,8 @@ class PairSample:
 
     def take(self, row: int, column: int) -> PairSample:
         """Return the verdict on one element of the arrays alone."""
-        names = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
         arrays: dict[str, Any] = {
-            name: getattr(self, name)[row : row + 1, column : column + 1] for name in names
+            name: getattr(self, name)[row : row + 1, column : column + 1] for name in _ARRAYS
         }
         at_row, at_column = (places[row : row + 1, column : column + 1] for places in self.each_place())
         rules = self.decided_by[row : row + 1, column : column + 1]
@@ -300,8 +302,7 @@ class PairSample:
             np.put_along_axis(out, columns, values, axis=1)
             return out
 
-        names = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
-        arrays: dict[str, Any] = {name: write_out(getattr(self, name)) for name in names}
+        arrays: dict[str, Any] = {name: write_out(getattr(self, name)) for name in _ARRAYS}
         rules = None if self.rules is None else write_out(self.rules)
         return replace(self, **arrays, rules=rules, places=None)
 
