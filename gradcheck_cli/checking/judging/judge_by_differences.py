@@ -97,9 +97,8 @@ def _judge_sparse(pair: Pair, matrix: Jacobian) -> PairSample | None:
     judgement = judge(problem, matrix.values, method=METHODS[pair.case.method].differences)
     if not judgement.is_sparse:
         return None
-    sample = _sample_of(pair, matrix.values, judgement, slice(None), is_connected=True)
     places = Places((matrix.values.shape[0], matrix.width), columns=matrix.columns)
-    return replace(sample, places=places)
+    return PairSample.of_judgement(judgement, matrix.values, _dtype_of(pair), places=places)
 
 
 def _judge_together(
@@ -120,11 +119,8 @@ def _judge_together(
         judgement = judge(problem, whole, method=METHODS[method].differences)
     ends = np.cumsum([len(values) for values in matrices]).tolist()
     return {
-        pair.key: _sample_of(
-            pair,
-            values,
-            judgement,
-            slice(end - len(values), end),
+        pair.key: replace(
+            PairSample.of_judgement(judgement, values, _dtype_of(pair), rows=slice(end - len(values), end)),
             is_connected=analytic[pair.key] is not None,
         )
         for pair, values, end in zip(pairs, matrices, ends, strict=True)
@@ -143,10 +139,7 @@ def _judge_nothing(whole: Float) -> Judgement:
     return Judgement(code, zero, zero, zero, code, evaluations=0, method="none")
 
 
-def _sample_of(
-    pair: Pair, analytic: Float, judgement: Judgement, rows: slice, *, is_connected: bool
-) -> PairSample:
-    """Return the verdicts on one pair, whose rows are among the judged ones."""
+def _dtype_of(pair: Pair) -> str:
+    """Return the dtype in which a pair is differenced."""
     op = pair.operations.differenced
-    dtype = working_dtype(op, op.inputs[pair.input_index].dtype)
-    return PairSample.of_judgement(judgement, analytic, dtype, is_connected=is_connected, rows=rows)
+    return working_dtype(op, op.inputs[pair.input_index].dtype)

@@ -525,12 +525,7 @@ def judge_element(group: Group, position: tuple[int, int], budget: Budget, least
         scale=target.spans[0].typical,
     )
     judgement = judge(problem, gradient[columns][None])
-    sample = replace(
-        PairSample.of_judgement(
-            judgement, gradient[columns][None], working_dtype(op, op.inputs[pair.input_index].dtype)
-        ),
-        places=Places(
-            (packed_size(pair.output), packed_size(pair.input)), np.full((1, 1), row), columns[None]
-        ),
-    )
+    places = Places((packed_size(pair.output), packed_size(pair.input)), np.full((1, 1), row), columns[None])
+    dtype = working_dtype(op, op.inputs[pair.input_index].dtype)
+    sample = PairSample.of_judgement(judgement, gradient[columns][None], dtype, places=places)
     return settle_element(pair, sample).take(0, 0).with_differencing(evaluations=target.evaluations)

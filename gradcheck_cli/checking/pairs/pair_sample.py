@@ -170,8 +170,8 @@ class PairSample:
         analytic: Float,
         numeric_dtype: str,
         *,
-        is_connected: bool = True,
         rows: slice = slice(None),
+        places: Places | None = None,
     ) -> PairSample:
         """Return what differences say of some rows, before any entry of the ledger acts.
 
@@ -179,8 +179,8 @@ class PairSample:
             judgement: what they say of all rows.
             analytic: the gradient, of these rows.
             numeric_dtype: the dtype in which it was differenced.
-            is_connected: whether the gradient is a tensor.
             rows: which.
+            places: where the elements are, if they aren't a whole Jacobian.
         """
         return PairSample(
             analytic=analytic,
@@ -189,8 +189,9 @@ class PairSample:
             allowed=judgement.allowed[rows],
             verdict=judgement.verdict[rows],
             reason=judgement.reason[rows],
-            is_connected=is_connected,
+            is_connected=True,
             differencing=Differencing(judgement.method, judgement.evaluations, numeric_dtype),
+            places=places,
         )
 
     def settle(
