@@ -56,7 +56,7 @@ def judge_complex_step(problem: Problem, evaluate: EvaluateComplex, analytic: np
         numeric[:, start:stop] = (values.imag / step[start:stop, None]).T
         value = np.abs(values.real[0])
     # An independent cross-check: it takes no base value and writes its points out.
-    plain = replace(problem, row_precision=precision, base_value=None, moves=None)
+    plain = replace(problem, row_precision=precision, base_value=None, takes_moves=False)
     central = estimate(plain, method="central")
     rule = plain.rule
     with np.errstate(all="ignore"):

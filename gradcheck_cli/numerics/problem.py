@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.precision import PRECISIONS, Float, Precision, coarsest
-from gradcheck_cli.numerics.sampling import Evaluate, EvaluateMoves, Index, Sampler, Sparsity
+from gradcheck_cli.numerics.sampling import Evaluate, Index, Sampler, Sparsity
 from gradcheck_cli.numerics.steps import Domain, Scales, scales
 from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, row_scale, rule_for
 
@@ -47,7 +47,7 @@ class Problem:
     base_value: npt.ArrayLike | None = None
     rounded_size: Callable[[], Float] | None = None
     largest_beside: npt.ArrayLike | None = None
-    moves: EvaluateMoves | None = None  # `evaluate` for points that are described instead of written out
+    takes_moves: bool = False  # whether `evaluate` takes points that are described instead of written out
     sparsity: Sparsity | None = None  # the elements that can differ from zero in the analytic Jacobian
     may_round: bool = False
     rows: int | None = None  # m, where it is known without evaluating
@@ -65,7 +65,12 @@ class Problem:
         """Evaluates around the point, and the point itself only if the number of rows isn't known."""
         point = np.asarray(self.point, dtype=np.float64).ravel()
         return Sampler(
-            self.evaluate, point, self.input_precision, self.rows, moves=self.moves, sparsity=self.sparsity
+            self.evaluate,
+            point,
+            self.input_precision,
+            self.rows,
+            takes_moves=self.takes_moves,
+            sparsity=self.sparsity,
         )
 
     @cached_property

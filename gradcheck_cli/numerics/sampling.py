@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -92,8 +93,7 @@ class Moves:
         return np.where(moves, self.targets[self.rows], self.base)
 
 
-Evaluate = Callable[[Float], Float]
-EvaluateMoves = Callable[[Moves], Float]
+Evaluate = Callable[[Any], Float]  # takes points, (B, n), or perhaps `Moves`; returns (B, m)
 
 
 @dataclass(frozen=True)
@@ -129,16 +129,16 @@ class Sampler:
         precision: Precision,
         rows: int | None = None,
         *,
-        moves: EvaluateMoves | None = None,
+        takes_moves: bool = False,
         sparsity: Sparsity | None = None,
     ) -> None:
         """Keep the parts; nothing is evaluated yet.
 
         Args:
-            evaluate: takes (B, n), returns (B, m).
+            evaluate: the function.
             point: (n,), rounded to `precision` here.
             rows: m, where it is known beforehand.
-            moves: evaluates moves, where that is cheaper than writing the points out.
+            takes_moves: whether it takes points that are described instead of written out.
             sparsity: which rows may depend on which columns; `None` if any row may depend on any column.
         """
         self._evaluate = evaluate
@@ -146,7 +146,7 @@ class Sampler:
         self.point = precision.round(np.array(point, dtype=np.float64))
         self.evaluations = 0
         self._rows = rows
-        self._moves = moves
+        self._takes_moves = takes_moves
         self._sparsity = sparsity
         self._base: Float | None = None
         self._refused = np.full((2, self.point.size), np.inf)  # the least moves down and up that are refused
@@ -174,10 +174,9 @@ class Sampler:
 
     def at_moves(self, moves: Moves) -> Float:
         """Evaluate at points around the base point in one call; returns (B, m)."""
-        evaluate = self._moves
-        if evaluate is None:
+        if not self._takes_moves:
             return self.at(moves.points())
-        return self._call(len(moves), lambda: evaluate(moves))
+        return self._call(len(moves), lambda: self._evaluate(moves))
 
     def _call(self, count: int, evaluate: Callable[[], Float]) -> Float:
         self.evaluations += count

@@ -175,9 +175,8 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
         packed_magnitude(op.base_values[output], info) for output, info in zip(outputs, infos, strict=True)
     ]
     low, high = first.domain
-    evaluate = operations.budget.limit(packed_function(op, input_index, outputs))
     return Problem(
-        evaluate,
+        operations.budget.limit(packed_function(op, input_index, outputs)),
         packed_point(op, input_index),
         working_precision(op, op.inputs[input_index].dtype),
         np.concatenate(
@@ -190,7 +189,7 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
         base_value=np.concatenate(values),
         largest_beside=np.concatenate([np.full(each.size, largest_finite(each)) for each in values]),
         rounded_size=lambda: _rounded_size(op, input_index, outputs),
-        moves=None if op.inputs[input_index].is_complex else evaluate,
+        takes_moves=not op.inputs[input_index].is_complex,
         may_round=bool(op.facts.quantisers),
     )
 
