@@ -241,7 +241,11 @@ def check_same(
                 return report(name, f"{label} is None at times: it differs {what}.")
             largest, atol = pulled.largest(input_index), pulled.case.nondeterminism
             if atol and atol >= largest > 0:
-                return CheckResult(name, Status.INCONCLUSIVE, _explain_wide_atol(label, what, atol, largest))
+                message = (
+                    f"nondeterminism.atol {atol:.1e} lets {label} differ {what} by all of its {largest:.1e}: "
+                    "that tests nothing; state how far its elements really differ."
+                )
+                return report(name, message, Status.INCONCLUSIVE)
             fault = find_change(pulled, input_index, second)
             if fault is not None:
                 return report(
@@ -259,11 +263,3 @@ def _pull_again(pulled: OutputVjp, other_op: Operation) -> dict[int, Float]:
         return next(pulled.gradients_for("repeat"))
     gradients = pull_back(other_op, pulled.output, pulled.base[None])
     return {input_index: gradient[0] for input_index, gradient in gradients.items() if gradient is not None}
-
-
-def _explain_wide_atol(label: str, what: str, atol: float, largest: float) -> str:
-    """Say that a spec's `nondeterminism` allows a difference as large as the gradient itself."""
-    return (
-        f"nondeterminism.atol {atol:.1e} lets {label} differ {what} by all of its {largest:.1e}: that tests "
-        "nothing; state how far its elements really differ."
-    )

@@ -214,14 +214,11 @@ def _compare_all_gradients(
         )
         pull = _RandomPull(of_output, upstream, judged, budget)
         for pair in of_output:
-            both = [_fill_zeros(pair, gradients[pair.input_index]) for gradients in (declared, formula)]
-            loss = pull.compare(pair, both[0], both[1])
+            none = np.zeros((1, packed_size(pair.input)))
+            both = [gradients[pair.input_index] for gradients in (declared, formula)]
+            loss = pull.compare(pair, *((none if gradient is None else gradient)[0] for gradient in both))
             if loss is not None:
                 yield loss
-
-
-def _fill_zeros(pair: Pair, gradient: Float | None) -> Float:
-    return np.zeros(packed_size(pair.input)) if gradient is None else gradient[0]
 
 
 @dataclass
@@ -267,9 +264,7 @@ class _RandomPull:
             f"{expected[worst]:.6e}."
         )
         is_gross = excess > GROSS and not self._explains(pair, largest)
-        return _Loss(
-            pair, warning, partial(self._judge_worst, pair, worst) if is_gross else _is_loss_of_digits
-        )
+        return _Loss(pair, warning, partial(self._judge_worst, pair, worst) if is_gross else lambda _: None)
 
     def _explains(self, pair: Pair, error: float) -> bool:
         """Whether rounding alone may explain this error in the largest element of a pair's gradient.
@@ -316,10 +311,6 @@ class _RandomPull:
                 "float64, and there was no time to judge it: give it more (--budget).",
             )
         return again if (again.verdict == Verdict.MISMATCH).any() else None
-
-
-def _is_loss_of_digits(_own: Pair) -> None:
-    """Judge nothing again: the error is small, or rounding explains it."""
 
 
 def _find_row(pair: Pair, upstream: Float, column: int) -> int:

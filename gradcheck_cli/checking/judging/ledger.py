@@ -93,7 +93,9 @@ class Evidence:
     judge: JudgePairs | None = None  # judges other forms of pairs by differences
     analytic: Mapping[PairKey, Jacobian | None] = field(default_factory=dict)
     sparsities: Mapping[PairKey, Sparsity] = field(default_factory=dict)
-    judge_stops: JudgeStops | None = None  # doubts where a stop may be meant; `None` where none matters
+    judge_stops: JudgeStops = lambda _pairs, _analytic, judged, _sample: dict(
+        judged
+    )  # doubts what stops may mean
     are_right_alone: Callable[[PairKey], bool] = lambda _: False
     sample: int = 0  # index of the sample point
 
@@ -144,12 +146,6 @@ def _judge_exact_points(evidence: Evidence, judged: Judged) -> Judged:
         except OverBudgetError:
             continue
     return samples
-
-
-def _judge_stops(evidence: Evidence, judged: Judged) -> Judged:
-    if evidence.judge_stops is None:
-        return judged
-    return evidence.judge_stops(evidence.pairs, evidence.analytic, judged, evidence.sample)
 
 
 def _leave_joined_kinks(evidence: Evidence, judged: Judged) -> Judged:
@@ -249,7 +245,9 @@ ALLOWANCES = (
         "a mismatch into can't tell",
         "gradients that are right if a `stop_gradient` is meant",
         "none: the gradient must be right with the stops held; behind a closed function, any error",
-        _judge_stops,
+        lambda evidence, judged: evidence.judge_stops(
+            evidence.pairs, evidence.analytic, judged, evidence.sample
+        ),
     ),
     Allowance(
         Rule.JOINED_KINKS,

@@ -103,7 +103,14 @@ class StopGradients:
             if not (verdicts.is_right or (verdicts.probes is not None and verdicts.probes.is_weak))
         }
         op = next(iter(pairs.values())).operations.differenced
-        stops = {key: self._filter_stops(op.facts.stops_between(*key)) for key in open_pairs}
+        stops = {
+            key: {
+                stop: place
+                for stop, place in op.facts.stops_between(*key).items()
+                if self.among is None or stop in self.among
+            }
+            for key in open_pairs
+        }
         held = _HeldVerdicts(open_pairs, stops, analytic, sample, self.budget)
         return dict(judged) | {
             key: self._judge_with_stops_held(pair, judged[key], stops[key], held)
@@ -153,9 +160,6 @@ class StopGradients:
         self.changing.update(keys)
         places = tuple(dict.fromkeys(stops[key] for key in keys))
         return Stopped(places, _largest_error(sample) if sample.is_wrong else change.share)
-
-    def _filter_stops(self, stops: Mapping[str, str]) -> dict[str, str]:
-        return {key: place for key, place in stops.items() if self.among is None or key in self.among}
 
 
 @dataclass

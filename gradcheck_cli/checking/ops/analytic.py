@@ -84,7 +84,11 @@ def find_costly_pairs(
         output, input_index = pair
         sparsity = sparsities.get(pair)
         width = packed_size(op.inputs[input_index]) if sparsity is None else sparsity.slots
-        height = packed_size(op.outputs[output]) if sparsity is None else _count_groups(sparsity)
+        height = (
+            packed_size(op.outputs[output])
+            if sparsity is None
+            else int(rank_in_class(sparsity.row_class).max()) + 1
+        )
         columns[input_index], rows[output] = max(columns[input_index], width), max(rows[output], height)
     if seconds == math.inf or _PER_COLUMN * sum(columns.values()) + sum(rows.values()) <= CHEAP:
         return set()
@@ -154,11 +158,6 @@ def _pull(op: Operation, output: int, count: int) -> None:
         pull_back(op, output, np.eye(1, packed_size(info)).repeat(count, axis=0))
     elif info.size:
         pull_back(op, output, one_upstreams(np.arange(info.size, dtype=np.int32), np.zeros(count, np.int32)))
-
-
-def _count_groups(sparsity: Sparsity) -> int:
-    """Return how many upstreams a compressed Jacobian takes."""
-    return int(rank_in_class(sparsity.row_class).max()) + 1
 
 
 # Below this many elements a whole Jacobian costs less than the search.

@@ -161,47 +161,23 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
         leads: whether the forward leads from the input to the output, as far as that is known.
         may_be_zero: whether an all-zero gradient may pass.
     """
-    first = samples[0]
-    verdicts = [sample.verdict for sample in samples]
-    wrong = max(int(np.count_nonzero(verdict == Verdict.MISMATCH)) for verdict in verdicts)
-    stopped = _join_stops(samples)
-    kinks = sum(int(np.count_nonzero(verdict == Verdict.KINK)) for verdict in verdicts)
-    errors = [_measure_errors(sample) for sample in samples]
-    worst, uncertainty = None, 0.0
-    status, message, undecided_word = _decide(samples, may_be_zero=may_be_zero, leads=leads)
+    first, stopped = samples[0], _join_stops(samples)
     probed = [sample.probes for sample in samples if sample.probes is not None]
-    worst_probes = max(probed, key=lambda probes: probes.error, default=ProbeNumbers())
     chances = [probes.miss_probability for probes in probed if probes.miss_probability is not None]
-    bound = worst_probes.bound
-    if (found := _find_gravest(samples, errors, 0)) is not None:
-        sample, place = samples[found[1]], found[2]
-        worst = _element(sample, *place, output, input_info)
-        bound, uncertainty = float(sample.allowed[place]), float(sample.uncertainty[place])
-    error, allowed = _find_shown_error(samples, errors, worst_probes)
+    status, message, undecided_word = _decide(samples, may_be_zero=may_be_zero, leads=leads)
+    numbers = _measure_pair(samples, probed, output, input_info)
     methods = {sample.differencing.method for sample in samples}
     return PairResult(
         label=label,
-        mismatch=_describe_kind(samples) if wrong else "",
+        mismatch=_describe_kind(samples) if numbers.wrong_elements else "",
         undecided=undecided_word,
         output=output.name,
         input=input_info.name,
         status=status,
         connected=any(sample.is_connected for sample in samples),
-        note=_note(samples, wrong, kinks, status),
+        note=_note(samples, numbers.wrong_elements, numbers.kinks, status),
         message=message,
-        numbers=PairNumbers(
-            max(_find_maximum([error.absolute for error in errors], verdicts), worst_probes.error),
-            max(_find_maximum([error.relative for error in errors], verdicts), worst_probes.error),
-            allowed=bound,
-            uncertainty=uncertainty,
-            elements=max(sample.elements for sample in samples),
-            kinks=kinks,
-            wrong_elements=wrong,
-            decided_by=_count_rules(samples),
-            worst=worst,
-            worst_error=error,
-            worst_bound=allowed,
-        ),
+        numbers=numbers,
         numeric=NumericSide(
             next((name for name in _NAMED_METHODS if name in methods), first.differencing.method),
             first.differencing.dtype,
@@ -212,6 +188,37 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
             miss_size=probed[0].miss_size if chances else None,
         ),
         cause=Cause() if stopped is None else Cause(stops=stopped.places, stop_change=stopped.change),
+    )
+
+
+def _measure_pair(
+    samples: Sequence[PairSample],
+    probed: Sequence[ProbeNumbers],
+    output: TensorInfo,
+    input_info: TensorInfo,
+) -> PairNumbers:
+    """Return the errors of a pair's elements and probes, over all samples, and how many are wrong."""
+    verdicts = [sample.verdict for sample in samples]
+    errors = [_measure_errors(sample) for sample in samples]
+    probes = max(probed, key=lambda probes: probes.error, default=ProbeNumbers())
+    worst, bound, uncertainty = None, probes.bound, 0.0
+    if (gravest_element := _find_gravest(samples, errors, 0)) is not None:
+        sample, place = samples[gravest_element[1]], gravest_element[2]
+        worst = _element(sample, *place, output, input_info)
+        bound, uncertainty = float(sample.allowed[place]), float(sample.uncertainty[place])
+    error, allowed = _find_shown_error(samples, errors, probes)
+    return PairNumbers(
+        max(_find_maximum([error.absolute for error in errors], verdicts), probes.error),
+        max(_find_maximum([error.relative for error in errors], verdicts), probes.error),
+        allowed=bound,
+        uncertainty=uncertainty,
+        elements=max(sample.elements for sample in samples),
+        kinks=sum(int(np.count_nonzero(verdict == Verdict.KINK)) for verdict in verdicts),
+        wrong_elements=max(int(np.count_nonzero(verdict == Verdict.MISMATCH)) for verdict in verdicts),
+        decided_by=_count_rules(samples),
+        worst=worst,
+        worst_error=error,
+        worst_bound=allowed,
     )
 
 
@@ -292,10 +299,10 @@ def _find_shown_error(
     An element at a kink is compared with two slopes, not one. It ranks below right elements and below what
     random probes found.
     """
-    found = _find_gravest(samples, errors, -1)
-    if found is None or (probes.bound and found[0] <= (0, probes.error / probes.bound)):
+    gravest_element = _find_gravest(samples, errors, -1)
+    if gravest_element is None or (probes.bound and gravest_element[0] <= (0, probes.error / probes.bound)):
         return probes.error if probes.bound else 0.0, probes.bound
-    _, index, place = found
+    _, index, place = gravest_element
     sample = samples[index]
     return float(errors[index].absolute[place]), float(sample.allowed[place] + sample.uncertainty[place])
 

@@ -402,7 +402,7 @@ def _look_further(problem: Problem, sampled: Elements, which: np.ndarray, resolu
         for series in sample(problem, sampled.take(alike), scale, rungs, int(depth)):
             here = alike[series.which]
             noise = resolution.noise[here] * np.abs(series.base)
-            found = find_departure(series, resolution.slope[here], resolution.uncertainty[here], noise)
-            resolution.departure.put(here, found)
+            departure = find_departure(series, resolution.slope[here], resolution.uncertainty[here], noise)
+            resolution.departure.put(here, departure)
     edge = resolution.departure.edge
     edge[which[edge[which] == Edge.NONE]] = Edge.GRADUAL  # straight all the way
