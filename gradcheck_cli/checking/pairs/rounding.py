@@ -395,8 +395,8 @@ def _measure_slopes(pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_]
 
 
 def _scaled_upstreams(pair: Pair) -> list[tuple[Operation, float]]:
-    # Sizes from 0.3 to 1.7, since a dtype's own nudge changes too few bits: a causal softmax was left open. What
-    # isn't linear in the upstream counts as rounding then, within the limit.
+    # Sizes from 0.3 to 1.7, since a dtype's own nudge changes too few bits: a causal softmax was left open.
+    # What isn't linear in the upstream counts as rounding then, within the limit.
     return [(pair.operations.formula, 1 + sign * 0.1 * multiple) for multiple in NUDGES for sign in (1, -1)]
 
 
