@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.opener import Opener, Operations
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
     from gradcheck_cli.checking.pairs.pair import Pair
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.checking.pairs.pair_view import PointData
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
     from gradcheck_cli.checking.verdicts.summary import Findings
     from gradcheck_cli.figure import PathOp
     from gradcheck_cli.gate import BaselineFinding
@@ -57,8 +56,9 @@ DEFAULT_FEATURES = (
 class Command(NamedTuple):
     """A command, which is imported when it runs."""
 
-    module: str  # its module, with an attribute `command`
+    module: str  # its module
     summary: str  # its line in `--help`
+    attribute: str = "command"  # its name there
 
 
 class Format(NamedTuple):

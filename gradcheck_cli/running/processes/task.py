@@ -14,7 +14,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import TextIO
 
-from gradcheck_cli.checking.case_progress import listen_to_progress
+from gradcheck_cli.checking.check_case import listen_to_progress
 from gradcheck_cli.results import CaseError, CaseResult
 from gradcheck_cli.running.failed_case import failed_case
 from gradcheck_cli.running.processes import process
