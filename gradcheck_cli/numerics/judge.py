@@ -15,7 +15,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics.differences import FirstPass, first_pass
+from gradcheck_cli.numerics.differences import FirstPass, first_pass, widen_steps
 from gradcheck_cli.numerics.precision import FLOAT32, FLOAT64, Float
 from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.random_vectors import draw_signs
@@ -113,8 +113,10 @@ _MANY = 20_000
 
 def _pass_or_refine(problem: Problem, first: FirstPass, analytic: Float, method: str) -> Judgement:
     """Pass what the first pass can settle; refine the rest."""
-    numeric, uncertainty = first.slope.copy(), first.uncertainty
     scale = row_scale(first.trusted, problem.weights)
+    if method == "auto":
+        first = widen_steps(problem, first, problem.allowed(analytic, first.slope, scale))
+    numeric, uncertainty = first.slope.copy(), first.uncertainty
     allowed = problem.allowed(analytic, numeric, scale)
     verdict = np.full(problem.shape, Verdict.PASS, dtype=np.int8)
     reason = np.zeros(problem.shape, dtype=np.int8)
