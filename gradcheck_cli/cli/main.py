@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
@@ -14,13 +13,13 @@ import click
 
 from gradcheck_cli import __version__, hooks
 from gradcheck_cli.cli.outlet import OutputLostError, guard_output, open_standard_descriptors
-from gradcheck_cli.errors import CaseFailedError, GradcheckError, SpecError
+from gradcheck_cli.errors import CaseFailedError, GradcheckError, SpecError, suggest
 from gradcheck_cli.hooks import Command
 
 _CORE = {
     "validate": Command("gradcheck_cli.cli.commands.validate", "Read specs and report every fault."),
     "explain": Command("gradcheck_cli.cli.commands.explain", "Explain a finding, and what to do."),
-    "completion": Command("gradcheck_cli.cli.commands.completion", "Print a shell's completion script."),
+    "completion": Command("gradcheck_cli.cli.completing", "Print a shell's completion script."),
 }
 # In the order in which a newcomer needs them.
 COMMANDS = {
@@ -54,9 +53,8 @@ class LazyGroup(click.Group):
         """Find the command, or suggest one."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            close = difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f" Did you mean '{close[0]}'?" if close else f" Commands: {', '.join(COMMANDS)}."
-            raise click.UsageError(f"No such command '{name}'.{hint}", ctx)
+            hint = suggest(name, COMMANDS) or f"Commands: {', '.join(COMMANDS)}."
+            raise click.UsageError(f"No such command '{name}'. {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (click's)

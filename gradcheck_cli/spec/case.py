@@ -251,6 +251,13 @@ class Case:
         return all(0 not in tensor.shape for tensor in self.tensors if tensor.is_differentiable)
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the pairs that the spec implies; an output without a name is called y."""
+        outputs = [output.name for output in self.outputs] or ["y"]
+        inputs = [tensor.name for tensor in self.tensors if tensor.is_differentiable]
+        return tuple(f"d{output}/d{name}" for output in outputs for name in inputs)
+
+    @property
     def spec(self) -> str:
         """`path:line`, as every report names a spec."""
         return f"{self.path}:{self.line}"
@@ -334,3 +341,39 @@ def _in_mode(case: Case, mode: str) -> Case:
         return case if case.mode == mode else replace(case, mode=mode)
     rules = tuple(rule for rule in case.pairs if not is_of_second_order(rule.glob))
     return replace(case, mode=mode, second_order=(), pairs=rules)
+
+
+def is_specifier(value: object) -> bool:
+    """Tell whether a value is text that names versions, such as `>=2.18`."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return isinstance(value, str) and len(SpecifierSet(value)) > 0
+    except InvalidSpecifier:
+        return False
+
+
+def version_fits(version: str, specifier: str) -> bool:
+    """Tell whether a version is among those that a specifier names; an empty one names all.
+
+    A pre-release counts as the release it precedes: 2.22.0rc1 is among `>=2.22`, as its op types are.
+    """
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
+
+    return SpecifierSet(specifier).contains(Version(version).base_version)
+
+
+def cases_by_type(cases: Iterable[Case], version: str) -> dict[str, list[Case]]:
+    """Return the cases that cover each op type, among those for a version of TensorFlow.
+
+    A case covers the op types of its `covers`, and a raw `op_type` itself.
+    """
+    by_type: dict[str, list[Case]] = {}
+    for case in cases:
+        if not version_fits(version, case.tensorflow):
+            continue
+        own = (str(case.op_type),) if case.is_raw_op else ()
+        for op_type in dict.fromkeys((*own, *case.covers)):
+            by_type.setdefault(op_type, []).append(case)
+    return by_type

@@ -36,7 +36,7 @@ from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection,
 from gradcheck_cli.hooks import Command
 from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import CaseError, CheckResult, Policy, Report, Status, WorstElement
-from gradcheck_cli.running.selection.history import write_history
+from gradcheck_cli.running.selection import write_history
 from gradcheck_cli.tensorflow_backend import startup
 
 if TYPE_CHECKING:

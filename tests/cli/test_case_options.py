@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gradcheck_cli.cli.options.case_options import CaseOptions
-from gradcheck_cli.running.failed_case import reproduce
+from gradcheck_cli.running.workers import reproduce
 from gradcheck_cli.spec.case import Power
 from gradcheck_cli.spec.load import load_cases, load_mapping
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gradcheck_cli.running.processes import fork_server
-from gradcheck_cli.running.processes.messages import Exit
+from gradcheck_cli.running.processes.fork_server import Exit
 
 pytestmark = pytest.mark.once
 

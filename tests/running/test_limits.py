@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from gradcheck_cli.running.processes import limits
-from gradcheck_cli.running.processes.running_task import group_cases
+from gradcheck_cli.running.processes.local_workers import group_cases
 
 
 @pytest.mark.parametrize(

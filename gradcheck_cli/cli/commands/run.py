@@ -172,8 +172,7 @@ def _run(
     files = [target.file for target in options.reports if target.file is not None]
     workers = start_workers(ctx, options.workers, files)
     from gradcheck_cli.results import Policy
-    from gradcheck_cli.running.selection.filters import selection_of
-    from gradcheck_cli.running.selection.history import write_history
+    from gradcheck_cli.running.selection import selection_of, write_history
 
     policy = Policy(options.strict, options.strict_precision)
     changes, selection = options.changes, options.selection
@@ -186,7 +185,7 @@ def _run(
     for notice in selected.notices:
         click.echo(notice, err=True)
     if cases:
-        from gradcheck_cli.cli.progress import run_and_print
+        from gradcheck_cli.cli.console import run_and_print
 
         lines_of = _lines_of(options.verbosity, policy) if options.form == "table" else lambda _: []
         stopper = selection.stopper(policy, began)

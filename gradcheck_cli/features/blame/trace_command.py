@@ -39,7 +39,7 @@ def command(ctx: click.Context, *, picked: PickedCases, types: tuple[str, ...], 
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `trace --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.cli.pick_case import handle_cases
+    from gradcheck_cli.cli.options.selection_options import handle_cases
 
     cases = picked.load()
 

@@ -35,12 +35,11 @@ from gradcheck_cli.features.cluster.dask_task import (
 )
 from gradcheck_cli.features.cluster.fleet import PACKAGES, Fleet
 from gradcheck_cli.results import CaseError, CaseResult
-from gradcheck_cli.running.failed_case import failed_case
+from gradcheck_cli.running.processes.fork_server import CodePlace
 from gradcheck_cli.running.processes.limits import Limits
-from gradcheck_cli.running.processes.messages import CodePlace
+from gradcheck_cli.running.processes.local_workers import Numbered, group_cases
 from gradcheck_cli.running.processes.output import OutputFolder
-from gradcheck_cli.running.processes.running_task import Numbered, group_cases
-from gradcheck_cli.running.workers import Ended, Event, Noted, Started, Waited, WorkersLostError
+from gradcheck_cli.running.workers import Ended, Event, Noted, Started, Waited, WorkersLostError, failed_case
 from gradcheck_cli.spec.case import Case
 
 _ATTEMPTS = 3  # attempts at a document: if its worker is lost, it is tried twice more

@@ -16,12 +16,11 @@ from typing import Any, SupportsFloat, SupportsIndex, cast
 
 import numpy as np
 
-from gradcheck_cli.errors import NoSpecsError
+from gradcheck_cli.errors import NoSpecsError, suggest
 from gradcheck_cli.results import Report
 from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.running.session import InProcess, start_tensorflow
 from gradcheck_cli.spec.case import Case, FunctionRef, Tolerance, in_each_mode
-from gradcheck_cli.spec.faults import suggest
 from gradcheck_cli.spec.load import load_cases, load_mapping
 from gradcheck_cli.spec.words import MODES
 

@@ -183,7 +183,7 @@ _SHAPE = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 
 
 def _allow_short_forms(properties: dict[str, Any], definitions: dict[str, Any]) -> None:
-    """Allow the short forms that `short_forms` expands before a model sees them."""
+    """Allow the short forms that `merge_trees` expands before a model sees them."""
     for key in ("inputs", "dict", "fields"):
         for names, forms in properties.get(key, {}).get("patternProperties", {}).items():
             properties[key]["patternProperties"][names] = _input_forms(forms)

@@ -40,7 +40,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.reporting.closing import closing_lines
     from gradcheck_cli.reporting.exchange.json_report import read_report
     from gradcheck_cli.reporting.terminal.report_text import case_lines
-    from gradcheck_cli.running.selection.history import write_history
+    from gradcheck_cli.running.selection import write_history
 
     if reports:
         go_on_without_output()

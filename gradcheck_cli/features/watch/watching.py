@@ -17,7 +17,7 @@ import click
 from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
 from gradcheck_cli.results import CaseResult, Policy
-from gradcheck_cli.running.selection.changed import clear_cache, dependencies
+from gradcheck_cli.running.changed import clear_cache, dependencies
 from gradcheck_cli.running.workers import Ended, Workers
 from gradcheck_cli.spec.case import Case
 

@@ -1,19 +1,40 @@
-"""Workers on this machine: each document in a process forked for it, several at a time."""
+"""Workers on this machine: each document in a process forked for it, several at a time.
+
+`RunningTask` is this process's view of one that checks cases: its messages, its output and its limits. Cases
+whose process ended get an error that says how: by a crash, a time limit or a lack of memory.
+"""
 
 from __future__ import annotations
 
+import linecache
+import re
+import signal
+import sysconfig
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from multiprocessing.connection import wait
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby
+from multiprocessing.connection import Pipe, wait
 from pathlib import Path
+from typing import NamedTuple
 
-from gradcheck_cli.running.processes.fork_server import ForkServer
+from gradcheck_cli.plain_files import short_path
+from gradcheck_cli.results import GREEN, CaseError, CaseResult
+from gradcheck_cli.running.processes import limits
+from gradcheck_cli.running.processes.fork_server import CodePlace, Exit, ForkServer, Message, Task
 from gradcheck_cli.running.processes.limits import Limits
-from gradcheck_cli.running.processes.messages import CodePlace, Exit
-from gradcheck_cli.running.processes.output import OutputFolder
-from gradcheck_cli.running.processes.running_task import Numbered, RunningTask, TaskOptions, group_cases
-from gradcheck_cli.running.workers import Event, Progressed, Started, Waited
+from gradcheck_cli.running.processes.output import Output, OutputFolder
+from gradcheck_cli.running.workers import (
+    Ended,
+    Event,
+    Progressed,
+    Started,
+    Waited,
+    failed_case,
+    is_about_memory,
+)
 from gradcheck_cli.spec.case import Case
 
 _TICK = 0.5  # seconds between two checks of how much is printed
@@ -181,3 +202,267 @@ class LocalWorkers:
             if task.left:
                 self._suspects.append(task.left)
             task.close()
+
+
+# TensorFlow keeps the functions of each case, some 0.6 MiB, until its process ends.
+_MOST_CASES = 100
+_STARTING = 60.0  # seconds from a process's fork to its first case
+_DUMPING = 0.3  # seconds for a process to write its stacks before it is killed
+_KILLING = 10.0  # seconds from the order to kill a process to the report of its exit
+_LEAVING = 5.0  # seconds from a process's last result to its end
+_TRIFLE = 0.05  # seconds by which a deadline isn't worth moving: a wake-up is late by a few milliseconds
+_MOST_OUTPUT = 2**30  # bytes; other programs need the disk too
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A case and its index in the run."""
+
+    index: int
+    case: Case
+
+
+def group_cases(cases: Sequence[Case], *, isolate: bool) -> Iterator[list[Numbered]]:
+    """Yield the cases that share a process: those of a document, which are consecutive, but not too many."""
+    numbered = [Numbered(index, case) for index, case in enumerate(cases)]
+    for _, document in groupby(numbered, key=lambda numbered_case: numbered_case.case.spec):
+        whole = list(document)
+        size = 1 if isolate else _MOST_CASES
+        yield from (whole[start : start + size] for start in range(0, len(whole), size))
+
+
+class TaskOptions(NamedTuple):
+    """How a process works through its cases; see `Task`."""
+
+    limits: Limits
+    listing: bool = False
+    place: CodePlace | None = None
+
+
+class RunningTask:
+    """One process, from its fork to its exit.
+
+    Attributes:
+        connection: the connection with its messages.
+        is_open: whether more messages may come.
+        left: the cases that have not ended; the first of them is running.
+    """
+
+    def __init__(
+        self, server: ForkServer, task_id: int, cases: Sequence[Numbered], options: TaskOptions
+    ) -> None:
+        self.left = list(cases)
+        self.is_open = True
+        self._server, self._id, self._limits = server, task_id, options.limits
+        self._output, self._stacks = Output(), Output()
+        self._offset = 0  # where the output of the running case begins
+        self._began = time.monotonic()
+        self._deadline = self._began + _STARTING
+        self._seconds = _STARTING  # how long the deadline allowed
+        self._paused = 0.0  # seconds since then for which everything stood still
+        self._pid, self._times = 0, limits.Times()
+        self._given_up: CaseError | None = None
+        self._is_killed = False
+        self._kill_at: float | None = None
+        self._kills = limits.times_memory_ran_out()
+        self.connection, theirs = Pipe()
+        with theirs:
+            server.fork(task_id, (theirs.fileno(), self._output.fileno(), self._stacks.fileno()))
+        with suppress(OSError):  # already dead: its exit will be reported
+            work = tuple(numbered_case.case for numbered_case in cases)
+            self.connection.send(Task(work, options.limits.memory, options.listing, options.place))
+
+    def receive(self) -> Message | None:
+        """Return the next message, if one has arrived."""
+        try:
+            if self.is_open and self.connection.poll():
+                message: Message = self.connection.recv()
+                return message
+        except Exception:  # noqa: BLE001 (the end, or no pickle: the user's code may write there too)
+            self.is_open = False
+        return None
+
+    def start(self, message: Message) -> Numbered:
+        """Record that the next case has started; return it."""
+        numbered = self.left[0]
+        self._given_up = self._kill_at = None
+        self._offset = message.printed
+        self._began, self._paused = time.monotonic(), 0.0
+        timeout = self._limits.timeout if numbered.case.timeout is None else numbered.case.timeout
+        self._seconds = timeout + numbered.case.search
+        self._deadline = self._began + self._seconds
+        self._pid, self._times = message.pid, limits.times_of(message.pid)
+        return numbered
+
+    def finish(self, message: Message, result: CaseResult, output_folder: OutputFolder) -> Ended:
+        """Record that the running case has ended; return its `Ended`, with its output."""
+        if result.error is not None:
+            result = replace(result, error=with_limit(result.error, self._limits.memory))
+        numbered = self.left.pop(0)
+        self._given_up = self._kill_at = None
+        self._deadline, self._pid = time.monotonic() + _LEAVING, 0
+        lines, is_all = self._output.tail(self._offset, message.printed)
+        file = ""
+        if result.status not in GREEN and not is_all:
+            file = output_folder.keep(numbered.case, self._output, self._offset, message.printed)
+        return Ended(numbered.index, result.printed(lines, file))
+
+    def extend(self, seconds: float) -> None:
+        """Extend the deadline by the time for which the machine, or this process, stood still."""
+        self._deadline += seconds
+        self._paused += seconds
+        if self._kill_at is not None:
+            self._kill_at += seconds
+
+    def enforce(self, now: float) -> None:
+        """End the process if it has taken too long, or printed too much."""
+        if self._kill_at is not None:
+            if now >= self._kill_at and not self._is_killed:
+                self._is_killed = True
+                self._server.kill(self._id)
+        elif now >= self._deadline and not self._has_waited(now):
+            self._server.dump(self._id)
+            self._kill_at = now + _DUMPING
+        elif self._output.size > _MOST_OUTPUT:
+            self._given_up = error_of_output(_MOST_OUTPUT)
+            self._kill_at = now
+
+    def _has_waited(self, now: float) -> bool:
+        """Extend the deadline by the time in which other programs had the processors; return whether so."""
+        if not self._pid:
+            return False
+        passed = now - self._began - self._paused
+        own = limits.times_of(self._pid).own_seconds(self._times, passed)
+        left = min(self._seconds - own, passed)
+        self._deadline = max(self._deadline, now + left)
+        return left > _TRIFLE
+
+    def kill(self) -> None:
+        """Have the process killed, whatever it does."""
+        self._kill_at = time.monotonic()
+        self.enforce(self._kill_at)
+
+    def outlives_its_end(self, now: float) -> bool:
+        """Whether it should have ended by now: the fork server doesn't respond."""
+        return self._is_killed and self._kill_at is not None and now >= self._kill_at + _KILLING
+
+    @property
+    def next_look(self) -> float:
+        """When it must be checked again, whatever it sends."""
+        if self._kill_at is None:
+            return self._deadline
+        return self._kill_at + _KILLING if self._is_killed else self._kill_at
+
+    def on_exit(self, exit_: Exit, output_folder: OutputFolder) -> Ended | None:
+        """Return the end of the case that the process's exit interrupted, if any; `left` holds the others."""
+        if not self.left or (self._is_killed and self._kill_at is None):
+            return None  # the case that it was killed for ended just in time; the next isn't to blame
+        numbered = self.left.pop(0)
+        size = self._output.size
+        lines, _ = self._output.tail(self._offset, size)
+        error = self._given_up or self._error(exit_, lines)
+        result = failed_case(numbered.case, error, time.monotonic() - self._began)
+        file = (
+            output_folder.keep(numbered.case, self._output, self._offset, size) if size > self._offset else ""
+        )
+        return Ended(numbered.index, result.printed(lines, file))
+
+    def _error(self, exit_: Exit, lines: Sequence[str]) -> CaseError:
+        stacks = self._stacks.text()
+        if self._kill_at is not None:
+            return error_of_timeout(self._seconds, stacks)
+        if exit_.message:
+            return CaseError("crash", exit_.message)
+        return error_of_exit(
+            exit_.code,
+            lines,
+            stacks,
+            self._limits.memory,
+            for_memory=limits.times_memory_ran_out() > self._kills,
+        )
+
+    def close(self) -> None:
+        """Close its files."""
+        self.connection.close()
+        self._output.close()
+        self._stacks.close()
+
+
+_OWN = str(Path(__file__).resolve().parents[2])
+_LIBRARIES = tuple(
+    {str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
+)
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+_GENERATED = "__autograph_generated_file"
+
+
+def error_of_timeout(seconds: float, stacks: str) -> CaseError:
+    """Return the error of a case that took too long, with its place from faulthandler's stacks."""
+    return CaseError(
+        "timeout",
+        f"still running after {seconds:g} s, and was ended. Allow it longer (timeout in the spec, or "
+        "--timeout), or make the inputs smaller.",
+        user_frames(stacks),
+    )
+
+
+def error_of_output(limit: int) -> CaseError:
+    """Return the error of a case that printed too much."""
+    return CaseError("crash", f"printed more than {limits.format_size(limit)}, and was ended. Print less.")
+
+
+def error_of_exit(
+    code: int, output: Iterable[str], stacks: str, memory: int | None, *, for_memory: bool
+) -> CaseError:
+    """Return the error of a case whose process ended too early.
+
+    Args:
+        code: its exit code; below 0 a signal.
+        stacks: what faulthandler wrote.
+        memory: its limit, in bytes.
+        for_memory: whether the kernel killed a process for lack of memory in that time.
+    """
+    frames = user_frames(stacks)
+    how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+    if (code == -signal.SIGKILL and for_memory) or any(map(is_about_memory, output)):
+        return with_limit(CaseError("memory", f"ran out of memory: the process {how}.", frames), memory)
+    if code < 0:
+        return CaseError("crash", f"the process {how}.", frames)
+    return CaseError("crash", f"the process {how}, as by os._exit, in the middle of the check.", frames)
+
+
+def with_limit(error: CaseError, memory: int | None) -> CaseError:
+    """Add the memory limit and a remedy to an error of kind "memory"; return others unchanged."""
+    if error.kind != "memory" or memory is None:
+        return error
+    limit = f"The process may use {limits.format_size(memory)} (--memory)."
+    message = f"{error.message.rstrip('.')}. {limit} Make the inputs smaller, or give it more."
+    return replace(error, message=message)
+
+
+def signal_name(signal_number: int) -> str:
+    """Return a signal as `signal 11 (SIGSEGV: Segmentation fault)`."""
+    try:
+        known_signal = signal.Signals(signal_number)
+    except ValueError:
+        return f"signal {signal_number}"
+    return f"signal {signal_number} ({known_signal.name}: {signal.strsignal(signal_number)})"
+
+
+def user_frames(stacks: str) -> tuple[str, ...]:
+    """Return the user's own frames in faulthandler's stacks, outermost first, in the form of a traceback.
+
+    For a function that AutoGraph rewrote, only its name and the line of its new form are known.
+    """
+    lines: list[str] = []
+    for match in reversed(list(_FRAME.finditer(stacks))):
+        file, line, function = match["file"], int(match["line"]), match["function"]
+        code = linecache.getline(file, line).strip()
+        if _GENERATED in file:
+            frame = f"as rewritten by AutoGraph: in {function.removeprefix('tf__')}"
+        elif file.startswith("<") or str(Path(file).resolve()).startswith((_OWN, *_LIBRARIES)):
+            continue
+        else:
+            frame = f"{short_path(file)}:{line}: in {function}"
+        lines += [frame, f"    {code}"] if code else [frame]
+    return tuple(lines)
