@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.pairs.pair_sample import PairSample
     from gradcheck_cli.checking.pairs.pair_view import PointData
     from gradcheck_cli.checking.verdicts.summary import Findings
-    from gradcheck_cli.figure import PathOp
     from gradcheck_cli.gate import BaselineFinding
-    from gradcheck_cli.results import CaseResult, CheckResult, PairResult, Report
+    from gradcheck_cli.results import CaseResult, CheckResult, PairResult, PathOp, Report
     from gradcheck_cli.running.workers import Workers
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation

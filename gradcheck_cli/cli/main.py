@@ -155,7 +155,7 @@ def _message_of(error: GradcheckError) -> str:
     """Return an error's message; on a terminal, with the lines of a spec's faults."""
     if not isinstance(error, SpecError) or not sys.stderr.isatty():
         return str(error)
-    from gradcheck_cli.reporting.exchange.fault_reports import add_excerpts
+    from gradcheck_cli.reporting.formats import add_excerpts
 
     return add_excerpts(error.faults)
 

@@ -16,17 +16,17 @@ from gradcheck_cli.errors import Fault, NoSpecsError, SpecError, suggest
 from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.spec import yaml_tree
 from gradcheck_cli.spec.case import Case
-from gradcheck_cli.spec.cases.merge_trees import (
+from gradcheck_cli.spec.document_model import Defaults, Excepted, read_exceptions
+from gradcheck_cli.spec.faults import FaultLog, show, suggest_file
+from gradcheck_cli.spec.leaf_types import OP_NAME
+from gradcheck_cli.spec.merge_trees import (
     collect_cases,
     expand_short_forms,
     merge_op,
     reorder_inputs,
     split_op_types,
 )
-from gradcheck_cli.spec.cases.read_cases import Origin, read_cases
-from gradcheck_cli.spec.faults import FaultLog, show, suggest_file
-from gradcheck_cli.spec.models.document_model import Defaults, Excepted, read_exceptions
-from gradcheck_cli.spec.models.leaf_types import OP_NAME
+from gradcheck_cli.spec.read_cases import Origin, read_cases
 from gradcheck_cli.spec.yaml_tree import Node, of_file
 from gradcheck_cli.visible import clean
 

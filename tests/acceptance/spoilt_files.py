@@ -31,11 +31,21 @@ from gradcheck_cli.cli.main import COMMANDS, cli, run_command
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.baseline.compare import locked_pairs_of
 from gradcheck_cli.features.baseline.lock import lock_text
-from gradcheck_cli.figure import Figure, HeatMap, Ladder, PathOp
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
 from gradcheck_cli.hooks import Command
 from gradcheck_cli.reporting.exchange.json_report import to_json
-from gradcheck_cli.results import CaseError, CheckResult, Policy, Report, Status, WorstElement
+from gradcheck_cli.results import (
+    CaseError,
+    CheckResult,
+    Figure,
+    HeatMap,
+    Ladder,
+    PathOp,
+    Policy,
+    Report,
+    Status,
+    WorstElement,
+)
 from gradcheck_cli.running.selection import write_history
 from gradcheck_cli.tensorflow_backend import startup
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradcheck_cli.results import CaseError
-from gradcheck_cli.running.processes import local_workers
+from gradcheck_cli.running import local_workers
 
 STACKS = f"""Fatal Python error: Segmentation fault
 

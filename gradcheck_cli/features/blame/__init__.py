@@ -9,7 +9,7 @@ from gradcheck_cli.hooks import Command, OpenCase
 
 if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import Operation
-    from gradcheck_cli.figure import PathOp
+    from gradcheck_cli.results import PathOp
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
     from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
 

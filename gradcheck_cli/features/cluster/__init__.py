@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from gradcheck_cli.running.processes.limits import Limits
+    from gradcheck_cli.running.limits import Limits
     from gradcheck_cli.running.workers import Workers
 
 

@@ -30,9 +30,9 @@ from distributed import Reschedule, Worker, get_worker
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CaseResult
 from gradcheck_cli.running.changed import dependencies, is_installed
-from gradcheck_cli.running.processes.fork_server import CodePlace
-from gradcheck_cli.running.processes.limits import Limits, default_memory, format_size
-from gradcheck_cli.running.processes.local_workers import LocalWorkers
+from gradcheck_cli.running.fork_server import CodePlace
+from gradcheck_cli.running.limits import Limits, default_memory, format_size
+from gradcheck_cli.running.local_workers import LocalWorkers
 from gradcheck_cli.running.workers import Ended, Started
 from gradcheck_cli.spec.case import Argument, Case, InputSpec
 

@@ -35,10 +35,9 @@ from gradcheck_cli.features.cluster.dask_task import (
 )
 from gradcheck_cli.features.cluster.fleet import PACKAGES, Fleet
 from gradcheck_cli.results import CaseError, CaseResult
-from gradcheck_cli.running.processes.fork_server import CodePlace
-from gradcheck_cli.running.processes.limits import Limits
-from gradcheck_cli.running.processes.local_workers import Numbered, group_cases
-from gradcheck_cli.running.processes.output import OutputFolder
+from gradcheck_cli.running.fork_server import CodePlace
+from gradcheck_cli.running.limits import Limits
+from gradcheck_cli.running.local_workers import Numbered, OutputFolder, group_cases
 from gradcheck_cli.running.workers import Ended, Event, Noted, Started, Waited, WorkersLostError, failed_case
 from gradcheck_cli.spec.case import Case
 

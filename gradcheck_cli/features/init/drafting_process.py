@@ -14,7 +14,7 @@ from types import TracebackType
 
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
 from gradcheck_cli.features.init.drafting import Drafted
-from gradcheck_cli.running.processes.limits import end_with_parent
+from gradcheck_cli.running.limits import end_with_parent
 
 _MOST_DEATHS = 5
 

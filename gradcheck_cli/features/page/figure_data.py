@@ -18,10 +18,9 @@ from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.pairs.pair_view import Judged
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
-from gradcheck_cli.figure import MOST_CELLS, Figure, HeatMap, Ladder
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.steps import Domain, power_of_two, scales, step_to_both_sides
-from gradcheck_cli.results import PairResult, Status
+from gradcheck_cli.results import MOST_CELLS, Figure, HeatMap, Ladder, PairResult, Status
 from gradcheck_cli.running.session import open_pair
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener

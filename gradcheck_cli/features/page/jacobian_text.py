@@ -14,11 +14,11 @@ from rich.text import Text
 from gradcheck_cli.checking.ops.packing import Float, index_of, part_of
 from gradcheck_cli.checking.pairs.pair_view import PairView
 from gradcheck_cli.checking.verdicts.summary import RANK
-from gradcheck_cli.figure import HeatMap
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import verdict_text
+from gradcheck_cli.results import HeatMap
 from gradcheck_cli.serial import plain
 from gradcheck_cli.spec.case import Case
 

@@ -18,7 +18,7 @@ from gradcheck_cli.gate import BaselineFinding, Projection
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, SCHEMA_VERSION, Object
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report
 from gradcheck_cli.serial import Layout, written_fields
-from gradcheck_cli.spec.models.document_model import Defaults, ExceptionsFile, OpModel, OpsFile
+from gradcheck_cli.spec.document_model import Defaults, ExceptionsFile, OpModel, OpsFile
 from gradcheck_cli.spec.words import DTYPE_KINDS, EXCEPTIONS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
 
 _NUMBER: Object = {"$ref": "#/$defs/number"}

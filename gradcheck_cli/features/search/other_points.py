@@ -21,7 +21,7 @@ from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.features.search.branches import pace as pacing
 from gradcheck_cli.features.search.exploring import ERRORS, RIGHT, Exploration, with_note
 from gradcheck_cli.results import CheckResult, PairResult, Status
-from gradcheck_cli.running.processes.limits import times_of
+from gradcheck_cli.running.limits import times_of
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener

@@ -136,7 +136,7 @@ class _LastResults:
 
     def search(self, cases: Sequence[Case], watched: FileWatch) -> frozenset[Path]:
         """Search the cases with a search time until a file changes; return the files that have changed."""
-        from gradcheck_cli.running.processes.local_workers import LocalWorkers
+        from gradcheck_cli.running.local_workers import LocalWorkers
 
         todo = [case for case in cases if case.search and _key_of_case(case) not in self.searched]
         if not todo or not isinstance(self.workers, LocalWorkers):

@@ -13,10 +13,10 @@ from typing import Any
 from gradcheck_cli import results, serial
 from gradcheck_cli.covered import CoverageStatus, GradientCoverage
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.figure import Figure, HeatMap, Ladder
 from gradcheck_cli.gate import BaselineFinding, Projection
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import Code, code_of_change, code_of_check, code_of_error, code_of_pair
+from gradcheck_cli.results import Figure, HeatMap, Ladder
 from gradcheck_cli.serial import Layout, TypeFault
 
 Object = dict[str, Any]

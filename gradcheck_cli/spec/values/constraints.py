@@ -17,7 +17,13 @@ from typing import Any
 
 from gradcheck_cli.spec.case import InputSpec, Source
 from gradcheck_cli.spec.faults import FaultLog, show
-from gradcheck_cli.spec.values.distributions import ElementDistribution, Interval, contains, distribution_of
+from gradcheck_cli.spec.values.distributions import (
+    ElementDistribution,
+    Interval,
+    contains,
+    distribution_of,
+    integer_ends,
+)
 from gradcheck_cli.spec.words import GENERATORS, INTEGER_RANGES, LARGEST_FLOATS, SOURCES, kind_of
 from gradcheck_cli.spec.yaml_tree import Node
 
@@ -227,7 +233,7 @@ def few_values(tensor: InputSpec) -> tuple[object, ...]:
     elif kind == "bool" and source.kind in ("default", "bool"):
         values = (False, True) if source.arguments.get("probability", 0.5) not in (0, 1) else ()
     elif kind == "integer" and source.kind == "integers":
-        low, high = int(str(source.arguments["low"])), int(str(source.arguments["high"]))
+        low, high = integer_ends(tensor)
         values = tuple(range(low, high)) if high - low <= FEW_VALUES else ()
     distribution = distribution_of(tensor)
     if distribution is not None and (tensor.away_from or tensor.domain != (None, None)):

@@ -29,6 +29,7 @@ from gradcheck_cli.spec.values.distributions import ElementDistribution, Interva
 from gradcheck_cli.spec.words import kind_of
 
 Array = NDArray[np.generic]
+Floats = NDArray[np.floating | np.complexfloating]
 
 # With the least probability that validation accepts (`allowed_intervals`), a value is still outside after
 # this many draws with a probability of 0.99**5000, or 1e-22.
@@ -36,6 +37,12 @@ MAX_ROUNDS = 5_000
 # A side with a probability of 1 % per draw is found with a probability of 99.8 %; otherwise elements stay on
 # their side.
 TURNS = 600
+# Eigenvalues in this range keep the condition number of `spd` at 4 or less.
+EIGENVALUES = (0.5, 2.0)
+# Off-diagonal part of `triangular`, relative to 1/sqrt(n): small against a diagonal in [1, 2].
+OFF_DIAGONAL = 0.5
+# Least share of a probability, relative to the mean of the exponentials that are normalised.
+PROBABILITY_FLOOR = 0.1
 
 
 def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
@@ -249,10 +256,12 @@ def _draw_structured(tensor: InputSpec, rng: np.random.Generator) -> Array:
     """Draw an array with structure; its elements can't be redrawn one by one, so the whole array is."""
     low, high = tensor.domain
     is_complex = kind_of(tensor.dtype) == "complex"
+    if 0 in tensor.shape:
+        return np.zeros(tensor.shape, complex if is_complex else float)
     drawing = Drawing(rng, tensor.shape, tensor.source.arguments, is_complex)
     for _ in range(MAX_ROUNDS // 50):
-        drawn = draw_structured(tensor.source.kind, drawing)
-        if is_complex or not drawn.size:
+        drawn = _STRUCTURED[tensor.source.kind](drawing)
+        if is_complex:
             return drawn
         wide = drawn.astype(np.float64)
         if (low is None or wide.min() >= low) and (high is None or wide.max() <= high):
@@ -296,43 +305,29 @@ def _spread(values: NDArray[np.float64], gap: float, intervals: Sequence[Interva
     return moved
 
 
-Floats = NDArray[np.floating | np.complexfloating]
-
-Shape = tuple[int, ...]
-
-# Eigenvalues in this range keep the condition number of `spd` at 4 or less.
-EIGENVALUES = (0.5, 2.0)
-# Off-diagonal part of `triangular`, relative to 1/sqrt(n): small against a diagonal in [1, 2].
-OFF_DIAGONAL = 0.5
-# Least share of a probability, relative to the mean of the exponentials that are normalised.
-PROBABILITY_FLOOR = 0.1
-
-
 @dataclass(frozen=True)
 class Drawing:
     """What to draw."""
 
     rng: np.random.Generator  # source of randomness
-    shape: Shape  # the result's shape
+    shape: tuple[int, ...]  # the result's shape
     arguments: Mapping[str, object]  # the generator's arguments
     is_complex: bool = False  # whether matrices are complex
 
 
-def draw_places(
-    rng: np.random.Generator, arguments: Mapping[str, object], shape: Shape
-) -> NDArray[np.generic]:
+def draw_places(rng: np.random.Generator, arguments: Mapping[str, object], shape: tuple[int, ...]) -> Array:
     """Draw distinct places in the dense shape among the arguments, in order.
 
     The int64 result's `shape` says how many places, and how many indices each has.
     """
-    dense: Shape = arguments["shape"]  # type: ignore[assignment]
+    dense: tuple[int, ...] = arguments["shape"]  # type: ignore[assignment]
     if not shape[0]:
         return np.zeros(shape, np.int64)
     chosen = np.sort(rng.choice(math.prod(dense), shape[0], replace=False))
     return np.stack(np.unravel_index(chosen, dense), axis=-1).reshape(shape).astype(np.int64)
 
 
-def mirror(matrix: NDArray[np.generic]) -> NDArray[np.generic]:
+def mirror(matrix: Array) -> Array:
     """Return a matrix, or a stack of them, with its lower triangle mirrored: symmetric, or Hermitian."""
     values: Floats = np.asarray(matrix)
     lower = np.tril(values, -1)
@@ -347,13 +342,13 @@ def _gaussian(drawing: Drawing) -> Floats:
     return real + 1j * drawing.rng.standard_normal(drawing.shape) if drawing.is_complex else real
 
 
-def _one_hot(drawing: Drawing) -> NDArray[np.generic]:
+def _one_hot(drawing: Drawing) -> Array:
     shape = drawing.shape
     chosen = drawing.rng.integers(0, shape[-1], (*shape[:-1], 1))
     return np.asarray(np.arange(shape[-1]) == chosen, np.int64)
 
 
-def _probabilities(drawing: Drawing) -> NDArray[np.generic]:
+def _probabilities(drawing: Drawing) -> Array:
     weights = drawing.rng.standard_exponential(drawing.shape) + PROBABILITY_FLOOR
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
@@ -393,7 +388,7 @@ def _triangular(drawing: Drawing) -> Floats:
     return np.asarray(triangle)
 
 
-def _call_extension(drawing: Drawing) -> NDArray[np.generic]:
+def _call_extension(drawing: Drawing) -> Array:
     """Draw with a function of another package.
 
     Raises:
@@ -421,7 +416,9 @@ def _call_extension(drawing: Drawing) -> NDArray[np.generic]:
     return drawn
 
 
-_STRUCTURED: dict[str, Callable[[Drawing], NDArray[np.generic]]] = {
+# The generators of arrays whose elements depend on each other. The last one or two dimensions hold the
+# structure, the others are a batch. Those of permutation and one_hot are integers.
+_STRUCTURED: dict[str, Callable[[Drawing], Array]] = {
     "permutation": lambda drawing: np.asarray(np.argsort(drawing.rng.random(drawing.shape), axis=-1)),
     "one_hot": _one_hot,
     "probabilities": _probabilities,
@@ -430,14 +427,3 @@ _STRUCTURED: dict[str, Callable[[Drawing], NDArray[np.generic]]] = {
     "triangular": _triangular,
     "generator": _call_extension,
 }
-
-
-def draw_structured(kind: str, drawing: Drawing) -> NDArray[np.generic]:
-    """Draw an array whose elements depend on each other, by a generator that isn't elementwise.
-
-    The last one or two dimensions hold the structure, the others are a batch. Those of permutation and
-    one_hot are integers.
-    """
-    if 0 in drawing.shape:
-        return np.zeros(drawing.shape, complex if drawing.is_complex else float)
-    return _STRUCTURED[kind](drawing)

@@ -26,8 +26,11 @@ from gradcheck_cli.spec.case import (
     is_of_second_order,
     unmatched_rules,
 )
-from gradcheck_cli.spec.cases.merge_trees import merge_op, with_op_inputs
-from gradcheck_cli.spec.cases.read_arguments import (
+from gradcheck_cli.spec.document_model import MismatchModel, OpModel
+from gradcheck_cli.spec.faults import FaultLog, Unreadable, show
+from gradcheck_cli.spec.input_model import InputModel
+from gradcheck_cli.spec.merge_trees import merge_op, with_op_inputs
+from gradcheck_cli.spec.read_arguments import (
     KEYS,
     InputReader,
     binding_of,
@@ -38,9 +41,6 @@ from gradcheck_cli.spec.cases.read_arguments import (
     read_arguments,
     takes_variant,
 )
-from gradcheck_cli.spec.faults import FaultLog, Unreadable, show
-from gradcheck_cli.spec.models.document_model import MismatchModel, OpModel
-from gradcheck_cli.spec.models.input_model import InputModel
 from gradcheck_cli.spec.values.constraints import few_values
 from gradcheck_cli.spec.words import BINDINGS, GENERATORS, MODES
 from gradcheck_cli.spec.yaml_tree import Node

@@ -33,7 +33,7 @@ from typing import NamedTuple, TextIO
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CaseError, CaseResult
-from gradcheck_cli.running.processes import limits
+from gradcheck_cli.running import limits
 from gradcheck_cli.running.workers import failed_case
 from gradcheck_cli.spec.case import Case
 
@@ -87,7 +87,7 @@ _DESCRIPTORS = 3  # of a task: its connection, its output, its stacks
 _PROGRAM = """
 import sys
 sys.path[:] = {path!r}
-from gradcheck_cli.running.processes.fork_server import serve
+from gradcheck_cli.running.fork_server import serve
 serve({orders}, {reports}, {scratch!r})
 """
 _LOOKING = 0.5  # seconds between two checks whether it was stopped

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from gradcheck_cli.spec import case
-from gradcheck_cli.spec.models import input_model
-from gradcheck_cli.spec.models import leaf_types as leaf
+from gradcheck_cli.spec import case, input_model
+from gradcheck_cli.spec import leaf_types as leaf
 from gradcheck_cli.spec.words import CHECKS, EXCEPTIONS
 
 if TYPE_CHECKING:
