@@ -11,8 +11,17 @@ from html import escape
 from importlib import import_module
 from pathlib import Path
 
-from gradcheck_cli.covered import Branch, GradientCoverage, GradientRun, side_counts
-from gradcheck_cli.gate import BaselineFinding, Fingerprint, Selection, Shard, Tolerance
+from gradcheck_cli.gate import (
+    BaselineFinding,
+    Branch,
+    Fingerprint,
+    GradientCoverage,
+    GradientRun,
+    Selection,
+    Shard,
+    Tolerance,
+    side_counts,
+)
 
 
 class Status(str, Enum):
@@ -380,14 +389,14 @@ class CaseResult:
     dtype: str
     status: Status
     error: CaseError | None = None
-    checks: tuple[CheckResult, ...] = ()
-    pairs: tuple[PairResult, ...] = ()
-    warnings: tuple[str, ...] = ()
-    mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
-    search: SearchResult | None = None  # if a search was requested
     how: HowChecked = HowChecked()
     ran: Execution = field(default_factory=Execution)
     seen: CodeSeen = field(default_factory=CodeSeen)
+    mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
+    search: SearchResult | None = None  # if a search was requested
+    warnings: tuple[str, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    pairs: tuple[PairResult, ...] = ()
 
     def printed(self, output: Sequence[str], file: str) -> CaseResult:
         """Return the result with the last lines that the user's code printed, and the file of all lines."""

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from gradcheck_cli.results import CaseResult, Report
-    from gradcheck_cli.running.run_loop import Stopper
-    from gradcheck_cli.running.workers import Workers
+    from gradcheck_cli.running.run_loop import Stopper, Workers
     from gradcheck_cli.spec.case import Case
 
 FALLBACK_WIDTH = 80

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from gradcheck_cli import __version__, hooks
-from gradcheck_cli.cli.outlet import OutputLostError, guard_output, open_standard_descriptors
+from gradcheck_cli.cli.stdout_guard import OutputLostError, guard_output, open_standard_descriptors
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, SpecError, suggest
 from gradcheck_cli.hooks import Command
 
@@ -106,7 +106,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code. If standard output couldn't be written to, it is that of the findings if they are a
-        failure; otherwise `outlet.LOST`, or `outlet.BROKEN_PIPE` if its reader left.
+        failure; otherwise `stdout_guard.LOST`, or `stdout_guard.BROKEN_PIPE` if its reader left.
     """
     with guard_output() as out:
         try:

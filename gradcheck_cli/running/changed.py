@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import machinery
+from importlib.util import resolve_name
 from pathlib import Path
 
 from gradcheck_cli.errors import UsageError
@@ -122,35 +123,24 @@ def _imports(file: Path, module: str) -> _Imports:
     tree = parse_file(file)
     if tree is None:
         return _Imports(frozenset(), is_open=True)
-    is_package = file.name == "__init__.py"
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     names: set[str] = set()
     is_open = False
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = _absolute_module(node, module, is_package=is_package)
-            if base is not None:
+            with suppress(ImportError):  # it leads out of the package
+                base = resolve_name("." * node.level + (node.module or ""), package)
                 names |= {base, *_members(base, node, file)}
         elif isinstance(node, ast.Call) and _imports_by_call(node):
             target = node.args[0] if node.args else None
             if isinstance(target, ast.Constant) and isinstance(target.value, str):
-                package = module if is_package else module.rpartition(".")[0]
-                names.add(_absolute_name(package, target.value))
+                with suppress(ImportError):
+                    names.add(resolve_name(target.value, package))
             else:
                 is_open = True
     return _Imports(frozenset(names - {""}), is_open)
-
-
-def _absolute_module(statement: ast.ImportFrom, module: str, *, is_package: bool) -> str | None:
-    """Return the module that a `from ... import` names; `None` if it leads out of the package."""
-    if not statement.level:
-        return statement.module
-    parts = module.split(".")
-    keep = len(parts) - statement.level + (1 if is_package else 0)
-    if keep <= 0:
-        return None
-    return ".".join([*parts[:keep], *([statement.module] if statement.module else [])])
 
 
 def _members(base: str, node: ast.ImportFrom, file: Path) -> set[str]:
@@ -167,15 +157,6 @@ def _members(base: str, node: ast.ImportFrom, file: Path) -> set[str]:
 def _imports_by_call(node: ast.Call) -> bool:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     return name in {"import_module", "__import__"}
-
-
-def _absolute_name(package: str, name: str) -> str:
-    """Return the absolute name for `import_module(name, package)`."""
-    level = len(name) - len(name.lstrip("."))
-    if not level:
-        return name
-    parts = package.split(".")
-    return ".".join([*parts[: len(parts) - level + 1], name[level:]])
 
 
 _PATIENCE = 60  # seconds; git may wait for a lock or a network disk

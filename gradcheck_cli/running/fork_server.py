@@ -34,7 +34,7 @@ from typing import NamedTuple, TextIO
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CaseError, CaseResult
 from gradcheck_cli.running import limits
-from gradcheck_cli.running.workers import failed_case
+from gradcheck_cli.running.run_loop import failed_case
 from gradcheck_cli.spec.case import Case
 
 
@@ -90,8 +90,6 @@ sys.path[:] = {path!r}
 from gradcheck_cli.running.fork_server import serve
 serve({orders}, {reports}, {scratch!r})
 """
-_LOOKING = 0.5  # seconds between two checks whether it was stopped
-_STOPPED = ("T", "t")  # by a signal, by a debugger
 _PATIENCE = 10.0  # seconds for processes that were sent SIGKILL to end
 
 
@@ -145,8 +143,6 @@ class ForkServer:
             CaseFailedError: it can't be imported.
         """
         try:
-            while not self.reports.poll(_LOOKING):
-                self.wake()
             what, text = self.reports.recv()
         except EOFError:
             what, text = _BROKEN, f"the process ended with code {self._process.wait()}"
@@ -170,15 +166,11 @@ class ForkServer:
         """Kill a task's process and everything that it has started; the report of its exit follows."""
         self._order(_KILL, task)
 
-    def wake(self) -> None:
-        """Continue the server if somebody has stopped it, since everything waits for it."""
-        with suppress(OSError, IndexError):
-            state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-            if state in _STOPPED and self._process.returncode is None:
-                self._process.send_signal(signal.SIGCONT)
-
     def give_up(self) -> None:
-        """Kill a server that doesn't follow orders. Its reports end, and another one takes its place."""
+        """Kill a server that doesn't follow orders, perhaps since somebody has stopped it.
+
+        Its reports end, and another one takes its place.
+        """
         self._process.kill()  # its children end with it
 
     def _order(self, what: bytes, task: int) -> None:
@@ -189,7 +181,6 @@ class ForkServer:
         """End the server and everything that it has started."""
         if self.reports.closed:
             return
-        self.wake()
         self._orders.close()
         with suppress(OSError):
             self._is_ready = self._is_ready or self.reports.poll()

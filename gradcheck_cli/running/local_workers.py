@@ -20,14 +20,13 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from multiprocessing.connection import Pipe, wait
 from pathlib import Path
-from typing import NamedTuple
 
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.results import GREEN, CaseError, CaseResult
 from gradcheck_cli.running import limits
 from gradcheck_cli.running.fork_server import CodePlace, Exit, ForkServer, Message, Task
 from gradcheck_cli.running.limits import Limits
-from gradcheck_cli.running.workers import (
+from gradcheck_cli.running.run_loop import (
     Ended,
     Event,
     Progressed,
@@ -64,7 +63,8 @@ class LocalWorkers:
             output: folder in which what failed cases have printed is kept; default a temporary one.
         """
         self._jobs, self._isolate = jobs, isolate
-        self._options = TaskOptions(limits or Limits())
+        self._limits = limits or Limits()
+        self._task = Task((), self._limits.memory)  # what each process is to do, but for its cases
         self._output_folder = OutputFolder(output)
         self._writes_bytecode = writes_bytecode
         self._server = ForkServer(writes_bytecode=writes_bytecode)
@@ -85,10 +85,9 @@ class LocalWorkers:
         self, cases: Sequence[Case], *, listing: bool = False, place: CodePlace | None = None
     ) -> Iterator[Event]:
         """Run cases, or only list their pairs, in `place` if that is given; see `Workers.run`."""
-        self._options = self._options._replace(listing=listing, place=place)
+        self._task = replace(self._task, listing=listing, place=place)
         self._waiting.extend(group_cases(cases, isolate=self._isolate))
         while not self._version and not self._server.reports.poll(_TICK):
-            self._server.wake()
             yield Waited()  # the import counts towards --max-time
         self._version = self._version or self._server.wait_until_ready()
         while self._waiting or self._suspects or self._running:
@@ -128,7 +127,8 @@ class LocalWorkers:
 
     def _fork(self, cases: list[Numbered]) -> None:
         self._forked += 1
-        self._running[self._forked] = RunningTask(self._server, self._forked, cases, self._options)
+        task = replace(self._task, cases=tuple(numbered_case.case for numbered_case in cases))
+        self._running[self._forked] = RunningTask(self._server, self._forked, cases, task, self._limits)
 
     def _poll(self) -> Iterator[Event]:
         """Wait until something happens, and handle it."""
@@ -142,7 +142,6 @@ class LocalWorkers:
         if stood_still > 0:
             for task in self._running.values():
                 task.extend(stood_still)
-        self._server.wake()
         if not ready:
             yield Waited()
         for task in list(self._running.values()):
@@ -232,14 +231,6 @@ def group_cases(cases: Sequence[Case], *, isolate: bool) -> Iterator[list[Number
         yield from (whole[start : start + size] for start in range(0, len(whole), size))
 
 
-class TaskOptions(NamedTuple):
-    """How a process works through its cases; see `Task`."""
-
-    limits: Limits
-    listing: bool = False
-    place: CodePlace | None = None
-
-
 class RunningTask:
     """One process, from its fork to its exit.
 
@@ -250,11 +241,11 @@ class RunningTask:
     """
 
     def __init__(
-        self, server: ForkServer, task_id: int, cases: Sequence[Numbered], options: TaskOptions
+        self, server: ForkServer, task_id: int, cases: Sequence[Numbered], task: Task, most: Limits
     ) -> None:
         self.left = list(cases)
         self.is_open = True
-        self._server, self._id, self._limits = server, task_id, options.limits
+        self._server, self._id, self._limits = server, task_id, most
         self._output, self._stacks = Output(), Output()
         self._offset = 0  # where the output of the running case begins
         self._began = time.monotonic()
@@ -270,8 +261,7 @@ class RunningTask:
         with theirs:
             server.fork(task_id, (theirs.fileno(), self._output.fileno(), self._stacks.fileno()))
         with suppress(OSError):  # already dead: its exit will be reported
-            work = tuple(numbered_case.case for numbered_case in cases)
-            self.connection.send(Task(work, options.limits.memory, options.listing, options.place))
+            self.connection.send(task)
 
     def receive(self) -> Message | None:
         """Return the next message, if one has arrived."""

@@ -233,10 +233,10 @@ class Case:
     needs: tuple[str, ...] = ()  # modules that must be installed for it
     # whether no case of the op has elements to differentiate by; if this one has none either, nothing about
     # the op is checked
-    is_alone: bool = True
+    is_only_case: bool = True
     # whether a report or a baseline will record its pairs, which then need fingerprints
-    remembered: bool = True
-    drawn: str = ""  # which pairs get a picture: "doubtful" for all that aren't a plain pass, or a label
+    records_fingerprint: bool = True
+    figures_of: str = ""  # which pairs get a picture: "doubtful" for all that aren't a plain pass, or a label
     search: float = 0.0  # seconds for which to search for a point at which the gradient is wrong
     given: Given | None = None  # how the forward is called, where a function was given in Python
 

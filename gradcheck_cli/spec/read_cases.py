@@ -116,7 +116,7 @@ def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
         if case is not None and case.model.inputs is not None:
             cases += _read_variants(case, str(name.value) if name else "", origin)
     non_empty = {case.name for case in cases if case.has_elements}
-    return [replace(case, is_alone=non_empty <= {case.name}) for case in cases]
+    return [replace(case, is_only_case=non_empty <= {case.name}) for case in cases]
 
 
 def _validate(log: FaultLog, node: Node) -> _Merged | None:

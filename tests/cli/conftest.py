@@ -43,7 +43,7 @@ def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes)
         "outputs": tuple(SimpleNamespace(name=output) for output in outputs),
         "tensors": tuple(SimpleNamespace(name=tensor, is_differentiable=True) for tensor in inputs),
     }
-    fields |= {"remembered": True, "drawn": "", **changes}
+    fields |= {"records_fingerprint": True, "figures_of": "", **changes}
     return make_dataclass("Case", list(fields))(**fields)  # `replace` changes a case
 
 

@@ -15,7 +15,7 @@ from gradcheck_cli.checking.ops.packing import Float, index_of, part_of
 from gradcheck_cli.checking.pairs.bound_width import explain_wide_bound
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, ProbeNumbers, Stopped
 from gradcheck_cli.checking.pairs.pair_view import Judged
-from gradcheck_cli.covered import Branch, GradientRun
+from gradcheck_cli.gate import Branch, GradientRun
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import (
     Cause,

@@ -18,7 +18,7 @@ from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand, 
 from gradcheck_cli.cli.options.report_options import ReportTarget, print_report, report_options, write_reports
 from gradcheck_cli.cli.options.selection_options import SelectionOptions, list_cases, selection_options
 from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
-from gradcheck_cli.cli.outlet import go_on_without_output
+from gradcheck_cli.cli.stdout_guard import go_on_without_output
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -180,7 +180,9 @@ def _run(
     selected = selection.select(loaded)
     kinds = {options.form, *(target.kind for target in options.reports)}
     cases = _prepare_cases(
-        changes.apply_to(selected.cases), kinds, is_remembered=any(part.needs_fingerprints for part in parts)
+        changes.apply_to(selected.cases),
+        kinds,
+        needs_fingerprints=any(part.needs_fingerprints for part in parts),
     )
     for notice in selected.notices:
         click.echo(notice, err=True)
@@ -210,12 +212,14 @@ def _run(
     return write_reports(options.reports, options.form, report) or unwritten
 
 
-def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, is_remembered: bool) -> tuple[Case, ...]:
+def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, needs_fingerprints: bool) -> tuple[Case, ...]:
     """Return the cases with what the reports need, and no more: fingerprints, pictures."""
     # A table alone says nothing of changes since an earlier run, so it needs no fingerprints.
-    remembered = is_remembered or kinds not in ({"table"}, {"concise"})
-    drawn = "doubtful" if "html" in kinds else ""
-    return tuple(replace(case, remembered=remembered, drawn=drawn) for case in cases)
+    needs_fingerprints = needs_fingerprints or kinds not in ({"table"}, {"concise"})
+    figures_of = "doubtful" if "html" in kinds else ""
+    return tuple(
+        replace(case, records_fingerprint=needs_fingerprints, figures_of=figures_of) for case in cases
+    )
 
 
 def _lines_of(verbosity: Verbosity, policy: Policy) -> Callable[[CaseResult], Sequence[Text]]:

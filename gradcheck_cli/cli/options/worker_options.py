@@ -25,7 +25,7 @@ from gradcheck_cli.running.limits import (
 )
 
 if TYPE_CHECKING:
-    from gradcheck_cli.running.workers import Workers
+    from gradcheck_cli.running.run_loop import Workers
 
 _SCHEDULER = re.compile(r"dask://(?P<address>[^/\s]+:\d+)/?")
 _LOCAL_CLUSTER = "dask"  # on this machine

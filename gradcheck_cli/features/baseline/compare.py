@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gradcheck_cli.covered import side_counts
-from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Tolerance
+from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Tolerance, side_counts
 from gradcheck_cli.results import FAILING, GREEN, UNDECIDED, CaseResult, PairResult, Report, Status
 
 Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair

@@ -10,7 +10,7 @@ from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from gradcheck_cli.running.limits import Limits
-    from gradcheck_cli.running.workers import Workers
+    from gradcheck_cli.running.run_loop import Workers
 
 
 def start_in_cluster(

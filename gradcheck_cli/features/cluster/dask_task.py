@@ -33,7 +33,7 @@ from gradcheck_cli.running.changed import dependencies, is_installed
 from gradcheck_cli.running.fork_server import CodePlace
 from gradcheck_cli.running.limits import Limits, default_memory, format_size
 from gradcheck_cli.running.local_workers import LocalWorkers
-from gradcheck_cli.running.workers import Ended, Started
+from gradcheck_cli.running.run_loop import Ended, Started
 from gradcheck_cli.spec.case import Argument, Case, InputSpec
 
 LIMIT = 64 * 2**20  # bytes; the scheduler holds each folder for as long as a run takes

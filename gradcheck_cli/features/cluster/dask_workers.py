@@ -38,7 +38,7 @@ from gradcheck_cli.results import CaseError, CaseResult
 from gradcheck_cli.running.fork_server import CodePlace
 from gradcheck_cli.running.limits import Limits
 from gradcheck_cli.running.local_workers import Numbered, OutputFolder, group_cases
-from gradcheck_cli.running.workers import Ended, Event, Noted, Started, Waited, WorkersLostError, failed_case
+from gradcheck_cli.running.run_loop import Ended, Event, Noted, Started, Waited, WorkersLostError, failed_case
 from gradcheck_cli.spec.case import Case
 
 _ATTEMPTS = 3  # attempts at a document: if its worker is lost, it is tried twice more

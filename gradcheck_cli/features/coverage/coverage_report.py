@@ -6,7 +6,7 @@ import json
 
 from rich.text import Text
 
-from gradcheck_cli.covered import CoverageStatus, GradientCoverage, WrittenGradient
+from gradcheck_cli.gate import CoverageStatus, GradientCoverage, WrittenGradient
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.layout import escape, table_lines

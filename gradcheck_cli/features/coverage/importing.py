@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from gradcheck_cli import serial
-from gradcheck_cli.covered import GradientRun
+from gradcheck_cli.gate import GradientRun
 from gradcheck_cli.serial import TypeFault
 from gradcheck_cli.visible import clean
 

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gradcheck_cli.covered import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
 from gradcheck_cli.features.coverage.gradients_in_text import (
     CUSTOM,
     MODULE,
@@ -16,6 +15,7 @@ from gradcheck_cli.features.coverage.gradients_in_text import (
     Package,
 )
 from gradcheck_cli.features.coverage.importing import Imported
+from gradcheck_cli.gate import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
 from gradcheck_cli.results import CaseResult, Status
 
 _WRAPPER = f"{CUSTOM}.<locals>."  # in names of functions that a wrapper makes, as TensorFlow Probability's

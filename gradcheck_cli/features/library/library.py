@@ -160,7 +160,7 @@ def check_function(  # noqa: PLR0913 (the options of one call)
             modes=modes,
             mode=modes[0],
             variables=True if call.variables is not None else cast("bool | None", variables),
-            remembered=False,
+            records_fingerprint=False,
             given=call,
         )
         report = run_in_workers(InProcess(), in_each_mode([case]))

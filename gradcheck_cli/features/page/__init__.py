@@ -24,7 +24,7 @@ def draw_figures(judged: OpenCase) -> None:
     """Draw the figures that the case asks for."""
     from gradcheck_cli.features.page.figure_data import add_figures
 
-    if judged.opener.case.drawn:
+    if judged.opener.case.figures_of:
         judged.findings = add_figures(judged.findings, judged.opener)
 
 

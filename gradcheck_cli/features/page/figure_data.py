@@ -175,7 +175,7 @@ def _shorten(values: Float) -> tuple[float, ...]:
     return tuple(float(f"{value:.{_DIGITS}g}") for value in values)
 
 
-DOUBTFUL = "doubtful"  # the value of `Case.drawn` for all pairs that aren't a plain pass
+DOUBTFUL = "doubtful"  # the value of `Case.figures_of` for all pairs that aren't a plain pass
 # If a case has more such pairs, only the first ones are drawn, and no more after this many seconds of
 # processor time.
 _MOST = 12
@@ -183,12 +183,12 @@ _LONG = 15.0
 
 
 def add_figures(findings: Findings, opener: CaseOpener[Any]) -> Findings:
-    """Add figures to the pairs that `Case.drawn` asks for."""
+    """Add figures to the pairs that `Case.figures_of` asks for."""
     case = opener.case
     is_wanted = (
         (lambda pair: not is_plain(pair))
-        if case.drawn == DOUBTFUL
-        else (lambda pair: pair.label == case.drawn)
+        if case.figures_of == DOUBTFUL
+        else (lambda pair: pair.label == case.figures_of)
     )
     began, drawn, pairs = clock.now(), 0, []
     for pair in findings.pairs:

@@ -76,7 +76,7 @@ def draw_pair(case: Case, label: str) -> CaseResult:
         CaseFailedError: the case can't be checked.
     """
     start_tensorflow()
-    result = run_case(replace(case, drawn=label, remembered=False))
+    result = run_case(replace(case, figures_of=label, records_fingerprint=False))
     if result.error is not None:
         raise CaseFailedError(result.error.kind, result.error.message, result.error.traceback)
     pairs = [pair for pair in result.pairs if pair.label == label]

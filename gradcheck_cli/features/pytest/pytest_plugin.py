@@ -109,7 +109,7 @@ class Runs:
         return self._results[key]
 
     def _run(self, cases: Sequence[Case], *, listing: bool = False) -> list[CaseResult]:
-        from gradcheck_cli.running.workers import Ended
+        from gradcheck_cli.running.run_loop import Ended
 
         results = {
             event.index: event.result

@@ -84,7 +84,9 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
     from gradcheck_cli.spec.load import load_cases
 
     cases = options.named.choose(load_cases(options.paths, seed=options.seed))
-    cases = tuple(replace(case, search=options.seconds, remembered=False) for case in in_each_mode(cases))
+    cases = tuple(
+        replace(case, search=options.seconds, records_fingerprint=False) for case in in_each_mode(cases)
+    )
     workers = start_workers(ctx, options.workers)
     width = terminal_width()
 

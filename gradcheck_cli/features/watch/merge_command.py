@@ -10,7 +10,7 @@ import click
 from gradcheck_cli.cli.options.configured import SharingCommand
 from gradcheck_cli.cli.options.report_options import ReportTarget, print_report, report_options, write_reports
 from gradcheck_cli.cli.options.selection_options import cache_option, default_cache
-from gradcheck_cli.cli.outlet import go_on_without_output
+from gradcheck_cli.cli.stdout_guard import go_on_without_output
 
 
 @click.command("merge", cls=SharingCommand, short_help="Merge the JSON reports of shards into one.")

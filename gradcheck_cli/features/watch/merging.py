@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from gradcheck_cli.covered import join
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.gate import Selection
+from gradcheck_cli.gate import Selection, join
 from gradcheck_cli.results import CaseResult, Machine, Policy, Report
 
 _SHOWN = 5  # cases that a message names; they fit a line

@@ -18,7 +18,7 @@ from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_worker
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
 from gradcheck_cli.results import CaseResult, Policy
 from gradcheck_cli.running.changed import clear_cache, dependencies
-from gradcheck_cli.running.workers import Ended, Workers
+from gradcheck_cli.running.run_loop import Ended, Workers
 from gradcheck_cli.spec.case import Case
 
 INTERRUPTED = 130

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from gradcheck_cli.covered import CoverageStatus
-from gradcheck_cli.gate import BaselineFinding, Change
+from gradcheck_cli.gate import BaselineFinding, Change, CoverageStatus
 from gradcheck_cli.reporting import codes
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers, worst_element
 from gradcheck_cli.reporting.terminal.report_text import inputs_of, search_summary

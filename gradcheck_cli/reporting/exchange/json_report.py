@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gradcheck_cli import results, serial
-from gradcheck_cli.covered import CoverageStatus, GradientCoverage
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.gate import BaselineFinding, Projection
+from gradcheck_cli.gate import BaselineFinding, CoverageStatus, GradientCoverage, Projection
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import Code, code_of_change, code_of_check, code_of_error, code_of_pair
 from gradcheck_cli.results import Figure, HeatMap, Ladder
@@ -100,8 +99,7 @@ def _require_order(figure: Figure, place: str) -> None:
             raise TypeFault(f"{place}.path[{index}].reads must be earlier ops, or -1")
 
 
-# The order of keys is that of earlier reports. A new field needs no entry in `order`: it is written last. It
-# needs one in `absent` if reports without it must still be readable.
+# A new field needs an entry here only if reports without it must still be readable: one in `absent`.
 LAYOUTS: serial.Layouts = {
     results.Report: Layout(
         order=(
@@ -124,22 +122,6 @@ LAYOUTS: serial.Layouts = {
         },
     ),
     results.CaseResult: Layout(
-        order=(
-            *("op", "case", "spec", "mode", "dtype", "numeric_dtype", "status", "duration_s", "reason"),
-            *("error", "output", "source", "held", "checks_off", "samples", "gradients_seen", "work"),
-            *(
-                "custom_gradients",
-                "chosen_points",
-                "branches",
-                "sides_unknown",
-                "search",
-                "reproduce",
-                "host",
-                "worker",
-                "warnings",
-            ),
-            *("not_differentiated", "checks", "pairs"),
-        ),
         inline=frozenset({"how", "ran", "seen"}),
         left_out=frozenset({"mutants", "output_file"}),
         null=frozenset({"source", "host", "worker"}),
@@ -164,14 +146,6 @@ LAYOUTS: serial.Layouts = {
         require=_require_agreement,
     ),
     results.PairResult: Layout(
-        order=(
-            *("label", "order", "output", "input", "status", "connected", "method", "reference_dtype"),
-            *("not_float64", "evaluations", "columns", "miss_probability", "miss_size", "max_abs_error"),
-            *("max_rel_error", "allowed", "uncertainty", "kinks", "elements", "decided_by"),
-            *("wrong_elements", "worst"),
-            *("diagnosis", "note", "message", "stops", "stop_change", "mismatch", "undecided", "code"),
-            *("worst_error", "worst_bound", "worst_ratio", "relative_error", "tolerance", "fingerprint"),
-        ),
         inline=frozenset({"numbers", "numeric", "cause"}),
         null=frozenset({"mismatch", "undecided"}),
         computed={
@@ -191,7 +165,6 @@ LAYOUTS: serial.Layouts = {
     results.CheckResult: Layout(computed={"code": _number_getter(code_of_check)}),
     results.CaseError: Layout(order=("kind", "code"), computed={"code": _number_getter(code_of_error)}),
     BaselineFinding: Layout(
-        order=("op", "case", "dtype", "mode", "pair", "change", "failure", "code"),
         computed={"failure": lambda finding: finding.is_failure, "code": _number_getter(code_of_change)},
     ),
     GradientCoverage: Layout(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from gradcheck_cli import results
-from gradcheck_cli.covered import side_counts
+from gradcheck_cli.gate import side_counts
 from gradcheck_cli.reporting.codes import code_of, code_of_check, code_of_error
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import pair_lines, verdict_text
