@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
-from gradcheck_cli.features.init.drafting_process import DraftingProcess
+from gradcheck_cli.features.init.init_command import DraftingProcess
 from gradcheck_cli.running.session import start_tensorflow
 
 FUNCTIONS = {

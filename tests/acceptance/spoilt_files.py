@@ -29,8 +29,7 @@ from flat_results import make_case, make_pair
 from gradcheck_cli.cli.commands import run as run_module
 from gradcheck_cli.cli.main import COMMANDS, cli, run_command
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.baseline.compare import locked_pairs_of
-from gradcheck_cli.features.baseline.lock import lock_text
+from gradcheck_cli.features.baseline.lock import lock_text, locked_pairs_of
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
 from gradcheck_cli.hooks import Command
 from gradcheck_cli.reporting.exchange.json_report import to_json

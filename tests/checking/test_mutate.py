@@ -9,8 +9,7 @@ import pytest
 from numpy_op import Numpy, product, tanh
 
 from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.features.mutation.corruptions import Corruption
-from gradcheck_cli.features.mutation.mutate_case import mutate
+from gradcheck_cli.features.mutation.mutate_case import Corruption, mutate
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import PairRule, Tolerance
 from gradcheck_cli.spec.words import CORRUPTIONS

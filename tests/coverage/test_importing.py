@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradcheck_cli.features.coverage.importing import Importing
+from gradcheck_cli.features.coverage.measure import Importing
 
 pytestmark = pytest.mark.once
 

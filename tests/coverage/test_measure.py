@@ -6,8 +6,7 @@ import pytest
 from flat_results import make_case, make_pair
 
 from gradcheck_cli.features.coverage.gradients_in_text import GradientInText, Package
-from gradcheck_cli.features.coverage.importing import Imported
-from gradcheck_cli.features.coverage.measure import measure
+from gradcheck_cli.features.coverage.measure import Imported, measure
 from gradcheck_cli.gate import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient, join
 from gradcheck_cli.results import Status
 

@@ -14,10 +14,9 @@ import pytest
 from flat_results import altered, make_pair
 from markdown_it import MarkdownIt
 
-from gradcheck_cli.features.exchange.github import to_github
+from gradcheck_cli.features.exchange.annotations import to_github, to_sarif
 from gradcheck_cli.features.exchange.junit import to_junit
 from gradcheck_cli.features.exchange.markdown import to_markdown
-from gradcheck_cli.features.exchange.sarif import to_sarif
 from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.reporting.exchange.findings import Outcome, findings_of
 from gradcheck_cli.reporting.terminal.layout import MAX_ROWS, escape

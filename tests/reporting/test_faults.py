@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradcheck_cli.errors import Fault
-from gradcheck_cli.features.exchange.github import faults_github
-from gradcheck_cli.features.exchange.sarif import faults_sarif
+from gradcheck_cli.features.exchange.annotations import faults_github, faults_sarif
 from gradcheck_cli.reporting.formats import excerpt, faults_json
 
 BAD = Fault("specs/a.yaml", 3, "inputs.x.dtype", "must be a TensorFlow dtype, but got 'flaot32'")

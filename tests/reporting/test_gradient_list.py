@@ -5,7 +5,7 @@ import io
 import json
 from dataclasses import dataclass
 
-from gradcheck_cli.features.coverage.gradient_list import gradients_csv, gradients_json, gradients_table
+from gradcheck_cli.features.coverage.list_command import gradients_csv, gradients_json, gradients_table
 from gradcheck_cli.reporting.terminal import layout
 
 

@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 import pytest
 from flat_results import altered
 
+from gradcheck_cli.features.exchange.annotations import to_sarif
 from gradcheck_cli.features.exchange.junit import to_junit
 from gradcheck_cli.features.exchange.markdown import to_markdown
-from gradcheck_cli.features.exchange.sarif import to_sarif
 from gradcheck_cli.features.page.page import to_html
 from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
 from gradcheck_cli.results import Counterexample, SearchResult

@@ -8,7 +8,7 @@ pytest.importorskip("distributed", reason='Dask isn\'t installed: pip install "d
 
 from distributed.versions import get_versions
 
-from gradcheck_cli.features.cluster.fleet import PACKAGES, Fleet, own_versions
+from gradcheck_cli.features.cluster.dask_workers import PACKAGES, Fleet, own_versions
 
 NAMES = {"Python": "python", "gradcheck": "gradcheck-cli", "NumPy": "numpy", "TensorFlow": "tensorflow"}
 

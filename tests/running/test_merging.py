@@ -6,7 +6,7 @@ import pytest
 from flat_results import altered, make_case, make_pair
 
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.features.watch.merging import merge
+from gradcheck_cli.features.watch.merge_command import merge
 from gradcheck_cli.gate import BaselineFinding, Change, Shard
 from gradcheck_cli.results import Report, Status
 

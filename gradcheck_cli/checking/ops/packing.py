@@ -74,3 +74,9 @@ def part_of(position: int, info: TensorInfo) -> str:
     if not info.is_complex:
         return ""
     return "im" if position >= info.size else "re"
+
+
+def name_element(position: int, info: TensorInfo) -> str:
+    """Name a packed position: `y[0,2]`, `im z[1]`."""
+    index = ",".join(map(str, index_of(position, info)))
+    return f"{part_of(position, info)} {info.name}{f'[{index}]' if index else ''}".strip()

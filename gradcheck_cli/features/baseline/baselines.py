@@ -17,7 +17,7 @@ from gradcheck_cli.hooks import FeatureOptions
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gradcheck_cli.features.baseline.compare import Key, LockedPair
+    from gradcheck_cli.features.baseline.lock import Key, LockedPair
     from gradcheck_cli.results import Report
 
 
@@ -112,7 +112,7 @@ class Baseline:
         """Return the report with the changes since the baseline."""
         if self._against is None:
             return report
-        from gradcheck_cli.features.baseline.compare import Expected, compare, locked_pairs_of
+        from gradcheck_cli.features.baseline.lock import Expected, compare, locked_pairs_of
 
         findings = compare(self._old, locked_pairs_of(report.cases), is_expected=Expected(report))
         return replace(report, baseline=findings)
@@ -124,8 +124,13 @@ class Baseline:
         """
         if self._update is None:
             return 0
-        from gradcheck_cli.features.baseline.compare import Expected, locked_pairs_of
-        from gradcheck_cli.features.baseline.lock import lock_text, read_lock, update_pairs
+        from gradcheck_cli.features.baseline.lock import (
+            Expected,
+            lock_text,
+            locked_pairs_of,
+            read_lock,
+            update_pairs,
+        )
         from gradcheck_cli.plain_files import hold_lock, write_text
 
         file = self._update

@@ -1,51 +1,102 @@
-"""The lock file: one line of JSON per pair, sorted, so that its diff can be reviewed."""
+"""The lock file: what each pair was like when it was last accepted, and what has changed since.
+
+It has one line of JSON per pair, sorted, so that its diff can be reviewed. A pair that is missing in a run
+was deleted, not selected, or never requested: `Expected` tells these apart.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os.path import relpath
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from gradcheck_cli import serial
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.features.baseline.compare import Key, LockedPair, is_same
-from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
+from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Tolerance, side_counts
 from gradcheck_cli.plain_files import MIB, read_plain
-from gradcheck_cli.results import GREEN, Status
-from gradcheck_cli.serial import TypeFault
+from gradcheck_cli.results import FAILING, GREEN, UNDECIDED, CaseResult, PairResult, Report, Status
 
 Object = dict[str, Any]
+Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair
+
+
+@dataclass(frozen=True)
+class LockedPair:
+    """One pair of a lock file."""
+
+    op: str
+    case: str
+    dtype: str  # the case's dtype; a case may occur with several
+    mode: str  # graph, eager, ...
+    pair: str  # the pair's label
+    spec: str
+    status: Status
+    connected: bool  # whether its gradient is a tensor
+    error: float  # of the worst element, absolute
+    noise: float  # the bound on the numeric value's own error there
+    allowed: float  # the tolerance there
+    tolerance: Tolerance | None = None  # the rule behind `allowed`
+    fingerprint: Fingerprint | None = None  # projections of gradient and forward
+    checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
+    samples: int = 0  # points at which it is checked
+    # how many sides of branches its case has seen, and how many there are; `None` for none
+    sides: tuple[int, int] | None = None
+
+    @property
+    def key(self) -> Key:
+        """What identifies the pair; its file doesn't, so that specs can be moved."""
+        return self.op, self.case, self.dtype, self.mode, self.pair
+
+
+def locked_pairs_of(cases: Iterable[CaseResult]) -> dict[Key, LockedPair]:
+    """Return the pairs of a run by their keys."""
+    entries = (_entry(case, pair) for case in cases for pair in case.pairs)
+    return {entry.key: entry for entry in entries}
+
+
+def _entry(case: CaseResult, pair: PairResult) -> LockedPair:
+    return LockedPair(
+        op=case.op,
+        case=case.case,
+        dtype=case.dtype,
+        mode=case.mode,
+        pair=pair.label,
+        spec=case.spec.rpartition(":")[0] or case.spec,
+        status=pair.status,
+        connected=pair.connected,
+        error=_error(pair),
+        noise=pair.numbers.uncertainty,
+        allowed=pair.numbers.allowed,
+        tolerance=pair.numbers.tolerance,
+        fingerprint=pair.fingerprint,
+        checks_off=case.how.checks_off,
+        samples=case.how.samples,
+        sides=side_counts(case.seen.branches) if case.seen.branches else None,
+    )
+
+
+def _error(pair: PairResult) -> float:
+    """Return the error of the same element as `noise`; `max_abs_error` may belong to another one."""
+    if pair.numbers.worst is None:
+        return pair.numbers.max_abs_error
+    difference = pair.numbers.worst.analytic - pair.numbers.worst.numeric
+    error = 0.0 if pair.numbers.worst.analytic == pair.numbers.worst.numeric else abs(difference)
+    return math.inf if math.isnan(error) else error
+
+
+# The file.
 
 VERSION = 1
 HEADER = json.dumps({"gradcheck_baseline": VERSION})
 _SHOWN = 10  # faults of one file
 _LIMIT = 256 * MIB  # a line has some 500 bytes
+_SIZES = ("error", "noise", "allowed")  # what is written with three digits
 _CONFLICT = ("<<<<<<< ", "||||||| ", ">>>>>>> ", "=======")
-
-
-@dataclass(frozen=True)
-class Update:
-    """How many pairs writing a lock file added, changed, removed, kept, or left out as not right."""
-
-    new: int
-    changed: int
-    removed: int
-    kept: int
-    left_out: int
-
-    def __str__(self) -> str:
-        counts = (
-            (self.new, "new"),
-            (self.changed, "changed"),
-            (self.removed, "removed"),
-            (self.kept, "as they were"),
-            (self.left_out, "not right, so not taken up"),
-        )
-        return ", ".join(f"{amount} {what}" for amount, what in counts if amount) or "no pairs"
 
 
 def read_lock(file: Path) -> dict[Key, LockedPair]:
@@ -70,7 +121,8 @@ def read_lock(file: Path) -> dict[Key, LockedPair]:
     faults = []
     for line_number, line in enumerate(lines[1:], start=2):
         try:
-            entry = _read_line(serial.parse(line), file.parent)
+            entry = serial.read(LockedPair, serial.parse(line), layouts=_LINES)
+            entry = replace(entry, spec=Path(relpath(file.parent / entry.spec)).as_posix())
         except ValueError as error:
             faults.append(f"{file}:{line_number}: isn't a pair's line: {line[:40]!r} ({error})")
             continue
@@ -87,35 +139,44 @@ def read_lock(file: Path) -> dict[Key, LockedPair]:
     return entries
 
 
-def update_pairs(
-    old: Mapping[Key, LockedPair], new: Mapping[Key, LockedPair], *, is_gone: Callable[[LockedPair], bool]
-) -> tuple[dict[Key, LockedPair], Update]:
-    """Return the new content of a lock file after a run, and what changes.
+def _require_merged(file: Path, lines: Sequence[str]) -> None:
+    """Refuse a file with git's conflict markers, and say how to resolve the conflict."""
+    for line_number, line in enumerate(lines, start=1):
+        if line.startswith(_CONFLICT):
+            raise UsageError(
+                f"{file}:{line_number}: holds git's marks of a conflict. Keep the lines of both sides (where "
+                "both have a pair, one of the two), delete the marks, and run --update-baseline. The line "
+                f"'{file.name} merge=union' in .gitattributes has git do so from then on."
+            )
 
-    The line of a pair that hasn't changed stays the same to the last digit, so that a diff shows only
-    changes. A pair that isn't right isn't added; its old line stays.
 
-    Args:
-        is_gone: whether a pair that isn't in the run is removed.
-    """
-    right = {key: entry for key, entry in new.items() if entry.status in GREEN}
-    remaining = {key: entry for key, entry in old.items() if key in new or not is_gone(entry)}
-    result = dict(remaining)
-    changed = 0
-    for key, entry in right.items():
-        if key in old and is_same(old[key], entry):
-            continue
-        result[key] = entry
-        changed += key in old
-    added = len(right.keys() - old.keys())
-    update = Update(
-        new=added,
-        changed=changed,
-        removed=len(old) - len(remaining),
-        kept=len(result) - added - changed,
-        left_out=len(new) - len(right),
-    )
-    return result, update
+def _unfold(content: Object, _place: str) -> Object:
+    """Return a line's content as a pair's: numbers in place of their texts, and what belongs together."""
+    sizes = {name: _parse_size(serial.read(str, content.get(name), name)) for name in _SIZES}
+    tolerance = fingerprint = None
+    if content.get("rtol") is not None:
+        tolerance = {name: content.get(name) for name in ("rtol", "scaled", "atol")}
+    if content.get("analytic") is not None:
+        fingerprint = {
+            name: [_parse_projection(text) for text in serial.read(tuple[str, ...], content.get(name), name)]
+            for name in ("analytic", "forward")
+        }
+    return {"sides": None, **content, **sizes, "tolerance": tolerance, "fingerprint": fingerprint}
+
+
+def _parse_size(text: str) -> object:
+    size = float(text)
+    if math.isnan(size) or size < 0:
+        raise ValueError(f"{text!r} is no size")
+    return serial.plain(size)
+
+
+def _parse_projection(text: str) -> Object:
+    value, slack = map(float, text.split(" ± "))
+    return {"value": serial.plain(value), "slack": serial.plain(slack)}
+
+
+_LINES: serial.Layouts = {LockedPair: serial.Layout(unfold=_unfold)}
 
 
 def lock_text(entries: Mapping[Key, LockedPair], folder: Path) -> str:
@@ -136,9 +197,7 @@ def _write_line(entry: LockedPair, folder: Path) -> str:
         "connected": entry.connected,
         "samples": entry.samples,
         "checks_off": list(entry.checks_off),
-        "error": _format_size(entry.error),
-        "noise": _format_size(entry.noise),
-        "allowed": _format_size(entry.allowed),
+        **{name: f"{getattr(entry, name):.2e}" for name in _SIZES},
     }
     if entry.sides is not None:
         content["sides"] = list(entry.sides)
@@ -152,95 +211,280 @@ def _write_line(entry: LockedPair, folder: Path) -> str:
     return json.dumps(content, ensure_ascii=False)
 
 
-def _format_size(value: float) -> str:
-    return f"{value:.2e}"
-
-
 def _format_projection(projection: Projection) -> str:
     return f"{projection.value:.8e} ± {projection.slack:.0e}"
 
 
-def _require_merged(file: Path, lines: Sequence[str]) -> None:
-    """Refuse a file with git's conflict markers, and say how to resolve the conflict."""
-    for line_number, line in enumerate(lines, start=1):
-        if line.startswith(_CONFLICT):
-            raise UsageError(
-                f"{file}:{line_number}: holds git's marks of a conflict. Keep the lines of both sides (where "
-                "both have a pair, one of the two), delete the marks, and run --update-baseline. The line "
-                f"'{file.name} merge=union' in .gitattributes has git do so from then on."
-            )
+def update_pairs(
+    old: Mapping[Key, LockedPair], new: Mapping[Key, LockedPair], *, is_gone: Callable[[LockedPair], bool]
+) -> tuple[dict[Key, LockedPair], str]:
+    """Return the new content of a lock file after a run, and how many pairs were added, changed and so on.
 
+    The line of a pair that hasn't changed stays the same to the last digit, so that a diff shows only
+    changes. A pair that isn't right isn't added; its old line stays.
 
-def _read_line(content: object, folder: Path) -> LockedPair:
-    """Read a line's content.
-
-    Raises:
-        ValueError: it isn't a pair's line.
+    Args:
+        is_gone: whether a pair that isn't in the run is removed.
     """
-    if not isinstance(content, dict):
-        raise TypeFault("it must be a mapping")
-    line = serial.read(_Line, {**_Line.OPTIONAL, **content})
-    entry = LockedPair(
-        op=line.op,
-        case=line.case,
-        dtype=line.dtype,
-        mode=line.mode,
-        pair=line.pair,
-        spec=Path(relpath(folder / line.spec)).as_posix(),
-        status=line.status,
-        connected=line.connected,
-        error=_parse_size(line.error),
-        noise=_parse_size(line.noise),
-        allowed=_parse_size(line.allowed),
-        checks_off=line.checks_off,
-        samples=line.samples,
-        sides=line.sides,
+    right = {key: entry for key, entry in new.items() if entry.status in GREEN}
+    remaining = {key: entry for key, entry in old.items() if key in new or not is_gone(entry)}
+    changed = {key: entry for key, entry in right.items() if key in old and not is_same(old[key], entry)}
+    added = {key: entry for key, entry in right.items() if key not in old}
+    result = remaining | changed | added
+    counts = (
+        (len(added), "new"),
+        (len(changed), "changed"),
+        (len(old) - len(remaining), "removed"),
+        (len(result) - len(added) - len(changed), "as they were"),
+        (len(new) - len(right), "not right, so not taken up"),
     )
-    if line.rtol is not None and line.scaled is not None:
-        entry = replace(entry, tolerance=Tolerance(line.rtol, line.scaled, line.atol))
-    if line.analytic is not None and line.forward is not None:
-        entry = replace(
-            entry,
-            fingerprint=Fingerprint(_parse_projections(line.analytic), _parse_projections(line.forward)),
+    return result, ", ".join(f"{amount} {what}" for amount, what in counts if amount) or "no pairs"
+
+
+# What has changed.
+
+# An error has drifted if it is this many times larger than it was, and than its own random movements: the
+# numeric value's uncertainty, and rounding in another order. Rounding is taken as 10^-4 of the tolerance: a
+# tolerance of 1e-6 then shows a drift beyond 1e-9, which is more than any refactoring of float64 code causes.
+GROWTH = 10.0
+_ROUNDING = 1e-4
+# A tolerance is computed from the spec's numbers and from data: equal ones may differ by rounding.
+_SAME = 1e-6
+_ROUNDED = 1.01  # the baseline keeps three digits
+# For two rules that can't be compared, because one has an absolute tolerance and the other a scaled one: the
+# allowed error depends on which element is the worst, so only a larger change counts.
+_LOOSER = 10.0
+
+
+def compare(
+    old: Mapping[Key, LockedPair],
+    new: Mapping[Key, LockedPair],
+    *,
+    is_expected: Callable[[LockedPair], bool] = lambda _: True,
+    breaks: bool = False,
+) -> tuple[BaselineFinding, ...]:
+    """Compare a run with a baseline.
+
+    Args:
+        is_expected: whether a pair of the baseline that isn't in the run should be in it.
+        breaks: also report pairs that were right and are wrong now, and the reverse. A run reports the former
+            by itself.
+    """
+    findings: list[BaselineFinding] = []
+    reported: set[Key] = set()  # a finding about a whole case is reported with the first of its pairs
+    renamed = _find_renamed(old, new, is_expected)
+    for key, pair in old.items():
+        if key in renamed:
+            now = new[renamed[key]]
+            was = " · ".join(
+                old_part for old_part, new_part in zip(key, now.key, strict=True) if old_part != new_part
+            )
+            findings.append(
+                _finding(now, Change.RENAMED, f"was {was}; the gradient and its forward are the same")
+            )
+            findings += [
+                _finding(now, change, message) for change, message in _find_changes(pair, now, breaks=breaks)
+            ]
+        elif key in new:
+            case = (*key[:-1], "")
+            if case not in reported and (less := _describe_less(pair, new[key])):
+                reported.add(case)
+                findings.append(_finding(new[key], Change.WEAKENED, less))
+            changes = _find_changes(pair, new[key], breaks=breaks)
+            findings += [_finding(new[key], change, message) for change, message in changes]
+        elif is_expected(pair):
+            findings.append(_finding(pair, Change.VANISHED, f"was checked in {pair.spec}, and no longer is"))
+    findings += [
+        _finding(pair, Change.NEW, "isn't in the baseline yet")
+        for key, pair in new.items()
+        if key not in old and key not in renamed.values()
+    ]
+    return tuple(sorted(findings))
+
+
+def _find_renamed(
+    old: Mapping[Key, LockedPair], new: Mapping[Key, LockedPair], is_expected: Callable[[LockedPair], bool]
+) -> dict[Key, Key]:
+    """Find pairs whose op or case has been renamed, by their fingerprints.
+
+    Drawn values depend on the op's name, so this recognises only pairs whose inputs are written down. If
+    several fit, none is chosen.
+    """
+    gone = {key: pair for key, pair in old.items() if key not in new and is_expected(pair)}
+    fresh = {key: pair for key, pair in new.items() if key not in old}
+    fits = {
+        key: [new_key for new_key, now in fresh.items() if _is_alike(pair, now)] for key, pair in gone.items()
+    }
+    claims = Counter(new_key for candidates in fits.values() for new_key in candidates)
+    return {
+        key: candidates[0]
+        for key, candidates in fits.items()
+        if len(candidates) == 1 and claims[candidates[0]] == 1
+    }
+
+
+def _is_alike(old: LockedPair, new: LockedPair) -> bool:
+    prints = (old.fingerprint, new.fingerprint)
+    is_known = all(
+        fingerprint is not None and fingerprint.analytic and fingerprint.forward for fingerprint in prints
+    )
+    is_same_pair = old.key[2:] == new.key[2:] and old.status is new.status
+    return is_known and is_same_pair and _describe_moves(old, new) == ("", "")
+
+
+def is_same(old: LockedPair, new: LockedPair) -> bool:
+    """Whether a baseline may stay as it is: errors may move within their noise."""
+    same_error = new.error <= _drift_limit(old, new) and old.error <= _drift_limit(new, old)
+    tolerances = (old.tolerance, new.tolerance)
+    return (
+        same_error
+        and not list(_find_changes(old, new, breaks=False))
+        and not _describe_loosening(new, old)
+        and (old.checks_off, old.samples, old.sides) == (new.checks_off, new.samples, new.sides)
+        and (old.status, old.connected, old.spec) == (new.status, new.connected, new.spec)
+        and all(tolerances) == any(tolerances)
+        and (old.fingerprint is None) == (new.fingerprint is None)
+    )
+
+
+def _finding(pair: LockedPair, change: Change, message: str) -> BaselineFinding:
+    return BaselineFinding(*pair.key, change, message, pair.spec)
+
+
+def _find_changes(old: LockedPair, new: LockedPair, *, breaks: bool) -> Iterator[tuple[Change, str]]:
+    if new.status not in GREEN:
+        was_more = {Status.SKIPPED: old.status is not Status.SKIPPED, Status.IGNORED: old.status in GREEN}
+        if was_more.get(new.status):
+            yield Change.WEAKENED, f"was {_describe_status(old)}, and is {new.status} now"
+        elif breaks and (old.status in GREEN or (old.status in UNDECIDED and new.status in FAILING)):
+            yield Change.BROKE, f"was {_describe_status(old)}, and is {_describe_status(new)} now"
+        elif breaks and new.status in FAILING and new.error > _drift_limit(old, new):
+            yield (
+                Change.DRIFTED,
+                f"error {old.error:.1e} -> {new.error:.1e}, and {_describe_status(new)} as before",
+            )
+        return  # the run's own verdict says this
+    if breaks and old.status not in GREEN:
+        yield Change.MENDED, f"was {_describe_status(old)}, and is {_describe_status(new)} now"
+    if old.status is Status.PASSED and new.status is Status.EXPECTED_MISMATCH:
+        yield Change.WEAKENED, "was right, and the spec expects it to be wrong now"
+    elif old.status in GREEN and old.connected and not new.connected:
+        yield Change.WEAKENED, "had a gradient, and has None now"
+    loosened = _describe_loosening(old, new)
+    if loosened:
+        yield Change.LOOSENED, loosened
+    if old.status in GREEN:
+        yield from _find_moves(old, new)
+
+
+def _describe_less(old: LockedPair, new: LockedPair) -> str:
+    """Say which parts of a case are no longer checked; empty if all are."""
+    parts = [f"check {name} is turned off now" for name in new.checks_off if name not in old.checks_off]
+    if new.samples < old.samples:
+        parts.append(f"was checked at {old.samples} points, and is at {new.samples} now")
+    if old.sides is not None and new.sides is not None:
+        (old_seen, old_sides), (sees, now) = old.sides, new.sides
+        # A branch that was removed from the code counts neither as seen nor as unseen.
+        if sees < old_seen and now - sees > old_sides - old_seen:
+            parts.append(f"saw {old_seen} of {old_sides} sides of branches, and sees {sees} of {now} now")
+    return "; ".join(parts)
+
+
+def _find_moves(old: LockedPair, new: LockedPair) -> Iterator[tuple[Change, str]]:
+    """Yield how a gradient that was right, and still is, has changed."""
+    analytic, forward = _describe_moves(old, new)
+    if forward:  # errors and gradients then belong to another function
+        what = "the forward and the gradient have changed" if analytic else "the forward has changed"
+        errors = f" (error {old.error:.1e} -> {new.error:.1e})"
+        yield (Change.BOTH if analytic else Change.FORWARD), what + errors
+        return
+    if analytic:
+        yield Change.GRADIENT, f"the gradient has changed, its forward hasn't: {analytic}"
+    if new.error > _drift_limit(old, new):
+        yield (
+            Change.DRIFTED,
+            f"error {old.error:.1e} -> {new.error:.1e}, still within the tolerance of {new.allowed:.1e}",
         )
-    return entry
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A line as it is written; a missing part of a pair is `None`."""
+def _describe_status(pair: LockedPair) -> str:
+    return str(pair.status).replace("_", " ")
 
-    op: str
-    case: str
-    dtype: str
-    mode: str
-    pair: str
-    spec: str
-    status: Status
-    connected: bool
-    samples: int
-    checks_off: tuple[str, ...]
-    error: str
-    noise: str
-    allowed: str
-    rtol: float | None
-    scaled: float | None
-    atol: float | None
-    analytic: tuple[str, ...] | None
-    forward: tuple[str, ...] | None
-    sides: tuple[int, int] | None
-    OPTIONAL: ClassVar[dict[str, None]] = dict.fromkeys(
-        ("rtol", "scaled", "atol", "analytic", "forward", "sides")
+
+def _drift_limit(old: LockedPair, new: LockedPair) -> float:
+    return GROWTH * max(old.error, old.noise, new.noise, _ROUNDING * min(old.allowed, new.allowed))
+
+
+def _describe_loosening(old: LockedPair, new: LockedPair) -> str:
+    """Say how a tolerance is wider than before; empty if it isn't."""
+    before, after = old.tolerance, new.tolerance
+    if before is None or after is None:
+        return ""
+    if after.rtol > before.rtol * (1 + _SAME):
+        return f"rtol {before.rtol:.1e} -> {after.rtol:.1e}"
+    if before.atol is not None and after.atol is not None:
+        wider = after.atol > before.atol * (1 + _SAME)
+        return f"atol {before.atol:.1e} -> {after.atol:.1e}" if wider else ""
+    if after.atol is not None:
+        # The scaled tolerance that it replaces was `allowed` at the worst element.
+        wider = after.atol > old.allowed * _ROUNDED
+        return f"atol scaled ({old.allowed:.1e} at the worst element) -> {after.atol:.1e}" if wider else ""
+    if before.atol is not None:
+        wider = new.allowed > _LOOSER * max(old.allowed, before.atol)
+        return f"atol {before.atol:.1e} -> scaled ({new.allowed:.1e} at the worst element)" if wider else ""
+    wider = after.scaled > before.scaled * (1 + _SAME)
+    return f"scaled tolerance {before.scaled:.1e} -> {after.scaled:.1e} of the row" if wider else ""
+
+
+def _describe_moves(old: LockedPair, new: LockedPair) -> tuple[str, str]:
+    """Say how gradient and forward have changed, by their projections; empty if they haven't."""
+    if old.fingerprint is None or new.fingerprint is None:
+        return "", ""
+    return (
+        _describe_difference(old.fingerprint.analytic, new.fingerprint.analytic),
+        _describe_difference(old.fingerprint.forward, new.fingerprint.forward),
     )
 
 
-def _parse_size(value: str) -> float:
-    parsed = float(value)
-    if math.isnan(parsed) or parsed < 0:
-        raise ValueError(f"{value!r} is no size")
-    return parsed
+def _describe_difference(before: Sequence[Projection], after: Sequence[Projection]) -> str:
+    if len(before) != len(after):
+        return "its projections can't be compared"
+    for first, second in zip(before, after, strict=True):
+        if _differ(first, second):
+            return f"a projection of it was {first.value:.8e}, and is {second.value:.8e}"
+    return ""
 
 
-def _parse_projections(values: Sequence[str]) -> tuple[Projection, ...]:
-    parts = [value.split(" ± ") for value in values]
-    return tuple(Projection(float(value), float(slack)) for value, slack in parts)
+def _differ(first: Projection, second: Projection) -> bool:
+    if not (math.isfinite(first.value) and math.isfinite(second.value)):
+        both_nan = math.isnan(first.value) and math.isnan(second.value)
+        return not both_nan and first.value != second.value
+    # Not `>`: with a slack of NaN they differ.
+    return not abs(first.value - second.value) <= first.slack + second.slack
+
+
+class Expected:
+    """Tells whether a pair that isn't in a report should have been in it."""
+
+    def __init__(self, report: Report) -> None:
+        """Read what was requested of the run; everything, if the report doesn't say."""
+        self._selection = report.selection
+        if self._selection is not None:
+            self._left_out = set(self._selection.left_out)
+            self._folders = [Path(path).resolve() for path in self._selection.paths]
+        self._done = {(case.op, case.case, case.dtype) for case in report.cases if case.pairs}
+
+    def __call__(self, entry: LockedPair) -> bool:
+        """Whether the pair should have been in the report."""
+        if self._selection is None:
+            return True
+        if self._selection.modes and entry.mode not in self._selection.modes:
+            return False
+        key = entry.op, entry.case, entry.dtype
+        if key in self._done:
+            return True  # the case ran, and this pair wasn't in it
+        if key in self._left_out:
+            return False  # not selected, not done, or not checkable: said elsewhere
+        # The case or its spec was deleted from a path that was to be checked.
+        file = Path(entry.spec).resolve()
+        return any(folder in (file, *file.parents) for folder in self._folders)

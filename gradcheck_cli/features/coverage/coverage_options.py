@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gradcheck_cli.features.coverage.gradients_in_text import Package
-    from gradcheck_cli.features.coverage.importing import Importing
+    from gradcheck_cli.features.coverage.measure import Importing
     from gradcheck_cli.results import Report
 
 TERM = "term-missing"
@@ -120,7 +120,7 @@ class Coverage:
             return cls((), None, {}, None, "", (), _required_share(ctx, "branch_fail_under"))
         # Late imports: most runs don't need them.
         from gradcheck_cli.features.coverage.gradients_in_text import read_package
-        from gradcheck_cli.features.coverage.importing import Importing
+        from gradcheck_cli.features.coverage.measure import Importing
         from gradcheck_cli.spec.load import load
 
         specs = map(Path, folders)

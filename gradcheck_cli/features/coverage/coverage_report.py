@@ -9,7 +9,7 @@ from rich.text import Text
 from gradcheck_cli.gate import CoverageStatus, GradientCoverage, WrittenGradient
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.layout import escape, table_lines
+from gradcheck_cli.reporting.terminal.layout import escape, folded_lines, table_lines
 from gradcheck_cli.results import Report
 from gradcheck_cli.serial import plain
 
@@ -88,18 +88,12 @@ def coverage_markdown(coverage: GradientCoverage) -> str:
     """Render it as Markdown: what isn't covered first, then the rest, collapsed."""
     lines = [f"### {escape(headline(coverage))}", ""]
     heading = ("", "gradient", "where", "cases or reason")
-    for is_covered in (False, True):
-        rows = [
-            (
-                _MARKS[gradient.status],
-                *map(escape, (gradient.name, _place(gradient), ", ".join(gradient.cases) or gradient.reason)),
-            )
-            for gradient in coverage.gradients
-            if (gradient.status is CoverageStatus.COVERED) is is_covered
-        ]
-        if not rows:
-            continue
-        table = table_lines(heading, rows)
-        folded = [f"<details><summary>{layout.count(len(rows), 'gradient')} covered</summary>", "", *table]
-        lines += [*folded, "</details>", ""] if is_covered else table
+    covered: list[tuple[str, ...]] = []
+    others: list[tuple[str, ...]] = []
+    for gradient in coverage.gradients:
+        cells = (gradient.name, _place(gradient), ", ".join(gradient.cases) or gradient.reason)
+        rows = covered if gradient.status is CoverageStatus.COVERED else others
+        rows.append((_MARKS[gradient.status], *map(escape, cells)))
+    lines += table_lines(heading, others) if others else []
+    lines += folded_lines(f"{layout.count(len(covered), 'gradient')} covered", heading, covered)
     return "\n".join(lines).rstrip("\n") + "\n"

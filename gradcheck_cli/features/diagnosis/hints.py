@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,16 @@ class View:
     point: Mapping[str, Float]  # the inputs' packed values, by name
     value: Float  # the output's packed value, (m,)
     others: Mapping[str, Float]  # numeric Jacobians of the same output by other inputs, by their names
+
+    @property
+    def error(self) -> Float:
+        """What the gradient is off by."""
+        return np.asarray(self.analytic - self.numeric)
+
+    @property
+    def is_wrong(self) -> Mask:
+        """Where the gradient isn't the derivative."""
+        return np.asarray(self.is_judged & (np.abs(self.error) > self.slack))
 
     @property
     def is_moving(self) -> Mask:
@@ -80,6 +91,11 @@ def view_of(sample: PairSample, output: str, other_pairs: Mapping[str, PairSampl
             if pair.is_whole and np.isfinite(pair.numeric).all()
         },
     )
+
+
+def _join(views: Sequence[View], part: Callable[[View], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return a part of all views as one vector."""
+    return np.concatenate([part(view).ravel() for view in views])
 
 
 def _is_explained(views: Sequence[View], change: Change) -> bool:
@@ -131,8 +147,8 @@ def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> s
 
 def _hint_on_factor(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say that the gradient is a multiple of the derivative, and which size the factor equals."""
-    numeric = np.concatenate([view.numeric[view.is_judged] for view in views])
-    analytic = np.concatenate([view.analytic[view.is_judged] for view in views])
+    numeric = _join(views, lambda view: view.numeric[view.is_judged])
+    analytic = _join(views, lambda view: view.analytic[view.is_judged])
     size = float(numeric @ numeric)
     if size == 0 or np.count_nonzero(numeric) <= 1:  # any one element is a multiple of any other
         return ""
@@ -196,6 +212,7 @@ def _hint_on_multiplier(views: Sequence[View], output: TensorInfo, input_info: T
     """Say that the gradient has one value-dependent factor too many or too few."""
     if any((view.has_gradient & ~view.is_moving).any() for view in views):
         return ""
+    numerics, analytics = [view.numeric for view in views], [view.analytic for view in views]
     known_values = [_known_values(view, output, input_info) for view in views]
     for name in known_values[0]:
         for power, relation in (
@@ -204,12 +221,15 @@ def _hint_on_multiplier(views: Sequence[View], output: TensorInfo, input_info: T
         ):
             with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
                 spread = [
-                    np.broadcast_to(values[name], view.analytic.shape) ** power
-                    for values, view in zip(known_values, views, strict=True)
+                    np.broadcast_to(values[name], numeric.shape) ** power
+                    for values, numeric in zip(known_values, numerics, strict=True)
                 ]
-            factor = _fit_factor(
-                views, [view.analytic for view in views], [view.numeric for view in views], spread
-            )
+                products = [
+                    np.where(numeric == 0, 0.0, numeric * values)
+                    for values, numeric in zip(spread, numerics, strict=True)
+                ]
+            distinct = max(_count_distinct(products, numerics), _count_distinct(products, spread))
+            factor = _fit_factor(views, analytics, products) if distinct > 1 else None
             if factor is not None:
                 multiple = "" if factor == 1 else f"{_name_factor(factor)} times "
                 return f"the gradient is {multiple}the derivative {relation.format(name)}"
@@ -218,19 +238,16 @@ def _hint_on_multiplier(views: Sequence[View], output: TensorInfo, input_info: T
 
 def _hint_on_term(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say which term is added to the derivative, or what kind of term it is."""
-    errors = [view.analytic - view.numeric for view in views]
-    is_wrong = [
-        view.is_judged & (np.abs(error) > view.slack) for error, view in zip(errors, views, strict=True)
-    ]
-    is_elementwise = all(
-        np.all(view.is_moving.sum(1) <= 1) and np.all(mask <= view.is_moving)
-        for view, mask in zip(views, is_wrong, strict=True)
-    )
-    if not is_elementwise:
-        return _hint_on_rank_one(views, errors, is_wrong, output, input_info)
-    for name, arrays in _terms(views, output, input_info):
-        ones = [np.ones(array.shape) for array in arrays]
-        factor = _fit_factor(views, errors, arrays, ones, 1 if name == "1" else 2)
+    if not all(
+        np.all(view.is_moving.sum(1) <= 1) and np.all(view.is_wrong <= view.is_moving) for view in views
+    ):  # it isn't elementwise
+        return _hint_on_rank_one(views, output, input_info)
+    errors = [view.error for view in views]
+    terms = [_terms(view, output, input_info) for view in views]
+    for name in terms[0]:
+        products = [of_view[name] for of_view in terms]
+        is_telling = name == "1" or _count_distinct(products, products) > 1
+        factor = _fit_factor(views, errors, products) if is_telling else None
         if factor is not None:
             sign = "minus" if factor < 0 else "plus"
             multiple = "" if abs(factor) == 1 and name != "1" else _name_factor(abs(factor))
@@ -239,85 +256,42 @@ def _hint_on_term(views: Sequence[View], output: TensorInfo, input_info: TensorI
     return ""
 
 
-def _terms(
-    views: Sequence[View], output: TensorInfo, input_info: TensorInfo
-) -> list[tuple[str, list[Float]]]:
-    """Return candidates for a term of an elementwise op's gradient."""
-    spread = [view.is_moving.astype(float) for view in views]
-    known_values = [_known_values(view, output, input_info) for view in views]
-    terms: list[tuple[str, list[Float]]] = [("1", spread)]
-    for name in known_values[0]:
-        value_arrays = [
-            np.broadcast_to(values[name], moving.shape)
-            for values, moving in zip(known_values, spread, strict=True)
-        ]
-        terms.append(
-            (
-                name,
-                [
-                    np.where(moving > 0, values, 0.0)
-                    for values, moving in zip(value_arrays, spread, strict=True)
-                ],
-            )
-        )
-    of_points = [(name, arrays) for name, arrays in terms if name in views[0].point]
-    products = [
-        (
-            f"{first_name} {second_name}",
-            [left * right for left, right in zip(first_arrays, second_arrays, strict=True)],
-        )
-        for (first_name, first_arrays), (second_name, second_arrays) in itertools.product(
-            of_points, terms[1:]
-        )
-        if first_name != second_name
-    ]
-    return terms + products
+def _terms(view: View, output: TensorInfo, input_info: TensorInfo) -> dict[str, Float]:
+    """Return candidates for a term of an elementwise op's gradient, each with its values by element."""
+    moving = view.is_moving
+    values = {"1": np.ones(()), **_known_values(view, output, input_info)}
+    terms = {
+        name: np.where(moving, np.broadcast_to(array, moving.shape), 0.0) for name, array in values.items()
+    }
+    products = {
+        f"{first} {second}": terms[first] * terms[second]
+        for first, second in itertools.product(terms, list(terms)[1:])
+        if first in view.point and first != second
+    }
+    return {**terms, **products}
 
 
-def _fit_factor(
-    views: Sequence[View],
-    targets: Sequence[Float],
-    base: Sequence[Float],
-    spread: Sequence[Float],
-    distinct: int = 2,
-) -> float | None:
-    """Return the round number k with targets = k base spread at every view; `None` where there is none.
+def _fit_factor(views: Sequence[View], targets: Sequence[Float], products: Sequence[Float]) -> float | None:
+    """Return the round number k with targets = k products at every view; `None` where there is none.
 
-    Products with fewer than `distinct` distinct values show nothing: any gradient is a multiple of a number.
+    Callers make sure that the products have several values: any gradient is a multiple of a number.
     """
-    products = []
-    for view, values, right in zip(views, base, spread, strict=True):
-        with np.errstate(invalid="ignore", over="ignore"):
-            product = np.where(values == 0, 0.0, values * right)
-        if not np.isfinite(product[view.is_judged]).all():
-            return None
-        products.append(np.where(view.is_judged, product, 0.0))
-    size = sum(float(np.vdot(product, product)) for product in products)
-    distinct_count = max(_count_distinct(products, base), _count_distinct(products, spread))
-    if (
-        size == 0
-        or sum(int(np.count_nonzero(product)) for product in products) < _FEW
-        or distinct_count < distinct
-    ):
-        return None
-    quotient = (
-        sum(
-            float(np.vdot(product, np.where(view.is_judged, target, 0.0)))
-            for view, product, target in zip(views, products, targets, strict=True)
-        )
-        / size
+    target, product, slack = (
+        np.concatenate([array[view.is_judged] for view, array in zip(views, arrays, strict=True)])
+        for arrays in (targets, products, [view.slack for view in views])
     )
-    if not np.isfinite(quotient):  # squares overflow where products don't
+    if not np.isfinite(product).all() or np.count_nonzero(product) < _FEW:
         return None
-    rounded = Fraction(quotient).limit_denominator(4)
-    if not rounded or abs(float(rounded) - quotient) > _SAME * abs(quotient) or abs(rounded) > _NICE:
+    with np.errstate(over="ignore", invalid="ignore"):
+        size, along = float(product @ product), float(product @ target)
+    if size == 0 or not np.isfinite(along / size):  # squares overflow where products don't
+        return None
+    rounded = Fraction(along / size).limit_denominator(4)
+    if not rounded or abs(float(rounded) - along / size) > _SAME * abs(along / size) or abs(rounded) > _NICE:
         return None
     factor = float(rounded)
-    for view, target, product in zip(views, targets, products, strict=True):
-        slack = view.slack * (1 + abs(factor)) + 1e-6 * np.abs(factor * product)
-        if not np.all((np.abs(target - factor * product) <= slack) | ~view.is_judged):
-            return None
-    return factor
+    slack = slack * (1 + abs(factor)) + 1e-6 * np.abs(factor * product)
+    return factor if np.all(np.abs(target - factor * product) <= slack) else None
 
 
 def _count_distinct(products: Sequence[Float], values: Sequence[Float]) -> int:
@@ -326,15 +300,9 @@ def _count_distinct(products: Sequence[Float], values: Sequence[Float]) -> int:
     return len({f"{value:.6e}" for value in np.concatenate(samples)})
 
 
-def _hint_on_rank_one(
-    views: Sequence[View],
-    errors: Sequence[Float],
-    is_wrong: Sequence[Mask],
-    output: TensorInfo,
-    input_info: TensorInfo,
-) -> str:
+def _hint_on_rank_one(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
     """Say that the error is of rank one, as a whole or per row of a batch, while the derivative isn't."""
-    if sum(int(mask.sum()) for mask in is_wrong) <= _FEW:
+    if sum(int(view.is_wrong.sum()) for view in views) <= _FEW:
         return ""
     slack = max(float(np.linalg.norm(view.slack)) for view in views)
     sizes = list(
@@ -344,10 +312,8 @@ def _hint_on_rank_one(
     )
     for axes in range(min(len(sizes), len(output.shape) - 1, len(input_info.shape) - 1), -1, -1):
         count = int(np.prod(output.shape[:axes]))
-        error_blocks, derivatives = (
-            [_blocks(error, count) for error in errors],
-            [_blocks(view.numeric, count) for view in views],
-        )
+        error_blocks = [_blocks(view.error, count) for view in views]
+        derivatives = [_blocks(view.numeric, count) for view in views]
         if not all(error_blocks) or not all(derivatives):
             continue
         every = [block for blocks in derivatives for block in blocks]
@@ -384,27 +350,26 @@ def _hint_on_swap(views: Sequence[View]) -> str:
     """Say that the gradient is the derivative by another input, or its negative."""
     order = "are the gradients returned in the wrong order?"
     for name in views[0].others:
-        if any(view.others[name].shape != view.analytic.shape for view in views if name in view.others):
+        jacobians = [view.others.get(name) for view in views]
+        if any(
+            jacobian is None or jacobian.shape != view.analytic.shape
+            for view, jacobian in zip(views, jacobians, strict=True)
+        ):
             continue
-        other_jacobians = [view.others.get(name) for view in views]
         for sign, multiple in ((1.0, "the derivative"), (-1.0, "-1 times the derivative")):
-            if _equals_jacobians(views, other_jacobians, sign):
+            if _is_multiple(views, name, sign):
                 return f"it is {multiple} with respect to {name}: {order}"
     return ""
 
 
-def _equals_jacobians(views: Sequence[View], other_jacobians: Sequence[Float | None], sign: float) -> bool:
-    """Whether the gradient is the other Jacobian, or its negative, at each sample point."""
-    count = 0
-    for view, jacobian in zip(views, other_jacobians, strict=True):
-        if jacobian is None:
-            return False
+def _is_multiple(views: Sequence[View], name: str, sign: float) -> bool:
+    """Whether the gradient is another input's Jacobian, or its negative, at each sample point."""
+    for view in views:
         # The other pair's values are accurate relative to their own size.
-        scale = _SAME * float(np.max(np.abs(jacobian), initial=0.0))
-        if not np.all(np.abs(view.analytic - sign * jacobian) <= view.slack + scale):
+        scale = _SAME * float(np.max(np.abs(view.others[name]), initial=0.0))
+        if not np.all(np.abs(view.analytic - sign * view.others[name]) <= view.slack + scale):
             return False
-        count += int(np.count_nonzero(jacobian))
-    return count > 0
+    return any(view.others[name].any() for view in views)
 
 
 # Elements in other places.
@@ -507,17 +472,13 @@ def _shift(values: Float, step: int, axis: int) -> Float:
 
 def _hint_on_mask(views: Sequence[View]) -> str:
     """Say that a mask is inverted, missing or too narrow, judging by the zeros."""
-    nonzero = [view.is_moving & view.has_gradient for view in views]
-    more = sum(int((view.has_gradient & ~view.is_moving).sum()) for view in views)
-    fewer = sum(int((view.is_moving & ~view.has_gradient).sum()) for view in views)
-    shared = sum(int(mask.sum()) for mask in nonzero)
+    moving, nonzero = _join(views, lambda view: view.is_moving), _join(views, lambda view: view.has_gradient)
+    more, fewer = np.count_nonzero(nonzero & ~moving), np.count_nonzero(moving & ~nonzero)
+    shared = np.count_nonzero(moving & nonzero)
     if not shared and more and fewer:
         return "the gradient is zero where the derivative isn't, and the other way round: is a mask inverted?"
-    is_right = all(
-        np.all(np.abs(view.analytic - view.numeric)[mask] <= view.slack[mask])
-        for view, mask in zip(views, nonzero, strict=True)
-    )
-    if not is_right or shared < _FEW:
+    is_wrong = _join(views, lambda view: view.is_moving & view.has_gradient & view.is_wrong)
+    if is_wrong.any() or shared < _FEW:
         return ""
     if more > 1 and not fewer:
         return (
@@ -534,10 +495,9 @@ def _hint_on_mask(views: Sequence[View]) -> str:
 
 def _hint_on_signs(views: Sequence[View]) -> str:
     """Say that the sign alone is wrong, in some elements."""
-    flipped = [view.is_moving & (view.ratios < 0) for view in views]
-    count = sum(int(mask.sum()) for mask in flipped)
-    unflipped = sum(int((view.is_moving & ~mask).sum()) for view, mask in zip(views, flipped, strict=True))
-    if not count or count + unflipped < _FEW:
+    count = np.count_nonzero(_join(views, lambda view: view.is_moving & (view.ratios < 0)))
+    moving_count = np.count_nonzero(_join(views, lambda view: view.is_moving))
+    if not count or moving_count < _FEW:
         return ""
     for view in views:
         signs = np.where(view.ratios < 0, -1.0, 1.0)
@@ -545,7 +505,7 @@ def _hint_on_signs(views: Sequence[View]) -> str:
             return ""
     if all(not (view.is_moving & (view.analytic < 0)).any() for view in views):
         return "the gradient is the derivative's absolute value: is a sign missing?"
-    return f"the sign is flipped in {count} of {count + unflipped} elements, and all else is right"
+    return f"the sign is flipped in {count} of {moving_count} elements, and all else is right"
 
 
 # A factor for some rows or columns.
@@ -581,17 +541,13 @@ def _factors_along(views: Sequence[View], shape: Sequence[int], axis: int) -> di
     factors: dict[int, float] = {}
     if shape[axis] <= 1:  # one slice is all there is
         return None
-    for index in range(shape[axis]):
-        slices = [
-            [
-                np.take(array.reshape(shape), index, axis)
-                for array in (view.analytic, view.numeric, view.slack)
-            ]
-            for view in views
-        ]
-        analytic, numeric, slack = (
-            np.concatenate([arrays[k].ravel() for arrays in slices]) for k in range(3)
+    slices = (
+        np.concatenate(
+            [np.moveaxis(values.reshape(shape), axis, 0).reshape(shape[axis], -1) for values in of_views], 1
         )
+        for of_views in zip(*((view.analytic, view.numeric, view.slack) for view in views), strict=True)
+    )
+    for index, (analytic, numeric, slack) in enumerate(zip(*slices, strict=True)):
         size = float(numeric @ numeric)
         moving = int(np.count_nonzero(np.abs(numeric) > slack))
         factor = float(numeric @ analytic) / size if size else 1.0

@@ -16,7 +16,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     summarize_specs,
 )
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.layout import escape, limit_rows, table_lines
+from gradcheck_cli.reporting.terminal.layout import escape, folded_lines, limit_rows, table_lines
 from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, named_numbers
 from gradcheck_cli.reporting.terminal.report_text import all_right, summary_lines
 from gradcheck_cli.results import PairResult, Report
@@ -54,9 +54,8 @@ def to_markdown(report: Report, root: Path) -> str:
         )
     specs = summarize_specs(report, findings)
     if len(specs) > 1:
-        lines += [f"<details><summary>{len(specs)} specs</summary>", ""]
-        lines += table_lines(SPEC_COLUMNS, [(escape(spec.spec), *spec.numbers) for spec in specs])
-        lines += ["</details>", ""]
+        rows = [(escape(spec.spec), *spec.numbers) for spec in specs]
+        lines += folded_lines(f"{len(specs)} specs", SPEC_COLUMNS, rows)
     changes = [
         finding for finding in findings if finding.rule.startswith("baseline/") and finding not in wrong
     ]
@@ -64,30 +63,21 @@ def to_markdown(report: Report, root: Path) -> str:
         lines += ["Since the baseline, without a fault:", ""]
         lines += limit_rows([f"- {escape(finding.text)}" for finding in changes], "changes")
         lines.append("")
-    pairs = [finding for finding in findings if finding.pair is not None]
-    if pairs:
-        lines += [f"<details><summary>{layout.count(len(pairs), 'pair')}</summary>", ""]
-        heading = ("", "op", "pair", *NUMBERS, "verdict")
-        lines += table_lines(
-            heading, [_row(finding, finding.pair) for finding in pairs if finding.pair is not None]
-        )
-        lines += ["</details>", ""]
-    searches = [finding for finding in findings if finding.rule == "search"]
-    if searches:
-        count = layout.count(len(searches), "case")
-        lines += [f"<details><summary>{count} in which a search found nothing</summary>", ""]
-        rows = [(escape(finding.case_name), escape(finding.title)) for finding in searches]
-        lines += [*table_lines(("op", "tried"), rows), "</details>", ""]
+    pairs = [_row(finding, finding.pair) for finding in findings if finding.pair is not None]
+    lines += folded_lines(layout.count(len(pairs), "pair"), ("", "op", "pair", *NUMBERS, "verdict"), pairs)
+    searches = [
+        (escape(finding.case_name), escape(finding.title)) for finding in findings if finding.rule == "search"
+    ]
+    count = layout.count(len(searches), "case")
+    lines += folded_lines(f"{count} in which a search found nothing", ("op", "tried"), searches)
     never = [
         (escape(name_of(case)), escape(branch.label(side)), branch.part)
         for case in report.cases
         for branch in case.seen.branches
         for side in branch.unseen
     ]
-    if never:
-        count = layout.count(len(never), "side")
-        lines += [f"<details><summary>{count} of branches never seen</summary>", ""]
-        lines += [*table_lines(("op", "side", "of"), never), "</details>", ""]
+    count = layout.count(len(never), "side")
+    lines += folded_lines(f"{count} of branches never seen", ("op", "side", "of"), never)
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

@@ -122,12 +122,9 @@ def _build_arguments(value: Any) -> dict[str, Any]:
 
 
 def _takes_dtype(kind: type) -> bool:
-    try:
-        parameters = inspect.signature(kind).parameters.values()
-    except (TypeError, ValueError):
-        return True
     return any(
-        parameter.name == "dtype" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters
+        parameter.name == "dtype" or parameter.kind is parameter.VAR_KEYWORD
+        for parameter in _parameters_of(kind).values()
     )
 
 
@@ -153,18 +150,10 @@ def _call_factory(value: Any) -> Any:
 
 def _required_arguments(kind: Any) -> dict[str, Any]:
     """Return a value for each required argument of a constructor."""
-    try:
-        parameters = inspect.signature(kind).parameters.values()
-    except (TypeError, ValueError):
-        return {}
-    wanted = {
-        parameter.name: parameter.annotation
-        for parameter in parameters
-        if parameter.default is parameter.empty and _is_named(parameter)
-    }
     return {
-        name: MADE_WITH.get(name, 1.0 if annotation in (float, "float") else 2)
-        for name, annotation in wanted.items()
+        name: MADE_WITH.get(name, 1.0 if parameter.annotation in (float, "float") else 2)
+        for name, parameter in _parameters_of(kind).items()
+        if parameter.default is parameter.empty and _is_named(parameter)
     }
 
 
@@ -221,6 +210,7 @@ def _computes_in_tensors(value: Any) -> bool:
 
 
 def _parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a function or a constructor; none if it has no signature."""
     try:
         return inspect.signature(getattr(function, "python_function", function)).parameters
     except (TypeError, ValueError):

@@ -1,21 +1,25 @@
-"""Describes an op type for a draft of its spec: its inputs and attrs, from its OpDef."""
+"""Describes an op type for a draft of its spec: inputs and attrs from its OpDef, and inputs that it accepts.
+
+Its shape function is asked which inputs fit, then its kernel.
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.init.accepted_inputs import Question
 from gradcheck_cli.features.init.draft import Draft, DraftInput
 from gradcheck_cli.spec.words import DTYPES, VARYING_DTYPES
 from gradcheck_cli.spec.yaml_tree import as_flow
-from gradcheck_cli.tensorflow_backend.binding.raw_op import unknown_op_type
+from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend.binding.arguments import unknown_op_type
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 LENGTH = 2  # of a list input
@@ -78,41 +82,32 @@ def _accepted_drafts(definition: Any, drafts: OpDrafts, may_try: Callable[[str],
 
 def _reason_unguessable(definition: Any) -> str:
     """Say why no spec of this op type alone can run; empty if one may."""
-    removed = definition.deprecation.version
+    name, removed = definition.name, definition.deprecation.version
     if 0 < removed <= tf.version.GRAPH_DEF_VERSION:
-        return f"TensorFlow has removed {definition.name}: {definition.deprecation.explanation}"
-    handles = [argument.name for argument in definition.input_arg if _is_handle(argument)]
-    if handles:
-        return (
-            f"input {handles[0]} takes a handle to an object, which no input of a spec can be: "
-            f"{_advise_function(definition)}"
-        )
-    functions = [
-        attr.name for attr in definition.attr if "func" in attr.type and not attr.HasField("default_value")
+        return f"TensorFlow has removed {name}: {definition.deprecation.explanation}"
+    reasons = [
+        f"input {argument.name} takes a handle to an object, which no input of a spec can be"
+        for argument in definition.input_arg
+        if _is_handle(argument)
     ]
-    if functions:
-        return (
-            f"attr {functions[0]} takes a function, which no attr of a spec can be: "
-            f"{_advise_function(definition)}"
-        )
+    reasons += [
+        f"attr {attr.name} takes a function, which no attr of a spec can be"
+        for attr in definition.attr
+        if "func" in attr.type and not attr.HasField("default_value")
+    ]
     if definition.output_arg and all(_is_handle(argument) for argument in definition.output_arg):
-        return (
-            f"output {definition.output_arg[0].name} is a handle to an object, not numbers: "
-            f"{_advise_function(definition)}"
-        )
-    return ""
+        reasons.append(f"output {definition.output_arg[0].name} is a handle to an object, not numbers")
+    if not reasons:
+        return ""
+    return (
+        f"{reasons[0]}: write a function of tensors that makes it, calls tf.raw_ops.{name} and returns "
+        f"tensors, and name that: 'forward: MODULE:FUNCTION' in place of op_type, with 'covers: [{name}]'."
+    )
 
 
 def _is_handle(argument: Any) -> bool:
     kinds = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
     return argument.is_ref or argument.type in kinds or argument.name == "handle"
-
-
-def _advise_function(definition: Any) -> str:
-    return (
-        f"write a function of tensors that makes it, calls tf.raw_ops.{definition.name} and returns tensors, "
-        f"and name that: 'forward: MODULE:FUNCTION' in place of op_type, with 'covers: [{definition.name}]'."
-    )
 
 
 def _settings(definition: Any) -> list[dict[str, Any]]:
@@ -252,6 +247,198 @@ def _floating_dtypes(kinds: dict[str, Any], definition: Any) -> Iterator[str]:
     allowed = [tf.as_dtype(dtype).name for dtype in attrs[0].allowed_values.list.type] if attrs else []
     yield from [name for name in VARYING_DTYPES if not allowed or name in allowed] or ["float64"]
 
+
+# Inputs that it accepts.
+
+# Limits of calls: of a shape function, which takes a millisecond, and of a kernel, which takes a few.
+_MOST_BUILT = 600
+_MOST_RUN = 60
+_MOST_ANSWERS = 3
+_MOST_COST = 12
+_HANDLES = (tf.variant, tf.resource)  # they can't be read
+_NO_KERNEL = ("No OpKernel was registered", "Could not find device")
+
+Says = Any  # what a spec says about an input: a mapping, or a list of them for a list input
+
+
+@dataclass
+class Question:
+    """One op type with its attrs, and the choices for each of its inputs."""
+
+    op_type: str  # TensorFlow's name for it
+    attrs: Mapping[str, Any]
+    names: Sequence[str]
+    choices: Sequence[Sequence[Says]]  # for each input, what a spec may say about it, the likeliest first
+    values: str = ""  # how the numbers are drawn where a choice gives a shape alone: "", "positive definite"
+    # says whether a kernel may be called, given a text that names the call; not if that call has ended a
+    # process before
+    may_try: Callable[[str], bool] = lambda _call: True
+    why_not: str = ""  # the refusal that came furthest
+    reached: int = -1
+    has_kernel: bool = True
+    takes_unknown: bool | None = None
+    built: int = 0
+    run: int = 0
+    graph: tf.Graph = field(default_factory=tf.Graph)
+    tensors: dict[str, Any] = field(default_factory=dict)
+    # choices so far -> the next ones that fit, and where more come from
+    fitting: dict[tuple[int, ...], tuple[list[int], Iterator[int]]] = field(default_factory=dict)
+
+    def answers(self) -> Iterator[tuple[Says, ...]]:
+        """Yield combinations of inputs that the shape function and the kernel accept.
+
+        Inputs are chosen one after another, and later ones have unknown shapes meanwhile. So a choice that
+        the shape function refuses is never combined with choices for later inputs. The combinations closest
+        to the likeliest one come first.
+
+        References:
+            Harvey and Ginsberg, Limited discrepancy search, IJCAI 1995.
+        """
+        answer_count = 0
+        for cost in range(_MOST_COST):
+            for choice_indices in self._continue((), cost):
+                if self._runs(choice_indices):
+                    answer_count += 1
+                    yield tuple(self._choices_at(choice_indices))
+                if answer_count == _MOST_ANSWERS or self._is_spent():
+                    return
+
+    def _is_spent(self) -> bool:
+        return not self.has_kernel or self.built >= _MOST_BUILT or self.run >= _MOST_RUN
+
+    def _continue(self, chosen: tuple[int, ...], cost: int) -> Iterator[tuple[int, ...]]:
+        """Yield the continuations of these choices that pass over `cost` likelier choices that fit, too."""
+        if len(chosen) == len(self.choices):
+            if cost == 0 and (chosen or self._fits(chosen)):
+                yield chosen
+            return
+        for passed in range(cost + 1):
+            choice_index = self._find_fitting(chosen, passed)
+            if choice_index is None:
+                return
+            yield from self._continue((*chosen, choice_index), cost - passed)
+
+    def _find_fitting(self, chosen: tuple[int, ...], rank: int) -> int | None:
+        """Return the choice of this rank, from 0, among those that fit after these; `None` if none."""
+        if chosen not in self.fitting:
+            self.fitting[chosen] = [], self._list_fitting(chosen)
+        so_far, more = self.fitting[chosen]
+        so_far += itertools.islice(more, max(0, rank + 1 - len(so_far)))
+        return so_far[rank] if rank < len(so_far) else None
+
+    def _list_fitting(self, chosen: tuple[int, ...]) -> Iterator[int]:
+        """Yield the choices for the next input that fit after these, each asked for once."""
+        for index in range(len(self.choices[len(chosen)])):
+            if self._is_spent():
+                return
+            if self._fits((*chosen, index)):
+                yield index
+
+    def _choices_at(self, choice_indices: Sequence[int]) -> list[Says]:
+        return [choices[index] for choices, index in zip(self.choices, choice_indices, strict=False)]
+
+    def _fits(self, choice_indices: Sequence[int]) -> bool:
+        """Whether the shape function accepts these inputs, with later ones of unknown shape."""
+        if not self._is_asked_early() and len(choice_indices) < len(self.choices):
+            return True
+        self.built += 1
+        try:
+            self._create(choice_indices)
+        except Exception as error:  # noqa: BLE001 (a refusal, of whatever kind)
+            self._note(error, len(choice_indices))
+            return False
+        return True
+
+    def _is_asked_early(self) -> bool:
+        """Whether the shape function accepts inputs of unknown shape."""
+        if self.takes_unknown is None:
+            self.takes_unknown = True
+            self.takes_unknown = self._fits(())
+        return self.takes_unknown
+
+    def _runs(self, choice_indices: Sequence[int]) -> bool:
+        """Whether the kernel accepts these inputs and returns something."""
+        self.run += 1
+        if not self.may_try(f"{self.op_type} {dict(self.attrs)} {self._choices_at(choice_indices)}"):
+            self.why_not = "its kernel ends the process on some inputs"
+            return False
+        random = np.random.default_rng(0)
+        saved = self.graph, self.tensors
+        self.graph, self.tensors = tf.Graph(), {}  # without the ops of earlier questions
+        try:
+            placeholders, results = self._create(choice_indices)
+            feed = {tensor: self._draw(says, random) for tensor, says in placeholders}
+            fetched = [tensor.op if tensor.dtype in _HANDLES else tensor for tensor in results]
+            with tf.compat.v1.Session(graph=self.graph) as session:
+                values = session.run(fetched, feed)
+        except Exception as error:  # noqa: BLE001 (a refusal, of whatever kind)
+            self._note(error, len(self.choices) + 1)
+            self.has_kernel = not any(text in str(error) for text in _NO_KERNEL)
+            return False
+        finally:
+            self.graph, self.tensors = saved
+        return any(value is None or np.size(value) > 0 for value in values)
+
+    def _note(self, error: Exception, reached: int) -> None:
+        if reached > self.reached:
+            self.reached, self.why_not = reached, _message_of(error)
+
+    def _create(self, choice_indices: Sequence[int]) -> tuple[list[tuple[Any, Says]], list[Any]]:
+        """Create the op; inputs after these have unknown shapes. Return its inputs and its outputs."""
+        placeholders: list[tuple[Any, Says]] = []
+        arguments: dict[str, Any] = dict(self.attrs)
+        with self.graph.as_default():
+            for input_index, (name, choices) in enumerate(zip(self.names, self.choices, strict=True)):
+                is_known = input_index < len(choice_indices)
+                says = choices[choice_indices[input_index] if is_known else 0]
+                elements = says if isinstance(says, list) else [says]
+                tensors = [
+                    self._tensor(f"{name} {element_index}", element, is_known=is_known)
+                    for element_index, element in enumerate(elements)
+                ]
+                placeholders += [
+                    (tensor, element)
+                    for tensor, element in zip(tensors, elements, strict=True)
+                    if tensor.op.type == "Placeholder"
+                ]
+                arguments[name] = tensors if isinstance(says, list) else tensors[0]
+            created = private_graphs.apply_op(self.op_type, arguments)
+        results = [] if isinstance(created, tf.Operation) else tf.nest.flatten(created)
+        return placeholders, results
+
+    def _tensor(self, name: str, says: Says, *, is_known: bool) -> Any:
+        """Return an input's tensor: a constant if its value is given, else a placeholder."""
+        key = f"{name} {says if is_known else ''}"
+        if key not in self.tensors:
+            dtype = says.get("dtype", "float64")
+            if is_known and "value" in says:
+                self.tensors[key] = tf.constant(says["value"], dtype)
+            else:
+                self.tensors[key] = tf.compat.v1.placeholder(dtype, says["shape"] if is_known else None)
+        return self.tensors[key]
+
+    def _draw(self, says: Mapping[str, Any], random: np.random.Generator) -> Any:
+        shape, dtype = says["shape"], np.dtype(tf.as_dtype(says.get("dtype", "float64")).as_numpy_dtype)
+        if "uniform" in says:
+            return random.uniform(says["uniform"]["low"], says["uniform"]["high"], shape).astype(dtype)
+        if dtype.kind == "b":
+            return random.normal(size=shape) > 0
+        drawn = random.normal(size=shape)
+        if self.values and len(shape) > 1 and shape[-1] == shape[-2]:
+            drawn = drawn @ np.swapaxes(drawn, -1, -2) + 2 * np.eye(shape[-1])
+        return np.asarray(drawn).astype(dtype)
+
+
+def _message_of(error: Exception) -> str:
+    """Return an error's message; a kernel's follows the lines that say where it was raised."""
+    lines = [line.strip() for line in str(getattr(error, "message", "")).splitlines()]
+    node_line = next((index for index, line in enumerate(lines) if line.startswith("Node: ")), None)
+    if node_line is None or node_line + 1 == len(lines):
+        return frames.first_line(error)
+    return f"{type(error).__name__}: {lines[node_line + 1]}"
+
+
+# What is tried, by the names in the OpDef.
 
 # Shapes by rank, the likeliest first. Those of one rank fit those of the next: images and filters, matrices
 # and vectors.

@@ -71,10 +71,10 @@ class Draft:
         }
 
     def with_says(
-        self, says_of: Callable[[DraftInput], Any], only: Callable[[DraftInput], bool] = lambda _: True
+        self, change: Callable[[Any], Any], only: Callable[[DraftInput], bool] = lambda _: True
     ) -> Draft:
-        """Return the draft with something else said about its inputs, or about some of them."""
-        inputs = (replace(made, says=says_of(made)) if only(made) else made for made in self.inputs)
+        """Return the draft with what it says about its inputs, or about some of them, changed."""
+        inputs = (replace(made, says=change(made.says)) if only(made) else made for made in self.inputs)
         return replace(self, inputs=tuple(inputs))
 
     def tensors(self) -> list[Mapping[str, Any]]:

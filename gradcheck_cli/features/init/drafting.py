@@ -7,7 +7,7 @@ import math
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from gradcheck_cli import clock
 from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.features.init import guesses
 from gradcheck_cli.features.init.draft import Draft, DraftInput
-from gradcheck_cli.results import GREEN, CaseResult, PairResult, Status
+from gradcheck_cli.results import GREEN, CaseError, CaseResult, PairResult, Status
 from gradcheck_cli.running.session import list_pairs, run_case, start_tensorflow
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.load import load_mapping
@@ -29,10 +29,8 @@ from gradcheck_cli.spec.yaml_tree import as_flow
 MayTry = Callable[[str], bool]
 
 _WIDTH = 100  # of the comments in the draft
-_MOST_OPENED = 250  # tries; each takes a trace
 _MOST_SECONDS = 8  # of processor time for the tries of one target
 _MOST_RUN = 2  # of those with the same kind of values that can be opened; each takes a whole check
-_PAIR = 2
 _ROWS = [2]  # the axis that a broadcast input lacks
 # What some functions are only meant for, the likeliest first.
 _NARROW_KINDS = ("positive", "between 0 and 1", "positive definite", "between -1 and 1", "above 1")
@@ -42,7 +40,7 @@ _SHAPE_OF_GRADIENT = re.compile(r"must have shape \[.*?\], as its input has, but
 _OTHER_SHAPES = ("", "scalars", "mixed", "mixed integers")  # kinds of tries that differ in shapes
 _LACKS_SUM = "Sum it over the axes that broadcasting added"
 _WRONG_COUNT = "gradient_count"
-_HOPELESS = frozenset({"import", "attribute", _WRONG_COUNT})
+_HOPELESS = frozenset({"import", "attribute", _WRONG_COUNT})  # what is named doesn't exist: no values help
 _NO_VARIABLES = "uses no trainable variable"
 
 
@@ -56,9 +54,20 @@ class Drafted:
     question: str = ""  # whether inputs with which it is wrong are meant, if it isn't wrong with these
 
     @property
+    def pairs(self) -> tuple[PairResult, ...]:
+        """The pairs of the result; none if there is no result."""
+        return () if self.result is None else self.result.pairs
+
+    @property
+    def error(self) -> CaseError:
+        """Why it can't be checked; an error of no kind if it can, or if there is no result."""
+        error = None if self.result is None else self.result.error
+        return error or CaseError("", "")
+
+    @property
     def runs(self) -> bool:
         """Whether it can be opened, and has pairs."""
-        return self.result is not None and self.result.error is None and bool(self.result.pairs)
+        return bool(self.pairs) and not self.error.kind
 
     @property
     def is_right(self) -> bool:
@@ -66,23 +75,14 @@ class Drafted:
         return self.result is not None and self.result.status is Status.PASSED and not self.question
 
     @property
-    def is_hopeless(self) -> bool:
-        """Whether no values will help: what is named doesn't exist."""
-        return (
-            self.result is not None and self.result.error is not None and self.result.error.kind in _HOPELESS
-        )
-
-    @property
     def lacks_arguments(self) -> bool:
         """Whether its gradient function returns another number of gradients: perhaps for defaults, too."""
-        error = self.result.error if self.result is not None else None
-        return error is not None and error.kind == _WRONG_COUNT
+        return self.error.kind == _WRONG_COUNT
 
     @property
     def needs_no_variables(self) -> bool:
         """Whether it says `variables: true`, and there are none."""
-        error = self.result.error if self.result is not None else None
-        return error is not None and _NO_VARIABLES in error.message and "variables" in self.draft.keys
+        return _NO_VARIABLES in self.error.message and "variables" in self.draft.keys
 
     @property
     def is_mismatched(self) -> bool:
@@ -92,25 +92,30 @@ class Drafted:
     @property
     def is_of_wrong_form(self) -> bool:
         """Whether a gradient has another shape than its input: other values won't help, other shapes may."""
-        return self.result is not None and any("form" in pair.mismatch for pair in self.result.pairs)
+        return any("form" in pair.mismatch for pair in self.pairs)
 
     @property
     def without_gradient(self) -> frozenset[str]:
         """The inputs of which its gradient function returns `None`: often labels, masks, weights."""
-        pairs = self.result.pairs if self.result is not None else ()
-        connected = {pair.input for pair in pairs if pair.connected}
-        return frozenset(pair.input for pair in pairs) - connected
+        connected = {pair.input for pair in self.pairs if pair.connected}
+        return frozenset(pair.input for pair in self.pairs) - connected
 
     @property
     def lacks_sum(self) -> bool:
         """Whether a gradient has a shape that its input could be broadcast to."""
-        return self.result is not None and any(_LACKS_SUM in pair.message for pair in self.result.pairs)
+        return any(_LACKS_SUM in pair.message for pair in self.pairs)
 
     @property
     def says_something(self) -> bool:
         """Whether it finds a gradient right and none wrong, though not all may be decided."""
-        pairs = self.result.pairs if self.result is not None else ()
-        return not self.is_mismatched and any(pair.status is Status.PASSED for pair in pairs)
+        return not self.is_mismatched and any(pair.status is Status.PASSED for pair in self.pairs)
+
+    @property
+    def rank(self) -> int:
+        """How close it is to a right one: it should open, and leave as little as possible undecided."""
+        if not self.runs:
+            return 0 if self.result is None else 1
+        return 2 + sum(pair.status is Status.PASSED for pair in self.pairs)
 
     def left_out(self, kind: str) -> Drafted:
         """Return it with a note that the time for tries ran out before values of a kind."""
@@ -125,8 +130,8 @@ class Drafted:
             return self.question
         if result is None:
             return self.why_not
-        if result.error is not None:
-            return f"{result.error.kind}: {result.error.message}"
+        if self.error.kind:
+            return f"{self.error.kind}: {self.error.message}"
         troubles = [
             f"{pair.label} is {pair.status}: {_why(pair)}"
             for pair in result.pairs
@@ -166,14 +171,14 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
 
     with settings(), importable(str(Path.cwd())):
         draft = describe(target)
-        decided = _find_decided(_list_tries(draft), may_try)
+        decided = _find_decided(guesses.list_tries(draft), may_try)
         if decided is not None and decided.lacks_arguments:
             draft = describe(target, passes_defaults=True)
-            decided = _find_decided(_list_tries(draft), may_try)
+            decided = _find_decided(guesses.list_tries(draft), may_try)
         if decided is not None and decided.needs_no_variables:
             keys = {name: value for name, value in draft.keys.items() if name != "variables"}
             draft = replace(draft, keys=keys)
-            decided = _find_decided(_list_tries(draft), may_try)
+            decided = _find_decided(guesses.list_tries(draft), may_try)
         if decided is not None and decided.is_right:
             other = _find_decided(_broadcast(decided.draft), may_try, is_bonus=True) or decided
             decided = other if other.is_right else _ask(other, decided)
@@ -192,14 +197,11 @@ def _broadcast(draft: Draft) -> Iterator[tuple[str, Draft]]:
     for broadcast in reversed(free):
         inputs = tuple(
             replace(
-                draft_input,
-                says={
-                    **draft_input.says,
-                    "shape": row if index == broadcast else _ROWS + row,
-                },
+                made,
+                says={**made.says, "shape": row if index == broadcast else _ROWS + row},
                 is_broadcast=index == broadcast,
             )
-            for index, draft_input in enumerate(draft.inputs)
+            for index, made in enumerate(draft.inputs)
         )
         yield "broadcast", replace(draft, inputs=inputs)
 
@@ -211,7 +213,7 @@ def _find_right_inputs(wrong: Drafted, may_try: MayTry) -> Drafted:
     first, skips the second, and doesn't exit with 0 before the question is answered.
     """
     for tried in _narrow(wrong):
-        right = Drafted(tried, _run(tried) if may_try(tried.text()) else None)
+        right = _try(tried, may_try)
         if right.is_right:
             return _ask(wrong, right)
     return wrong
@@ -258,21 +260,17 @@ def _narrow(wrong: Drafted) -> Iterator[Draft]:
     ]
     seen = [wrong.draft.inputs, draft.inputs]
     for change in changes:
-        changed = draft.with_says(partial(_change, change=change), only=lambda made: made.is_guess)
+        changed = draft.with_says(change, only=lambda made: made.is_guess)
         if changed.inputs not in seen:
             seen.append(changed.inputs)
             yield changed
-
-
-def _change(draft_input: DraftInput, change: Callable[[Any], Any]) -> Any:
-    return change(draft_input.says)
 
 
 def _with_equal_shapes(draft: Draft) -> Draft | None:
     """Return the draft with nothing broadcast, as if its gradient were only meant for that."""
     shapes = [says["shape"] for says in draft.tensors() if "shape" in says]
     largest = max(shapes, key=len)
-    equal = draft.with_says(lambda made: {**made.says, "shape": largest}, only=lambda made: made.is_shaped)
+    equal = draft.with_says(lambda says: {**says, "shape": largest}, only=lambda made: made.is_shaped)
     return equal if equal.inputs != draft.inputs else None
 
 
@@ -283,14 +281,16 @@ def _with_shapes_of_gradients(wrong: Drafted) -> Draft | None:
     """
     shapes = {
         pair.input: [int(size) for size in match[1].split(", ")]
-        for pair in (wrong.result.pairs if wrong.result is not None else ())
+        for pair in wrong.pairs
         if (match := _SHAPE_OF_GRADIENT.search(pair.message)) is not None
     }
-    smaller = wrong.draft.with_says(
-        lambda made: {**made.says, "shape": shapes[made.name]},
-        only=lambda made: made.is_guess and made.name in shapes and _is_smaller(shapes[made.name], made.says),
+    inputs = tuple(
+        replace(made, says={**made.says, "shape": shapes[made.name]})
+        if made.is_guess and made.name in shapes and _is_smaller(shapes[made.name], made.says)
+        else made
+        for made in wrong.draft.inputs
     )
-    return smaller if smaller.inputs != wrong.draft.inputs else None
+    return replace(wrong.draft, inputs=inputs) if inputs != wrong.draft.inputs else None
 
 
 def _is_smaller(shape: Sequence[int], says: Any) -> bool:
@@ -330,7 +330,7 @@ def _find_decided(
     ordinary: Drafted | None = None  # the first that ran and said something: its values are the likeliest
     runs: Counter[str] = Counter()
     end = clock.now() + _MOST_SECONDS
-    for kind, tried in itertools.islice(tries, _MOST_OPENED):
+    for kind, tried in itertools.islice(tries, guesses.MOST_TRIES):
         if best is not None and clock.now() > end:
             return None if is_bonus else best.left_out(kind)
         if runs[kind] >= _MOST_RUN:  # other shapes of such values will be as undecided
@@ -340,8 +340,8 @@ def _find_decided(
         if not may_try(tried.text()):
             best = best or Drafted(tried, None, "it ends the process on some of the inputs that were tried")
             continue
-        drafted = Drafted(tried, _open(tried))
-        if drafted.is_hopeless or drafted.needs_no_variables:
+        drafted = Drafted(tried, _run(tried, list_pairs))
+        if drafted.error.kind in _HOPELESS or drafted.needs_no_variables:
             return drafted
         if drafted.runs:
             runs[kind] += 1
@@ -351,7 +351,7 @@ def _find_decided(
             if decided is not None:
                 return decided
             ordinary = ordinary or (drafted if drafted.says_something else None)
-        if best is None or _rank(drafted) > _rank(best):
+        if best is None or drafted.rank > best.rank:
             best = drafted
     return None if is_bonus else best
 
@@ -374,7 +374,7 @@ def _hold(drafted: Drafted, kind: str, may_try: MayTry) -> Drafted | None:
     """
     wrong: Drafted | None = None
     for tried in _list_held(drafted, kind) if drafted.without_gradient else ():
-        held = Drafted(tried, _run(tried) if may_try(tried.text()) else None)
+        held = _try(tried, may_try)
         if held.is_right:
             return _ask(wrong or drafted, held)
         if wrong is None and held.is_mismatched and _is_decided(held, kind):
@@ -393,12 +393,12 @@ def _list_held(drafted: Drafted, kind: str) -> Iterator[Draft]:
             only=lambda made: made.name in names and isinstance(made.says, dict),
         )
         if change is changes[0] and kind in guesses.KINDS and kind:  # the others as plain as can be
-            yield held.with_says(lambda made: {"shape": made.says["shape"]}, only=lambda made: made.is_shaped)
+            yield held.with_says(lambda says: {"shape": says["shape"]}, only=lambda made: made.is_shaped)
         yield held
 
 
-def _hold_as(draft_input: DraftInput, change: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-    return {**change(draft_input.says), "differentiate": False}
+def _hold_as(says: Mapping[str, Any], change: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    return {**change(says), "differentiate": False}
 
 
 def _as_mask(says: Mapping[str, Any]) -> dict[str, Any]:
@@ -436,7 +436,7 @@ def _vary_kinds(drafts: Iterator[Draft]) -> Iterator[tuple[str, Draft]]:
         drafts_so_far.append(draft)
         yield "", draft
     for kind, draft in itertools.product([kind for kind in guesses.KINDS if kind], drafts_so_far):
-        varied = draft.with_says(partial(_change, change=partial(_with_kind, kind=kind)))
+        varied = draft.with_says(partial(_with_kind, kind=kind))
         if varied.inputs != draft.inputs:
             yield kind, varied
 
@@ -474,169 +474,17 @@ def _is_decided(drafted: Drafted, kind: str) -> bool:
     return result.status is Status.PASSED or (bool(wrong) and not one_triangle)
 
 
-def _rank(drafted: Drafted) -> int:
-    """Rate how close a draft is to a right one: it should open, and leave as little as possible undecided."""
-    if drafted.result is None or not drafted.runs:
-        return 0 if drafted.result is None else 1
-    passed = sum(pair.status is Status.PASSED for pair in drafted.result.pairs)
-    return 2 + passed
-
-
-def _list_tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
-    """Yield (kind of values, draft), every guess filled in: all inputs of one shape, then each of its own."""
-    seen = set()
-    mixed = (("mixed", inputs) for _, inputs in _guess_by_kind(draft, mixed=True))
-    integers, mixed_integers = _guess_integers(draft), _guess_mixed_integers(draft)
-    rest = [_guess_by_kind(draft), integers, mixed, mixed_integers]
-    if guesses.takes_indices(draft.called):
-        rest = [integers, mixed_integers, _guess_by_kind(draft), mixed]
-    first = guesses.kinds_for(draft.called)[:1]
-    with_floats = _guess_by_kind(_with_float_counts(draft), kinds=first)
-    tries = [_guess_by_kind(draft, kinds=first), with_floats, *rest]
-    for kind, inputs in itertools.chain.from_iterable(tries):
-        key = repr([draft_input.says for draft_input in inputs])
-        if key not in seen:
-            seen.add(key)
-            yield kind, replace(draft, inputs=inputs)
-
-
-def _with_float_counts(draft: Draft) -> Draft:
-    """Return the draft with floats, of whole values, for inputs that are counts or indices by their names."""
-    return draft.with_says(
-        lambda _: {"dtype": "float64"},
-        only=lambda made: not made.says and guesses.kind_of(made.name) == "integers",
-    )
-
-
-def _guess_by_kind(
-    draft: Draft, *, mixed: bool = False, kinds: Sequence[str] = ()
-) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
-    shapes = list(guesses.SHAPES)
-    names = [name for draft_input in draft.inputs for name in (draft_input.parts or [draft_input.name])]
-    # Matrices first: a layer's first axis is the batch's, and a right layer may be wrong for a vector.
-    if "variables" in draft.keys or _takes_an_axis(draft):
-        shapes.sort(key=lambda shape: len(shape) <= 1)
-    tensors = [
-        tensor for draft_input in draft.inputs for tensor in (draft_input.parts.values() or [draft_input])
-    ]
-    kinds = ["", "float32"] if mixed else kinds or guesses.kinds_for(draft.called)
-    for kind in kinds:
-        choices = [
-            [_guess(tensor, kind, shape, names) for shape in shapes if guesses.fits(kind, shape)]
-            for tensor in tensors
-        ]
-        together: Iterator[tuple[DraftInput, ...]] = zip(*choices, strict=True) if choices else iter([()])
-        each = itertools.islice(itertools.product(*choices), _MOST_OPENED // 3)
-        yield from ((kind, _regroup(draft.inputs, chosen)) for chosen in (each if mixed else together))
-        if not kind and not mixed and len(tensors) > 1:
-            # A tensor and its settings: a mean, a width.
-            scalars = [_guess(tensor, kind, [], names) for tensor in tensors[1:]]
-            for shape in shapes[:2]:
-                chosen = [_guess(tensors[0], kind, shape, names), *scalars]
-                yield "scalars", _regroup(draft.inputs, chosen)
-
-
-def _regroup(inputs: Sequence[DraftInput], chosen: Sequence[DraftInput]) -> tuple[DraftInput, ...]:
-    """Return the inputs with chosen tensors, of which a structure takes several."""
-    left = iter(chosen)
-    return tuple(
-        draft_input.with_parts(itertools.islice(left, len(draft_input.parts)))
-        if draft_input.parts
-        else next(left)
-        for draft_input in inputs
-    )
-
-
-def _takes_an_axis(draft: Draft) -> bool:
-    names = {*draft.mapping().get("attrs", {}), *(draft_input.name for draft_input in draft.inputs)}
-    return bool(names & {"axis", "dim", "dims", "axes"}) or any(
-        guesses.kind_of(draft_input.name, names) in {"row", "probabilities"} for draft_input in draft.inputs
-    )
-
-
-def _guess(draft_input: DraftInput, kind: str, shape: list[int], names: Collection[str] = ()) -> DraftInput:
-    """Return an input with a guess for what isn't known about it."""
-    if isinstance(draft_input.says, list):  # a list input: its elements are alike
-        elements = [{**guesses.KINDS[kind](shape), **element} for element in draft_input.says]
-        return replace(draft_input, says=elements, is_guess=True)
-    if draft_input.parts:
-        return draft_input.with_parts(_guess(part, kind, shape, names) for part in draft_input.parts.values())
-    says = draft_input.says or {}
-    if "shape" in says or "value" in says or "object" in says:
-        return draft_input
-    if (
-        says.get("dtype", "").startswith(("int", "uint"))
-        or guesses.kind_of(draft_input.name, names) == "integers"
-    ):
-        value = guesses.INTEGERS[guesses.SHAPES.index(shape)]
-        return replace(draft_input, says={"dtype": "int32", **says, "value": value}, is_guess=True)
-    if "dtype" in says:
-        made = guesses.KINDS[kind](shape)
-        return replace(draft_input, says={**made, **says}, is_guess=True)
-    by_name = guesses.kind_of(draft_input.name, names) if kind in {"", "float32"} else ""
-    made = guesses.BY_NAME.get(by_name, guesses.KINDS[kind])(shape)
-    if kind == "float32" and "dtype" not in made:
-        made = {**made, "dtype": "float32"}
-    return replace(draft_input, says=made, is_guess=True)
-
-
-def _guess_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
-    """Yield drafts in which one or two inputs of unknown dtype are whole numbers."""
-    unknown = [index for index, draft_input in enumerate(draft.inputs) if not draft_input.says]
-    names = [draft_input.name for draft_input in draft.inputs]
-    subsets = [*itertools.combinations(unknown, 1), *itertools.combinations(unknown, 2)]
-    for chosen in reversed(subsets):
-        if len(chosen) == len(draft.inputs):
-            continue
-        shapes, values = guesses.SHAPES[:4], guesses.INTEGERS[:6]
-        for shape, value in (*zip(shapes, values, strict=False), *itertools.product(shapes, values)):
-            yield (
-                "integers",
-                tuple(
-                    replace(draft_input, says={"value": value, "dtype": "int32"}, is_guess=True)
-                    if index in chosen
-                    else _guess(draft_input, "", shape, names)
-                    for index, draft_input in enumerate(draft.inputs)
-                ),
-            )
-
-
-def _guess_mixed_integers(draft: Draft) -> Iterator[tuple[str, tuple[DraftInput, ...]]]:
-    """Yield drafts in which one input is whole numbers and the others differ: logits, classes, weights."""
-    names = [draft_input.name for draft_input in draft.inputs]
-    shapes: tuple[list[int], ...] = ([2, 3], [3], [])
-    for chosen in draft.inputs if len(names) > _PAIR else ():
-        if chosen.says:
-            continue
-        for each in itertools.product(shapes, repeat=len(names) - 1):
-            left = iter(each)
-            yield (
-                "mixed integers",
-                tuple(
-                    replace(draft_input, says={"value": [1, 2], "dtype": "int32"}, is_guess=True)
-                    if draft_input is chosen
-                    else _guess(draft_input, "", next(left), names)
-                    for draft_input in draft.inputs
-                ),
-            )
-
-
-def _open(draft: Draft) -> CaseResult | None:
-    case = _load(draft)
-    return None if case is None else list_pairs(case)
-
-
-def _run(draft: Draft) -> CaseResult | None:
-    case = _load(draft)
-    return None if case is None else run_case(case)
-
-
-def _load(draft: Draft) -> Case | None:
+def _run(draft: Draft, check: Callable[[Case], CaseResult] = run_case) -> CaseResult | None:
+    """Run a draft, or have its case checked in another way; `None` if it isn't a valid spec."""
     try:
         (case,) = load_mapping(draft.mapping())
     except GradcheckError:
         return None
-    return case
+    return check(case)
+
+
+def _try(draft: Draft, may_try: MayTry) -> Drafted:
+    return Drafted(draft, _run(draft) if may_try(draft.text()) else None)
 
 
 def _with_outputs(draft: Draft, result: CaseResult | None) -> Draft:

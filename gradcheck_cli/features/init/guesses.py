@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+from gradcheck_cli.features.init.draft import Draft, DraftInput
+
+MOST_TRIES = 250  # each takes a trace
+
 # Shapes for tensors that are differentiated, the likeliest first; an `axis` has rank 2 and unequal sizes.
-SHAPES: tuple[list[int], ...] = (
-    [3],
-    [2, 3],
-    [],
-    [3, 3],
-    [2, 3, 2],
-    [1, 4, 4, 2],
-    [2, 2, 2, 2],
-    [1, 3, 3, 3, 1],
-    [8],
-    [2, 3, 3],
-    [2, 4],  # quaternions, boxes
-    [4],
-)
-# Inputs that select or count, one for each of the shapes above. Several, unequal and one of them twice, where
-# that is possible: a single index tests no gradient that adds up.
-INTEGERS: tuple[Any, ...] = (
-    [1, 1, 2],
-    [1, 2],
-    0,
-    [1, 1, 2],
-    [1, 1],
-    [2, 3],
-    [[1], [2], [2]],
-    [[0, 1], [1, 1]],
-    [[0, 0]],
-    [0],
-    [0, 1],
-    [1, 0, 1, 2],
-)
+# Beside each, an input that selects or counts: several numbers, unequal and one of them twice, where that is
+# possible, since a single index tests no gradient that adds up.
+_INTEGERS: dict[tuple[int, ...], Any] = {
+    (3,): [1, 1, 2],
+    (2, 3): [1, 2],
+    (): 0,
+    (3, 3): [1, 1, 2],
+    (2, 3, 2): [1, 1],
+    (1, 4, 4, 2): [2, 3],
+    (2, 2, 2, 2): [[1], [2], [2]],
+    (1, 3, 3, 3, 1): [[0, 1], [1, 1]],
+    (8,): [[0, 0]],
+    (2, 3, 3): [0],
+    (2, 4): [0, 1],  # quaternions, boxes
+    (4,): [1, 0, 1, 2],
+}
+_SHAPES = [list(shape) for shape in _INTEGERS]
 
 Guess = dict[str, Any]
 
@@ -167,3 +160,125 @@ def is_setting(name: str, others: Collection[str]) -> bool:
 def fits(kind: str, shape: list[int]) -> bool:
     """Whether a kind of value can have a shape."""
     return kind != "positive definite" or (len(shape) > 1 and shape[-1] == shape[-2])
+
+
+def list_tries(draft: Draft) -> Iterator[tuple[str, Draft]]:
+    """Yield (kind of values, draft), every guess filled in: all inputs of one shape, then each of its own."""
+    tensors = [part for made in draft.inputs for part in (made.parts.values() or [made])]
+    names = [tensor.name for tensor in tensors]
+    shapes = _SHAPES
+    # Matrices first: a layer's first axis is the batch's, and a right layer may be wrong for a vector.
+    if "variables" in draft.keys or _takes_an_axis(draft):
+        shapes = sorted(shapes, key=lambda shape: len(shape) <= 1)
+    kinds = kinds_for(draft.called)
+    # Floats, of whole values, for inputs that are counts or indices by their names.
+    counts = [
+        replace(tensor, says={"dtype": "float64"})
+        if tensor.says is None and kind_of(tensor.name) == "integers"
+        else tensor
+        for tensor in tensors
+    ]
+    alike, mixed = _alike(tensors, kinds, shapes, names), _mixed(tensors, shapes, names)
+    integers, mixed_integers = _with_integers(tensors, names), _mixed_with_integers(tensors, names)
+    rest = [alike, integers, mixed, mixed_integers]
+    if takes_indices(draft.called):
+        rest = [integers, mixed_integers, alike, mixed]
+    tries = [_alike(tensors, kinds[:1], shapes, names), _alike(counts, kinds[:1], shapes, names), *rest]
+    seen = set()
+    for kind, chosen in itertools.chain.from_iterable(tries):
+        key = repr([tensor.says for tensor in chosen])
+        if key not in seen:
+            seen.add(key)
+            left = iter(chosen)
+            inputs = (
+                made.with_parts(itertools.islice(left, len(made.parts))) if made.parts else next(left)
+                for made in draft.inputs
+            )
+            yield kind, replace(draft, inputs=tuple(inputs))
+
+
+def _takes_an_axis(draft: Draft) -> bool:
+    names = {*draft.mapping().get("attrs", {}), *(made.name for made in draft.inputs)}
+    return bool(names & {"axis", "dim", "dims", "axes"}) or any(
+        kind_of(made.name, names) in {"row", "probabilities"} for made in draft.inputs
+    )
+
+
+_Tries = Iterator[tuple[str, list[DraftInput]]]  # a kind of values, and each tensor with a guess
+
+
+def _alike(
+    tensors: Sequence[DraftInput], kinds: Sequence[str], shapes: Sequence[list[int]], names: Collection[str]
+) -> _Tries:
+    """Yield tensors of one shape; and a tensor with scalars beside it: its settings, as a mean, a width."""
+    for kind in kinds:
+        for shape in shapes:
+            if fits(kind, shape):
+                yield kind, [_guess(tensor, kind, shape, names) for tensor in tensors]
+        for shape in shapes[:2] if not kind and len(tensors) > 1 else ():
+            scalars = [_guess(tensor, kind, [], names) for tensor in tensors[1:]]
+            yield "scalars", [_guess(tensors[0], kind, shape, names), *scalars]
+
+
+def _mixed(tensors: Sequence[DraftInput], shapes: Sequence[list[int]], names: Collection[str]) -> _Tries:
+    """Yield tensors that differ in shape."""
+    for kind in ("", "float32"):
+        for each in itertools.islice(itertools.product(shapes, repeat=len(tensors)), MOST_TRIES // 3):
+            yield (
+                "mixed",
+                [_guess(tensor, kind, shape, names) for tensor, shape in zip(tensors, each, strict=True)],
+            )
+
+
+def _with_integers(tensors: Sequence[DraftInput], names: Collection[str]) -> _Tries:
+    """Yield tensors of which one or two of unknown dtype are whole numbers."""
+    unknown = [tensor for tensor in tensors if tensor.says is None]
+    subsets = [*itertools.combinations(unknown, 1), *itertools.combinations(unknown, 2)]
+    shapes, values = _SHAPES[:4], list(_INTEGERS.values())[:6]
+    for chosen in reversed(subsets):
+        for shape, value in (*zip(shapes, values, strict=False), *itertools.product(shapes, values)):
+            if len(chosen) < len(tensors):
+                yield (
+                    "integers",
+                    [
+                        _whole(tensor, value) if tensor in chosen else _guess(tensor, "", shape, names)
+                        for tensor in tensors
+                    ],
+                )
+
+
+def _mixed_with_integers(tensors: Sequence[DraftInput], names: Collection[str]) -> _Tries:
+    """Yield tensors of which one is whole numbers and the others differ: logits, classes, weights."""
+    shapes: tuple[list[int], ...] = ([2, 3], [3], [])
+    for chosen in tensors if len(tensors) > 2 else ():  # noqa: PLR2004 (two are tried in all shapes by now)
+        for each in itertools.product(shapes, repeat=len(tensors) - 1) if chosen.says is None else ():
+            left = iter(each)
+            yield (
+                "mixed integers",
+                [
+                    _whole(tensor, [1, 2]) if tensor is chosen else _guess(tensor, "", next(left), names)
+                    for tensor in tensors
+                ],
+            )
+
+
+def _whole(tensor: DraftInput, value: Any) -> DraftInput:
+    return replace(tensor, says={"value": value, "dtype": "int32"}, is_guess=True)
+
+
+def _guess(tensor: DraftInput, kind: str, shape: list[int], names: Collection[str]) -> DraftInput:
+    """Return a tensor, or a list of them, with a guess for what isn't known about it."""
+    made = KINDS[kind](shape)
+    if isinstance(tensor.says, list):  # its elements are alike
+        return replace(tensor, says=[{**made, **element} for element in tensor.says], is_guess=True)
+    says = tensor.says or {}
+    if says.keys() & {"shape", "value", "object"}:
+        return tensor
+    if says.get("dtype", "").startswith(("int", "uint")) or kind_of(tensor.name, names) == "integers":
+        made = {"dtype": "int32", **says, "value": _INTEGERS[tuple(shape)]}
+    elif "dtype" in says:
+        made = {**made, **says}
+    elif kind in {"", "float32"}:
+        made = BY_NAME.get(kind_of(tensor.name, names), KINDS[kind])(shape)
+        made = {**made, "dtype": made.get("dtype", kind)} if kind else made
+    return replace(tensor, says=made, is_guess=True)

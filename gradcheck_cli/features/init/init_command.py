@@ -1,10 +1,20 @@
-"""`gradcheck init`: writes a spec to start from."""
+"""`gradcheck init`: writes a spec to start from.
+
+Drafts are made in a separate process: a kernel may abort on inputs that it is tried with. Each call is
+recorded before it runs. If the process dies, another one continues without that call.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
+import traceback
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +25,6 @@ from gradcheck_cli.errors import CaseFailedError, GradcheckError, UsageError
 
 if TYPE_CHECKING:
     from gradcheck_cli.features.init.drafting import Drafted
-    from gradcheck_cli.features.init.drafting_process import DraftingProcess
 
 _TARGET = re.compile(r"[\w.]+:[\w.]+")
 _GRADIENT = re.compile(r"_(grad|gradient|backward|vjp)$")
@@ -25,6 +34,7 @@ _INVENTED = (
 )
 STANDARD_OUTPUT = "-"
 SCHEMA_FILE = "gradcheck.schema.json"  # the name under which editors find it
+_MOST_DEATHS = 5
 _UNDRAFTED = 3  # what was written doesn't run, or nothing was written
 
 
@@ -76,9 +86,6 @@ def command(  # noqa: PLR0913 (one argument per option)
         targets = _find_uncovered(missing)
     if output not in {None, STANDARD_OUTPUT} and len(targets) > 1:
         raise click.UsageError(f"-o names one file, and there are {len(targets)} specs to write.", ctx)
-    # A late import: listing the options takes none of this.
-    from gradcheck_cli.features.init.drafting_process import DraftingProcess
-
     failures = 0
     requested = () if missing is not None and not targets else targets or (str(op_type),)
     with DraftingProcess() as process:
@@ -196,3 +203,97 @@ def _explain_trouble(drafted: Drafted) -> None:
     else:
         click.echo("it doesn't run as it is; change the guesses:", err=True)
     click.echo(f"  {drafted.trouble}", err=True)
+
+
+class DraftingProcess:
+    """A process that drafts one spec after another, and is replaced if it dies."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> DraftingProcess:  # noqa: PYI034 (Python 3.10 has no Self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def draft(self, target: str) -> Drafted:
+        """Draft the spec of a function, `module:attribute`, or of an op type.
+
+        Raises:
+            CaseFailedError: it doesn't exist.
+            GradcheckError: the process dies whatever is left out.
+        """
+        deadly: set[str] = set()
+        while True:
+            connection = self._started()
+            trying = ""
+            try:
+                connection.send((target, frozenset(deadly)))
+                while isinstance(message := connection.recv(), str):
+                    trying = message
+            except (EOFError, ConnectionError):
+                self._end()
+                deadly.add(trying)
+                if not trying or len(deadly) > _MOST_DEATHS:
+                    raise GradcheckError(
+                        f"{target}: the process that tried inputs for it was ended {len(deadly)} times, last "
+                        f"by:\n{trying or 'its import'}"
+                    ) from None
+                continue
+            if isinstance(message, tuple):
+                raise CaseFailedError(*message)
+            drafted: Drafted = message
+            return drafted
+
+    def _started(self) -> Connection:
+        if self._connection is None:
+            self._connection, theirs = Pipe()
+            # Not multiprocessing: it imports the main module again, and a script may start the program there.
+            code = f"from {__name__} import serve; serve({theirs.fileno()})"
+            self._process = subprocess.Popen(  # noqa: S603 (this program, in a separate process)
+                [sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdout=2
+            )
+            theirs.close()
+        return self._connection
+
+    def _end(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        if self._process is not None:
+            self._process.wait()
+        self._connection = self._process = None
+
+
+def serve(descriptor: int) -> None:
+    """Draft what is requested on a connection, until it is closed."""
+    from gradcheck_cli.running.limits import end_with_parent
+
+    end_with_parent()
+    connection = Connection(descriptor)
+    while True:
+        try:
+            target, deadly = connection.recv()
+        except EOFError:
+            return
+        connection.send(_answer(target, deadly, connection))
+
+
+def _answer(target: str, deadly: frozenset[str], connection: Connection) -> object:
+    from gradcheck_cli.features.init.drafting import draft_function, draft_op_type
+
+    def may_try(call: str) -> bool:
+        if call in deadly:
+            return False
+        connection.send(call)
+        return True
+
+    try:
+        return (draft_function if ":" in target else draft_op_type)(target, may_try)
+    except CaseFailedError as error:
+        return error.kind, error.message, error.traceback
+    except Exception:  # noqa: BLE001 (reported in full to the other end)
+        return "internal", traceback.format_exc()

@@ -1,50 +1,55 @@
 """Corrupt the gradient of a case in known ways, and report which corruptions the case's checks catch.
 
-The op is traced once and its answers are cached, so each corruption costs little more than its verdict. Only
-right gradients are corrupted: a wrong one would show nothing.
+Corruptions are mistakes that people make, and the smallest mistakes that a check must see. A corrupted
+gradient is wrong in one way only, for every upstream, in the declared dtype and in float64 alike. Only right
+gradients are corrupted: a wrong one would show nothing. The op is traced once and its results are cached, so
+each corruption costs little more than its verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from functools import cache
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from gradcheck_cli.checking.check_case import FirstOrder, examine
 from gradcheck_cli.checking.checks.all_checks import CHECKS
 from gradcheck_cli.checking.ops.jacobian import PairKey
-from gradcheck_cli.checking.ops.opener import Dtype, Opener, Opening
-from gradcheck_cli.checking.ops.operation import Array, Operation, unseen_sites
+from gradcheck_cli.checking.ops.opener import Dtype, OpenedOperation, Opener, Opening
+from gradcheck_cli.checking.ops.operation import (
+    Array,
+    Gradients,
+    Operation,
+    Stack,
+    TensorInfo,
+    unseen_sites,
+)
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.features.mutation.corruptions import (
-    ELEMENT,
-    HIDDEN,
-    ONES,
-    REPEATS,
-    ROW,
-    SIZE,
-    SMALL,
-    TRANSPOSE,
-    UPSTREAM,
-    CachingOpener,
-    Corruption,
-    Shift,
-)
 from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.numerics.random_vectors import draw_eight_bits
 from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import Case, rule_for
 
+FACTOR, SIGN, ELEMENT, UPSTREAM = "factor", "sign", "element", "upstream"
+NONE, TRANSPOSE, SWAP, CONJUGATE = "none", "transpose", "swap", "conjugate"
+SMALL, MEAN, AXIS, ROW, ZERO, BRANCH = "small", "mean", "axis", "row", "zero", "branch"
+ONES, REPEATS, SIZE = "ones", "repeats", "size"
+# Corruptions that a spec's points may be unable to show.
+HIDDEN = frozenset({MEAN, AXIS, BRANCH, ONES, REPEATS, SIZE, TRANSPOSE, CONJUGATE})
+_ONLY_HIDDEN = frozenset({ONES, REPEATS, SIZE})  # mistakes inside the op, which no corrupted vjp imitates
+_OF_ONE_OUTPUT = frozenset({ROW, SMALL, BRANCH, MEAN, ELEMENT})  # they depend on one output's upstream
+_FACTOR = 1.01
 # A gradient that ignores its upstream can still have the right Jacobian; only these two checks find it.
 _NEEDED = frozenset({"linearity", "zero_upstream"})
 # A corruption that changes a gradient by less than this part of its largest element doesn't count, such as
 # transposing a matrix that is symmetric up to rounding. 1 % of the largest element is 1000 times as much.
 _NO_CHANGE = 1e-5
-_ONLY_HIDDEN = frozenset({ONES, REPEATS, SIZE})  # mistakes inside the op, which no corrupted vjp imitates
 # The smallest element changes by at least 1 % of itself, and by at least twice its tolerance plus ten times
 # its numeric uncertainty: beyond what `numerics.verdict` leaves undecided.
 _LEAST, _CLAIMED, _UNSURE = 0.01, 2.0, 10.0
@@ -294,3 +299,297 @@ class _CorruptingOpener:
         # Nothing looks at the gradient of a reference, or at the one in complex128.
         is_plain = op is None or op.opening.is_reference or op.opening.dtype == "complex128"
         return op if is_plain else self.corruption.corrupt(op)
+
+
+# Corrupted gradients.
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What is added to one element of a Jacobian of real tensors."""
+
+    row: int
+    column: int
+    amount: float
+
+
+Op = TypeVar("Op", bound=Operation)
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """One way of corrupting a gradient."""
+
+    name: str  # one of `words.CORRUPTIONS`
+    input_indices: frozenset[int]  # the inputs whose gradients are corrupted
+    # per output and input, the element that `ELEMENT` changes, in C order
+    elements: Mapping[PairKey, int] = field(default_factory=dict)
+    # per output and input, the element of the Jacobian that `SMALL` changes, and by how much
+    shifts: Mapping[PairKey, Shift] = field(default_factory=dict)
+
+    def corrupt(self, op: Op) -> Op:
+        """Return an op whose gradient is wrong in this way; otherwise it behaves as the op itself."""
+        wrong = _WrongGradient(op, self)
+        facts, forms = op.facts, op.forms
+        return replace(
+            op,
+            vjp=wrong.vjp,
+            joint_vjp=wrong.joint_vjp,
+            vjp_beside=wrong.vjp_beside,
+            facts=replace(facts, is_connected=wrong.is_connected, is_plain_chain=lambda *_: False),
+            forms=replace(
+                forms,
+                at_unrounded_point=lambda: self._corrupt_form(forms.at_unrounded_point()),
+                rounded_otherwise=lambda draw: self._corrupt_form(forms.rounded_otherwise(draw)),
+            ),
+        )
+
+    def _corrupt_form(self, op: Operation | None) -> Operation | None:
+        return None if op is None else self.corrupt(op)
+
+
+@dataclass(frozen=True)
+class _WrongGradient:
+    """Pulls upstreams back wrongly."""
+
+    inner: Operation
+    how: Corruption
+
+    def is_connected(self, output: int, input_index: int) -> bool:
+        """Whether there is a gradient that isn't `None`."""
+        if self.how.name == NONE and input_index in self.how.input_indices:
+            return False
+        return self.inner.facts.is_connected(output, input_index)
+
+    def vjp(self, output: int, upstream: Stack) -> Any:  # noqa: ANN401 (gradients, never None)
+        """Pull upstreams of one output back, wrongly."""
+        return self._corrupt(lambda upstreams: self.inner.vjp(output, upstreams[output]), {output: upstream})
+
+    def vjp_beside(self, output: int, upstream: Array, point: Mapping[int, Array]) -> Gradients | None:
+        """Pull upstreams of one output back at another point, wrongly."""
+
+        def pull(upstreams: Mapping[int, Any]) -> Gradients | None:
+            rows = {index: value[: len(upstreams[output])] for index, value in point.items()}
+            return self.inner.vjp_beside(output, upstreams[output], rows)
+
+        return self._corrupt(pull, {output: upstream})
+
+    def joint_vjp(self, upstreams: Mapping[int, Array]) -> Any:  # noqa: ANN401 (gradients, never None)
+        """Pull upstreams of all differentiable outputs back at once, wrongly."""
+        if self.how.name in _OF_ONE_OUTPUT:
+            return self.inner.joint_vjp(upstreams)
+        return self._corrupt(self.inner.joint_vjp, upstreams)
+
+    def _corrupt(
+        self, pull: Callable[[Mapping[int, Any]], Gradients | None], upstreams: Mapping[int, Stack]
+    ) -> Gradients | None:
+        """Pull upstreams back by a function of the right gradient, and corrupt the gradients."""
+        gradients: Any = pull(upstreams)
+        if gradients is None:
+            return None
+        wrong: Any
+        output, upstream = next(iter(upstreams.items()))  # of a corruption of one output, the only ones
+        if self.how.name == NONE:
+            wrong = [None] * len(gradients)
+        elif self.how.name == UPSTREAM:
+            ones = {index: _ones_like(self.inner.outputs[index]) for index in upstreams}
+            without_upstream: Any = pull(ones)
+            wrong = [
+                gradient if gradient is None else np.repeat(gradient, len(upstream), axis=0)
+                for gradient in without_upstream
+            ]
+        elif self.how.name == ROW:
+            zeroed = self._written(output, upstream)
+            zeroed.reshape(len(zeroed), -1)[:, :1] = 0
+            wrong = pull({output: zeroed})
+        elif self.how.name == SWAP:
+            partners = [find_partner(self.inner.inputs, index) for index in range(len(gradients))]
+            wrong = [None if partner is None else gradients[partner] for partner in partners]
+            wrong = [own if other is None else other for own, other in zip(gradients, wrong, strict=True)]
+        else:
+            wrong = [
+                gradient if gradient is None else self._change(gradient, (output, index), upstream)
+                for index, gradient in enumerate(gradients)
+            ]
+        return [
+            own if own is None or index not in self.how.input_indices else wrong[index]
+            for index, own in enumerate(gradients)
+        ]
+
+    def _change(self, gradient: Any, pair: PairKey, upstream: Stack) -> Any:  # noqa: ANN401 (arrays)
+        """Return one gradient, (B, *input.shape), corrupted."""
+        if self.how.name in _CHANGES:
+            return _CHANGES[self.how.name](gradient)
+        if self.how.name == MEAN:  # the first size above 1, of the output, else the input
+            sizes = (*self.inner.outputs[pair[0]].shape, *gradient.shape[1:])
+            return gradient / next((size for size in sizes if size > 1), 1)
+        changed = np.array(gradient)
+        rows = changed.reshape(len(changed), -1)
+        if self.how.name == ELEMENT:
+            if pair in self.how.elements:
+                rows[:, self.how.elements[pair]] *= _FACTOR
+            return changed
+        flow = self._written(pair[0], upstream)
+        if self.how.name == BRANCH:
+            return np.where(gradient == 0, flow, gradient) if gradient.shape == flow.shape else gradient
+        if pair in self.how.shifts:  # `SMALL`
+            shift = self.how.shifts[pair]
+            rows[:, shift.column] += shift.amount * flow.reshape(len(flow), -1)[:, shift.row]
+        return changed
+
+    def _written(self, output: int, upstream: Stack) -> Any:  # noqa: ANN401 (an array)
+        """Return a copy of upstreams as (B, *output.shape), those given as moves of elements too."""
+        written = upstream.points() if isinstance(upstream, Moves) else upstream
+        return np.array(written).reshape(len(upstream), *self.inner.outputs[output].shape)
+
+
+def _ones_like(info: TensorInfo) -> Array:
+    return np.ones((1, *info.shape), complex if info.is_complex else float)
+
+
+def _swap_other_axes(gradient: Array) -> Array:
+    """Swap the first two axes of equal size, except the last two, which `TRANSPOSE` swaps."""
+    shape = gradient.shape[1:]
+    equal = [
+        (first + 1, second + 1)
+        for second in range(len(shape))
+        for first in range(second)
+        if shape[first] == shape[second] > 1 and (first, second) != (len(shape) - 2, len(shape) - 1)
+    ]
+    return np.swapaxes(gradient, *equal[0]) if equal else gradient
+
+
+def _transpose(gradient: Array) -> Array:
+    is_square = gradient.ndim > 2 and gradient.shape[-1] == gradient.shape[-2]  # noqa: PLR2004 (a stack of matrices)
+    return np.swapaxes(gradient, -1, -2) if is_square else gradient
+
+
+_CHANGES: dict[str, Callable[[Any], Any]] = {
+    FACTOR: lambda gradient: gradient * _FACTOR,
+    SIGN: lambda gradient: -gradient,
+    TRANSPOSE: _transpose,
+    CONJUGATE: np.conj,
+    AXIS: _swap_other_axes,
+    ZERO: np.zeros_like,
+}
+
+
+def find_partner(inputs: Sequence[TensorInfo], input_index: int) -> int | None:
+    """Return the next input whose gradient could be confused with this one's; `None` where there is none."""
+    own_info = inputs[input_index]
+    alike = [
+        candidate
+        for candidate, info in enumerate(inputs)
+        if candidate != input_index
+        and (info.shape, info.dtype) == (own_info.shape, own_info.dtype)
+        and info.is_differentiable
+    ]
+    return next((candidate for candidate in alike if candidate > input_index), alike[0] if alike else None)
+
+
+# Ops that are asked once.
+
+# How much memory one op's results may take together, in bytes. Beyond that they are computed again.
+_MOST = 2**26
+
+
+def cached(op: Op) -> Op:
+    """Return an op that caches its results; otherwise it behaves as the op itself."""
+    results = _Results()
+
+    @cache
+    def hold(stops: frozenset[str]) -> Operation | None:
+        held = op.forms.holding(stops)
+        return None if held is None else cached(held)
+
+    return replace(
+        op,
+        evaluate=results.of("evaluate", op.evaluate),
+        vjp=results.of("vjp", op.vjp),
+        joint_vjp=results.of("joint_vjp", op.joint_vjp),
+        forms=replace(op.forms, holding=hold),
+    )
+
+
+class _Results:
+    """The results of an op's functions."""
+
+    def __init__(self) -> None:
+        self._results: dict[Hashable, list[Any]] = {}
+        self._size = 0
+
+    def of(self, name: str, compute: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        """Return one of the functions, which is called once for the same arguments."""
+
+        def look_up(*arguments: Any) -> list[Any]:  # noqa: ANN401 (those of the function)
+            key = (name, _key_of(arguments))
+            if key in self._results:
+                return list(self._results[key])
+            result = compute(*arguments)
+            self._size += sum(value.nbytes for value in result if value is not None)
+            if self._size <= _MOST:
+                self._results[key] = result
+            return list(result)
+
+        return look_up
+
+
+def _key_of(argument: Any) -> Hashable:  # noqa: ANN401 (what an op's functions take)
+    """Return a key that is the same for equal arguments: indices, arrays, moves, or several of them."""
+    if isinstance(argument, Moves):
+        argument = (argument.base, argument.slot, argument.targets, argument.slots, argument.rows)
+    if isinstance(argument, Mapping):
+        argument = tuple(sorted(argument.items(), key=lambda item: item[0]))
+    if isinstance(argument, tuple):
+        return tuple(map(_key_of, argument))
+    value = np.ascontiguousarray(argument)
+    return value.shape, value.dtype.str, value.tobytes()
+
+
+@dataclass
+class CachingOpener:
+    """Opens each op of a case once, and caches it."""
+
+    inner: Opener[Any]  # the opener that opens them
+    _opened: dict[Opening, OpenedOperation | None] = field(default_factory=dict)
+
+    @property
+    def case(self) -> Case:
+        """The case that is opened."""
+        return self.inner.case
+
+    def open(self, opening: Opening) -> Any:  # noqa: ANN401 (an op, never None)
+        """Open a form of the case; see `Opener`."""
+        return self._look_up(opening, lambda: self.inner.open(opening))
+
+    def in_dtype(self, op: OpenedOperation, dtype: Dtype) -> Any:  # noqa: ANN401 (an op, or None)
+        """Open an opened op in another dtype; see `Opener`."""
+        return self._look_up(replace(op.opening, dtype=dtype), lambda: self.inner.in_dtype(op, dtype))
+
+    def retrace(self, op: OpenedOperation) -> Any:  # noqa: ANN401 (an op)
+        """Trace an opened op's gradient once more."""
+        return self.inner.retrace(op)
+
+    def vjp(self, op: OpenedOperation) -> CachingOpener:
+        """Return the opener of an opened op's vjp."""
+        return CachingOpener(self.inner.vjp(op))
+
+    def written_ops(self, op: OpenedOperation, output: int, input_index: int) -> Sequence[Any] | None:
+        """Return the ops of a pair's path whose gradients the user wrote."""
+        return self.inner.written_ops(op, output, input_index)
+
+    def gradients_seen(self, op: OpenedOperation) -> Mapping[str, int]:
+        """Return how often each registered gradient function was called when the op's vjp was built."""
+        return self.inner.gradients_seen(op)
+
+    def unrun_gradients(self) -> Sequence[str]:
+        """Say which custom gradients the forward called and no backward pass ran."""
+        return self.inner.unrun_gradients()
+
+    def _look_up(
+        self, opening: Opening, compute: Callable[[], OpenedOperation | None]
+    ) -> OpenedOperation | None:
+        if opening not in self._opened:
+            op = compute()
+            self._opened[opening] = None if op is None else cached(op)
+        return self._opened[opening]

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
 from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import GradientFormError, Operation, TensorInfo
-from gradcheck_cli.checking.ops.packing import Float, index_of, part_of
+from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
+from gradcheck_cli.checking.ops.packing import Float, name_element
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.pairs.pair_view import Judged
-from gradcheck_cli.checking.verdicts.summary import Findings
+from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.steps import Domain, power_of_two, scales, step_to_both_sides
@@ -34,7 +34,6 @@ _MOST_ELEMENTS = 4_000_000
 _MOST_COLUMNS = 40_000  # of an input whose ladder is taken: each rung is a point with that many coordinates
 _DIGITS = 5  # that a picture can show
 _RUNGS = 24  # a factor of four apart, from the input's own size down to rounding
-_RANK = {Verdict.PASS: 0, Verdict.KINK: 1, Verdict.INCONCLUSIVE: 2, Verdict.MISMATCH: 3}
 
 
 def is_plain(pair: PairResult) -> bool:
@@ -63,12 +62,12 @@ def figure_of(judged: Judged) -> Figure | None:
 def _gravity(sample: PairSample) -> tuple[int, float]:
     """Return the gravest verdict among a sample's elements, and its error as a share of the bound."""
     row, column = worst_element(sample)
-    return _RANK[Verdict(int(sample.verdict[row, column]))], float(_share(sample)[row, column])
+    return int(RANK[sample.verdict[row, column]]), float(_share(sample)[row, column])
 
 
 def worst_element(sample: PairSample) -> tuple[int, int]:
     """Return a sample's worst element: the gravest verdict, then the largest share of its bound."""
-    rank = np.vectorize(_RANK.__getitem__, otypes=[np.int8])(sample.verdict)
+    rank = RANK[sample.verdict]
     share = np.where(rank == rank.max(), _share(sample), -1.0)
     row, column = np.unravel_index(int(np.argmax(share)), share.shape)
     return int(row), int(column)
@@ -105,7 +104,7 @@ def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSamp
         central = (rise + fall) / np.where((up > 0) & (down > 0), up + down, np.nan)
     output_info, input_info = op.outputs[output], op.inputs[input_index]
     return Ladder(
-        f"{_name_element(row, output_info)} / {_name_element(column, input_info)}",
+        f"{name_element(row, output_info)} / {name_element(column, input_info)}",
         _shorten(steps[0]),
         tuple(central.tolist()),  # in full: the picture shows how far they are off
         tuple(above.tolist()),
@@ -140,8 +139,8 @@ def _heat_map(sample: PairSample, judged: Judged) -> HeatMap:
         return tuple(_shorten(np.array([values[element] for element in line])) for line in elements)
 
     return HeatMap(
-        tuple(_name_element(top, judged.output) for top in tops),
-        tuple(_name_element(left, judged.input_info) for left in lefts),
+        tuple(name_element(top, judged.output) for top in tops),
+        tuple(name_element(left, judged.input_info) for left in lefts),
         row_step,
         column_step,
         cells(sample.analytic),
@@ -161,13 +160,6 @@ def _choose_element(
     graver = share[block] + np.where(verdict[block] == Verdict.MISMATCH, 1e300, 0.0)
     row, column = np.unravel_index(int(np.argmax(graver)), graver.shape)
     return top + int(row), left + int(column)
-
-
-def _name_element(position: int, info: TensorInfo) -> str:
-    """Name a packed position: `y[0,2]`, `im z[1]`."""
-    index, part = index_of(position, info), part_of(position, info)
-    where = f"{info.name}[{','.join(map(str, index))}]" if index else info.name
-    return f"{part} {where}" if part else where
 
 
 def _shorten(values: Float) -> tuple[float, ...]:

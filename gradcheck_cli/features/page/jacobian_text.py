@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
-from gradcheck_cli.checking.ops.packing import Float, index_of, part_of
+from gradcheck_cli.checking.ops.packing import Float, name_element
 from gradcheck_cli.checking.pairs.pair_view import PairView
 from gradcheck_cli.checking.verdicts.summary import RANK
 from gradcheck_cli.numerics import Verdict
@@ -225,16 +225,11 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
         if (element_count := int(np.count_nonzero(verdict == code)))
     ]
     lines = [f"of {layout.count(verdict.size, 'element')}: {', '.join(counts)}"]
-    output, info = view.output, view.input_info
     for row, column in places[order[:MAX_DIFFERENCES]]:
         first, second = layout.format_distinctly(
             arrays["analytic"][row, column].item(), arrays["numeric"][row, column].item()
         )
-        output_row = int(rows[row])
-        where = (
-            f"{layout.element(output.name, index_of(output_row, output), part_of(output_row, output))} / "
-            f"{layout.element(info.name, index_of(column, info), part_of(column, info))}"
-        )
+        where = f"{name_element(int(rows[row]), view.output)} / {name_element(column, view.input_info)}"
         parts = [
             f"  {where}",
             f"analytic {first}",

@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import PathOp, Status
@@ -64,8 +65,7 @@ def graph_of(path: Sequence[PathOp], input_name: str, output_name: str) -> OpGra
     edges = _edges(path, drawn)
     layers = _layers(edges)
     rows, short_edges = _bend_long_edges(edges, layers)
-    _order(rows, short_edges)
-    centre = _spread(rows, short_edges)
+    centre = _arrange(rows, short_edges)
     left = min(centre[key] - _width(key) / 2 for row in rows for key in row) - 2
     nodes = [
         _node(key, centre[key] - left, depth, path, (input_name, output_name))
@@ -122,24 +122,13 @@ def _edges(path: Sequence[PathOp], drawn: set[int]) -> list[tuple[_Key, _Key]]:
 
 
 def _layers(edges: Sequence[tuple[_Key, _Key]]) -> dict[_Key, int]:
-    """Put each node below all nodes that it reads; edges that would close a loop are ignored."""
-    sources = defaultdict(list)
-    for source, target in edges:
-        sources[target].append(source)
+    """Put each node below all nodes that it reads; of ops that read each other, one is above the other."""
     layers: dict[_Key, int] = {}
-
-    def place(key: _Key, above: frozenset[_Key]) -> int:
-        if key not in layers:
-            read = [place(source, above | {key}) for source in sources[key] if source not in above]
-            layers[key] = 1 + max(read, default=-1)
-        return layers[key]
-
-    for edge in edges:
-        for key in edge:
-            place(key, frozenset({key}))
-    for source, target in edges:  # the "…" before an op is directly above it
-        if source[0] == "before":
-            layers[source] = max(0, layers[target] - 1)
+    for source, target in edges:  # in the forward's order, so a source already has its layer
+        layers[target] = max(layers.get(target, 0), 1 + layers.setdefault(source, 0))
+    for source, target in edges:
+        if source[0] == "before":  # the "…" before an op is directly above it
+            layers[source] = layers[target] - 1
     return layers
 
 
@@ -162,36 +151,24 @@ def _bend_long_edges(
     return rows, short
 
 
-def _neighbours(edges: Sequence[tuple[_Key, _Key]]) -> tuple[dict[_Key, list[_Key]], dict[_Key, list[_Key]]]:
-    above, below = defaultdict(list), defaultdict(list)
-    for source, target in edges:
-        above[target].append(source)
-        below[source].append(target)
-    return above, below
+def _arrange(rows: Sequence[list[_Key]], edges: Sequence[tuple[_Key, _Key]]) -> dict[_Key, float]:
+    """Return each node's centre: near the mean of its neighbours, and beside the nodes of its layer.
 
-
-def _order(rows: list[list[_Key]], edges: Sequence[tuple[_Key, _Key]]) -> None:
-    """Sort each layer by the mean position of its neighbours, down and up, so that few edges cross.
+    Each layer is sorted by these means, down and up, so that few edges cross.
 
     References:
         Sugiyama, Tagawa, Toda: Methods for visual understanding of hierarchical system structures (1981).
     """
-    above, below = _neighbours(edges)
-    for sweep in range(_SWEEPS):
-        near = below if sweep % 2 else above
-        position = {key: index - (len(row) - 1) / 2 for row in rows for index, key in enumerate(row)}
-        for row in reversed(rows) if sweep % 2 else rows:
-            row.sort(key=lambda key: _mean([position[other] for other in near[key]], position[key]))
-            position.update({key: index - (len(row) - 1) / 2 for index, key in enumerate(row)})
-
-
-def _spread(rows: Sequence[Sequence[_Key]], edges: Sequence[tuple[_Key, _Key]]) -> dict[_Key, float]:
-    """Return each node's centre: near the mean of its neighbours, and beside the nodes of its layer."""
-    above, below = _neighbours(edges)
-    centre = dict.fromkeys((key for row in rows for key in row), 0.0)
+    near = defaultdict(list)
+    for source, target in edges:
+        near[source].append(target)
+        near[target].append(source)
+    centre = {key: index - (len(row) - 1) / 2 for row in rows for index, key in enumerate(row)}
     for sweep in range(_SWEEPS):
         for row in reversed(rows) if sweep % 2 else rows:
-            wanted = [_mean([centre[other] for other in above[key] + below[key]], centre[key]) for key in row]
+            mean = {key: fmean(centre[other] for other in near[key]) for key in row}
+            row.sort(key=mean.__getitem__)
+            wanted = [mean[key] for key in row]
             # The mean of two layouts without overlaps has no overlaps: one packs from the left, the other
             # from the right.
             from_left = _pack(row, wanted)
@@ -211,10 +188,6 @@ def _pack(row: Sequence[_Key], wanted: Sequence[float]) -> list[float]:
             least = centres[-1] + (_width(row[index - 1]) + _width(key)) / 2 + _GAP
         centres.append(max(x, least))
     return centres
-
-
-def _mean(values: Sequence[float], otherwise: float) -> float:
-    return sum(values) / len(values) if values else otherwise
 
 
 def _width(key: _Key) -> float:

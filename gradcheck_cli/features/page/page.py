@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -63,10 +64,9 @@ _SOURCE_LIMIT = 2 * MIB
 def to_html(report: Report, root: Path) -> str:
     """Render a report as one HTML page that fetches nothing."""
     findings = findings_of(report)
-    pairs = [finding for finding in findings if finding.pair is not None]
     anchors = {id(finding): f"f{index}" for index, finding in enumerate(findings)}
-    detailed = [finding for finding in pairs if _needs_details(finding)]
-    detailed.sort(key=_gravity)
+    gravest_first = sorted(findings, key=_gravity)
+    detailed = [finding for finding in gravest_first if _needs_details(finding)]
     details = [
         _detail(finding, anchors[id(finding)], root, is_drawn=index < MOST_DRAWN)
         for index, finding in enumerate(detailed[:_MOST_DETAILS])
@@ -91,17 +91,18 @@ def to_html(report: Report, root: Path) -> str:
     places |= {anchor: anchor for anchor in shown}
     rows = [
         _row(finding, finding.case, places.get(anchors[id(finding)], ""))
-        for finding in sorted(findings, key=_gravity)
+        for finding in gravest_first
         # An error says why a case has no pairs.
         if finding.case is not None and (finding.pair is not None or finding.rule.startswith("error/"))
     ]
-    first = next((finding for finding in sorted(findings, key=_gravity) if finding.outcome in BAD), None)
-    first_entry = None if first is None else _entry(first, anchors[id(first)], root)
-    if first_entry is not None and first is not None and first.pair is not None:
-        first_entry["title"] = f"{first.title}, of {first.case_name}"
+    first = {}
+    for finding in [finding for finding in gravest_first if finding.outcome in BAD][:1]:
+        first = _entry(finding, anchors[id(finding)], root)
+        if finding.pair is not None:
+            first["title"] = f"{finding.title}, of {finding.case_name}"
     for other in others:
-        if first_entry is not None and first_entry["anchor"] in other["anchors"]:
-            first_entry["anchor"], other["text"] = other["anchor"], "Its text is above."
+        if first.get("anchor") in other["anchors"]:
+            first["anchor"], other["text"] = other["anchor"], "Its text is above."
     return render(
         "page.html",
         title=f"gradcheck: {_verdict(report)}",
@@ -109,11 +110,11 @@ def to_html(report: Report, root: Path) -> str:
         tone="bad" if report.exit_code else "partly" if report.summary["ignored"] else "good",
         counts=counts_of(report),
         versions=", ".join(f"{name} {value}" for name, value in report.facts.items()),
-        first=first_entry,
+        first=first,
         others=others,
         rows=rows,
         columns=COLUMNS,
-        statuses=sorted({row["word"] for row in rows}),
+        statuses=sorted({row["status"] for row in rows}),
         specs=summarize_specs(report, findings),
         spec_columns=SPEC_COLUMNS,
         details=details,
@@ -125,11 +126,6 @@ def render(template: str, **context: Any) -> str:  # noqa: ANN401 (whatever a te
     """Render a template, with the style and the script that every page contains."""
     frame = {"style": Markup(_asset("style.css")), "script": Markup(_asset("page.js"))}  # noqa: S704 (our own)
     return _environment().get_template(template).render(**frame, **context)
-
-
-def words_of(status: Status) -> str:
-    """Return a status in readable words."""
-    return str(status).replace("_", " ")
 
 
 @lru_cache(maxsize=1)
@@ -205,11 +201,10 @@ def _entry(finding: Finding, anchor: str, root: Path) -> dict[str, str]:
     """Return the page's text for a finding that has no row of its own, or that comes first."""
     where = path_from_root(finding.file, root) if finding.file else ""
     name = f"{finding.case_name}: " if finding.case is not None and finding.pair is None else ""
-    word = str(Status.ERROR) if finding.rule.startswith("error/") else finding.outcome.value
+    status = str(Status.ERROR) if finding.rule.startswith("error/") else finding.outcome.value
     return {
         "anchor": anchor,
-        "status": word,
-        "word": word,
+        "status": status,
         "title": f"{name}{finding.headline}",
         "headline": finding.headline,
         "text": finding.text,
@@ -237,27 +232,18 @@ def _row(finding: Finding, case: CaseResult, anchor: str) -> dict[str, str]:
         "seconds": f"{case.ran.duration_s:.2f}",
         "pair": "whole case" if pair is None else pair.label,
         "status": str(status),
-        "word": words_of(status),
-        "code": "" if finding.code is None else str(finding.code),
+        "code": str(finding.code or ""),
         "anchor": anchor,
         **numbers,
     }
 
 
-def _case_and_pair(finding: Finding) -> tuple[CaseResult, PairResult]:
-    if finding.case is None or finding.pair is None:
-        raise ValueError("finding: expected one of a pair")
-    return finding.case, finding.pair
-
-
 def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dict[str, Any]:
     """Return what a page shows about one pair."""
-    case, pair = _case_and_pair(finding)
-    code = code_of_pair(pair)
-    figure = pair.figure
+    case, pair = cast("CaseResult", finding.case), cast("PairResult", finding.pair)
+    code, figure = code_of_pair(pair), pair.figure
     rules = "" if is_plain(pair) else describe_rules(pair)
     pictures, undrawn = _pictures(pair, figure, case, is_drawn=is_drawn)
-    checks = [check for check in case.checks if code_of_check(check) is not None]
     path = () if figure is None else figure.path
     graph = graph_of(path, pair.input, pair.output)
     # An op's gradient has the form `grad at ops.py:12`; TensorFlow's own can't be read from here.
@@ -265,15 +251,10 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
     sources = [*blamed, case.seen.source]
     return {
         "anchor": anchor,
-        "status": str(pair.status),
-        "word": words_of(pair.status),
-        "pair": pair.label,
-        "input": pair.input,
+        "case": case,
+        "pair": pair,
         "op": name_of(case),
-        "place": case.spec,
-        "code": "" if code is None else str(code),
-        "number": "" if code is None else code.number,
-        "meaning": "" if code is None else code.title,
+        "code": code,
         "link": "" if code is None else link_of(code),
         "lines": [*filter(None, [pair.note, rules]), *pair_lines(pair), *counterexample_lines(case, pair)],
         # Unchanged: matplotlib escapes what it writes.
@@ -288,19 +269,10 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
             for index, op in enumerate(path)
             if graph is None or index in graph.ops or op.status != str(Status.PASSED)
         ],
-        "checks": [
-            {
-                "status": str(check.status),
-                "word": words_of(check.status),
-                "name": f"{code_of_check(check)}",
-                "message": check.message,
-            }
-            for check in checks
-        ],
+        "checks": [(check, code) for check in case.checks if (code := code_of_check(check)) is not None],
         "branches": branch_line(case) if case.seen.branches or case.seen.sides_unknown else "",
         "seen": ", ".join(f"{name} x {count}" for name, count in sorted(case.seen.gradients_seen.items())),
         "source": next(filter(None, (_source(where, root) for where in sources)), None),
-        "reproduce": case.ran.reproduce,
     }
 
 
@@ -427,18 +399,15 @@ def compare_to_html(old: _Side, new: _Side, findings: Sequence[BaselineFinding])
     rows.sort(key=lambda row: (not row["is_failure"], not row["change"]))
     failed = sum(finding.is_failure for finding in findings)
     verdict = f"{layout.count(failed, 'change')} for the worse" if failed else "nothing is worse"
-    sides = [{"name": name, "facts": report.facts} for name, report in (old, new)]
-    names = list(dict.fromkeys(name for side in sides for name in side["facts"]))
-    for side in sides:
-        side["facts"] = {name: side["facts"].get(name, "") for name in names}  # type: ignore[attr-defined]
+    facts = [report.facts for _, report in (old, new)]
     return render(
         "diff.html",
         title=f"gradcheck diff: {verdict}",
         verdict=verdict,
         failed=failed,
         counts=f"old: {counts_of(old[1])}; new: {counts_of(new[1])}",
-        sides=sides,
-        side_names=names,
+        names=[name for name, _ in (old, new)],
+        facts=[(name, [side.get(name, "") for side in facts]) for name in dict.fromkeys(chain(*facts))],
         rows=rows,
         columns=_DIFF_COLUMNS,
         statuses=sorted({str(row["change"] or "same") for row in rows}),
@@ -463,12 +432,9 @@ def _changed_row(
         "change": "" if change is None else str(change.change).replace("_", " "),
         "is_failure": change is not None and change.is_failure,
         "message": "" if change is None else change.message,
-        "sides": [_side(before), _side(after)],
+        "sides": [(side.status, _ratio(side)) if side is not None else None for side in (before, after)],
     }
 
 
-def _side(pair: PairResult | None) -> dict[str, str] | None:
-    if pair is None:
-        return None
-    ratio = named_numbers(pair)["ratio"] if pair.connected and pair.numbers.elements else "-"
-    return {"status": str(pair.status), "word": words_of(pair.status), "ratio": ratio}
+def _ratio(pair: PairResult) -> str:
+    return named_numbers(pair)["ratio"] if pair.connected and pair.numbers.elements else "-"

@@ -6,6 +6,6 @@ from gradcheck_cli.hooks import Command
 
 COMMANDS = {
     "schema": Command(
-        "gradcheck_cli.features.schema.schema_command", "Print the JSON Schema of the spec format."
+        "gradcheck_cli.features.schema.json_schema", "Print the JSON Schema of the spec format."
     )
 }

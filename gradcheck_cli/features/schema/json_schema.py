@@ -1,10 +1,11 @@
-"""The JSON Schemas of a spec document and of the JSON report.
+"""`gradcheck schema`: prints the JSON Schemas of a spec document and of the JSON report.
 
 They are made from the models and from the dataclasses, so that they can't drift.
 """
 
 from __future__ import annotations
 
+import json
 import types
 import typing
 from copy import deepcopy
@@ -12,14 +13,24 @@ from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any
 
-from pydantic.json_schema import models_json_schema
+import click
 
 from gradcheck_cli.gate import BaselineFinding, Projection
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, SCHEMA_VERSION, Object
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report
 from gradcheck_cli.serial import Layout, written_fields
-from gradcheck_cli.spec.document_model import Defaults, ExceptionsFile, OpModel, OpsFile
 from gradcheck_cli.spec.words import DTYPE_KINDS, EXCEPTIONS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
+
+
+@click.command("schema", short_help="Print the JSON Schema of the spec format.")
+@click.option(
+    "--report", "is_report", is_flag=True, help="Print that of the JSON report (run --report json=FILE)."
+)
+def command(*, is_report: bool) -> None:
+    """Print the JSON Schema of the spec format, with which an editor completes and checks specs."""
+    schema = report_schema() if is_report else json_schema()
+    click.echo(json.dumps(schema, indent=2, ensure_ascii=False))
+
 
 _NUMBER: Object = {"$ref": "#/$defs/number"}
 _TEXT: Object = {"type": "string"}
@@ -131,6 +142,11 @@ def json_schema() -> dict[str, Any]:
     It describes each form: one op, `ops:` beside `defaults:`, or `exceptions:`. It can't express rules that
     involve two keys, such as a generator and a dtype: `gradcheck validate` checks everything.
     """
+    # Late imports: `schema --help` shouldn't wait for them.
+    from pydantic.json_schema import models_json_schema
+
+    from gradcheck_cli.spec.document_model import Defaults, ExceptionsFile, OpModel, OpsFile
+
     references, schema = models_json_schema(
         [(model, "validation") for model in (OpModel, OpsFile, Defaults, ExceptionsFile)],
         ref_template="#/$defs/{model}",

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -11,6 +15,11 @@ from gradcheck_cli.cli.options.configured import SharingCommand
 from gradcheck_cli.cli.options.report_options import ReportTarget, print_report, report_options, write_reports
 from gradcheck_cli.cli.options.selection_options import cache_option, default_cache
 from gradcheck_cli.cli.stdout_guard import go_on_without_output
+from gradcheck_cli.errors import UsageError
+from gradcheck_cli.gate import Selection, join
+from gradcheck_cli.results import CaseResult, Machine, Policy, Report
+
+_SHOWN = 5  # cases that a message names; they fit a line
 
 
 @click.command("merge", cls=SharingCommand, short_help="Merge the JSON reports of shards into one.")
@@ -36,7 +45,6 @@ def command(  # noqa: PLR0913 (one argument per option)
     """
     # Late imports: `merge --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.features.watch.merging import merge
     from gradcheck_cli.reporting.closing import closing_lines
     from gradcheck_cli.reporting.exchange.json_report import read_report
     from gradcheck_cli.reporting.terminal.report_text import case_lines
@@ -62,3 +70,131 @@ def command(  # noqa: PLR0913 (one argument per option)
     # The next run's shards read there how long each case took.
     write_history(cache or default_cache(), report)
     ctx.exit(write_reports(reports, form, report))
+
+
+def merge(reports: Mapping[str, Report]) -> Report:
+    """Merge reports of the shards of a run, or of runs of different cases.
+
+    Returns:
+        The report, with the cases in the order of a single run. `unchecked` names missing shards, so the exit
+        code is at least 3.
+
+    Raises:
+        UsageError: they don't fit together: two contain the same case, or are shards of different runs.
+    """
+    several = list(reports.values())
+    unchecked = [text for report in several for text in report.unchecked]
+    cases = [case for report in several for case in report.cases]
+    _require_disjoint(reports)
+    shards = {name: report.shard for name, report in reports.items() if report.shard is not None}
+    if shards:
+        missing = _require_one_cut(reports)
+        plan = {key: position for position, key in enumerate(next(iter(shards.values())).plan)}
+        cases.sort(key=lambda case: plan.get(_plan_key(case), len(plan)))
+        count = next(iter(shards.values())).count
+        unchecked += [
+            f"shard {begin}/{count} is missing: its cases weren't checked"
+            if begin == end
+            else f"shards {begin} to {end} of {count} are missing: their cases weren't checked"
+            for begin, end in missing
+        ]
+        absent = plan.keys() - {_plan_key(case) for case in cases}
+        if absent and not missing and not unchecked:
+            named = ", ".join(f"{op} ({case}, {dtype})" for op, case, dtype in sorted(absent)[:_SHOWN])
+            unchecked.append(f"{len(absent)} planned cases are in no shard's report: {named}")
+    first = several[0]
+    shares = [report.policy.branch_fail_under for report in several]
+    notices = [text for report in several for text in report.notices]
+    return replace(
+        first,
+        cases=tuple(cases),
+        duration_s=sum(report.duration_s for report in several),
+        tensorflow_version=_join_versions(report.tensorflow_version for report in several),
+        gradcheck_version=_join_versions(report.gradcheck_version for report in several),
+        python_version=_join_versions(report.python_version for report in several),
+        machine=Machine(
+            _join_versions(report.machine.keras_version for report in several),
+            _join_versions(report.machine.numpy_version for report in several),
+            _join_versions(report.machine.platform for report in several),
+        ),
+        interrupted=any(report.interrupted for report in several),
+        policy=Policy(
+            any(report.policy.strict for report in several),
+            any(report.policy.strict_precision for report in several),
+            max((share for share in shares if share is not None), default=None),
+        ),
+        notices=tuple(dict.fromkeys(notices)),
+        unchecked=tuple(dict.fromkeys(unchecked)),
+        baseline=tuple(sorted({finding for report in several for finding in report.baseline})),
+        shard=None,
+        coverage=join([report.coverage for report in several if report.coverage is not None]),
+        selection=_merge_selections(several),
+    )
+
+
+def _merge_selections(reports: Sequence[Report]) -> Selection | None:
+    """Merge what was requested of reports; `None` if one of them doesn't say."""
+    selections = [report.selection for report in reports if report.selection is not None]
+    if len(selections) < len(reports):
+        return None
+    done = {_plan_key(case) for report in reports for case in report.cases if case.pairs}
+    left_out = dict.fromkeys(key for selection in selections for key in selection.left_out if key not in done)
+    modes = dict.fromkeys(mode for selection in selections for mode in selection.modes)
+    options = dict.fromkeys(
+        word for selection in selections for word in selection.options if not word.startswith("--shard ")
+    )
+    return Selection(
+        tuple(dict.fromkeys(path for selection in selections for path in selection.paths)),
+        tuple(options),
+        tuple(modes) if all(selection.modes for selection in selections) else (),
+        tuple(left_out),
+    )
+
+
+def _join_versions(versions: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(version for version in versions if version))
+
+
+def _require_disjoint(reports: Mapping[str, Report]) -> None:
+    """Refuse two reports of the same case: it isn't clear which of them counts."""
+    seen: dict[tuple[str, str, str, str], str] = {}
+    for name, report in reports.items():
+        for key in Counter((*_plan_key(case), case.mode) for case in report.cases):
+            if key in seen:
+                raise UsageError(
+                    f"{seen[key]} and {name} both hold {key[0]}, case {key[1]}, {key[2]}: merge joins "
+                    "reports of different cases; `gradcheck diff` compares two of the same."
+                )
+            seen[key] = name
+
+
+def _plan_key(case: CaseResult) -> tuple[str, str, str]:
+    return case.op, case.case, case.dtype
+
+
+def _require_one_cut(reports: Mapping[str, Report]) -> Sequence[tuple[int, int]]:
+    """Refuse shards of different runs, and return which are missing: the first and the last of each gap."""
+    whole = [name for name, report in reports.items() if report.shard is None]
+    if whole:
+        raise UsageError(f"{', '.join(whole)}: isn't a shard's report, as the others are.")
+    (first, *others) = reports.items()
+    cut = first[1].shard
+    shard_names: dict[int, str] = {}
+    for name, report in (first, *others):
+        shard = report.shard
+        if shard is None or cut is None:
+            continue
+        if (shard.count, shard.plan) != (cut.count, cut.plan):
+            raise UsageError(
+                f"{first[0]} and {name} are shards of different runs: of {cut.count} with {len(cut.plan)} "
+                f"cases, and of {shard.count} with {len(shard.plan)}. Each must select the same cases."
+            )
+        if shard.index in shard_names:
+            raise UsageError(
+                f"{shard_names[shard.index]} and {name} are both shard {shard.index}/{shard.count}."
+            )
+        shard_names[shard.index] = name
+    if cut is None:
+        return []
+    there = [0, *sorted(shard_names), cut.count + 1]  # a damaged report may state any count
+    return [(before + 1, after - 1) for before, after in pairwise(there) if after - before > 1]

@@ -131,6 +131,13 @@ def table_lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     return [*lines, ""]
 
 
+def folded_lines(summary: str, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lay out a table that is collapsed to its summary; nothing without rows."""
+    if not rows:
+        return []
+    return [f"<details><summary>{summary}</summary>", "", *table_lines(heading, rows), "</details>", ""]
+
+
 def limit_rows(lines: list[str], noun: str) -> list[str]:
     """Cut off what is too long for a summary page, and say how much that is."""
     if len(lines) <= MAX_ROWS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from flat_results import altered, make_case, make_pair
 
-from gradcheck_cli.features.baseline.compare import LockedPair, compare, is_same, locked_pairs_of
+from gradcheck_cli.features.baseline.lock import LockedPair, compare, is_same, locked_pairs_of
 from gradcheck_cli.gate import Change, Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import Status, WorstElement
 

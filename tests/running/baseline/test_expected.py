@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from flat_results import make_case, make_pair
 
-from gradcheck_cli.features.baseline.compare import Expected, LockedPair
-from gradcheck_cli.features.watch.merging import merge
+from gradcheck_cli.features.baseline.lock import Expected, LockedPair
+from gradcheck_cli.features.watch.merge_command import merge
 from gradcheck_cli.gate import Selection
 from gradcheck_cli.results import Report, Status
 

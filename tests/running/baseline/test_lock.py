@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.features.baseline.compare import LockedPair, compare, is_same
-from gradcheck_cli.features.baseline.lock import HEADER, lock_text, read_lock, update_pairs
+from gradcheck_cli.features.baseline.lock import (
+    HEADER,
+    LockedPair,
+    compare,
+    is_same,
+    lock_text,
+    read_lock,
+    update_pairs,
+)
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import Status
 
