@@ -185,7 +185,7 @@ def closing_lines(report: Report, width: int) -> list[Text]:
 # Other commands.
 
 
-class GradientInText(Protocol):
+class FoundGradient(Protocol):
     """A hand-written gradient in a module's text."""
 
     @property
@@ -197,7 +197,7 @@ class GradientInText(Protocol):
         """The op type that it is registered for; empty for none."""
 
 
-def find_gradients(package: str, places: Sequence[str]) -> Sequence[GradientInText]:
+def find_gradients(package: str, places: Sequence[str]) -> Sequence[FoundGradient]:
     """Return the hand-written gradients in a package's text, looked for in some folders."""
     found_by = _implementations("find_gradients")
     return [gradient for find in found_by for gradient in find(package, places)]

@@ -175,30 +175,16 @@ class ConfiguredCommand(click.Command):
 class RunCommand(ConfiguredCommand):
     """`run`, whose help groups its many options."""
 
+    # headings, and the names of their options' parameters in order
     groups = (
         (
             "Which cases",
-            (
-                "ops",
-                "names",
-                "expression",
-                "tags",
-                "op_types",
-                "last_failed",
-                "failed_first",
-                "changed",
-                "shard",
-                "collect_only",
-                "cache",
-            ),
+            "ops names expression tags op_types last_failed failed_first changed shard collect_only cache",
         ),
-        (
-            "How they are checked",
-            ("seed", "modes", "device", "power", "budget", "require", "search", "strict", "strict_precision"),
-        ),
-        ("When to end", ("stop_first", "max_failures", "max_time", "is_watching")),
-        ("What is reported", ("select", "ignore", "form", "reports", "durations", "quiet", "verbose")),
-        ("Processes", ("jobs", "isolate", "timeout", "memory", "cluster", "allow_version_skew")),
+        ("How they are checked", "seed modes device power budget require search strict strict_precision"),
+        ("When to end", "stop_first max_failures max_time is_watching"),
+        ("What is reported", "select ignore form reports durations quiet verbose"),
+        ("Processes", "jobs isolate timeout memory cluster allow_version_skew"),
     )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -208,8 +194,9 @@ class RunCommand(ConfiguredCommand):
             for param in self.get_params(ctx)
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx))
         }
+        own_groups = [(title, names.split()) for title, names in self.groups]
         features = [(group.heading, group.parameters) for group in hooks.run_options()]
-        for title, names in (*self.groups, *features):
+        for title, names in (*own_groups, *features):
             with formatter.section(title):
                 formatter.write_dl([records.pop(name) for name in names if name in records])
         with formatter.section("Other options"):

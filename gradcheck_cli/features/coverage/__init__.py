@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gradcheck_cli.hooks import Command, FeatureOptions, Find
+from gradcheck_cli.hooks import Command, FeatureOptions, FoundGradient
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -34,7 +34,7 @@ def closing_lines(report: Report, width: int) -> list[Text]:
     return lines + (coverage_lines(report.coverage, width) if report.coverage else [])
 
 
-def find_gradients(package: str, places: Sequence[str]) -> Sequence[Find]:
+def find_gradients(package: str, places: Sequence[str]) -> Sequence[FoundGradient]:
     """Return the gradients in a package's text; see `hooks.find_gradients`."""
     from gradcheck_cli.features.coverage.gradients_in_text import read_package
 
