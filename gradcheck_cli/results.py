@@ -341,6 +341,14 @@ class SearchResult:
 
 
 @dataclass(frozen=True)
+class UndifferentiatedOutput:
+    """An output that has no gradient, as it holds whole numbers."""
+
+    output: str
+    dtype: str
+
+
+@dataclass(frozen=True)
 class HowChecked:
     """How a case was checked."""
 
@@ -351,7 +359,15 @@ class HowChecked:
     chosen_points: int = 0
     checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
     held: tuple[str, ...] = ()  # each stop_gradient that was held while the inputs moved, with its place
-    not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs that have no gradient, with their dtypes
+    not_differentiated: tuple[UndifferentiatedOutput, ...] = ()
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What the user's code printed."""
+
+    lines: tuple[str, ...] = ()  # the last lines
+    file: str = ""  # the file with all of them, if there are more
 
 
 @dataclass(frozen=True)
@@ -363,8 +379,7 @@ class Execution:
     host: str = ""  # the machine of a cluster that it ran on
     worker: str = ""  # the cluster's name for the worker that it ran in
     work: Work = field(default_factory=Work)
-    output: tuple[str, ...] = ()  # the last lines that the user's code printed, if they were captured
-    output_file: str = ""  # the file with all of them, if there are more
+    output: Printed | None = None  # what the user's code printed, if anything was captured
 
 
 @dataclass(frozen=True)
@@ -398,9 +413,10 @@ class CaseResult:
     checks: tuple[CheckResult, ...] = ()
     pairs: tuple[PairResult, ...] = ()
 
-    def printed(self, output: Sequence[str], file: str) -> CaseResult:
+    def printed(self, lines: Sequence[str], file: str) -> CaseResult:
         """Return the result with the last lines that the user's code printed, and the file of all lines."""
-        return replace(self, ran=replace(self.ran, output=tuple(output), output_file=file))
+        output = Printed(tuple(lines), file) if lines or file else None
+        return replace(self, ran=replace(self.ran, output=output))
 
     @property
     def skipped(self) -> bool:

@@ -26,6 +26,7 @@ from gradcheck_cli.results import (
     PairResult,
     SearchResult,
     Status,
+    UndifferentiatedOutput,
     WorstElement,
 )
 
@@ -40,7 +41,7 @@ class Findings:
     checks: tuple[CheckResult, ...] = ()
     warnings: tuple[str, ...] = ()
     numeric_dtype: str = ""
-    not_differentiated: tuple[tuple[str, str], ...] = ()  # integer outputs and the like, with dtype
+    not_differentiated: tuple[UndifferentiatedOutput, ...] = ()  # integer outputs and the like, with dtype
     first: Operation | None = None  # the op at the first sample point; None if nothing could be judged
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
     mutants: tuple[Mutant, ...] = ()

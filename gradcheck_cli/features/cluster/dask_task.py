@@ -291,13 +291,14 @@ def _collect(worker: Worker, tensorflow: str, results: dict[int, CaseResult]) ->
     """Return the results with what failed cases printed, read from the files that were kept here."""
     printed = {}
     for index, result in results.items():
-        if result.ran.output_file:
-            with suppress(OSError), Path(result.ran.output_file).open("rb") as stream:
+        output = result.ran.output
+        if output is not None and output.file:
+            with suppress(OSError), Path(output.file).open("rb") as stream:
                 printed[index] = stream.read(_MOST_PRINTED).decode(errors="replace")
-            Path(result.ran.output_file).unlink(missing_ok=True)
-        results[index] = replace(
-            result, ran=replace(result.ran, output_file="", worker=str(worker.name), host=platform.node())
-        )
+            Path(output.file).unlink(missing_ok=True)
+            output = replace(output, file="")
+        ran = replace(result.ran, output=output, worker=str(worker.name), host=platform.node())
+        results[index] = replace(result, ran=ran)
     ordered = tuple(results[index] for index in sorted(results))
     return Answer(worker.address, "", tensorflow, ordered, printed)
 

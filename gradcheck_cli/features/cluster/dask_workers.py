@@ -529,7 +529,8 @@ class DaskWorkers:
             printed = (answer.printed or {}).get(position)
             file = "" if printed is None else self._output_folder.keep_text(numbered_case.case, printed)
             named = _name_worker(result)
-            yield Ended(numbered_case.index, replace(named, ran=replace(named.ran, output_file=file)))
+            lines = () if named.ran.output is None else named.ran.output.lines
+            yield Ended(numbered_case.index, named.printed(lines, file))
 
     def _give_up(self, document: _Document) -> Iterator[Event]:
         names = ", ".join(document.begun[:_ATTEMPTS])

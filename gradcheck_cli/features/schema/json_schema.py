@@ -17,7 +17,7 @@ import click
 
 from gradcheck_cli.gate import BaselineFinding, Projection
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, SCHEMA_VERSION, Object
-from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report
+from gradcheck_cli.results import CaseError, CheckResult, PairResult, Report
 from gradcheck_cli.serial import Layout, written_fields
 from gradcheck_cli.spec.words import DTYPE_KINDS, EXCEPTIONS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
 
@@ -43,25 +43,6 @@ _SCHEMAS: dict[type, dict[str, Object]] = {
         "summary": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
         "evaluations_per_element": _NUMBER,
         "sides": {"type": "object", "properties": {"seen": {"type": "integer"}, "all": {"type": "integer"}}},
-    },
-    CaseResult: {
-        "output": {
-            "anyOf": [
-                {"type": "null"},
-                {
-                    "type": "object",
-                    "properties": {
-                        "lines": {"type": "array", "items": _TEXT},
-                        "file": {"type": ["string", "null"]},
-                    },
-                    "required": ["lines", "file"],
-                },
-            ]
-        },
-        "not_differentiated": {
-            "type": "array",
-            "items": {"type": "object", "properties": {"output": _TEXT, "dtype": _TEXT}},
-        },
     },
     PairResult: {
         "worst_ratio": {"anyOf": [_NUMBER, {"type": "null"}]},

@@ -34,31 +34,6 @@ def _number_getter(code_of: Callable[[Any], Code | None]) -> Callable[[Any], str
     return get_number
 
 
-def _output_of(case: results.CaseResult) -> object:
-    """Return the caught output of a case that isn't green."""
-    if case.status in results.GREEN or not case.ran.output:
-        return None
-    return {"lines": case.ran.output, "file": case.ran.output_file or None}
-
-
-def _unfold_case(content: Object, place: str) -> Object:
-    """Return a case's mapping with its specially written fields in their plain form."""
-    for key in ("output", "not_differentiated"):
-        if key not in content:
-            raise TypeFault(f"{place} lacks {key!r}")
-    where = f"{place}.not_differentiated"
-    outputs = serial.read(tuple[dict[str, str], ...], content["not_differentiated"], where)
-    try:
-        pairs = [[entry["output"], entry["dtype"]] for entry in outputs]
-    except KeyError as error:
-        raise TypeFault(f"{where} lacks {error}") from None
-    output = {"lines": [], "file": None} if content["output"] is None else content["output"]
-    if not isinstance(output, dict) or not {"lines", "file"} <= output.keys():
-        raise TypeFault(f"{place}.output must be null, or lines and a file")
-    file = "" if output["file"] is None else output["file"]
-    return {**content, "not_differentiated": pairs, "output": output["lines"], "output_file": file}
-
-
 def _require_agreement(case: results.CaseResult, place: str) -> None:
     """Refuse a case that is called green although nothing in it was checked, or something isn't green."""
     if case.status not in results.GREEN | {results.Status.IGNORED}:
@@ -123,14 +98,11 @@ LAYOUTS: serial.Layouts = {
     ),
     results.CaseResult: Layout(
         inline=frozenset({"how", "ran", "seen"}),
-        left_out=frozenset({"mutants", "output_file"}),
+        left_out=frozenset({"mutants"}),
         null=frozenset({"source", "host", "worker"}),
         computed={
             "numeric_dtype": lambda case: case.how.numeric_dtype or case.dtype,
-            "output": _output_of,
-            "not_differentiated": lambda case: [
-                {"output": name, "dtype": dtype} for name, dtype in case.how.not_differentiated
-            ],
+            "output": lambda case: None if case.status in results.GREEN else case.ran.output,
         },
         absent={
             "gradients_seen": {},
@@ -142,7 +114,6 @@ LAYOUTS: serial.Layouts = {
             "sides_unknown": "",
             **dict.fromkeys(("host", "worker", "search")),
         },
-        unfold=_unfold_case,
         require=_require_agreement,
     ),
     results.PairResult: Layout(
@@ -162,6 +133,7 @@ LAYOUTS: serial.Layouts = {
             "decided_by": {},
         },
     ),
+    results.Printed: Layout(null=frozenset({"file"})),
     results.CheckResult: Layout(computed={"code": _number_getter(code_of_check)}),
     results.CaseError: Layout(order=("kind", "code"), computed={"code": _number_getter(code_of_error)}),
     BaselineFinding: Layout(
