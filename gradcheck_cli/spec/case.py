@@ -139,7 +139,7 @@ class PairRule:
 
 
 @dataclass(frozen=True)
-class Tolerance:
+class StatedTolerance:
     """Absolute and relative tolerance as written in a spec; `None` leaves the scaled default."""
 
     atol: float | None = None
@@ -195,7 +195,7 @@ class Case:
     expect_kind: str = ""  # of the mismatch
     reason: str = ""
     pairs: tuple[PairRule, ...] = ()
-    tolerance: Tolerance = Tolerance()
+    tolerance: StatedTolerance = StatedTolerance()
     samples: int = 2
     seed: int = 0
     timeout: float | None = None  # the time limit in seconds; `None` leaves it to the command line
