@@ -5,7 +5,6 @@ Faults are written for people with their line, for programs as JSON.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from importlib import import_module
@@ -16,7 +15,6 @@ from gradcheck_cli.errors import Fault
 from gradcheck_cli.extensions import REPORTS, extensions
 from gradcheck_cli.hooks import Format, formats
 from gradcheck_cli.plain_files import MIB, read_plain
-from gradcheck_cli.serial import plain
 from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:
@@ -93,6 +91,10 @@ def _span(text: str, fault: Fault) -> tuple[int, int]:
 
 def faults_json(faults: Sequence[Fault]) -> str:
     """Render faults as JSON."""
+    import json
+
+    from gradcheck_cli.serial import plain  # late: the command line reads the formats for `--help`
+
     return json.dumps({"faults": plain(list(faults))}, indent=2, ensure_ascii=False) + "\n"
 
 
