@@ -1,9 +1,9 @@
 """The places at which the core calls features, each named here once, in the order of a run.
 
-A feature is a folder of `gradcheck_cli.features`. Its `__init__` is all that the core sees of it: `COMMANDS`,
-`FORMATS`, and functions with the names of hooks, which import the rest when they are called. `FOR_CASES`
-names those modules of the rest that a case needs. Without its folder a feature is missing from every list,
-and nothing else changes.
+A feature is a folder of `gradcheck_cli.features`. Its `__init__` is all that the core sees of it: tables of
+what it has, each entry with the module that is imported when it is used. `COMMANDS` and `FORMATS` are by
+name; `HOOKS` has `module:name` of what is called at a hook; `FOR_CASES` lists the modules that a case needs.
+Without its folder a feature is missing from every list, and nothing else changes.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ DEFAULT_FEATURES = (
 class Command(NamedTuple):
     """A command, which is imported when it runs."""
 
-    module: str  # its module, with an attribute `command`
+    module: str  # its module
     summary: str  # its line in `--help`
+    attribute: str = "command"  # its name there
 
 
 class Format(NamedTuple):
@@ -84,30 +85,38 @@ def features() -> tuple[ModuleType, ...]:
     return tuple(modules)
 
 
+def _tables(name: str) -> Iterator[Any]:
+    return (getattr(feature, name) for feature in features() if hasattr(feature, name))
+
+
 def _implementations(hook: str) -> Iterator[Any]:
-    return (getattr(feature, hook) for feature in features() if hasattr(feature, hook))
+    """Import what the features call at a hook."""
+    for table in _tables("HOOKS"):
+        if hook in table:
+            module, _, name = table[hook].partition(":")
+            yield getattr(import_module(module), name)
 
 
 def load() -> None:
     """Import what features need at a case: a process that forks others does that once for all of them."""
-    for modules in _implementations("FOR_CASES"):
+    for modules in _tables("FOR_CASES"):
         for module in modules:
             import_module(module)
 
 
 def commands() -> dict[str, Command]:
     """Return the commands of all features by name."""
-    return {name: command for table in _implementations("COMMANDS") for name, command in table.items()}
+    return {name: command for table in _tables("COMMANDS") for name, command in table.items()}
 
 
 def formats() -> dict[str, Format]:
     """Return the report formats of all features by name."""
-    return {name: form for table in _implementations("FORMATS") for name, form in table.items()}
+    return {name: form for table in _tables("FORMATS") for name, form in table.items()}
 
 
 def fault_formats() -> dict[str, Format]:
     """Return the formats in which features write a spec's faults, by name."""
-    return {name: form for table in _implementations("FAULT_FORMATS") for name, form in table.items()}
+    return {name: form for table in _tables("FAULT_FORMATS") for name, form in table.items()}
 
 
 # A run.
@@ -149,7 +158,7 @@ class FeatureOptions:
 
 def run_options() -> tuple[FeatureOptions, ...]:
     """Return the features' options of `run`."""
-    return tuple(implementation() for implementation in _implementations("run_options"))
+    return tuple(_implementations("run_options"))
 
 
 def watch_cases(
@@ -215,7 +224,7 @@ def compare_on_page(
 
 def run_corrupted(case: Case, opener: Opener[Any], points: Sequence[int]) -> Findings:
     """Check a case's gradient with each of `Case.corruptions` in turn."""
-    findings: Findings = next(_implementations("run_corrupted"))(case, opener, points)
+    findings: Findings = next(_implementations("run_corrupted"))(case, opener, points, case.corruptions)
     return findings
 
 

@@ -41,10 +41,11 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click's)
-        """Import the command's module and return its `command`."""
+        """Import the command's module and return the command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(COMMANDS[cmd_name].module).command
+        module, _, attribute = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def resolve_command(

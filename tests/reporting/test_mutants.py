@@ -9,7 +9,13 @@ import json
 import pytest
 from flat_results import make_case
 
-from gradcheck_cli.features.mutation.mutants import Tally, case_lines, mutants_csv, mutants_json, tally_lines
+from gradcheck_cli.features.mutation.mutate_command import (
+    Tally,
+    case_lines,
+    mutants_csv,
+    mutants_json,
+    tally_lines,
+)
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import CaseError, CheckResult, Mutant, Report, Status
 

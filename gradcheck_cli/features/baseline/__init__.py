@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from gradcheck_cli.hooks import Command
 
-from gradcheck_cli.hooks import Command, FeatureOptions
-
-if TYPE_CHECKING:
-    from gradcheck_cli.features.baseline.fingerprint import BaselineFacts
-
-COMMANDS = {"diff": Command("gradcheck_cli.features.baseline.diff_command", "Compare two JSON reports.")}
-FOR_CASES = ("gradcheck_cli.features.baseline.fingerprint",)
-
-
-def run_options() -> FeatureOptions:
-    """Return `--baseline` and `--update-baseline`."""
-    from gradcheck_cli.features.baseline.baselines import RUN_OPTIONS
-
-    return RUN_OPTIONS
-
-
-def point_recorder() -> BaselineFacts:
-    """Return what records a case's fingerprints and tolerances."""
-    from gradcheck_cli.features.baseline.fingerprint import BaselineFacts
-
-    return BaselineFacts()
+_ROOM = "gradcheck_cli.features.baseline"
+COMMANDS = {"diff": Command(f"{_ROOM}.diff_command", "Compare two JSON reports.")}
+FOR_CASES = (f"{_ROOM}.fingerprint",)
+HOOKS = {
+    "run_options": f"{_ROOM}.baselines:RUN_OPTIONS",
+    "point_recorder": f"{_ROOM}.fingerprint:BaselineFacts",
+}

@@ -69,16 +69,13 @@ class Baseline:
             UsageError: the options exclude each other, or a file can't be read, or couldn't be written later.
         """
         against, update = (None if options.no_baseline else options.against), options.update
-        asked_now = [
-            ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("against", "update")
-        ]
-        is_configured = asked_now == [False, True]
-        if against is not None and update is not None and is_configured:
-            against = None  # the command line requests an update
         if against is not None and update is not None:
-            raise UsageError(
-                "--baseline and --update-baseline exclude each other: compare first, then update."
-            )
+            sources = [ctx.get_parameter_source(name) for name in ("against", "update")]
+            if [source is ParameterSource.COMMANDLINE for source in sources] != [False, True]:
+                raise UsageError(
+                    "--baseline and --update-baseline exclude each other: compare first, then update."
+                )
+            against = None  # it is configured, and the command line requests an update
         self._against, self._update = against, update
         self._old: dict[Key, LockedPair] = {}
         file = against or update

@@ -124,11 +124,15 @@ def _project(
         for input_index in [own for output_of_pair, own in pairs if output_of_pair == output]:
             analytic: tuple[Projection, ...] = ()
             forward: tuple[Projection, ...] = ()
-            if (gradient := gradients[input_index]) is not None:
-                packed = pack(gradient, op.inputs[input_index])
-                analytic = _analytic(packed, directions[input_index], size, rounding, nondeterminism)
-            if (differences := secants[input_index]) is not None:
-                forward = _forward(differences[output], upstream, size, rounding, step)
+            with np.errstate(invalid="ignore", over="ignore"):
+                if (gradient := gradients[input_index]) is not None:
+                    direction = directions[input_index]
+                    noise = nondeterminism * np.abs(direction).sum(axis=1)
+                    terms = pack(gradient, op.inputs[input_index]) * direction
+                    analytic = _projections(terms, max(_SAME, rounding), rounding * size + noise)
+                if (differences := secants[input_index]) is not None:
+                    terms = upstream * differences[output] / (2 * step)
+                    forward = _projections(terms, _SAME, rounding * size / step)
             projected[output, input_index] = Fingerprint(analytic, forward)
     return projected
 
@@ -194,34 +198,13 @@ def _differences(
     return differences
 
 
-def _analytic(
-    gradient: Float, direction: Float, size: Float, rounding: float, nondeterminism: float
-) -> tuple[Projection, ...]:
-    with np.errstate(invalid="ignore", over="ignore"):
-        terms = gradient * direction
-        values = terms.sum(axis=1)
-        # One upstream's gradient may cancel where another's doesn't.
-        largest = float(np.max(np.abs(terms).sum(axis=1), initial=0.0))
-        slack = (
-            max(_SAME, rounding) * largest + rounding * size + nondeterminism * np.abs(direction).sum(axis=1)
-        )
-    return _projections(values, slack)
-
-
-def _forward(
-    difference: Float, upstream: Float, size: Float, rounding: float, step: float
-) -> tuple[Projection, ...]:
-    with np.errstate(invalid="ignore", over="ignore"):
-        terms = upstream * difference / (2 * step)
-        values = terms.sum(axis=1)
-        slack = _SAME * np.max(np.abs(terms).sum(axis=1), initial=0.0) + rounding * size / step
-    return _projections(values, slack)
-
-
-def _projections(values: Float, slack: Float) -> tuple[Projection, ...]:
+def _projections(terms: Float, share: float, more: Float) -> tuple[Projection, ...]:
+    """Return the sum of each row, whose slack is a share of the terms' magnitudes, and more."""
+    # One upstream's gradient may cancel where another's doesn't.
+    slack = share * float(np.max(np.abs(terms).sum(axis=1), initial=0.0)) + more
     return tuple(
         Projection(float(f"{value:.{_DIGITS}e}"), _round_up(float(allowed)))
-        for value, allowed in zip(values, slack, strict=True)
+        for value, allowed in zip(terms.sum(axis=1), slack, strict=True)
     )
 
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.running.limits import Limits
     from gradcheck_cli.running.run_loop import Workers
 
+HOOKS = {"start_in_cluster": f"{__name__}:start_in_cluster"}
+
 
 def start_in_cluster(
     address: str, jobs: int, limits: Limits, settings: Mapping[str, Any], output: Path | None

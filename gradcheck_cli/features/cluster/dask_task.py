@@ -46,7 +46,7 @@ _DAY_ONE = (1980, 1, 1, 0, 0, 0)  # the earliest date in a zip file
 class CodeFolder:
     """A folder of specs, with the other files of the project that their code imports."""
 
-    digest: str  # SHA-256 of all paths and contents
+    digest: str  # its SHA-256
     archive: bytes  # a zip file; its paths are absolute ones without the leading slash
     path: tuple[str, ...]  # further absolute folders on the module path
 
@@ -105,8 +105,8 @@ def _package_files(file: Path) -> Iterable[Path]:
 
 
 def _zip(files: Iterable[Path], folder: Path) -> tuple[str, bytes]:
-    """Return the digest of files and the archive that contains them."""
-    digest, room, target = hashlib.sha256(), LIMIT, io.BytesIO()
+    """Return an archive of files, which is the same for the same files, and its digest."""
+    room, target = LIMIT, io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:
             content = b""
@@ -122,10 +122,8 @@ def _zip(files: Iterable[Path], folder: Path) -> tuple[str, bytes]:
                     f"{folder}: holds more than {format_size(LIMIT)}, which aren't sent to a cluster "
                     f"(stopped at {file}). Move the specs and their code to a folder of their own.",
                 )
-            name = str(file).lstrip("/")
-            digest.update(f"{len(name)} {name} {len(content)} ".encode(errors="surrogateescape") + content)
-            archive.writestr(zipfile.ZipInfo(name, _DAY_ONE), content)
-    return digest.hexdigest(), target.getvalue()
+            archive.writestr(zipfile.ZipInfo(str(file).lstrip("/"), _DAY_ONE), content)
+    return hashlib.sha256(target.getvalue()).hexdigest(), target.getvalue()
 
 
 def lay_out(digest: str, archive: bytes, store: Path) -> Path:

@@ -2,40 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from gradcheck_cli.hooks import Command
 
-from gradcheck_cli.hooks import Command, FeatureOptions, FoundGradient
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from gradcheck_cli.results import Report
-
-COMMANDS = {
-    "list": Command(
-        "gradcheck_cli.features.coverage.list_command", "List registered gradients and where they are."
-    )
+_ROOM = "gradcheck_cli.features.coverage"
+COMMANDS = {"list": Command(f"{_ROOM}.list_command", "List registered gradients and where they are.")}
+HOOKS = {
+    "run_options": f"{_ROOM}.coverage_options:RUN_OPTIONS",
+    "closing_lines": f"{_ROOM}.coverage_report:closing_lines",
+    "find_gradients": f"{_ROOM}.gradients_in_text:finds_in",
 }
-
-
-def run_options() -> FeatureOptions:
-    """Return `--cov` and the options beside it."""
-    from gradcheck_cli.features.coverage.coverage_options import RUN_OPTIONS
-
-    return RUN_OPTIONS
-
-
-def closing_lines(report: Report, width: int) -> list[Text]:
-    """Lay out what was covered: sides of branches, and gradients."""
-    from gradcheck_cli.features.coverage.coverage_report import branch_lines, coverage_lines
-
-    lines = list(branch_lines(report))
-    return lines + (coverage_lines(report.coverage, width) if report.coverage else [])
-
-
-def find_gradients(package: str, places: Sequence[str]) -> Sequence[FoundGradient]:
-    """Return the gradients in a package's text; see `hooks.find_gradients`."""
-    from gradcheck_cli.features.coverage.gradients_in_text import read_package
-
-    return read_package(package, places).finds

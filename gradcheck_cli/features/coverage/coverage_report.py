@@ -40,6 +40,11 @@ def _share(coverage: GradientCoverage) -> str:
     return f"{int(coverage.percent * 10) / 10:.1f} %"
 
 
+def closing_lines(report: Report, width: int) -> list[Text]:
+    """Lay out what was covered: sides of branches, and gradients."""
+    return branch_lines(report) + (coverage_lines(report.coverage, width) if report.coverage else [])
+
+
 def coverage_lines(coverage: GradientCoverage, width: int) -> list[Text]:
     """Lay out a line of counts; above it, if too few gradients are covered, those that aren't."""
     lines = missing_lines(coverage, width) if coverage.falls_short else []

@@ -103,6 +103,11 @@ def read_package(name: str, folders: Sequence[str]) -> Package:
     return Package(name, files, paths, tuple(finds), tuple(unreadable))
 
 
+def finds_in(package: str, folders: Sequence[str]) -> Sequence[GradientInText]:
+    """Return the gradients in a package's text; see `hooks.find_gradients`."""
+    return read_package(package, folders).finds
+
+
 def _may_hold_gradients(file: Path) -> bool:
     """Whether a module's text contains one of the words; this takes a hundredth of the time to parse it."""
     try:

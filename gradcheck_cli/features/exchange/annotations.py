@@ -12,7 +12,13 @@ from urllib.parse import quote
 from gradcheck_cli import __version__
 from gradcheck_cli.errors import Fault
 from gradcheck_cli.reporting.codes import Code, code_of, link_of, page_of
-from gradcheck_cli.reporting.exchange.findings import BAD, Finding, Outcome, findings_of, path_from_root
+from gradcheck_cli.reporting.exchange.findings import (
+    Finding,
+    Outcome,
+    findings_of,
+    path_from_root,
+    sort_by_gravity,
+)
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Report
 
@@ -46,13 +52,12 @@ def to_github(report: Report, root: Path) -> str:
         root: the repository's folder: GitHub names files relative to it.
     """
     groups: dict[_Place, list[Finding]] = {}
-    for finding in findings_of(report):
+    for finding in sort_by_gravity(findings_of(report)):
         level = _LEVELS.get(finding.outcome)
         if level is not None:
             key = _Place(level, finding.file, finding.line, finding.case_name)
             groups.setdefault(key, []).append(finding)
-    ordered = sorted(groups.items(), key=lambda group: _rank(group[1]))
-    return "".join(_annotate(key, findings, root) for key, findings in ordered)
+    return "".join(_annotate(key, findings, root) for key, findings in groups.items())
 
 
 def faults_github(faults: Sequence[Fault], root: Path) -> str:
@@ -69,12 +74,6 @@ def faults_github(faults: Sequence[Fault], root: Path) -> str:
         )
         for fault in faults
     )
-
-
-def _rank(findings: list[Finding]) -> int:
-    if any(finding.outcome is Outcome.FAILED for finding in findings):
-        return 0
-    return 1 if any(finding.outcome in BAD for finding in findings) else 2
 
 
 def _annotate(at: _Place, findings: list[Finding], root: Path) -> str:

@@ -13,6 +13,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     group_alike,
     name_of,
     path_from_root,
+    sort_by_gravity,
     summarize_specs,
 )
 from gradcheck_cli.reporting.terminal import layout
@@ -28,7 +29,6 @@ _MARKS = {
     Outcome.SKIPPED: "⏭️",
     Outcome.PASSED: "✅",
 }
-_ORDER = (Outcome.FAILED, Outcome.UNDECIDED, Outcome.WARNED, Outcome.SKIPPED)
 _NAMED = 3  # cases that share a finding
 
 
@@ -47,7 +47,7 @@ def to_markdown(report: Report, root: Path) -> str:
     )
     lines = [f"### {_mark_of(report)} gradcheck: {f'exit code {code}' if code else all_right(report)}", ""]
     lines += [escape(counts), ""]
-    wrong = [finding for outcome in _ORDER for finding in findings if finding.outcome is outcome]
+    wrong = [finding for finding in sort_by_gravity(findings) if finding.outcome is not Outcome.PASSED]
     if wrong:
         lines += table_lines(
             ("", "op", "what", "details", "where"), [_row_of(alike, root) for alike in group_alike(wrong)]

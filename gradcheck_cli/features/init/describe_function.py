@@ -19,8 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.init.draft import Draft, DraftInput
-from gradcheck_cli.features.init.guesses import MADE_WITH, SETTINGS, is_setting
+from gradcheck_cli.features.init.draft import MADE_WITH, SETTINGS, Draft, DraftInput, is_setting
 from gradcheck_cli.spec.words import DTYPES
 from gradcheck_cli.tensorflow_backend.binding import loading
 from gradcheck_cli.tensorflow_backend.private import private_state
@@ -54,7 +53,8 @@ def describe(target: str, *, passes_defaults: bool = False) -> Draft:
     called = value
     product = _call_factory(value)
     if product is not None or inspect.isclass(value):
-        keys["build"] = _build_arguments(value)
+        is_layer = inspect.isclass(value) and issubclass(value, _layers()) and _takes_dtype(value)
+        keys["build"] = {**_required_arguments(value), **({"dtype": "float64"} if is_layer else {})}
         if keys["build"]:
             remarks["build"] = "what it is made with: replace by yours"
     if product is not None:
@@ -113,12 +113,6 @@ def _call_of(kind: Any) -> Any:
     """Return the method that runs when an object of a class is called; `None` if there is none."""
     names = {name for owner in inspect.getmro(kind) for name in vars(owner)}
     return next((getattr(kind, name) for name in ("call", "__call__") if name in names), None)
-
-
-def _build_arguments(value: Any) -> dict[str, Any]:
-    """Return the arguments that a factory or a class is called with; a layer computes in float64."""
-    is_layer = inspect.isclass(value) and issubclass(value, _layers()) and _takes_dtype(value)
-    return {**_required_arguments(value), **({"dtype": "float64"} if is_layer else {})}
 
 
 def _takes_dtype(kind: type) -> bool:

@@ -65,13 +65,11 @@ def _accepted_drafts(definition: Any, drafts: OpDrafts, may_try: Callable[[str],
         }
         # Inputs with given values come first: as counts or indices, they determine the shapes of the others.
         names = sorted(choices, key=lambda name: not _is_given(choices[name]))
-        question = Question(
-            op_type, draft.keys.get("attrs", {}), names, [choices[name] for name in names], values, may_try
-        )
+        attrs = draft.keys.get("attrs", {})
+        question = Question(op_type, attrs, {name: choices[name] for name in names}, values, may_try)
         is_accepted = False
-        for answer in question.answers():
+        for says in itertools.islice(question.answers(), _MOST_ANSWERS):
             is_accepted = True
-            says = dict(zip(names, answer, strict=True))
             yield replace(draft, inputs=tuple(replace(made, says=says[made.name]) for made in draft.inputs))
         if is_accepted:
             return
@@ -267,8 +265,8 @@ class Question:
 
     op_type: str  # TensorFlow's name for it
     attrs: Mapping[str, Any]
-    names: Sequence[str]
-    choices: Sequence[Sequence[Says]]  # for each input, what a spec may say about it, the likeliest first
+    # for each input, what a spec may say about it, the likeliest first; in the order in which they are chosen
+    choices: Mapping[str, Sequence[Says]]
     values: str = ""  # how the numbers are drawn where a choice gives a shape alone: "", "positive definite"
     # says whether a kernel may be called, given a text that names the call; not if that call has ended a
     # process before
@@ -280,11 +278,10 @@ class Question:
     built: int = 0
     run: int = 0
     graph: tf.Graph = field(default_factory=tf.Graph)
-    tensors: dict[str, Any] = field(default_factory=dict)
     # choices so far -> the next ones that fit, and where more come from
     fitting: dict[tuple[int, ...], tuple[list[int], Iterator[int]]] = field(default_factory=dict)
 
-    def answers(self) -> Iterator[tuple[Says, ...]]:
+    def answers(self) -> Iterator[dict[str, Says]]:
         """Yield combinations of inputs that the shape function and the kernel accept.
 
         Inputs are chosen one after another, and later ones have unknown shapes meanwhile. So a choice that
@@ -294,13 +291,11 @@ class Question:
         References:
             Harvey and Ginsberg, Limited discrepancy search, IJCAI 1995.
         """
-        answer_count = 0
         for cost in range(_MOST_COST):
             for choice_indices in self._continue((), cost):
-                if self._runs(choice_indices):
-                    answer_count += 1
-                    yield tuple(self._choices_at(choice_indices))
-                if answer_count == _MOST_ANSWERS or self._is_spent():
+                if self._runs(self._choices_at(choice_indices)):
+                    yield self._choices_at(choice_indices)
+                if self._is_spent():
                     return
 
     def _is_spent(self) -> bool:
@@ -328,14 +323,16 @@ class Question:
 
     def _list_fitting(self, chosen: tuple[int, ...]) -> Iterator[int]:
         """Yield the choices for the next input that fit after these, each asked for once."""
-        for index in range(len(self.choices[len(chosen)])):
+        next_input = [*self.choices][len(chosen)]
+        for index in range(len(self.choices[next_input])):
             if self._is_spent():
                 return
             if self._fits((*chosen, index)):
                 yield index
 
-    def _choices_at(self, choice_indices: Sequence[int]) -> list[Says]:
-        return [choices[index] for choices, index in zip(self.choices, choice_indices, strict=False)]
+    def _choices_at(self, choice_indices: Sequence[int]) -> dict[str, Says]:
+        chosen = zip(self.choices.items(), choice_indices, strict=False)
+        return {name: choices[index] for (name, choices), index in chosen}
 
     def _fits(self, choice_indices: Sequence[int]) -> bool:
         """Whether the shape function accepts these inputs, with later ones of unknown shape."""
@@ -343,7 +340,8 @@ class Question:
             return True
         self.built += 1
         try:
-            self._create(choice_indices)
+            with self.graph.as_default():
+                self._create(self._choices_at(choice_indices))
         except Exception as error:  # noqa: BLE001 (a refusal, of whatever kind)
             self._note(error, len(choice_indices))
             return False
@@ -356,66 +354,47 @@ class Question:
             self.takes_unknown = self._fits(())
         return self.takes_unknown
 
-    def _runs(self, choice_indices: Sequence[int]) -> bool:
+    def _runs(self, chosen: Mapping[str, Says]) -> bool:
         """Whether the kernel accepts these inputs and returns something."""
         self.run += 1
-        if not self.may_try(f"{self.op_type} {dict(self.attrs)} {self._choices_at(choice_indices)}"):
+        if not self.may_try(f"{self.op_type} {dict(self.attrs)} {chosen}"):
             self.why_not = "its kernel ends the process on some inputs"
             return False
         random = np.random.default_rng(0)
-        saved = self.graph, self.tensors
-        self.graph, self.tensors = tf.Graph(), {}  # without the ops of earlier questions
         try:
-            placeholders, results = self._create(choice_indices)
+            with tf.Graph().as_default() as graph:  # without the ops of earlier questions
+                placeholders, results = self._create(chosen)
             feed = {tensor: self._draw(says, random) for tensor, says in placeholders}
             fetched = [tensor.op if tensor.dtype in _HANDLES else tensor for tensor in results]
-            with tf.compat.v1.Session(graph=self.graph) as session:
+            with tf.compat.v1.Session(graph=graph) as session:
                 values = session.run(fetched, feed)
         except Exception as error:  # noqa: BLE001 (a refusal, of whatever kind)
             self._note(error, len(self.choices) + 1)
             self.has_kernel = not any(text in str(error) for text in _NO_KERNEL)
             return False
-        finally:
-            self.graph, self.tensors = saved
         return any(value is None or np.size(value) > 0 for value in values)
 
     def _note(self, error: Exception, reached: int) -> None:
         if reached > self.reached:
             self.reached, self.why_not = reached, _message_of(error)
 
-    def _create(self, choice_indices: Sequence[int]) -> tuple[list[tuple[Any, Says]], list[Any]]:
-        """Create the op; inputs after these have unknown shapes. Return its inputs and its outputs."""
+    def _create(self, chosen: Mapping[str, Says]) -> tuple[list[tuple[Any, Says]], list[Any]]:
+        """Create the op, other inputs with unknown shapes; return its placeholders and its outputs."""
         placeholders: list[tuple[Any, Says]] = []
         arguments: dict[str, Any] = dict(self.attrs)
-        with self.graph.as_default():
-            for input_index, (name, choices) in enumerate(zip(self.names, self.choices, strict=True)):
-                is_known = input_index < len(choice_indices)
-                says = choices[choice_indices[input_index] if is_known else 0]
-                elements = says if isinstance(says, list) else [says]
-                tensors = [
-                    self._tensor(f"{name} {element_index}", element, is_known=is_known)
-                    for element_index, element in enumerate(elements)
-                ]
-                placeholders += [
-                    (tensor, element)
-                    for tensor, element in zip(tensors, elements, strict=True)
-                    if tensor.op.type == "Placeholder"
-                ]
-                arguments[name] = tensors if isinstance(says, list) else tensors[0]
-            created = private_graphs.apply_op(self.op_type, arguments)
-        results = [] if isinstance(created, tf.Operation) else tf.nest.flatten(created)
-        return placeholders, results
-
-    def _tensor(self, name: str, says: Says, *, is_known: bool) -> Any:
-        """Return an input's tensor: a constant if its value is given, else a placeholder."""
-        key = f"{name} {says if is_known else ''}"
-        if key not in self.tensors:
-            dtype = says.get("dtype", "float64")
-            if is_known and "value" in says:
-                self.tensors[key] = tf.constant(says["value"], dtype)
-            else:
-                self.tensors[key] = tf.compat.v1.placeholder(dtype, says["shape"] if is_known else None)
-        return self.tensors[key]
+        for name, choices in self.choices.items():
+            says = chosen.get(name, choices[0])
+            tensors = []
+            for element in says if isinstance(says, list) else [says]:
+                dtype = element.get("dtype", "float64")
+                if name in chosen and "value" in element:
+                    tensors.append(tf.constant(element["value"], dtype))
+                    continue
+                tensors.append(tf.compat.v1.placeholder(dtype, element["shape"] if name in chosen else None))
+                placeholders.append((tensors[-1], element))
+            arguments[name] = tensors if isinstance(says, list) else tensors[0]
+        created = private_graphs.apply_op(self.op_type, arguments)
+        return placeholders, [] if isinstance(created, tf.Operation) else tf.nest.flatten(created)
 
     def _draw(self, says: Mapping[str, Any], random: np.random.Generator) -> Any:
         shape, dtype = says["shape"], np.dtype(tf.as_dtype(says.get("dtype", "float64")).as_numpy_dtype)

@@ -17,8 +17,7 @@ import numpy as np
 
 from gradcheck_cli import clock
 from gradcheck_cli.errors import GradcheckError
-from gradcheck_cli.features.init import guesses
-from gradcheck_cli.features.init.draft import Draft, DraftInput
+from gradcheck_cli.features.init.draft import KINDS, MOST_TRIES, Draft, DraftInput, fits, kind_of, list_tries
 from gradcheck_cli.results import GREEN, CaseError, CaseResult, PairResult, Status
 from gradcheck_cli.running.session import list_pairs, run_case, start_tensorflow
 from gradcheck_cli.spec.case import Case
@@ -171,14 +170,14 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
 
     with settings(), importable(str(Path.cwd())):
         draft = describe(target)
-        decided = _find_decided(guesses.list_tries(draft), may_try)
+        decided = _find_decided(list_tries(draft), may_try)
         if decided is not None and decided.lacks_arguments:
             draft = describe(target, passes_defaults=True)
-            decided = _find_decided(guesses.list_tries(draft), may_try)
+            decided = _find_decided(list_tries(draft), may_try)
         if decided is not None and decided.needs_no_variables:
             keys = {name: value for name, value in draft.keys.items() if name != "variables"}
             draft = replace(draft, keys=keys)
-            decided = _find_decided(guesses.list_tries(draft), may_try)
+            decided = _find_decided(list_tries(draft), may_try)
         if decided is not None and decided.is_right:
             other = _find_decided(_broadcast(decided.draft), may_try, is_bonus=True) or decided
             decided = other if other.is_right else _ask(other, decided)
@@ -330,7 +329,7 @@ def _find_decided(
     ordinary: Drafted | None = None  # the first that ran and said something: its values are the likeliest
     runs: Counter[str] = Counter()
     end = clock.now() + _MOST_SECONDS
-    for kind, tried in itertools.islice(tries, guesses.MOST_TRIES):
+    for kind, tried in itertools.islice(tries, MOST_TRIES):
         if best is not None and clock.now() > end:
             return None if is_bonus else best.left_out(kind)
         if runs[kind] >= _MOST_RUN:  # other shapes of such values will be as undecided
@@ -362,7 +361,7 @@ def _decide(drafted: Drafted, kind: str, ordinary: Drafted | None, may_try: MayT
     if held is not None or not _is_decided(drafted, kind):
         return held
     # A mismatch for values that were only tried because the likeliest left something open.
-    is_odd = drafted.is_mismatched and kind in guesses.KINDS
+    is_odd = drafted.is_mismatched and kind in KINDS
     return _ask(drafted, ordinary) if is_odd and ordinary is not None else drafted
 
 
@@ -385,14 +384,14 @@ def _hold(drafted: Drafted, kind: str, may_try: MayTry) -> Drafted | None:
 def _list_held(drafted: Drafted, kind: str) -> Iterator[Draft]:
     """Yield drafts whose inputs without a gradient are 0 or 1, drawn or one-hot, or as they are."""
     names = drafted.without_gradient
-    are_labels = any(guesses.kind_of(name, names) == "probabilities" for name in names)
+    are_labels = any(kind_of(name, names) == "probabilities" for name in names)
     changes = (_as_one_hot, _as_mask) if are_labels else (_as_mask, _as_one_hot)
     for change in (*changes, dict):
         held = drafted.draft.with_says(
             partial(_hold_as, change=change),
             only=lambda made: made.name in names and isinstance(made.says, dict),
         )
-        if change is changes[0] and kind in guesses.KINDS and kind:  # the others as plain as can be
+        if change is changes[0] and kind in KINDS and kind:  # the others as plain as can be
             yield held.with_says(lambda says: {"shape": says["shape"]}, only=lambda made: made.is_shaped)
         yield held
 
@@ -435,7 +434,7 @@ def _vary_kinds(drafts: Iterator[Draft]) -> Iterator[tuple[str, Draft]]:
     for draft in drafts:
         drafts_so_far.append(draft)
         yield "", draft
-    for kind, draft in itertools.product([kind for kind in guesses.KINDS if kind], drafts_so_far):
+    for kind, draft in itertools.product([kind for kind in KINDS if kind], drafts_so_far):
         varied = draft.with_says(partial(_with_kind, kind=kind))
         if varied.inputs != draft.inputs:
             yield kind, varied
@@ -446,8 +445,8 @@ def _with_kind(says: Any, kind: str) -> Any:
     if isinstance(says, list):
         return [_with_kind(element, kind) for element in says]
     shape, made = says.get("shape"), {}
-    if shape is not None and set(says) <= {"shape", "dtype"} and guesses.fits(kind, shape):
-        made = guesses.KINDS[kind](shape)
+    if shape is not None and set(says) <= {"shape", "dtype"} and fits(kind, shape):
+        made = KINDS[kind](shape)
     if says.get("dtype", "float64") not in VARYING_DTYPES:
         return says
     return {**made, **says}

@@ -22,6 +22,7 @@ import click
 from gradcheck_cli import hooks
 from gradcheck_cli.cli import completing
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, UsageError
+from gradcheck_cli.plain_files import write_text
 
 if TYPE_CHECKING:
     from gradcheck_cli.features.init.drafting import Drafted
@@ -186,10 +187,8 @@ def _write(file: Path, text: str, *, force: bool) -> None:
         )
     if not file.parent.is_dir():
         raise UsageError(f"{file}: there is no folder {file.parent}; make it first")
-    new = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        new.write_text(text, encoding="utf-8")
-        new.replace(file)
+        write_text(file, text)
     except OSError as error:
         raise UsageError(f"{file}: can't be written: {error.strerror}") from error
 

@@ -215,13 +215,11 @@ def _labels(named: Sequence[tuple[str, Any]], count: int) -> list[str]:
     labels = []
     for name, tree in named:
         # A `None` is a leaf for tf.nest, and nothing for `leaves_of`.
-        filled = tf.nest.map_structure(lambda leaf: leaf if _is_array(leaf) else "", tree)
+        filled = tf.nest.map_structure(
+            lambda leaf: leaf if isinstance(leaf, np.ndarray) or tf.is_tensor(leaf) else "", tree
+        )
         labels += [leaf.path for leaf in leaves_of(filled, NO_LABEL.sub("_", name))]
     return unique(labels if len(labels) == count else [f"x{index}" for index in range(count)])
-
-
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, np.ndarray) or tf.is_tensor(leaf)
 
 
 def _nothing_floating(named: Sequence[tuple[str, Any]]) -> str:

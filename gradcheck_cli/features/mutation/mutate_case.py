@@ -203,10 +203,10 @@ class _Subject:
         self, wrong: Corruption, pairs: Mapping[str, PairKey], samples: Sequence[int], *, by_check: bool
     ) -> dict[str, Mutant]:
         input_indices = frozenset(input_index for _, input_index in pairs.values())
-        opener = _CorruptingOpener(self.opener, replace(wrong, input_indices=input_indices))
+        opener = replace(self.opener, corruption=replace(wrong, input_indices=input_indices))
         corruption = wrong.name
         try:
-            corrupted_findings = examine(self.case, cast("Opener[Any]", opener), samples, below=self.below)
+            corrupted_findings = examine(self.case, opener, samples, below=self.below)
         except CaseFailedError as failure:
             return {
                 label: Mutant(label, corruption, LEFT_OPEN, self.order, message=failure.message)
@@ -265,40 +265,6 @@ def _has_effect(op: Operation, wrong: Operation, pair: PairKey, flow: Array) -> 
     largest = np.max(np.abs(before))
     moved = largest if after is None else np.max(np.abs(after - before))
     return bool(largest > 0 and moved > _NO_CHANGE * largest)
-
-
-@dataclass
-class _CorruptingOpener:
-    """Opens a case's ops with gradients that are wrong in one way."""
-
-    inner: CachingOpener
-    corruption: Corruption
-
-    @property
-    def case(self) -> Case:
-        return self.inner.case
-
-    def open(self, opening: Opening) -> Any:  # noqa: ANN401 (an op, never None)
-        return self._corrupt(self.inner.open(opening))
-
-    def in_dtype(self, op: Any, dtype: Dtype) -> Any:  # noqa: ANN401 (an op, corrupted or not)
-        return self._corrupt(self.inner.in_dtype(self.inner.open(op.opening), dtype))
-
-    def written_ops(self, *_: object) -> None:
-        """Return nothing: the gradient is wrong, whoever wrote it."""
-
-    def gradients_seen(self, op: Operation) -> Mapping[str, int]:
-        del op  # they were seen before the gradient was corrupted
-        return {}
-
-    def unrun_gradients(self) -> Sequence[str]:
-        """Return nothing: it is known from the gradient that isn't corrupted."""
-        return ()
-
-    def _corrupt(self, op: Any) -> Any:  # noqa: ANN401 (an op, corrupted or not)
-        # Nothing looks at the gradient of a reference, or at the one in complex128.
-        is_plain = op is None or op.opening.is_reference or op.opening.dtype == "complex128"
-        return op if is_plain else self.corruption.corrupt(op)
 
 
 # Corrupted gradients.
@@ -423,7 +389,7 @@ class _WrongGradient:
         if self.how.name == MEAN:  # the first size above 1, of the output, else the input
             sizes = (*self.inner.outputs[pair[0]].shape, *gradient.shape[1:])
             return gradient / next((size for size in sizes if size > 1), 1)
-        changed = np.array(gradient)
+        changed = np.array(gradient, order="C")
         rows = changed.reshape(len(changed), -1)
         if self.how.name == ELEMENT:
             if pair in self.how.elements:
@@ -440,7 +406,7 @@ class _WrongGradient:
     def _written(self, output: int, upstream: Stack) -> Any:  # noqa: ANN401 (an array)
         """Return a copy of upstreams as (B, *output.shape), those given as moves of elements too."""
         written = upstream.points() if isinstance(upstream, Moves) else upstream
-        return np.array(written).reshape(len(upstream), *self.inner.outputs[output].shape)
+        return np.array(written, order="C").reshape(len(upstream), *self.inner.outputs[output].shape)
 
 
 def _ones_like(info: TensorInfo) -> Array:
@@ -548,10 +514,11 @@ def _key_of(argument: Any) -> Hashable:  # noqa: ANN401 (what an op's functions 
 
 @dataclass
 class CachingOpener:
-    """Opens each op of a case once, and caches it."""
+    """Opens each op of a case once, and caches it; its gradients are corrupted if it has a corruption."""
 
     inner: Opener[Any]  # the opener that opens them
-    _opened: dict[Opening, OpenedOperation | None] = field(default_factory=dict)
+    corruption: Corruption | None = None
+    opened: dict[Opening, OpenedOperation | None] = field(default_factory=dict)  # uncorrupted ones
 
     @property
     def case(self) -> Case:
@@ -564,7 +531,8 @@ class CachingOpener:
 
     def in_dtype(self, op: OpenedOperation, dtype: Dtype) -> Any:  # noqa: ANN401 (an op, or None)
         """Open an opened op in another dtype; see `Opener`."""
-        return self._look_up(replace(op.opening, dtype=dtype), lambda: self.inner.in_dtype(op, dtype))
+        right = self.opened[op.opening]
+        return self._look_up(replace(op.opening, dtype=dtype), lambda: self.inner.in_dtype(right, dtype))
 
     def retrace(self, op: OpenedOperation) -> Any:  # noqa: ANN401 (an op)
         """Trace an opened op's gradient once more."""
@@ -575,21 +543,25 @@ class CachingOpener:
         return CachingOpener(self.inner.vjp(op))
 
     def written_ops(self, op: OpenedOperation, output: int, input_index: int) -> Sequence[Any] | None:
-        """Return the ops of a pair's path whose gradients the user wrote."""
-        return self.inner.written_ops(op, output, input_index)
+        """Return the ops of a pair's path whose gradients the user wrote; nobody wrote a corrupted one."""
+        return None if self.corruption else self.inner.written_ops(op, output, input_index)
 
     def gradients_seen(self, op: OpenedOperation) -> Mapping[str, int]:
         """Return how often each registered gradient function was called when the op's vjp was built."""
-        return self.inner.gradients_seen(op)
+        return {} if self.corruption else self.inner.gradients_seen(op)
 
     def unrun_gradients(self) -> Sequence[str]:
         """Say which custom gradients the forward called and no backward pass ran."""
-        return self.inner.unrun_gradients()
+        return () if self.corruption else self.inner.unrun_gradients()
 
     def _look_up(
         self, opening: Opening, compute: Callable[[], OpenedOperation | None]
     ) -> OpenedOperation | None:
-        if opening not in self._opened:
+        if opening not in self.opened:
             op = compute()
-            self._opened[opening] = None if op is None else cached(op)
-        return self._opened[opening]
+            self.opened[opening] = None if op is None else cached(op)
+        op = self.opened[opening]
+        # Nothing looks at the gradient of a reference, or at the one in complex128.
+        if op is None or self.corruption is None or opening.is_reference or opening.dtype == "complex128":
+            return op
+        return self.corruption.corrupt(op)

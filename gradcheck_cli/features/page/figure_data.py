@@ -174,9 +174,11 @@ _MOST = 12
 _LONG = 15.0
 
 
-def add_figures(findings: Findings, opener: CaseOpener[Any]) -> Findings:
+def draw_figures(judged: hooks.OpenCase) -> None:
     """Add figures to the pairs that `Case.figures_of` asks for."""
-    case = opener.case
+    case, findings = judged.opener.case, judged.findings
+    if not case.figures_of:
+        return
     is_wanted = (
         (lambda pair: not is_plain(pair))
         if case.figures_of == DOUBTFUL
@@ -186,10 +188,10 @@ def add_figures(findings: Findings, opener: CaseOpener[Any]) -> Findings:
     for pair in findings.pairs:
         figure = None
         if is_wanted(pair) and drawn < _MOST and clock.now() - began < _LONG:
-            figure = _draw_figure(findings, pair, opener)
+            figure = _draw_figure(findings, pair, judged.opener)
             drawn += figure is not None
         pairs.append(pair if figure is None else replace(pair, figure=figure))
-    return replace(findings, pairs=tuple(pairs))
+    judged.findings = replace(findings, pairs=tuple(pairs))
 
 
 def _draw_figure(findings: Findings, pair: PairResult, opener: CaseOpener[Any]) -> Figure | None:

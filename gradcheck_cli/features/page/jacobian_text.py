@@ -1,9 +1,10 @@
-"""One pair's Jacobian as text that fits a terminal, as JSON with all elements, or as a heat map of blocks."""
+"""One pair as `show` shows it: checked as in a run, then as text, JSON with all elements, or blocks."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -11,19 +12,23 @@ import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
+from gradcheck_cli.checking.checks.gradient_form import FORM
 from gradcheck_cli.checking.ops.packing import Float, name_element
 from gradcheck_cli.checking.pairs.pair_view import PairView
-from gradcheck_cli.checking.verdicts.summary import RANK
+from gradcheck_cli.checking.verdicts.summary import RANK, Findings
+from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import verdict_text
-from gradcheck_cli.results import HeatMap
+from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, HeatMap, Status
+from gradcheck_cli.running.session import check, run_case, start_tensorflow, user_code
 from gradcheck_cli.serial import plain
-from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case, PairRule, rule_for
 
 Matrix = npt.NDArray[np.inexact]
 
+_SKIP = "skip"
 MAX_ROWS = 24  # a terminal's height; two matrices of this size still fit on one screen with scrolling
 MAX_SLICES = 8
 MAX_DIFFERENCES = 10
@@ -33,6 +38,83 @@ _WORDS = {
     Verdict.MISMATCH: "MISMATCH",
     Verdict.INCONCLUSIVE: "INCONCLUSIVE",
 }
+
+
+# The pair.
+
+
+def pair_view(case: Case, label: str) -> PairView:
+    """Check a case, and return one of its pairs at the sample point that shows most.
+
+    Raises:
+        UsageError: there is no such pair.
+        CaseFailedError: the case can't be checked, or its gradient has no Jacobian to show.
+    """
+    start_tensorflow()
+    with user_code(case):
+        findings = check(case, explains=False)
+        if label in {pair.label for pair in findings.pairs} and not _is_whole(findings, label):
+            # It may be skipped by its spec, or too large to be judged whole unless someone asks for it.
+            rules = (*case.pairs, PairRule("*", _SKIP), _rule_without_skip(case, label))
+            findings = check(replace(case, method="full", pairs=rules), explains=False)
+    result = next((pair for pair in findings.pairs if pair.label == label), None)
+    failing = tuple(own for own in findings.checks if own.status in FAILING | UNDECIDED)
+    if result is None and findings.pairs:
+        labels = ", ".join(pair.label for pair in findings.pairs)
+        raise UsageError(f"--pair: no pair {label!r}; there are {labels}.")
+    if result is None or label not in findings.judged:
+        message = failing[0].message if failing else ""
+        message = message if result is None else result.message
+        raise CaseFailedError("pairs", message or "there is nothing to differentiate.")
+    if result.mismatch == FORM:  # zeros replace it, and nobody's gradient would be shown
+        raise CaseFailedError("gradient", result.message)
+    judged = findings.judged[label]
+    point = judged.index_to_show
+    return PairView(
+        label,
+        judged.output,
+        judged.input_info,
+        point,
+        judged.samples[point].whole(),
+        result,
+        failing,
+        tuple(warning for warning in findings.warnings if f" {label}:" in warning),
+    )
+
+
+def _rule_without_skip(case: Case, label: str) -> PairRule:
+    """Return the spec's rule for a pair, without its `skip`."""
+    rule = rule_for(case.pairs, label) or PairRule(label, "")
+    return replace(rule, glob=label, expect="" if rule.expect == _SKIP else rule.expect)
+
+
+def _is_whole(findings: Findings, label: str) -> bool:
+    """Whether a pair was judged element by element; one of wrong form has no elements at all."""
+    if label in findings.judged:
+        judged = findings.judged[label]
+        return judged.samples[judged.index_to_show].rows is None
+    return all(pair.status is not Status.SKIPPED for pair in findings.pairs if pair.label == label)
+
+
+def draw_pair(case: Case, label: str) -> CaseResult:
+    """Check a case, and return its result with only one pair, drawn.
+
+    Raises:
+        UsageError: there is no such pair.
+        CaseFailedError: the case can't be checked.
+    """
+    start_tensorflow()
+    result = run_case(replace(case, figures_of=label, records_fingerprint=False))
+    if result.error is not None:
+        raise CaseFailedError(result.error.kind, result.error.message, result.error.traceback)
+    pairs = [pair for pair in result.pairs if pair.label == label]
+    if not pairs:
+        labels = ", ".join(pair.label for pair in result.pairs) or "none"
+        raise UsageError(f"--pair: no pair {label!r}; there are {labels}.")
+    return replace(result, pairs=tuple(pairs))
+
+
+# Its Jacobian.
 
 
 def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = None) -> str:

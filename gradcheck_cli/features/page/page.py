@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from importlib import resources
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -31,6 +34,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     name_of,
     pair_lines,
     path_from_root,
+    sort_by_gravity,
     split_place,
     summarize_specs,
 )
@@ -65,7 +69,7 @@ def to_html(report: Report, root: Path) -> str:
     """Render a report as one HTML page that fetches nothing."""
     findings = findings_of(report)
     anchors = {id(finding): f"f{index}" for index, finding in enumerate(findings)}
-    gravest_first = sorted(findings, key=_gravity)
+    gravest_first = sort_by_gravity(findings)
     detailed = [finding for finding in gravest_first if _needs_details(finding)]
     details = [
         _detail(finding, anchors[id(finding)], root, is_drawn=index < MOST_DRAWN)
@@ -151,13 +155,6 @@ def _clean_text(value: object) -> object:
 def _asset(name: str) -> str:
     folder = resources.files("gradcheck_cli.features.page").joinpath("templates")
     return folder.joinpath(name).read_text(encoding="utf-8")
-
-
-_GRAVEST_FIRST = (Outcome.FAILED, Outcome.UNDECIDED, Outcome.WARNED, Outcome.SKIPPED, Outcome.PASSED)
-
-
-def _gravity(finding: Finding) -> int:
-    return _GRAVEST_FIRST.index(finding.outcome)
 
 
 def _needs_details(finding: Finding) -> bool:
@@ -323,23 +320,6 @@ def _worst_cells(heat_map: HeatMap) -> list[dict[str, str]]:
     ]
 
 
-def _end_of_block(lines: Sequence[str], line: int) -> int:
-    """Return how many lines there are up to the end of the function that begins on a line."""
-    indent = _indent(lines[line - 1]) if line <= len(lines) else 0
-    for index in range(line, min(len(lines), line + _AFTER)):
-        if (
-            lines[index].strip()
-            and _indent(lines[index]) <= indent
-            and not lines[index].lstrip().startswith(")")
-        ):
-            return index
-    return min(len(lines), line + _AFTER)
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
 def _source(where: str, root: Path) -> dict[str, Any] | None:
     """Return the lines around a gradient function's first line; `None` if they can't be read.
 
@@ -355,9 +335,10 @@ def _source(where: str, root: Path) -> dict[str, Any] | None:
         lines = read_plain(path, _SOURCE_LIMIT).decode("utf-8", "replace").splitlines()
     except (OSError, ValueError, RuntimeError):  # also a name with a null character, and a circle of links
         return None
-    start, stop = max(0, line - 1 - _BEFORE), _end_of_block(lines, line)
-    while stop > line and not lines[stop - 1].strip():
-        stop -= 1
+    block = [f"{own}\n" for own in lines[line - 1 :]]
+    with suppress(SyntaxError, TokenError):  # the file has changed since, or isn't Python
+        block = inspect.getblock(block)
+    start, stop = max(0, line - 1 - _BEFORE), min(line - 1 + len(block), line + _AFTER, len(lines))
     width = len(str(stop))
     shown = [
         {

@@ -8,8 +8,9 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import matplotlib as mpl
@@ -37,8 +38,7 @@ _STYLE = {
 }
 _MOST_TICKS = 8
 # Left, bottom, width and height of the axes in a drawing; an automatic layout would take as long as the rest.
-_ROOM = {"ladder": (0.23, 0.16, 0.73, 0.68), "slopes": (0.23, 0.16, 0.73, 0.68)}
-_ROOM_OF_MAP = (0.19, 0.2, 0.68, 0.76)
+_ROOM, _ROOM_OF_MAP = (0.23, 0.16, 0.73, 0.68), (0.19, 0.2, 0.68, 0.76)
 _MOST_LETTERS = 16  # cells along an edge that are large enough for a letter
 _LARGEST = 1e300  # beyond it, the margins that matplotlib adds to an axis overflow
 _LEAST_SHARE = 1e-4  # as a share of what is allowed: anything smaller is as good as right
@@ -59,7 +59,7 @@ def pictures_of(label: str, figure: Figure, *, kinks: bool) -> list[Picture]:
         for index, part in enumerate(_parts(figure, kinks=kinks)):
             canvas = Canvas(figsize=(3.4, 2.9))
             canvas.patch.set_alpha(0)
-            part.draw(canvas.add_axes(_ROOM.get(part.kind, _ROOM_OF_MAP)))
+            part.draw(canvas.add_axes(_ROOM_OF_MAP if part.is_map else _ROOM))
             pictures.append(Picture(part.title, part.words, _svg(canvas, f"{label}{index}")))
     return pictures
 
@@ -71,7 +71,7 @@ def file_of(figure: Figure, form: str, *, kinks: bool) -> bytes:
         canvas = Canvas(figsize=(3.4 * len(parts), 3.2), layout="constrained", facecolor="white")
         for axes, part in zip(np.ravel(canvas.subplots(1, len(parts))), parts, strict=True):
             part.draw(axes)
-            axes.set_title(part.title, fontsize=9, pad=30 if part.kind in _ROOM else 6)
+            axes.set_title(part.title, fontsize=9, pad=6 if part.is_map else 30)
         stream = io.BytesIO()
         backend = FigureCanvasAgg(canvas) if form == "png" else FigureCanvasSVG(canvas)
         backend.print_figure(stream, format=form, dpi=150)
@@ -92,17 +92,8 @@ def _drawing(style: dict[str, object]) -> Iterator[None]:
 class _Part(NamedTuple):
     title: str
     words: str
-    kind: str
-    data: HeatMap | Ladder
-
-    def draw(self, axes: Axes) -> None:
-        """Draw it on separate axes."""
-        if isinstance(self.data, HeatMap):
-            _draw_map(axes, self.data, self.kind)
-        elif self.kind == "ladder":
-            _draw_ladder(axes, self.data)
-        else:
-            _draw_slopes(axes, self.data)
+    draw: Callable[[Axes], None]  # draws it on separate axes
+    is_map: bool = False
 
 
 def _parts(figure: Figure, *, kinks: bool) -> list[_Part]:
@@ -112,24 +103,25 @@ def _parts(figure: Figure, *, kinks: bool) -> list[_Part]:
         size = f"{figure.shape[0]:,} x {figure.shape[1]:,} elements"
         for kind, values in (("analytic", heat_map.analytic), ("numeric", heat_map.numeric)):
             words = f"{kind} Jacobian, {size}, from {_extreme(values, min)} to {_extreme(values, max)}"
-            parts.append(_Part(f"{kind} Jacobian", words, kind, heat_map))
+            draw = partial(_draw_jacobian, heat_map=heat_map, values=values)
+            parts.append(_Part(f"{kind} Jacobian", words, draw, is_map=True))
         wrong = sum(row.count("x") for row in heat_map.verdicts)
         largest = _extreme(heat_map.share, max)
         words = f"error over what is allowed, {size}; at most {largest}; {wrong} cells wrong"
-        parts.append(_Part("error / allowed", words, "share", heat_map))
+        parts.append(_Part("error / allowed", words, partial(_draw_share, heat_map=heat_map), is_map=True))
     if ladder is not None:
         off = abs(ladder.analytic - ladder.numeric)
         words = (
             f"error of the difference by step, for {ladder.element}: the gradient is off by {off:.3g}, "
             f"{ladder.allowed + ladder.uncertainty:.2g} is allowed"
         )
-        parts.append(_Part("differences by step", words, "ladder", ladder))
+        parts.append(_Part("differences by step", words, partial(_draw_ladder, ladder=ladder)))
         if kinks:
             words = (
                 f"slopes from above and from below by step, for {ladder.element}; the gradient is "
                 f"{ladder.analytic:.4g}"
             )
-            parts.append(_Part("slopes from either side", words, "slopes", ladder))
+            parts.append(_Part("slopes from either side", words, partial(_draw_slopes, ladder=ladder)))
     return parts
 
 
@@ -148,31 +140,31 @@ def _extreme(values: tuple[tuple[float, ...], ...], of: type | object) -> str:
     return f"{of(finite):.4g}" if finite else "nan"  # type: ignore[operator]
 
 
-def _draw_map(axes: Axes, heat_map: HeatMap, kind: str) -> None:
-    rows, columns = len(heat_map.rows), len(heat_map.columns)
+def _draw_share(axes: Axes, heat_map: HeatMap) -> None:
+    shown = np.clip(np.array(heat_map.share), _LEAST_SHARE, None)
+    # What is undecided has no share; without one it is grey, like a missing number.
+    shown[np.array([list(verdicts) for verdicts in heat_map.verdicts]) == "?"] = np.nan
+    colours = mpl.colormaps["cividis"].with_extremes(over=_RED)
+    image = axes.imshow(shown, cmap=colours, norm=LogNorm(_LEAST_SHARE, 1.0), aspect="auto")
+    bar = axes.figure.colorbar(image, ax=axes, extend="max", fraction=0.08)
+    _plain_powers(bar.ax.yaxis)
+    for row, verdicts in enumerate(heat_map.verdicts if max(shown.shape) <= _MOST_LETTERS else ()):
+        for column, verdict in enumerate(verdicts):
+            if verdict != ".":
+                axes.text(column, row, verdict, color="white", ha="center", va="center", weight="bold")
+    _name_cells(axes, heat_map)
+
+
+def _draw_jacobian(axes: Axes, heat_map: HeatMap, values: tuple[tuple[float, ...], ...]) -> None:
+    jacobians = np.abs(np.array([heat_map.analytic, heat_map.numeric]))
+    largest = float(np.max(jacobians, initial=0.0, where=np.isfinite(jacobians))) or 1.0
+    image = axes.imshow(np.array(values), cmap="RdBu_r", norm=Normalize(-largest, largest), aspect="auto")
+    axes.figure.colorbar(image, ax=axes, fraction=0.08)
+    _name_cells(axes, heat_map)
+
+
+def _name_cells(axes: Axes, heat_map: HeatMap) -> None:
     axes.patch.set_facecolor("#888888")  # for missing numbers
-    if kind == "share":
-        share = np.array(heat_map.share)
-        shown = np.clip(share, _LEAST_SHARE, None)
-        # What is undecided has no share; without one it is grey, like a missing number.
-        shown[np.array([list(verdicts) for verdicts in heat_map.verdicts]) == "?"] = np.nan
-        colours = mpl.colormaps["cividis"].with_extremes(over=_RED)
-        image = axes.imshow(shown, cmap=colours, norm=LogNorm(_LEAST_SHARE, 1.0), aspect="auto")
-        bar = axes.figure.colorbar(image, ax=axes, extend="max", fraction=0.08)
-        _plain_powers(bar.ax.yaxis)
-        if max(rows, columns) <= _MOST_LETTERS:
-            for row, verdicts in enumerate(heat_map.verdicts):
-                for column, verdict in enumerate(verdicts):
-                    if verdict != ".":
-                        axes.text(
-                            column, row, verdict, color="white", ha="center", va="center", weight="bold"
-                        )
-    else:
-        values = np.array(heat_map.analytic if kind == "analytic" else heat_map.numeric)
-        jacobians = np.abs(np.array([heat_map.analytic, heat_map.numeric]))
-        largest = float(np.max(jacobians, initial=0.0, where=np.isfinite(jacobians))) or 1.0
-        image = axes.imshow(values, cmap="RdBu_r", norm=Normalize(-largest, largest), aspect="auto")
-        axes.figure.colorbar(image, ax=axes, fraction=0.08)
     _name_ticks(axes.yaxis, heat_map.rows, heat_map.row_step)
     _name_ticks(axes.xaxis, heat_map.columns, heat_map.column_step)
     axes.tick_params(axis="x", rotation=90)

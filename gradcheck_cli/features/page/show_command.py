@@ -97,8 +97,7 @@ def command(
             raise UsageError("--plot: a file holds one picture; pick one by --op and --case.")
         ctx.exit(handle_cases(cases, lambda case: _plot(case, str(picked.label), target)))
 
-    from gradcheck_cli.features.page.jacobian_text import jacobian_json, jacobian_text
-    from gradcheck_cli.features.page.showing import pair_view
+    from gradcheck_cli.features.page.jacobian_text import jacobian_json, jacobian_text, pair_view
 
     def show(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
@@ -130,7 +129,7 @@ def _check_index(index: tuple[int, ...], output: str, shape: tuple[int, ...]) ->
 
 def _plot(case: Case, label: str, target: str) -> int:
     """Check a case, and draw one of its pairs. Return 0 whatever the verdict: `run` reports that."""
-    from gradcheck_cli.features.page.showing import draw_pair
+    from gradcheck_cli.features.page.jacobian_text import draw_pair
 
     with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
         result = draw_pair(case, label)

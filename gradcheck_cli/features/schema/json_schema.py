@@ -248,15 +248,15 @@ def _tidy(schema: Any) -> Any:  # noqa: ANN401 (JSON)
         return [_tidy(subschema) for subschema in schema]
     if not isinstance(schema, dict):
         return schema
-    tidy = {key: _tidy(subschema) for key, subschema in schema.items() if not _is_noise(key, subschema)}
+    tidy = {
+        key: _tidy(subschema)
+        for key, subschema in schema.items()
+        if not ((key == "title" and isinstance(subschema, str)) or (key == "default" and subschema is None))
+    }
     if isinstance(tidy.get("properties"), dict):
         # Only a key's own null means that it is absent: unknown dimensions and bare input names are real.
         tidy["properties"] = {key: _without_null(subschema) for key, subschema in tidy["properties"].items()}
     return tidy
-
-
-def _is_noise(key: str, subschema: object) -> bool:
-    return (key == "title" and isinstance(subschema, str)) or (key == "default" and subschema is None)
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:

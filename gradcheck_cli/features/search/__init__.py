@@ -9,6 +9,7 @@ COMMANDS = {
         "gradcheck_cli.features.search.search_command", "Search for an input at which a gradient is wrong."
     )
 }
+HOOKS = {name: f"{__name__}:{name}" for name in ("draw_more_points", "choose_points")}
 FOR_CASES = ("gradcheck_cli.features.search.search_case", "gradcheck_cli.features.search.other_points")
 
 

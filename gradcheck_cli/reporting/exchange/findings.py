@@ -29,13 +29,13 @@ from gradcheck_cli.results import (
 
 
 class Outcome(Enum):
-    """What a finding means for the run."""
+    """What a finding means for the run, the gravest first."""
 
-    PASSED = "passed"
     FAILED = "failed"  # exit 1
     UNDECIDED = "undecided"  # exit 3
     WARNED = "warned"
     SKIPPED = "skipped"  # or ignored
+    PASSED = "passed"
 
 
 # Kinds of errors that are corrected in the spec, or start there.
@@ -106,6 +106,11 @@ def findings_of(report: Report) -> tuple[Finding, ...]:
         unchecked_texts.append("interrupted: cases that hadn't ended weren't checked")
     findings += [Finding("unchecked", Outcome.UNDECIDED, "run", text, text) for text in unchecked_texts]
     return tuple(findings)
+
+
+def sort_by_gravity(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings, the gravest first."""
+    return sorted(findings, key=lambda finding: list(Outcome).index(finding.outcome))
 
 
 def group_alike(findings: Sequence[Finding]) -> list[list[Finding]]:

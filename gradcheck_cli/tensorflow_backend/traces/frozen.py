@@ -205,7 +205,7 @@ class Held:
     closed: tuple[Any, ...] = ()  # ops whose body has a `stop_gradient` that nothing can hold in this trace
     inlined: bool = False  # whether tf.functions were inlined for it
     can_be_opened: bool = False  # whether another trace could hold what is closed here
-    sides: tuple[Any, ...] = ()  # for kinked ops, the side that elements are on (`twin/one_piece.py`)
+    sides: tuple[Any, ...] = ()  # for kinked ops, the side that elements are on (`twin/widening.py`)
 
     def again(self) -> Held:
         """Return the same for a graph made from this one, in which values are recorded again."""
@@ -302,7 +302,9 @@ def _is_met_in_body(op: Any, outputs: Sequence[Any]) -> bool:
             return False
         name, graph = graph.name, graph.outer_graph
         callers = [
-            caller for caller in graph.get_operations() if name in graph_path.function_names(caller.node_def)
+            caller
+            for caller in graph.get_operations()
+            if name in private_graphs.function_names(caller.node_def)
         ]
         if not callers:
             return False
