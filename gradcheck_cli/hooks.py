@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.opener import Opener, Operations
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
     from gradcheck_cli.checking.pairs.pair import Pair
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.checking.pairs.pair_view import PointData
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
     from gradcheck_cli.checking.verdicts.summary import Findings
     from gradcheck_cli.gate import BaselineFinding
     from gradcheck_cli.results import CaseResult, CheckResult, PairResult, PathOp, Report

@@ -377,7 +377,7 @@ class _Runner:
         self._process = os.getpid()
 
     def run(self) -> None:
-        from gradcheck_cli.checking.case_progress import listen_to_progress
+        from gradcheck_cli.checking.check_case import listen_to_progress
         from gradcheck_cli.running.session import list_pairs, run_case
         from gradcheck_cli.tensorflow_backend import startup
 

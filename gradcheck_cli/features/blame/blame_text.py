@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from gradcheck_cli.checking.ops.backward_pass import PassTrace, TensorSummary, TracedOp
 from gradcheck_cli.checking.ops.operation import OpPlace
+from gradcheck_cli.features.blame.backward_pass import PassTrace, TensorSummary, TracedOp
 from gradcheck_cli.features.blame.path_blame import (
     LISTED,
     Blame,

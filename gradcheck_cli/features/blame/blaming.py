@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 
 from gradcheck_cli import clock
-from gradcheck_cli.checking.ops.backward_pass import (
-    PassTrace,
-    explain_missing_gradient,
-    summarise_pass,
-    summarise_tensor,
-)
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
+from gradcheck_cli.features.blame.backward_pass import (
+    PassTrace,
+    explain_missing_gradient,
+    summarise_pass,
+    summarise_tensor,
+)
 from gradcheck_cli.features.blame.path_blame import (
     Blame,
     OpVerdict,

@@ -19,7 +19,16 @@ from gradcheck_cli.checking.ops.operation import GradientFormError, Operation, O
 from gradcheck_cli.checking.ops.packing import Float
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame.single_op import SingleOpVerdict, check_alone
-from gradcheck_cli.numerics import EXPLANATIONS, Estimate, Precision, Problem, Reason, estimate, rule_for
+from gradcheck_cli.numerics import (
+    EXPLANATIONS,
+    Judgement,
+    Precision,
+    Problem,
+    Reason,
+    Verdict,
+    estimate,
+    rule_for,
+)
 from gradcheck_cli.numerics.shared_limits import MARGIN
 from gradcheck_cli.results import Status
 
@@ -358,11 +367,13 @@ def _note(  # noqa: PLR0913, PLR0917 (two slopes, and what they may differ by)
             finding.reason = str(EXPLANATIONS[Reason.UNRESOLVED])
 
 
-def _reasons(estimated: Estimate) -> list[str]:
+def _reasons(estimated: Judgement) -> list[str]:
     """Return, per row, why it has no slope; empty where it has one."""
+    has_none = ~np.isfinite(estimated.numeric[:, 0])
+    is_kink = estimated.verdict[:, 0] == Verdict.KINK
     return [
-        str(EXPLANATIONS[Reason(int(code))]) if code else "the path has a kink here" if kink else ""
-        for code, kink in zip(estimated.reason[:, 0], estimated.is_kink[:, 0], strict=True)
+        str(EXPLANATIONS[Reason(int(code))]) if none else "the path has a kink here" if kink else ""
+        for code, none, kink in zip(estimated.reason[:, 0], has_none, is_kink, strict=True)
     ]
 
 

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.backward_pass import OpPass
 from gradcheck_cli.checking.ops.operation import Operation, OpFacts, TensorInfo
 from gradcheck_cli.checking.ops.packing import Float
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.features.blame.backward_pass import OpPass
 from gradcheck_cli.features.blame.backward_walk import READ, Step, Walk, is_numeric
 from gradcheck_cli.features.blame.path_blame import OpOnPath
 from gradcheck_cli.numerics import Precision, precision_of
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.random_vectors import draw_spread
+from gradcheck_cli.numerics.random_vectors import draw_signs
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack
@@ -201,7 +201,7 @@ class WalkedPath:
 
 @dataclass
 class WalkedProbe:
-    """One upstream and one direction, with the backward pass for it; see `checking.blame.Probe`."""
+    """One upstream and one direction, with the backward pass for it; see `path_blame.Probe`."""
 
     walk: Walk  # the backward pass
     upstream: Array
@@ -292,7 +292,7 @@ class WalkedProbe:
 
 def _draw_both_signs(generator: np.random.Generator, shape: tuple[int, ...], *, is_complex: bool) -> Array:
     """Draw numbers of either sign, none of them small, so that no error is multiplied by almost zero."""
-    values = draw_spread(generator, shape)
+    values = draw_signs(generator, shape) * generator.uniform(0.5, 1.5, shape)
     if not is_complex:
         return values
     return values + 1j * _draw_both_signs(generator, shape, is_complex=False)

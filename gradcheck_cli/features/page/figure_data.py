@@ -14,8 +14,7 @@ from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, w
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
 from gradcheck_cli.checking.ops.packing import Float, name_element
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
-from gradcheck_cli.checking.pairs.pair_view import Judged
+from gradcheck_cli.checking.pairs.pair_sample import Judged, PairSample
 from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.numerics import Verdict

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics.moves import Moves
+from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.tensorflow_backend import dtypes, work_counts
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, take_points, value_of
 from gradcheck_cli.tensorflow_backend.private import private_graphs

@@ -12,21 +12,185 @@ row is weighted by 1 / (how far it moves); otherwise the largest rows would drow
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.differences import Mask
-from gradcheck_cli.numerics.precision import FLOAT64, Float
-from gradcheck_cli.numerics.probes.probe_direction import CHUNK, Direction, chunks, extrapolate
+from gradcheck_cli.numerics.precision import FLOAT64, Float, Precision
 from gradcheck_cli.numerics.random_vectors import draw_signed
 from gradcheck_cli.numerics.shared_limits import DIGITS, FEW, KNOWN, MARGIN, OF_A_VALUE, OF_MANY_OPERATIONS
-from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN
+from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN, ToleranceRule
+
+# Which of `Precision.probe_steps`.
+SHORT, MIDDLE, LONG, SMOOTH = range(4)
+# So short that only an element on a kink itself changes sides: anything nearer counts as on it.
+NEAREST = 2.0**-40
+# How many elements are handled at a time, so that temporary arrays stay small beside the tensors themselves.
+CHUNK = 2**18
+
+
+@dataclass(frozen=True)
+class Span:
+    """One input's part of a point, and how it moves."""
+
+    size: int  # how many elements
+    typical: float  # the input's typical size; it scales the step where an element is smaller
+    precision: Precision  # the precision that its elements are rounded to
+    low: float = -np.inf  # lower bound; may be infinite
+    high: float = np.inf  # upper bound, likewise
+
+
+@dataclass
+class Target:
+    """Pairs as a function of one packed vector, with its vjp; one point, one upstream at a time.
+
+    Attributes:
+        shared: a relative error that all elements share, where a formula's constants were seen to be rounded
+            to its declared dtype.
+    """
+
+    evaluate: Callable[[Float], Float]  # (n,) -> (m,), NaN where undefined
+    pull: Callable[[Float], Float]  # (m,) -> (n,)
+    point: Float  # (n,)
+    base: Float  # (m,) f(x), for scales and sides; its last bits may differ from those of `evaluate`
+    spans: Sequence[Span]  # the inputs that make up the point, in order
+    unit: float  # unit roundoff of the values
+    working: Precision  # the coarsest precision in play
+    rule: ToleranceRule  # the tolerance of each element
+    shared: float = 0.0
+    most_shared: float = 0.0  # the most that it may be
+    is_smooth: bool = False  # no kinks are known, so differences are extrapolated
+    evaluations: int = 0
+
+    @property
+    def rtol(self) -> float:
+        """The relative error that an element may have."""
+        return self.rule.rtol
+
+    @property
+    def atol(self) -> float:
+        """The absolute error that it may have in addition."""
+        return self.rule.atol or 0.0
+
+    @property
+    def is_lenient(self) -> bool:
+        """Whether a user set these: then an error that they allow is no alarm."""
+        return self.rule.atol is not None or self.rule.is_rtol_fixed
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each span starts, and where the last one ends."""
+        return [0, *np.cumsum([span.size for span in self.spans]).tolist()]
+
+    def at(self, point: Float) -> Float:
+        """Evaluate at one point."""
+        self.evaluations += 1
+        with np.errstate(all="ignore"):
+            return np.asarray(self.evaluate(point), dtype=np.float64)
+
+    def row(self, index: int) -> Float:
+        """Return a row of the analytic Jacobian, (n,)."""
+        upstream = np.zeros(self.base.size)
+        upstream[index] = 1.0
+        return self.pull(upstream)
+
+    def split_by_span(self, elements: slice) -> Iterator[tuple[Span, slice]]:
+        """Split part of the point where inputs meet, and where it is longer than a chunk."""
+        for span, start in zip(self.spans, self.starts, strict=False):
+            first, last = max(start, elements.start), min(start + span.size, elements.stop)
+            for begin in range(first, last, CHUNK):
+                yield span, slice(begin, min(begin + CHUNK, last))
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A random direction: the steps of each input, (n,), up to `share` of its scale; factors scale them."""
+
+    target: Target
+    steps: Float
+    share: float
+
+    def side(self, factor: float, elements: slice | None = None) -> Float:
+        """Return x + factor v, rounded, inside the bounds; of some elements only, if asked for."""
+        elements = slice(0, self.steps.size) if elements is None else elements
+        there = self.target.point[elements] + factor * self.steps[elements]
+        for span, chunk in self.target.split_by_span(elements):
+            own = there[chunk.start - elements.start : chunk.stop - elements.start]
+            own[:] = span.precision.round(np.clip(own, span.low, span.high))
+        return there
+
+    def difference(self, factor: float) -> Float:
+        """Return f(x + factor v) - f(x - factor v), (m,); extrapolated where no kinks are known."""
+        change = self.plain_difference(factor)
+        return extrapolate(change, self.plain_difference(2 * factor)) if self.target.is_smooth else change
+
+    def plain_difference(self, factor: float) -> Float:
+        """Return f(x + factor v) - f(x - factor v), (m,), without extrapolation."""
+        change = np.array(self.target.at(self.side(factor)))
+        with np.errstate(all="ignore"):
+            change -= self.target.at(self.side(-factor))
+        return change
+
+    def predict_change(self, gradient: Float, factor: float) -> tuple[float, float]:
+        """Return the sum of gradient times displacement, and the root of the sum of squares of its terms."""
+        total = squares = 0.0
+        for chunk in chunks(self.steps.size):
+            with np.errstate(all="ignore"):
+                terms = gradient[chunk] * (self.side(factor, chunk) - self.side(-factor, chunk))
+                # The gradient of an element that doesn't move doesn't matter.
+                terms = np.where(self.steps[chunk] != 0, terms, 0.0)
+                total += float(terms.sum())
+                squares += float(np.square(terms).sum())
+        return total, float(np.sqrt(squares))
+
+    def restrict_to(self, stretches: Sequence[slice]) -> Direction:
+        """Return the same direction for several stretches of inputs; the others stay where they are."""
+        steps = np.zeros(self.steps.size)
+        for stretch in stretches:
+            steps[stretch] = self.steps[stretch]
+        return Direction(self.target, steps, self.share)
+
+
+def extrapolate(change: Float, far_change: Float) -> Float:
+    """Return a central difference without its third-order part, by the one at twice the step (Richardson)."""
+    with np.errstate(all="ignore"):
+        return np.asarray((8 * change - far_change) / 6)
+
+
+def draw_direction(
+    target: Target, generator: np.random.Generator, reach: int = MIDDLE, fraction: float = 1.0
+) -> Direction:
+    """Draw a direction: each input moves by half a step to one step, up or down, inside its bounds.
+
+    Args:
+        target: the point and its bounds.
+        reach: which of `Precision.probe_steps`.
+        fraction: the part of that step.
+    """
+    share = target.working.probe_steps[reach] * fraction
+    steps = draw_signed(generator, target.point.size)
+    for span, chunk in target.split_by_span(slice(0, steps.size)):
+        x = target.point[chunk]
+        steps[chunk] *= share * np.maximum(np.abs(x), span.typical)
+        if np.isfinite(span.low) or np.isfinite(span.high):
+            # Up to twice the step is taken to both sides.
+            room = np.maximum(np.minimum(x - span.low, span.high - x), 0.0) / 2
+            steps[chunk] = np.copysign(np.minimum(np.abs(steps[chunk]), room), steps[chunk])
+    return Direction(target, steps, share)
+
+
+def chunks(size: int) -> Iterator[slice]:
+    """Split a length into slices that are small enough for temporary arrays."""
+    for start in range(0, size, CHUNK):
+        yield slice(start, min(start + CHUNK, size))
+
 
 # Rows are left out whose two differences disagree by more than a thousandth: in a smooth row by h^2 times its
-# curvature, in a spoilt row by any part. Likewise rows whose two sides differ by more than this many steps,
+# curvature, in a unusable row by any part. Likewise rows whose two sides differ by more than this many steps,
 # or by a tenth: in a smooth row by h times its curvature.
 _CURVATURE = 2.0**11
 # ... except rows whose difference is at least three times as large at twice the step: a curve's grows by
@@ -44,7 +208,6 @@ _FARTHER = 4.0
 NEAREST_PART = 2.0**-10
 # In how many rounds rows are sampled: a few rows first, to see how many elements each has, then as many as
 # fit.
-_FIRST_ROWS = 4
 _SAMPLED_ROUNDS = 2
 # ... and a few further rounds while fewer elements of an input were seen: too few to say anything about it.
 _ENOUGH_SEEN = 100
@@ -55,13 +218,15 @@ class Differenced:
     """How rows move along a direction."""
 
     direction: Direction
-    change: Float  # (m,) f(x+v) - f(x-v), 0 in spoilt rows
-    doubt: Float  # (m,) that minus half of f(x+2v) - f(x-2v)
-    weight: Float  # (m,) 1 / (how far a row moves), or an upstream made from that; 0 where the row is spoilt
+    change: Float  # (m,) f(x+v) - f(x-v), 0 in unusable rows
+    disagreement: Float  # (m,) that minus half of f(x+2v) - f(x-2v)
+    weight: (
+        Float  # (m,) 1 / (how far a row moves), or an upstream made from that; 0 where the row is unusable
+    )
     is_noise: bool  # whether nothing moves by more than what rounding of the largest value explains
 
     @property
-    def is_spoilt(self) -> npt.NDArray[np.bool_]:
+    def is_unusable(self) -> npt.NDArray[np.bool_]:
         """Rows in which this direction shows nothing, (m,)."""
         return np.asarray(self.weight == 0)
 
@@ -92,8 +257,8 @@ class Probe:
         return not self.error <= self.level
 
 
-def weigh(differenced: Differenced, generator: np.random.Generator, rows: slice) -> Float:
-    """Make a random upstream from some rows' weights; if from all rows, in place; spoilt rows stay 0."""
+def draw_upstream(differenced: Differenced, generator: np.random.Generator, rows: slice) -> Float:
+    """Make a random upstream from some rows' weights; if from all rows, in place; unusable rows stay 0."""
     weight = differenced.weight
     if rows.stop - rows.start < weight.size:
         upstream = np.zeros(weight.size)
@@ -141,7 +306,7 @@ def take_difference(direction: Direction) -> Differenced:
         with np.errstate(over="ignore"):
             ratios.append(size[moves] / np.maximum(noise[moves], np.finfo(np.float64).tiny))
     del far_bend
-    doubt, weight = far_change, bend
+    disagreement, weight = far_change, bend
     # A row that moves by less than a tenth of what is typical, relative to its rounding error, gets a lower
     # weight; otherwise its noise would drown the others. So does one that moves by far less than others.
     stillest, faintest = FLOAT64.half_the_digits * _median(sizes), KNOWN * _median(ratios)
@@ -150,7 +315,7 @@ def take_difference(direction: Direction) -> Differenced:
             least = np.maximum(stillest, faintest * 2 * OF_A_VALUE * unit * np.abs(base[chunk]))
             scale = np.maximum(np.abs(change[chunk]), least)
             weight[chunk] = np.where(weight[chunk] != 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
-    return Differenced(direction, change, doubt, weight, is_noise)
+    return Differenced(direction, change, disagreement, weight, is_noise)
 
 
 def _take_change_and_bend(direction: Direction, factor: float) -> tuple[Float, Float]:
@@ -176,13 +341,13 @@ def _median(arrays: list[Float]) -> float:
 
 
 def compare(differenced: Differenced, upstream: Float) -> Probe:
-    """Compare vjp and difference for one upstream, which must be 0 in spoilt rows."""
+    """Compare vjp and difference for one upstream, which must be 0 in unusable rows."""
     target = differenced.direction.target
     gradient = target.pull(upstream)
     from_vjp, terms = differenced.direction.predict_change(gradient, 1.0)
-    numeric, size, noise, doubt, squares = _sum_terms(differenced, upstream)
+    numeric, size, noise, disagreement, squares = _sum_terms(differenced, upstream)
     rounding = _SIGMAS * noise
-    bound = rounding + abs(doubt) + 2 * squares + ROUNDINGS_OF_A_RUN * target.unit * terms
+    bound = rounding + abs(disagreement) + 2 * squares + ROUNDINGS_OF_A_RUN * target.unit * terms
     largest = abs(numeric) + _COHERENT * max(size, terms)
     bound += target.shared * largest
     tolerated = bound + _sum_tolerated(differenced, upstream, largest)
@@ -223,19 +388,19 @@ def _sum_tolerated(differenced: Differenced, upstream: Float, largest: float) ->
 def _sum_terms(differenced: Differenced, upstream: Float) -> tuple[float, float, float, float, float]:
     """Return sum u d, rss(u d), rss(u noise), sum u e and rss(u e), a chunk at a time."""
     target = differenced.direction.target
-    total = doubt = 0.0
+    total = disagreement = 0.0
     squares = np.zeros(3)
     for chunk in chunks(upstream.size):
         u = upstream[chunk]
         with np.errstate(all="ignore"):
-            moved, unsure = u * differenced.change[chunk], u * differenced.doubt[chunk]
+            moved, unsure = u * differenced.change[chunk], u * differenced.disagreement[chunk]
             # An upstream of 0 leaves a row out, even if the row isn't finite.
             rounding = np.where(u != 0, u * (2 * OF_A_VALUE * target.unit) * np.abs(target.base[chunk]), 0.0)
             total += float(moved.sum())
-            doubt += float(unsure.sum())
+            disagreement += float(unsure.sum())
             squares += [float(np.square(each).sum()) for each in (moved, rounding, unsure)]
     size, noise, unsure_size = np.sqrt(squares)
-    return total, float(size), float(noise), doubt, float(unsure_size)
+    return total, float(size), float(noise), disagreement, float(unsure_size)
 
 
 @dataclass
@@ -284,7 +449,7 @@ def count_unseen(
         for row in np.flatnonzero(probe.upstream[rows]) + rows.start:
             counted.add(_count_below(direction, probe.upstream, np.array([row]), level))
         return counted
-    wanted, elements = _FIRST_ROWS, direction.steps.size
+    wanted, elements = FEW, direction.steps.size
     for round_number in range(FEW):
         if round_number >= _SAMPLED_ROUNDS and counted.seen.min() >= _ENOUGH_SEEN:
             break
@@ -392,7 +557,7 @@ def bisect_input(differenced: Differenced, probe: Probe) -> int:
         half = differenced.direction.restrict_to([columns])
         with np.errstate(all="ignore"):
             change = half.difference(factor)
-            change[differenced.is_spoilt] = 0.0
+            change[differenced.is_unusable] = 0.0
             numeric = float(np.sum(np.where(probe.upstream != 0, probe.upstream * change, 0.0)))
         return abs(half.predict_change(probe.gradient, factor)[0] - numeric)
 
@@ -405,7 +570,7 @@ def bisect_output(differenced: Differenced, probe: Probe, column: int) -> int:
     single, factor = differenced.direction.restrict_to([there]), _shorten_step(probe)
     with np.errstate(all="ignore"):
         change = single.difference(factor)
-        change[differenced.is_spoilt] = 0.0
+        change[differenced.is_unusable] = 0.0
     moved = float((single.side(factor, there) - single.side(-factor, there))[0])
 
     def error_of(rows: slice) -> float:

@@ -17,11 +17,11 @@ import numpy.typing as npt
 from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_point, pull_back, working_precision
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, packed_size
-from gradcheck_cli.checking.ops.rounding_of_vjp import largest_change
+from gradcheck_cli.checking.pairs.rounding import NUDGES, largest_change
 from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Precision, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.random_vectors import draw_eight_bits
-from gradcheck_cli.numerics.shared_limits import FLOATS_AT_ONCE
+from gradcheck_cli.numerics.shared_limits import FEW, FLOATS_AT_ONCE
 from gradcheck_cli.numerics.steps import typical_size
 from gradcheck_cli.numerics.tolerance import largest_finite
 from gradcheck_cli.spec.case import Case
@@ -40,8 +40,6 @@ _HALVINGS_FLOAT16 = (0, 8, 4)
 _NUDGED = 1 + 3 * 2.0**-13 + math.pi * 2.0**-20
 # In float16, this many spacings above one of bfloat16's numbers: bfloat16 rounds that to the same.
 _ABOVE = 3
-# How many rows' negatives are pulled back, one at a time.
-_NEGATIVE_ROWS = 4
 # A kernel that never writes its result returns zeros every other time. (empirical)
 _TRIES = 16
 
@@ -147,7 +145,7 @@ class Upstreams:
         if not self.has_rows:
             return
         generator = np.random.default_rng([self.seed, self.output, 1])
-        for row in generator.choice(self._rows, min(_NEGATIVE_ROWS, self._rows), replace=False):
+        for row in generator.choice(self._rows, min(FEW, self._rows), replace=False):
             alone = np.zeros(self._rows)
             alone[row] = -self.shift
             yield Flow("an upstream with one negative element", alone)
@@ -169,9 +167,6 @@ def random_upstream(op: Operation, output: int, seed: int, draw: int) -> Float:
 # A product that is flushed to zero may later be multiplied by this much: an upstream times a residual is
 # flushed, and then divided by an input of 1e-7. float16 has no such range: there a 64th of its largest is.
 _MAGNIFIED = 2.0**24
-# Multiples of the dtype's nudge, up and down: what the gradients differ by, beyond that factor, measures the
-# vjp's own rounding.
-_NUDGES = (1.0, 3.0, 5.0, 7.0)
 # An element is a sum of many terms if it has this many.
 MANY = 48
 ABSORBING = "an upstream of ones, but for a first one that a sum absorbs them in"
@@ -180,7 +175,7 @@ TELLING = 0.25
 
 
 @dataclass
-class Pulled:
+class OutputVjp:
     """One output's vjp, with a first random upstream.
 
     Attributes:
@@ -325,7 +320,7 @@ class Pulled:
         """The measured rounding of the vjp in each element, for upstreams of size 1 times the shift."""
         nudge = self.precision.nudge or 0.0
         roundings: dict[int, Float] = {}
-        for draw, multiple in enumerate(_NUDGES, start=2):
+        for draw, multiple in enumerate(NUDGES, start=2):
             upstream = self.shift * random_upstream(self.op, self.output, self.case.seed, draw)
             factors = (1.0, 1 + multiple * nudge, 1 - multiple * nudge)
             unscaled, *scaled = (
@@ -372,7 +367,7 @@ def pull_outputs(
     pairs: Sequence[tuple[int, int]],
     matrices: Mapping[tuple[int, int], Jacobian],
     ahead: Collection[str] = (),
-) -> list[Pulled]:
+) -> list[OutputVjp]:
     """Return the vjp of each output; twice where gradients are too small for upstreams of ordinary sizes.
 
     Args:
@@ -395,7 +390,7 @@ def pull_outputs(
             for input_index in input_indices
             if (output, input_index) in matrices
         }
-        pulled = Pulled(case, op, output, tuple(input_indices), own_matrices, ahead=checks)
+        pulled = OutputVjp(case, op, output, tuple(input_indices), own_matrices, ahead=checks)
         shifts = {input_index: pulled.choose_shift(input_index) for input_index in input_indices}
         for shift in sorted(set(shifts.values())):
             group = tuple(input_index for input_index in input_indices if shifts[input_index] == shift)
@@ -403,11 +398,11 @@ def pull_outputs(
                 pulled.input_indices = group
                 vjps.append(pulled)
             else:  # its rows are too small to compare with: they may have been flushed
-                vjps.append(Pulled(case, op, output, group, {}, shift, checks))
+                vjps.append(OutputVjp(case, op, output, group, {}, shift, checks))
     return vjps
 
 
-def group_at_hand(all_pulled: list[Pulled]) -> Iterator[list[Pulled]]:
+def group_at_hand(all_pulled: list[OutputVjp]) -> Iterator[list[OutputVjp]]:
     """Yield the vjps of all outputs at once, or one by one where their gradients are too large together."""
     sizes = [sum(info.size for info in pulled.op.inputs if info.is_differentiable) for pulled in all_pulled]
     if all_pulled and sum(sizes) <= 2 * FLOATS_AT_ONCE:

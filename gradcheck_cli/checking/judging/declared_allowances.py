@@ -27,20 +27,10 @@ from gradcheck_cli.numerics import (
     rule_for,
 )
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.shared_limits import DIGITS, OF_SOME_OPERATIONS
-from gradcheck_cli.numerics.sparsity import Sparsity
+from gradcheck_cli.numerics.sampling import Sparsity
+from gradcheck_cli.numerics.shared_limits import OF_SOME_OPERATIONS
 
 JudgePairs = Callable[[Mapping[PairKey, Pair], Mapping[PairKey, Jacobian | None]], dict[PairKey, PairSample]]
-
-
-def is_open_to_rounding(pair: Pair, sample: PairSample) -> bool:
-    """Whether the declared dtype may explain a mismatch: it is narrower, and the spec states no `atol`."""
-    return (
-        pair.operations.has_reference_precision
-        and pair.formula_precision != FLOAT64
-        and pair.tolerance.atol is None
-        and sample.is_wrong
-    )
 
 
 def note_lower_precision(
@@ -103,11 +93,10 @@ def _is_near(pair: Pair, sample: PairSample) -> npt.NDArray[np.bool_]:
 
     What holds exactly for exact inputs (probabilities that add up to 1) holds for rounded ones to within some
     units of their dtype: ten in float32 add up to 1 within 5. A gradient that relies on it is off by the same
-    part of its row's largest element. In the half precisions that would be a tenth; there, no more than two
-    thousandths are judged again.
+    part of its row's largest element.
     """
     table, declared = pair.tolerance, pair.formula_precision.unit_roundoff
-    wider = replace(table, ratol=max(table.ratol, min(OF_SOME_OPERATIONS * declared, 2 * DIGITS)))
+    wider = replace(table, ratol=max(table.ratol, OF_SOME_OPERATIONS * declared))
     problem = pair.problem(pair.operations.formula, tolerance=wider)
     allowed = problem.allowed_between(sample.numeric, sample.analytic, sample.columns)
     with np.errstate(invalid="ignore"):
@@ -140,7 +129,7 @@ def pass_approximations(pair: Pair, sample: PairSample) -> PairSample:
 
     Each is judged by itself: no other element, however large its error, makes room for it.
     """
-    if pair.tolerance.is_rtol_fixed:
+    if not pair.may_be_rounded or not sample.is_wrong or pair.tolerance.is_rtol_fixed:
         return sample
     wrong = np.isin(sample.verdict, (Verdict.MISMATCH, Verdict.INCONCLUSIVE))
     with np.errstate(invalid="ignore"):
