@@ -56,7 +56,7 @@ from gradcheck_cli.checking.verdicts.pair_results import report_malformed, repor
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics.sampling import Sparsity
-from gradcheck_cli.results import CheckResult, Status
+from gradcheck_cli.results import CheckResult, Status, UndifferentiatedOutput
 from gradcheck_cli.spec.case import MOVED, Case, PairRule
 
 _listener: ContextVar[Callable[[float], None] | None] = ContextVar("listener", default=None)
@@ -509,8 +509,12 @@ def _describe_held_stops(operations: Operations | None) -> tuple[str, ...]:
     return tuple(f"stop_gradient at {place}{owner}" for place in operations.differenced.facts.held_places)
 
 
-def _list_not_differentiated(op: Operation) -> tuple[tuple[str, str], ...]:
-    return tuple((output.name, output.dtype) for output in op.outputs if not output.is_differentiable)
+def _list_not_differentiated(op: Operation) -> tuple[UndifferentiatedOutput, ...]:
+    return tuple(
+        UndifferentiatedOutput(output.name, output.dtype)
+        for output in op.outputs
+        if not output.is_differentiable
+    )
 
 
 def _require_finite(op: Operation) -> None:

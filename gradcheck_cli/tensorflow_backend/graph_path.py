@@ -337,12 +337,8 @@ def is_varying(op_type: str) -> bool:
     Variables and tables are state as well, but they are restored after each call.
     """
     definition = private_graphs.op_def(op_type)
-    return definition is not None and definition.is_stateful and not _keeps_to_its_state(op_type)
-
-
-def _keeps_to_its_state(op_type: str) -> bool:
-    """Whether an op's results depend only on its inputs and on variables and tables."""
-    return op_type in _HARMLESS_STATEFUL or op_type.startswith(_ON_RESTORED_STATE)
+    depends_on_inputs = op_type in _HARMLESS_STATEFUL or op_type.startswith(_ON_RESTORED_STATE)
+    return definition is not None and definition.is_stateful and not depends_on_inputs
 
 
 def _is_assigned_first(op: Any) -> bool:

@@ -9,7 +9,7 @@ from gradcheck_cli.checking.checks.check import OpenedView
 from gradcheck_cli.checking.checks.deterministic import check_random
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.results import Status
-from gradcheck_cli.spec.case import Tolerance
+from gradcheck_cli.spec.case import StatedTolerance
 
 
 def against(forward, reference, values, **changes):
@@ -61,7 +61,7 @@ def test_a_difference_is_named_with_both_values():
 
 @pytest.mark.parametrize(("atol", "status"), [(1e-2, Status.PASSED), (1e-4, Status.MISMATCHED)])
 def test_a_tolerance_of_the_specs_is_taken_as_written(atol, status):
-    found = against(lambda x: x + 1e-3, lambda x: x, [0.5, 2.0], tolerance=Tolerance(atol=atol))
+    found = against(lambda x: x + 1e-3, lambda x: x, [0.5, 2.0], tolerance=StatedTolerance(atol=atol))
     assert found.status is status
 
 

@@ -9,7 +9,7 @@ from numpy_op import Numpy, check
 from gradcheck_cli.checking.judging import probe_search
 from gradcheck_cli.checking.ops import analytic
 from gradcheck_cli.results import Status
-from gradcheck_cli.spec.case import Power, Tolerance
+from gradcheck_cli.spec.case import Power, StatedTolerance
 
 N = 400
 POINT = np.random.default_rng(0).normal(size=N)
@@ -310,7 +310,7 @@ def test_what_the_specs_tolerance_allows_is_no_alarm():
         return u * slope(x) * 1.0001
 
     assert pair_of(tanh(off)).status is Status.MISMATCHED
-    lenient = pair_of(tanh(off), tolerance=Tolerance(rtol=1e-3))
+    lenient = pair_of(tanh(off), tolerance=StatedTolerance(rtol=1e-3))
     assert lenient.status is not Status.MISMATCHED
     assert lenient.numbers.kinks == 0
 

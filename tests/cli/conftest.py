@@ -39,10 +39,11 @@ def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes)
         "seed": 0,
         "pairs": (),
         "may_have_variables": False,
+        "labels": tuple(f"d{output}/d{tensor}" for output in outputs or ["y"] for tensor in inputs),
         "outputs": tuple(SimpleNamespace(name=output) for output in outputs),
         "tensors": tuple(SimpleNamespace(name=tensor, is_differentiable=True) for tensor in inputs),
     }
-    fields |= {"remembered": True, "drawn": "", **changes}
+    fields |= {"records_fingerprint": True, "figures_of": "", **changes}
     return make_dataclass("Case", list(fields))(**fields)  # `replace` changes a case
 
 

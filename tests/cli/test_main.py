@@ -9,8 +9,8 @@ from importlib.metadata import version
 import pytest
 
 from gradcheck_cli import __version__
+from gradcheck_cli.cli.console import version_warning
 from gradcheck_cli.cli.main import COMMANDS
-from gradcheck_cli.cli.progress import version_warning
 from gradcheck_cli.errors import CaseFailedError, Fault, GradcheckError, NoSpecsError, SpecError
 
 

@@ -173,13 +173,13 @@ def explain_untested(samples: Sequence[PairSample]) -> str:
 
 def check_all_zero(view: CaseView) -> list[CheckResult]:
     """Report the pairs for which nothing was tested."""
-    message = _describe_untested(view.pairs, is_alone=view.case.is_alone)
+    message = _describe_untested(view.pairs, is_only_case=view.case.is_only_case)
     return [report("all_zero", message, Status.INCONCLUSIVE)]
 
 
-def _describe_untested(pairs: Sequence[PairResult], *, is_alone: bool) -> str:
+def _describe_untested(pairs: Sequence[PairResult], *, is_only_case: bool) -> str:
     is_empty = all(pair.status is Status.PASSED and not pair.numbers.elements for pair in pairs)
-    if is_alone and pairs and is_empty:
+    if is_only_case and pairs and is_empty:
         return NO_ELEMENTS
     labels = [
         pair.label

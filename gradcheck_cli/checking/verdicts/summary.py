@@ -14,7 +14,7 @@ from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
 from gradcheck_cli.checking.ops.packing import Float, index_of, part_of
 from gradcheck_cli.checking.pairs.bound_width import explain_wide_bound
 from gradcheck_cli.checking.pairs.pair_sample import Judged, PairSample, ProbeNumbers, Stopped
-from gradcheck_cli.covered import Branch, GradientRun
+from gradcheck_cli.gate import Branch, GradientRun
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import (
     Cause,
@@ -25,6 +25,7 @@ from gradcheck_cli.results import (
     PairResult,
     SearchResult,
     Status,
+    UndifferentiatedOutput,
     WorstElement,
 )
 
@@ -41,7 +42,7 @@ class Findings:
     pairs: tuple[PairResult, ...] = ()
     checks: tuple[CheckResult, ...] = ()
     warnings: tuple[str, ...] = ()
-    not_differentiated: tuple[tuple[str, str], ...] = ()  # integer outputs and the like, with dtype
+    not_differentiated: tuple[UndifferentiatedOutput, ...] = ()  # integer outputs and the like, with dtype
     first: Operation | None = None  # the op at the first sample point; None if nothing could be judged
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
     mutants: tuple[Mutant, ...] = ()

@@ -230,7 +230,7 @@ class BaselineFacts:
         for key, pair in pairs.items():
             rule = pair.tolerance
             self.tolerances[key] = Tolerance(rule.rtol, rule.ratol, rule.atol)
-        if case.remembered:
+        if case.records_fingerprint:
             self.fingerprints = fingerprints(
                 formula,
                 list(pairs),

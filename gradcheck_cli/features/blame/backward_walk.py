@@ -7,7 +7,6 @@ are visited one by one. The ops in a loop's or a branch's body belong to the loo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -208,8 +207,8 @@ class Walk:
                 dtype = self.source.inputs[index].dtype
                 arguments[index] = tf.constant(dtypes.narrow(value, dtype), dtype)
         variables = {index - count: value[np.newaxis] for index, value in moved.items() if index >= count}
-        with at_values(self.source.variables, variables) if variables else nullcontext([0]) as rows:
-            next(iter(rows))
+        with at_values(self.source.variables, variables) as rows:
+            next(rows)
             values = function(*arguments, *self.drawn, *self._held_values)
         return {
             id(tensor): dtypes.widen(value.numpy()) for tensor, value in zip(tensors, values, strict=True)

@@ -33,8 +33,7 @@ from gradcheck_cli.features.blame.path_blame import (
     gradient_at,
     sentence,
 )
-from gradcheck_cli.figure import PathOp
-from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, Status
+from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, PathOp, Status
 from gradcheck_cli.running.session import check, open_pair, start_tensorflow, user_code
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import BINDINGS

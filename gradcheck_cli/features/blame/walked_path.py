@@ -201,7 +201,7 @@ class WalkedPath:
 
 @dataclass
 class WalkedProbe:
-    """One upstream and one direction, with the backward pass for it; see `checking.blame.Probe`."""
+    """One upstream and one direction, with the backward pass for it; see `path_blame.Probe`."""
 
     walk: Walk  # the backward pass
     upstream: Array

@@ -68,7 +68,7 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
     """
     caching = CachingOpener(opener)
     unneeded = frozenset(check.name for check in CHECKS if check.can_be_off) - _NEEDED
-    plain = replace(case, second_order=(), remembered=False, checks_off=case.checks_off | unneeded)
+    plain = replace(case, second_order=(), records_fingerprint=False, checks_off=case.checks_off | unneeded)
     first = caching.open(Opening(samples[0]))
     labels = [label_of(first, pair) for pair in pair_keys(first)] if case.second_order else []
     subject = _Subject(replace(plain, second_order=case.second_order), caching, samples, 1)
@@ -78,7 +78,7 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
         try:
             vjp = caching.vjp(first)
             second = _Subject(
-                replace(vjp.case, remembered=False, checks_off=plain.checks_off),
+                replace(vjp.case, records_fingerprint=False, checks_off=plain.checks_off),
                 vjp,
                 samples,
                 2,

@@ -18,12 +18,11 @@ from gradcheck_cli.checking.ops.packing import Float, name_element
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
-from gradcheck_cli.figure import HeatMap
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import verdict_text
-from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, CheckResult, PairResult, Status
+from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, CheckResult, HeatMap, PairResult, Status
 from gradcheck_cli.running.session import check, run_case, start_tensorflow, user_code
 from gradcheck_cli.serial import plain
 from gradcheck_cli.spec.case import Case, PairRule, rule_for
@@ -145,7 +144,7 @@ def draw_pair(case: Case, label: str) -> CaseResult:
         CaseFailedError: the case can't be checked.
     """
     start_tensorflow()
-    result = run_case(replace(case, drawn=label, remembered=False))
+    result = run_case(replace(case, figures_of=label, records_fingerprint=False))
     if result.error is not None:
         raise CaseFailedError(result.error.kind, result.error.message, result.error.traceback)
     pairs = [pair for pair in result.pairs if pair.label == label]

@@ -265,9 +265,13 @@ class CalledCase:
                             call(*map(dtypes.moved, self.tensors))
                     self.call.reseed(self.call.seed + 1)  # the gradient draws independently of the forward
                 targets = [outputs[output] for output in upstreams]
-                flows = [
-                    _upstream_tensor(stack, row, target)
+                values = [
+                    value_of(stack, row, tuple(target.shape))
                     for stack, target in zip(upstreams.values(), targets, strict=True)
+                ]
+                flows = [
+                    tf.constant(dtypes.narrow(value, target.dtype.name), target.dtype)
+                    for value, target in zip(values, targets, strict=True)
                 ]
                 with (
                     in_users_words(list(sources_by_input.values())),
@@ -385,11 +389,6 @@ class CalledCase:
             raise
         except BaseException as error:  # the user's code may raise anything
             raise describe_failure(error, "forward") from error
-
-
-def _upstream_tensor(stack: Stack, row: int, target: Any) -> Any:
-    value = value_of(stack, row, tuple(target.shape))
-    return tf.constant(dtypes.narrow(value, target.dtype.name), target.dtype)
 
 
 def describe_failure(error: BaseException, what: str) -> CaseFailedError:
@@ -558,12 +557,9 @@ class EagerRuns:
         rows = []
         count = self.called.at.count
         moved = {input_index - count: stack for input_index, stack in batch.items() if input_index >= count}
-        with (
-            at_values(self.called.state.variables, moved)
-            if moved
-            else contextlib.nullcontext() as sample_rows
-        ):
-            for row in sample_rows or range(len(next(iter(batch.values())))):
+        points = len(next(iter(batch.values())))
+        with at_values(self.called.state.variables, moved, points) as sample_rows:
+            for row in sample_rows:
                 tensors = list(self.called.tensors)
                 for input_index in batch.keys() & set(range(count)):
                     info = self.called.inputs[input_index]

@@ -185,8 +185,6 @@ class GraphRuns:
         pullback = self.traced.vjp_trace.pullbacks.get(output)
         if pullback is None:
             return [None] * len(self.traced.inputs)
-        if not variables:
-            return self._pull(pullback, {output: upstream}, arguments)
         with at_values(self.traced.variables, variables) as rows:
             next(rows)
             return self._pull(pullback, {output: upstream}, arguments)

@@ -53,6 +53,8 @@ _OWN = "gradcheck_cli."
 # The names under which our own wrappers close over the user's function.
 _WRAPPED = ("gradient", "function")
 _DEEPEST = 10
+# What a tf.function returns as a tensor.
+_NUMERIC = (np.ndarray, np.generic, bool, int, float, complex, tf.Variable)
 
 
 @contextlib.contextmanager
@@ -432,7 +434,9 @@ def inline_functions() -> Iterator[None]:
                 result = call_with_autograph(target, args, keywords)
             else:
                 result = target(*args, **keywords)
-        return tf.nest.map_structure(_as_result, result)
+        return tf.nest.map_structure(
+            lambda value: tf.convert_to_tensor(value) if isinstance(value, _NUMERIC) else value, result
+        )
 
     with replace_attributes(polymorphic_function.Function, __call__=call):
         yield
@@ -463,11 +467,6 @@ def _as_arguments(target: Any, args: Sequence[Any], keywords: Mapping[str, Any])
         if isinstance(spec, tf.TensorSpec):
             args[index] = convert(args[index], spec)
     return args, {key: tf.nest.map_structure(convert, value) for key, value in keywords.items()}
-
-
-def _as_result(value: Any) -> Any:
-    numeric = isinstance(value, np.ndarray | np.generic | bool | int | float | complex | tf.Variable)
-    return tf.convert_to_tensor(value) if numeric else value
 
 
 class _Subgraph:

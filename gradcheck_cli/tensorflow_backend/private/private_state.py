@@ -119,7 +119,9 @@ def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool =
 
     def by_name(variables: Iterable[Any], key: Any = None) -> list[Any]:
         del key  # TensorFlow's is the name alone, which several variables may share
-        ordered_variables = builtins.sorted(variables, key=_name_and_age, reverse=reverse)
+        ordered_variables = builtins.sorted(
+            variables, key=lambda variable: (variable.name, int(variable.handle._id)), reverse=reverse
+        )
         if ordered_variables and running and not private_graphs.recomputes(running[-1]):
             note(ordered_variables)
         return ordered_variables
@@ -138,10 +140,6 @@ def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool =
     finally:
         del custom_gradient.sorted, custom_gradient.set
         vars(custom_gradient).update(names)
-
-
-def _name_and_age(variable: Any) -> tuple[str, int]:
-    return variable.name, int(variable.handle._id)
 
 
 _DECORATORS = ("_graph_mode_decorator", "_eager_mode_decorator")

@@ -86,13 +86,14 @@ class NumpyCall:
             except Exception:  # noqa: BLE001 (a user's code, which was written for another dtype)
                 self.is_narrow = True
             else:
-                wide = [
-                    np.asarray(result).dtype == wide_dtype(dtype).as_numpy_dtype
-                    for result, dtype in self._pair_narrow(results)
-                ]
-                if all(wide):
+                pairs = zip(results, self.result_dtypes, strict=True)
+                self.is_narrow = any(
+                    np.asarray(result).dtype != wide_dtype(dtype).as_numpy_dtype
+                    for result, dtype in pairs
+                    if wide_dtype(dtype) != dtype
+                )
+                if not self.is_narrow:
                     return results
-                self.is_narrow = True
         narrow = [
             np.asarray(array, dtype.as_numpy_dtype) if wide_dtype(dtype) != dtype else array
             for array, dtype in zip(arrays, self.argument_dtypes, strict=True)
@@ -102,11 +103,6 @@ class NumpyCall:
             np.asarray(result, wide_dtype(dtype).as_numpy_dtype) if wide_dtype(dtype) != dtype else result
             for result, dtype in zip(results, self.result_dtypes, strict=True)
         ]
-
-    def _pair_narrow(self, results: list[Any]) -> list[tuple[Any, Any]]:
-        """Return the results whose dtype the twin widens, with the narrow dtypes."""
-        pairs = zip(results, self.result_dtypes, strict=True)
-        return [(result, dtype) for result, dtype in pairs if wide_dtype(dtype) != dtype]
 
 
 def _as_list(result: Any) -> list[Any]:

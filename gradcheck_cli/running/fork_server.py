@@ -1,12 +1,15 @@
 """The fork server: a process that imports TensorFlow once, runs none of it, and forks one for each task.
 
-`ForkServer` is the parent's end. It starts a Python process that runs `serve`, and sends orders to it.
-docs/decisions/0010 says why multiprocessing's isn't used.
+`ForkServer` is the parent's end. It starts a Python process that runs `serve`, and sends orders to it. A
+forked process runs `run_task`: it checks the cases of one document, and sends each result when it is ready.
+docs/decisions/0010 says why multiprocessing's isn't used. Nothing heavy is imported at the top: the parent
+imports this file too.
 """
 
 from __future__ import annotations
 
 import array
+import faulthandler
 import gc
 import os
 import secrets
@@ -18,17 +21,60 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NamedTuple, TextIO
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.running.processes import process
-from gradcheck_cli.running.processes.limits import hold_to_one_thread
-from gradcheck_cli.running.processes.messages import Exit
+from gradcheck_cli.results import CaseError, CaseResult
+from gradcheck_cli.running import limits
+from gradcheck_cli.running.run_loop import failed_case
+from gradcheck_cli.spec.case import Case
+
+
+@dataclass(frozen=True)
+class CodePlace:
+    """Where code from another machine runs: the working directory, and further folders of modules."""
+
+    directory: str
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a process is to do."""
+
+    cases: tuple[Case, ...]  # the cases, in the order in which they are checked
+    memory: int | None = None  # the most bytes that the process may use; `None` sets no limit
+    listing: bool = False  # only open the cases, and say which pairs they have
+    place: CodePlace | None = None  # where to do that; `None` for the current directory
+
+
+class Message(NamedTuple):
+    """A case has started; with a result, it has ended; with a share, that part of it is done.
+
+    `printed` is how many bytes of output there were by then, `pid` the number of the process that sends it.
+    """
+
+    printed: int
+    result: CaseResult | None = None
+    share: float | None = None
+    pid: int = 0
+
+
+class Exit(NamedTuple):
+    """How a task's process ended. As in `subprocess`, a negative code is a signal."""
+
+    task: int
+    code: int
+    message: str = ""
+
 
 # An order says what to do, and for which task. _FORK is sent with the task's descriptors.
 _ORDER = struct.Struct("<cq")
@@ -41,11 +87,9 @@ _DESCRIPTORS = 3  # of a task: its connection, its output, its stacks
 _PROGRAM = """
 import sys
 sys.path[:] = {path!r}
-from gradcheck_cli.running.processes.fork_server import serve
+from gradcheck_cli.running.fork_server import serve
 serve({orders}, {reports}, {scratch!r})
 """
-_LOOKING = 0.5  # seconds between two checks whether it was stopped
-_STOPPED = ("T", "t")  # by a signal, by a debugger
 _PATIENCE = 10.0  # seconds for processes that were sent SIGKILL to end
 
 
@@ -69,7 +113,7 @@ class ForkServer:
         # Made for the first task: whoever is killed during the import leaves nothing behind.
         self._scratch = Path(tempfile.gettempdir(), f"gradcheck-{secrets.token_hex(8)}")
         environment = dict(os.environ)
-        hold_to_one_thread(environment)
+        limits.hold_to_one_thread(environment)
         # The processes of a server share a GPU; without this, the first one takes all of its memory.
         environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         if not writes_bytecode:
@@ -99,8 +143,6 @@ class ForkServer:
             CaseFailedError: it can't be imported.
         """
         try:
-            while not self.reports.poll(_LOOKING):
-                self.wake()
             what, text = self.reports.recv()
         except EOFError:
             what, text = _BROKEN, f"the process ended with code {self._process.wait()}"
@@ -124,15 +166,11 @@ class ForkServer:
         """Kill a task's process and everything that it has started; the report of its exit follows."""
         self._order(_KILL, task)
 
-    def wake(self) -> None:
-        """Continue the server if somebody has stopped it, since everything waits for it."""
-        with suppress(OSError, IndexError):
-            state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-            if state in _STOPPED and self._process.returncode is None:
-                self._process.send_signal(signal.SIGCONT)
-
     def give_up(self) -> None:
-        """Kill a server that doesn't follow orders. Its reports end, and another one takes its place."""
+        """Kill a server that doesn't follow orders, perhaps since somebody has stopped it.
+
+        Its reports end, and another one takes its place.
+        """
         self._process.kill()  # its children end with it
 
     def _order(self, what: bytes, task: int) -> None:
@@ -143,7 +181,6 @@ class ForkServer:
         """End the server and everything that it has started."""
         if self.reports.closed:
             return
-        self.wake()
         self._orders.close()
         with suppress(OSError):
             self._is_ready = self._is_ready or self.reports.poll()
@@ -163,15 +200,15 @@ def serve(orders: int, reports: int, scratch: str) -> None:
     Orders come from a socket and reports go to a connection, each given by its descriptor. Temporary files of
     tasks are in `scratch`, which is removed at the end.
     """
-    process.end_with_parent()  # nobody would notice the parent's death during the import
+    limits.end_with_parent()  # nobody would notice the parent's death during the import
     server = _Server(socket.socket(fileno=orders), Connection(reports), scratch)
     try:
         version = _load()
     except BaseException as error:  # noqa: BLE001 (any error: the parent tells the user)
         server.report((_BROKEN, f"{type(error).__name__}: {error}"))
         return
-    process.end_with_parent(signal_number=0)
-    process.adopt_orphans()
+    limits.end_with_parent(signal_number=0)
+    limits.adopt_orphans()
     server.report((_READY, version))
     try:
         server.serve()
@@ -183,7 +220,6 @@ def _load() -> str:
     """Import everything that a case needs. No op may run: a process that has run one can't fork any more."""
     gc.disable()  # an import makes little garbage, and many objects that would be searched in vain
     from gradcheck_cli.running import session  # noqa: F401 (imported for the children)
-    from gradcheck_cli.running.processes import task  # noqa: F401 (as above)
     from gradcheck_cli.tensorflow_backend import startup
 
     startup.load()
@@ -228,9 +264,9 @@ class _Server:
             self._fork(task, descriptors, own_descriptors)
         for pid, running_task in self._tasks.items():
             if running_task == task and what == _KILL:
-                process.kill_group(pid)
+                limits.kill_group(pid)
             elif running_task == task and what == _DUMP:
-                os.kill(pid, process.DUMP_SIGNAL)
+                os.kill(pid, limits.DUMP_SIGNAL)
         return True
 
     def _fork(self, task: int, descriptors: list[int], own_descriptors: tuple[int, ...]) -> None:
@@ -251,8 +287,6 @@ class _Server:
                 signal.set_wakeup_fd(-1)
                 for descriptor in (*own_descriptors, self._orders.detach(), self._reports.fileno()):
                     os.close(descriptor)
-                from gradcheck_cli.running.processes.task import run_task
-
                 code = run_task(descriptors, parent, str(self._folder_of(task)))
             except BaseException:  # noqa: BLE001 (goes into the file of the process's output)
                 traceback.print_exc()
@@ -273,7 +307,7 @@ class _Server:
             if ended is None:
                 break
             if ended.si_pid in self._tasks:
-                process.kill_group(ended.si_pid)  # before its number can be reused for another process
+                limits.kill_group(ended.si_pid)  # before its number can be reused for another process
             _, status = os.waitpid(ended.si_pid, 0)
             task = self._tasks.pop(ended.si_pid, None)
             if not self._tasks:
@@ -286,14 +320,14 @@ class _Server:
         return self._scratch / str(task)
 
     def _kill_children(self) -> None:
-        for pid in process.children():
-            process.kill_group(pid)
+        for pid in limits.children():
+            limits.kill_group(pid)
 
     def end(self) -> None:
         """Kill every descendant, and remove what they left in the scratch folder."""
         signal.set_wakeup_fd(-1)
         for pid in self._tasks:
-            process.kill_group(pid)
+            limits.kill_group(pid)
         self._kill_children()
         while True:
             try:
@@ -302,3 +336,84 @@ class _Server:
                 break
             self._kill_children()  # those that the ended process has left behind
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
+    """Run a task in this process, which was forked for it and ends with the exit code that this returns.
+
+    Args:
+        descriptors: the connection for the task and its results, and the files for output and for stacks.
+        parent: the process that forked this one.
+    """
+    connection, output, stacks = descriptors
+    os.setsid()  # a group of its own: it can be killed with everything it starts, and gets no Ctrl-C
+    limits.end_with_parent()
+    if os.getppid() != parent:
+        return 1
+    limits.prefer_as_oom_victim()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.stdout, sys.stderr = _redirect(output, 1), _redirect(output, 2)
+    faulthandler.enable(file=stacks)
+    faulthandler.register(limits.DUMP_SIGNAL, file=stacks, all_threads=True)
+    # AutoGraph's files are removed when Python exits, but this process ends by os._exit.
+    # The process that forked it removes them.
+    os.environ["TMPDIR"] = tempfile.tempdir = scratch
+    _Runner(Connection(connection), output).run()
+    return 0
+
+
+def _redirect(output: int, descriptor: int) -> TextIO:
+    """Redirect a descriptor to a file, and return a text stream on it."""
+    os.dup2(output, descriptor)
+    # Line-buffered: what a process printed before it crashed must be in the file.
+    return os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+class _Runner:
+    def __init__(self, connection: Connection, output: int) -> None:
+        self._connection = connection
+        self._output = output
+        self._process = os.getpid()
+
+    def run(self) -> None:
+        from gradcheck_cli.checking.check_case import listen_to_progress
+        from gradcheck_cli.running.session import list_pairs, run_case
+        from gradcheck_cli.tensorflow_backend import startup
+
+        task: Task = self._connection.recv()
+        if task.place is not None:
+            os.chdir(task.place.directory)
+            sys.path.extend(task.place.path)
+        startup.run_first_op(threads=1)
+        limits.limit_memory(task.memory)
+        for case in task.cases:
+            self._send()
+            with listen_to_progress(self._tell):
+                result = _check(list_pairs if task.listing else run_case, case)
+            self._send(result)
+
+    def _tell(self, share: float) -> None:
+        """Send the progress of the case, unless this process was forked by the user's code."""
+        if os.getpid() == self._process:
+            self._connection.send(Message(0, share=share))
+
+    def _send(self, result: CaseResult | None = None) -> None:
+        if os.getpid() != self._process:
+            os._exit(0)  # forked by the user's code, which returned here as well: it must not send the result
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(BaseException):  # whatever the user's code put there
+                stream.flush()
+        limits.flush_c()
+        self._connection.send(Message(os.fstat(self._output).st_size, result, pid=self._process))
+
+
+def _check(what: Callable[[Case], CaseResult], case: Case) -> CaseResult:
+    began = time.perf_counter()
+    try:
+        return what(case)
+    except KeyboardInterrupt as interrupt:  # not Ctrl-C, which isn't sent to this process
+        from gradcheck_cli.tensorflow_backend.frames import user_frames
+
+        error = CaseError("forward", "the user's code raised KeyboardInterrupt.", user_frames(interrupt))
+        return failed_case(case, error, time.perf_counter() - began)

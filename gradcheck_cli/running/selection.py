@@ -1,22 +1,35 @@
-"""Selects cases by `--op`, `--case`, `-k`, `--tag` and `--op-type`, or the cases of a shard."""
+"""Selects cases: by `--op`, `--case`, `-k`, `--tag`, `--op-type` and `--pair`, by shard, by past failure.
+
+The results and durations of past runs are kept in a folder that may be deleted at any time. Never imports the
+code under test.
+"""
 
 from __future__ import annotations
 
-import difflib
+import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
-from gradcheck_cli.errors import NoSpecsError, UsageError
+from gradcheck_cli import serial
+from gradcheck_cli.errors import NoSpecsError, UsageError, suggest
 from gradcheck_cli.gate import Selection, Shard
-from gradcheck_cli.results import CaseResult
-from gradcheck_cli.running.selection.history import Key, Past, key_of
-from gradcheck_cli.spec.case import Case
+from gradcheck_cli.plain_files import MIB, read_plain, write_text
+from gradcheck_cli.results import CaseResult, Report
+from gradcheck_cli.serial import TypeFault
+from gradcheck_cli.spec.case import Case, could_match
 
 Matcher = Callable[[str], bool]
 
+Key = tuple[str, str, str]  # op, case, dtype: a case may occur once per dtype
 
+_LABEL = re.compile(r"d(?P<output>.+)/d(?P<input>.+)")
+_SECOND = re.compile(r"d2(?P<output>.+)/d(?P<input>.+)\.d.+")
 _SHOWN = 10  # names that a message lists; they fit a line
 
 
@@ -79,9 +92,8 @@ def _require(
 
 def suggest_name(name: str, known_names: Sequence[str]) -> str:
     """Return ` Did you mean 'x'?` or, if nothing is similar, the first known names."""
-    close = difflib.get_close_matches(name, known_names, n=1)
-    if close:
-        return f" Did you mean '{close[0]}'?"
+    if near := suggest(name, known_names):
+        return f" {near}"
     shown = ", ".join(known_names[:_SHOWN]) + (", ..." if len(known_names) > _SHOWN else "")
     return f" There are: {shown}." if known_names else ""
 
@@ -96,6 +108,32 @@ def _describe(case_filter: CaseFilter) -> str:
     )
     parts += [f"{option} {' or '.join(values)}" for option, values in options if values]
     return " and ".join(parts)
+
+
+def filter_by_pair(cases: Sequence[Case], label: str | None) -> list[Case]:
+    """Return the cases that can have a pair, such as `dM1/dM0`; all of them without one.
+
+    Raises:
+        UsageError: no case can have such a pair.
+    """
+    fitting = [case for case in cases if label is None or _fits(case, label)]
+    if not fitting:
+        labels = list(dict.fromkeys(name for case in cases for name in case.labels))
+        raise UsageError(f"no pair is labelled '{label}'.{suggest_name(str(label), labels)}")
+    return fitting
+
+
+def _fits(case: Case, label: str) -> bool:
+    """Whether the case can have the pair. Names of variables and of parts of outputs show only in a trace."""
+    second = _SECOND.fullmatch(label) if case.second_order else None
+    if second is not None:  # what follows the dot, perhaps an upstream, is known only after tracing
+        label = f"d{second['output']}/d{second['input']}"
+    if case.may_have_variables:
+        return _LABEL.fullmatch(label) is not None
+    if case.outputs:
+        return any(label == known_label or could_match(label, known_label) for known_label in case.labels)
+    inputs = {known_label.partition("/")[2] for known_label in case.labels}
+    return _LABEL.fullmatch(label) is not None and any(label.endswith(f"/{name}") for name in inputs)
 
 
 def shard_of(
@@ -239,3 +277,88 @@ def _tokens(text: str) -> Iterator[_Token]:
             yield _Token(word, start, is_name=not match["bracket"] and word not in _KEYWORDS)
         position = match.end()
     yield _Token("", len(text), is_name=False)
+
+
+VERSION = 1
+_FILE = "history.json"
+_LIMIT = 64 * MIB  # a case has some 100 bytes
+
+
+class Past(NamedTuple):
+    """How a case went when it last ran; `None` if its duration isn't known."""
+
+    failed: bool
+    duration_s: float | None
+
+
+def key_of(case: Case) -> Key:
+    """Return what identifies a case, in this run and the next."""
+    return case.op, case.name, case.dtype
+
+
+def read_history(folder: Path) -> dict[Key, Past]:
+    """Return what is known about cases; nothing if there is no file, or it isn't ours."""
+    try:
+        content = serial.read(_History, serial.parse(read_plain(folder / _FILE, _LIMIT)))
+    except (OSError, TypeFault):
+        return {}
+    if content.version != VERSION or any(not entry.is_possible for entry in content.cases):
+        return {}
+    return {
+        (entry.op, entry.case, entry.dtype): Past(entry.failed, entry.duration_s) for entry in content.cases
+    }
+
+
+@dataclass(frozen=True)
+class _CaseHistory:
+    op: str
+    case: str
+    dtype: str
+    failed: bool
+    duration_s: float | None
+
+    @property
+    def is_possible(self) -> bool:
+        return self.duration_s is None or 0 <= self.duration_s < math.inf
+
+
+@dataclass(frozen=True)
+class _History:
+    version: int
+    cases: tuple[_CaseHistory, ...]
+
+
+def write_history(folder: Path, report: Report) -> None:
+    """Add a run to the history; if the folder can't be written, nothing is recorded.
+
+    Args:
+        folder: the folder; created if necessary, with a .gitignore that covers all of it.
+        report: the run; its results replace earlier ones. A shard's durations are left out: the next shard is
+            computed from the history, and must use the same one as this shard.
+    """
+    past = read_history(folder)
+    broken = {(finding.op, finding.case, finding.dtype) for finding in report.baseline if finding.is_failure}
+    now: dict[Key, Past] = {}
+    for case in report.cases:
+        key = case.op, case.case, case.dtype
+        earlier = now.get(key, Past(failed=False, duration_s=0.0))
+        failed = earlier.failed or not report.is_fine(case) or key in broken
+        now[key] = Past(failed, (earlier.duration_s or 0.0) + case.ran.duration_s)
+    if report.shard is not None:
+        now = {
+            key: past_run._replace(duration_s=past[key].duration_s if key in past else None)
+            for key, past_run in now.items()
+        }
+    history = _History(
+        VERSION, tuple(_CaseHistory(*key, *past_run) for key, past_run in sorted({**past, **now}.items()))
+    )
+    with suppress(OSError):  # a read-only checkout has no history
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+        write_text(folder / _FILE, json.dumps(serial.plain(history)))
+
+
+def failed_before(cases: Sequence[Case], history: Mapping[Key, Past]) -> tuple[Case, ...]:
+    """Return the cases that failed when they last ran."""
+    return tuple(case for case in cases if (past := history.get(key_of(case))) is not None and past.failed)

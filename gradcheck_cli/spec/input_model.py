@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
-from gradcheck_cli.spec.models import leaf_types as leaf
+from gradcheck_cli.spec import leaf_types as leaf
 from gradcheck_cli.spec.words import GENERATORS, Generator
 
 # Tags of unions; brackets distinguish them from any key, since pydantic mixes them into the place of an

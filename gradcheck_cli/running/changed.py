@@ -6,15 +6,21 @@ Which files a case depends on is read from what its modules import; nothing is i
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
+import pkgutil
 import subprocess
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib import machinery
+from importlib.util import resolve_name
 from pathlib import Path
 
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.running.selection.modules import file_of, find, finder, is_installed, parse_file
+from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.load import FOLDER_DEFAULTS
 
@@ -117,35 +123,24 @@ def _imports(file: Path, module: str) -> _Imports:
     tree = parse_file(file)
     if tree is None:
         return _Imports(frozenset(), is_open=True)
-    is_package = file.name == "__init__.py"
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     names: set[str] = set()
     is_open = False
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = _absolute_module(node, module, is_package=is_package)
-            if base is not None:
+            with suppress(ImportError):  # it leads out of the package
+                base = resolve_name("." * node.level + (node.module or ""), package)
                 names |= {base, *_members(base, node, file)}
         elif isinstance(node, ast.Call) and _imports_by_call(node):
             target = node.args[0] if node.args else None
             if isinstance(target, ast.Constant) and isinstance(target.value, str):
-                package = module if is_package else module.rpartition(".")[0]
-                names.add(_absolute_name(package, target.value))
+                with suppress(ImportError):
+                    names.add(resolve_name(target.value, package))
             else:
                 is_open = True
     return _Imports(frozenset(names - {""}), is_open)
-
-
-def _absolute_module(statement: ast.ImportFrom, module: str, *, is_package: bool) -> str | None:
-    """Return the module that a `from ... import` names; `None` if it leads out of the package."""
-    if not statement.level:
-        return statement.module
-    parts = module.split(".")
-    keep = len(parts) - statement.level + (1 if is_package else 0)
-    if keep <= 0:
-        return None
-    return ".".join([*parts[:keep], *([statement.module] if statement.module else [])])
 
 
 def _members(base: str, node: ast.ImportFrom, file: Path) -> set[str]:
@@ -162,15 +157,6 @@ def _members(base: str, node: ast.ImportFrom, file: Path) -> set[str]:
 def _imports_by_call(node: ast.Call) -> bool:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     return name in {"import_module", "__import__"}
-
-
-def _absolute_name(package: str, name: str) -> str:
-    """Return the absolute name for `import_module(name, package)`."""
-    level = len(name) - len(name.lstrip("."))
-    if not level:
-        return name
-    parts = package.split(".")
-    return ".".join([*parts[: len(parts) - level + 1], name[level:]])
 
 
 _PATIENCE = 60  # seconds; git may wait for a lock or a network disk
@@ -247,3 +233,85 @@ def _git(*arguments: str, folder: Path | None = None) -> str:
         said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
         raise UsageError(f"--changed: {said or 'git failed: ' + ' '.join(command)}")
     return done.stdout.decode(errors="surrogateescape")
+
+
+_INSTALLED = ("site-packages", "dist-packages")
+_STANDARD_LIBRARY = (Path(ast.__file__).resolve().parent, Path(sys.prefix, "lib").resolve())
+LIMIT = 64 * MIB  # nobody writes a longer module
+
+
+def find(name: str, folders: Sequence[str]) -> machinery.ModuleSpec | None:
+    """Find a module as a spec's code would, without importing it or its packages; `None` if there is none."""
+    top, *rest = name.split(".")
+    spec = _find_in(folders, top)
+    if spec is None:
+        with suppress(ImportError, ValueError):  # ValueError: the script that runs has no spec
+            spec = importlib.util.find_spec(top)  # for a top-level name, this imports nothing
+    for submodule in rest:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        spec = _find_in(spec.submodule_search_locations, submodule)
+    return spec
+
+
+def _find_in(folders: Iterable[str], name: str) -> machinery.ModuleSpec | None:
+    """Find a module or package in folders; otherwise all folders of that name, as a namespace package.
+
+    Python's own finder for these requires their parent to be imported.
+    """
+    parts: list[str] = []
+    for folder in folders:
+        spec = finder(folder).find_spec(name)
+        if spec is not None and spec.loader is not None:
+            return spec
+        parts += (spec and spec.submodule_search_locations) or ()
+    if not parts:
+        return None
+    namespace = machinery.ModuleSpec(name, None, is_package=True)
+    namespace.submodule_search_locations = parts
+    return namespace
+
+
+@lru_cache(maxsize=4096)
+def finder(folder: str) -> machinery.FileFinder:
+    """Return what finds modules in a folder; it is kept, and with it the folder's content."""
+    return machinery.FileFinder(
+        folder,
+        (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+        (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
+    )
+
+
+def file_of(spec: machinery.ModuleSpec | None) -> Path | None:
+    """Return the file of a module, or `None` for a built-in one or a folder without an __init__.py."""
+    if spec is None or not spec.has_location or spec.origin is None:
+        return None
+    return Path(spec.origin).resolve()
+
+
+def modules_below(package: str, folders: Sequence[str]) -> tuple[str, ...]:
+    """Return the dotted names of a package's modules and subpackages, sorted, without its `__main__`."""
+    spec = find(package, folders)
+    places = [] if spec is None else list(spec.submodule_search_locations or ())
+    modules = []
+    for module in pkgutil.iter_modules(places):
+        name = f"{package}.{module.name}"
+        if module.name != "__main__":
+            modules += [name, *(modules_below(name, folders) if module.ispkg else ())]
+    return tuple(sorted(modules))
+
+
+def is_installed(file: Path) -> bool:
+    """Whether a file belongs to Python or to an installed package: such code doesn't count as changed."""
+    if set(_INSTALLED) & set(file.parts):
+        return True
+    return any(file.is_relative_to(folder) for folder in _STANDARD_LIBRARY)
+
+
+@lru_cache(maxsize=4096)
+def parse_file(file: Path) -> ast.Module | None:
+    """Return a Python file's syntax tree; `None` if it isn't valid Python."""
+    try:
+        return ast.parse(read_plain(file, LIMIT))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None

@@ -9,34 +9,38 @@ dtypes, it can't vary: that is a fault, since it would give equal rows under dif
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gradcheck_cli.errors import suggest
 from gradcheck_cli.spec.case import (
-    Argument,
     Case,
+    InputSpec,
     OutputSpec,
     PairRule,
     Power,
-    Tolerance,
+    StatedTolerance,
     could_match,
     is_of_second_order,
     unmatched_rules,
 )
-from gradcheck_cli.spec.cases.inputs import InputReader, takes_variant
-from gradcheck_cli.spec.cases.merge_trees import merge_op, with_op_inputs
-from gradcheck_cli.spec.cases.read_arguments import (
+from gradcheck_cli.spec.document_model import MismatchModel, OpModel
+from gradcheck_cli.spec.faults import FaultLog, Unreadable, show
+from gradcheck_cli.spec.input_model import InputModel
+from gradcheck_cli.spec.merge_trees import merge_op, with_op_inputs
+from gradcheck_cli.spec.read_arguments import (
     KEYS,
+    InputReader,
     binding_of,
     check_binding,
     check_known,
     function_ref,
     leaves_of,
     read_arguments,
+    takes_variant,
 )
-from gradcheck_cli.spec.faults import FaultLog, show, suggest
-from gradcheck_cli.spec.models.document_model import MismatchModel, OpModel
-from gradcheck_cli.spec.models.input_model import InputModel
 from gradcheck_cli.spec.values.constraints import few_values
 from gradcheck_cli.spec.words import BINDINGS, GENERATORS, MODES
 from gradcheck_cli.spec.yaml_tree import Node
@@ -85,7 +89,7 @@ def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
         if not op.has_broken_inputs:
             log.add(node, "is missing; name each input of forward, such as {x: {shape: [3]}}", "inputs")
         return []
-    base = _without(node, "cases")
+    base = node.without("cases")
     listed = node.get("cases")
     entries = [entry for entry in (listed.items if listed else []) if entry.children]
     names = [entry.get("name") for entry in entries]
@@ -94,31 +98,31 @@ def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
     cases = (
         []
         if is_template
-        else _read_variants(replace(op, node=_without(op.node, "cases")), DEFAULT_CASE, origin)
+        else _read_variants(replace(op, node=op.node.without("cases")), DEFAULT_CASE, origin)
     )
     names_so_far: dict[str, Node] = {}
     for entry in entries:
         name = entry.get("name")
         if name is not None and isinstance(name.value, str):
-            _check_name(log, name, names_so_far)
+            first = names_so_far.setdefault(name.value, name)
+            if first is not name:
+                log.add(
+                    name, f"must be unique, but got {name.value!r}, which line {first.line} has. Rename one"
+                )
         case_inputs, op_inputs = entry.get("inputs"), op.node.get("inputs")
         if case_inputs is not None and op_inputs is not None:
             check_known(log, case_inputs, op_inputs)
-        case = _validate(log, merge_op(base, _without(entry, "name")))
+        case = _validate(log, merge_op(base, entry.without("name")))
         if case is not None and case.model.inputs is not None:
             cases += _read_variants(case, str(name.value) if name else "", origin)
     non_empty = {case.name for case in cases if case.has_elements}
-    return [replace(case, is_alone=non_empty <= {case.name}) for case in cases]
+    return [replace(case, is_only_case=non_empty <= {case.name}) for case in cases]
 
 
 def _validate(log: FaultLog, node: Node) -> _Merged | None:
     node = with_op_inputs(node)
     model, broken = log.validate(OpModel, node)
     return None if model is None else _Merged(log, node, model, broken)
-
-
-def _without(node: Node, key: str) -> Node:
-    return Node({name: child for name, child in node.children.items() if name != key}, node.line, node.place)
 
 
 def _tensors(model: OpModel) -> list[InputModel]:
@@ -130,62 +134,54 @@ def _lacks_shape(model: InputModel) -> bool:
     return model.shape is None and model.ragged is None and not has_own
 
 
-def _check_name(log: FaultLog, name: Node, names_so_far: dict[str, Node]) -> None:
-    text = str(name.value)
-    if text in names_so_far:
-        log.add(
-            name, f"must be unique, but got {text!r}, which line {names_so_far[text].line} has. Rename one"
-        )
-    names_so_far.setdefault(text, name)
-
-
 def _read_variants(merged: _Merged, name: str, origin: Origin) -> list[Case]:
-    """Return a case in each of its dtypes."""
+    """Return the sound cases among those in each of its dtypes; faults are logged."""
     log, node, model = merged.log, merged.node, merged.model
     for key in ("reference_forward", "implicit"):
         if getattr(model, key) and model.reference is None and "reference" not in merged.broken:
             log.add(node, "must go with reference, but got none. Write reference: module:function", key)
     if model.implicit and model.second_order:
         log.add(node, "must stand without second_order: a CDF gives the first derivative alone", "implicit")
-    if model.dtypes is not None and not _varies(merged):
-        return []
-    for index, mode in enumerate(model.modes):
-        if mode in model.modes[:index]:
-            log.add(node, f"must be unique, but got {mode!r} twice. Remove one", "modes", index)
-            return []
-    variants: list[str | None] = list(model.dtypes) if model.dtypes else [None]
-    cases = [_read_variant(merged, name, origin, variant) for variant in variants]
-    return [case for case in cases if case is not None]
+    cases: list[Case] = []
+    with suppress(Unreadable):
+        _require_unique(merged, "dtypes", model.dtypes or ())
+        takes_none = not merged.has_broken_inputs and not any(map(takes_variant, _tensors(model)))
+        if model.dtypes and takes_none:
+            log.refuse(
+                node,
+                "must have an input to set, but every input names its own dtype. Remove those, or dtypes",
+                "dtypes",
+            )
+        _require_unique(merged, "modes", model.modes)
+        for variant in model.dtypes or (None,):
+            with suppress(Unreadable):
+                cases.append(_read_variant(merged, name, origin, variant))
+    return cases
 
 
-def _varies(merged: _Merged) -> bool:
-    """Whether `dtypes` can vary anything; the fault is logged if it can't."""
-    log, node, dtypes = merged.log, merged.node, merged.model.dtypes or []
-    for index, dtype in enumerate(dtypes):
-        if dtype in dtypes[:index]:
-            log.add(node, f"must be unique, but got {dtype!r} twice. Remove one", "dtypes", index)
-            return False
-    if merged.has_broken_inputs or any(map(takes_variant, _tensors(merged.model))):
-        return True
-    log.add(
-        node,
-        "must have an input to set, but every input names its own dtype. Remove those, or dtypes",
-        "dtypes",
-    )
-    return False
+def _require_unique(merged: _Merged, key: str, words: Sequence[str]) -> None:
+    for index, word in enumerate(words):
+        if word in words[:index]:
+            merged.log.refuse(merged.node, f"must be unique, but got {word!r} twice. Remove one", key, index)
 
 
-def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | None) -> Case | None:
-    """Return a case in one of its dtypes; `None` if an input has faults, which are logged."""
+def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | None) -> Case:
+    """Return a case in one of its dtypes.
+
+    Raises:
+        Unreadable: an input has faults, which are logged.
+    """
     log, node, model = merged.log, merged.node, merged.model
-    arguments = read_arguments(InputReader(log, origin.folder, variant), node, model)
     outputs = () if merged.broken & (KEYS | {"outputs"}) else _read_outputs(merged, variant)
-    if not arguments or merged.has_broken_inputs:
-        return None
-    _check_pairs(merged, arguments, outputs)
+    arguments = read_arguments(InputReader(log, origin.folder, variant), node, model)
+    if merged.has_broken_inputs:
+        raise Unreadable
+    tensors = [tensor for argument in arguments for tensor in argument.tensors]
+    differentiable = [tensor for tensor in tensors if tensor.is_differentiable]
+    _check_pairs(merged, [f"d{out.name}/d{tensor.name}" for out in outputs for tensor in differentiable])
     expect, kind = _expectation_of(model.expect)
     tolerance = model.tolerance
-    dtype = variant or _main_dtype(arguments)
+    dtype = variant or (differentiable or tensors)[0].dtype
     second_order = _modes_of_second_order(model, dtype)
     return Case(
         op=origin.op,
@@ -204,8 +200,8 @@ def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | Non
         expect=expect,
         expect_kind=kind,
         pairs=_rules_of(model, is_second_order=bool(second_order)),
-        tolerance=Tolerance() if tolerance is None else Tolerance(tolerance.atol, tolerance.rtol),
-        samples=_count_samples(model, arguments),
+        tolerance=StatedTolerance() if tolerance is None else StatedTolerance(tolerance.atol, tolerance.rtol),
+        samples=_count_samples(model, tensors),
         mode=model.modes[0],
         second_order=second_order,
         seed=model.seed if origin.seed is None else origin.seed,
@@ -239,15 +235,8 @@ def _as_written(model: OpModel) -> dict[str, Any]:
     }
 
 
-def _main_dtype(arguments: tuple[Argument, ...]) -> str:
-    """Return the dtype that a report shows for a case: the first differentiable input's, or the first's."""
-    tensors = [tensor for argument in arguments for tensor in argument.tensors]
-    return next((tensor.dtype for tensor in tensors if tensor.is_differentiable), tensors[0].dtype)
-
-
-def _count_samples(model: OpModel, arguments: tuple[Argument, ...]) -> int:
+def _count_samples(model: OpModel, tensors: Sequence[InputSpec]) -> int:
     """Return how many points are drawn: as written, else enough for an input with few values to take each."""
-    tensors = [tensor for argument in arguments for tensor in argument.tensors]
     if "samples" in model.model_fields_set:
         return model.samples
     return max([model.samples, *(len(few_values(tensor)) for tensor in tensors)])
@@ -309,23 +298,16 @@ def _read_outputs(merged: _Merged, variant: str | None) -> tuple[OutputSpec, ...
     return tuple(outputs)
 
 
-def _check_pairs(merged: _Merged, arguments: tuple[Argument, ...], outputs: tuple[OutputSpec, ...]) -> None:
-    """Log pair rules that can't match anything; some labels are known only at run time.
+def _check_pairs(merged: _Merged, labels: Sequence[str]) -> None:
+    """Log pair rules that match none of the labels; some labels are known only at run time.
 
     Labels of an output's parts are among these: only the forward shows that an output is a structure.
     """
     log, model = merged.log, merged.model
-    labels = [
-        f"d{out.name}/d{tensor.name}"
-        for out in outputs
-        for argument in arguments
-        for tensor in argument.tensors
-        if tensor.is_differentiable
-    ]
     pairs = merged.node.get("pairs")
     # Without the key `variables`, what `build` makes may be a layer, whose weights are inputs.
     may_have_variables = model.variables or (model.variables is None and model.build is not None)
-    if not outputs or pairs is None or may_have_variables or model.second_order:
+    if not model.outputs or pairs is None or may_have_variables or model.second_order:
         return
     for rule in unmatched_rules(_rules_of(model), labels):
         if any(could_match(rule.glob, label) for label in labels):

@@ -16,7 +16,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from gradcheck_cli.spec.models.versions import is_specifier
+from gradcheck_cli.spec.case import is_specifier
 from gradcheck_cli.spec.words import (
     BINDINGS,
     DTYPES,

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from gradcheck_cli.spec.models import input_model, versions
-from gradcheck_cli.spec.models import leaf_types as leaf
+from gradcheck_cli.spec import case, input_model
+from gradcheck_cli.spec import leaf_types as leaf
 from gradcheck_cli.spec.words import CHECKS, EXCEPTIONS
 
 if TYPE_CHECKING:
@@ -384,7 +384,7 @@ class Excepted:
 
     def holds(self, version: str) -> bool:
         """Whether it applies to a version of TensorFlow."""
-        return versions.matches(version, self.tensorflow)
+        return case.version_fits(version, self.tensorflow)
 
 
 def read_exceptions(log: FaultLog, document: Node, places: dict[str, str]) -> list[Excepted]:
@@ -410,15 +410,13 @@ def read_exceptions(log: FaultLog, document: Node, places: dict[str, str]) -> li
 def _with_kinds(document: Node) -> Node:
     """Return the document with each `{gpu: why}` as `{kind: gpu, reason: why}`."""
     listed = document.children["exceptions"]
-    entries = {name: _with_kind(entry) for name, entry in listed.children.items()}
-    expanded = replace(listed, value=entries) if entries else listed
-    return replace(document, value={**document.children, "exceptions": expanded})
+    return document.with_entries({"exceptions": listed.map_children(_with_kind)})
 
 
 def _with_kind(entry: Node) -> Node:
     kinds = [kind for kind in EXCEPTIONS if kind in entry.children]
     if len(kinds) != 1 or {"kind", "reason"} & set(entry.children):
         return entry
-    reason = entry.children[kinds[0]]
-    rest = {key: node for key, node in entry.children.items() if key != kinds[0]}
-    return replace(entry, value={"kind": replace(reason, value=kinds[0]), "reason": reason, **rest})
+    (kind,) = kinds
+    reason = entry.children[kind]
+    return entry.without(kind).with_entries({"kind": replace(reason, value=kind), "reason": reason})
