@@ -448,8 +448,8 @@ class _Search:
         return np.asarray(ends[matched])
 
 
-# Hulls that are still open then are solved one by one: those of 16 and more equal elements, whose gradient is a
-# mean of all pieces.
+# Hulls that are still open then are solved one by one, such as those of 16 and more equal elements, whose
+# gradient may be a mean of all pieces.
 MOST_STEPS = 200
 # A few roundings: shares and gains below it are zero.
 EXACT = OF_SOME_OPERATIONS * FLOAT64.unit_roundoff
