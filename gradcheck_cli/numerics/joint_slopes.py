@@ -448,7 +448,9 @@ class _Search:
         return np.asarray(ends[matched])
 
 
-MOST_STEPS = 200  # hulls that are still open then are solved one by one
+# Hulls that are still open then are solved one by one, such as those of 16 and more equal elements, whose
+# gradient may be a mean of all pieces.
+MOST_STEPS = 200
 # A few roundings: shares and gains below it are zero.
 EXACT = OF_SOME_OPERATIONS * FLOAT64.unit_roundoff
 
