@@ -69,6 +69,23 @@ def test_batches_stay_small(monkeypatch):
     assert FLOATS_AT_ONCE * 8 == 64 * 2**20
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.0001])
+def test_a_slope_that_rounding_alone_hides_costs_two_more(factor):
+    """A weight that is small beside the value, which rounds."""
+    weights = np.array([3e-4, 0.7, -0.4, 0.9])
+    point = np.array([0.8, -0.3, 0.5, 0.2])
+    value = np.tanh(point @ weights)
+    analytic = (1 - value**2) * weights[None]
+    found = judge(
+        problem(lambda points: 30 + np.tanh(points @ weights)[:, None], point), analytic * [factor, 1, 1, 1]
+    )
+    if factor == 1:
+        assert (found.verdict == Verdict.PASS).all()
+        assert (found.method, found.evaluations) == ("central", 1 + 2 * 4 + 1 + 2)
+    else:
+        assert found.verdict.tolist() == [[Verdict.MISMATCH, *[Verdict.PASS] * 3]]
+
+
 def test_first_pass_costs_two_evaluations_a_column():
     point = np.linspace(0.1, 1, 40)
     found = judge(problem(np.exp, point), np.diag(np.exp(point)))
