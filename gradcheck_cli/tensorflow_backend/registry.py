@@ -22,11 +22,10 @@ from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.spec.case import Case
-from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend import frames, graph_path
 from gradcheck_cli.tensorflow_backend.binding import behaviour
+from gradcheck_cli.tensorflow_backend.binding.arguments import unknown_op_type
 from gradcheck_cli.tensorflow_backend.binding.loading import is_installed
-from gradcheck_cli.tensorflow_backend.binding.raw_op import unknown_op_type
-from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED
 
@@ -97,7 +96,7 @@ def has_custom_gradient(value: object) -> bool:
 
 
 def _entry_of(name: str, origin: str = "tensorflow") -> GradientEntry:
-    function = private_gradients.gradient_named(name)
+    function = private_graphs.registered_gradient(name)
     if function is None:
         return GradientEntry(name, "not differentiable", origin=origin)
     return GradientEntry(name, "gradient", *where(function), origin)

@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.results import Status
+from gradcheck_cli.tensorflow_backend import graph_path
+from gradcheck_cli.tensorflow_backend.graph import terms
 from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
-from gradcheck_cli.tensorflow_backend.paths import graph_path, terms
 
 SQUARE = {"inputs": {"a": {"shape": [3, 3]}, "b": {"shape": [3, 3]}}}
 OVERRIDE = {"op_type": "MatMul", "binding": "override"}

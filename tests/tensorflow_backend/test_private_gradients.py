@@ -233,9 +233,9 @@ def test_a_functions_gradient_is_built_once_but_can_be_built_anew(ready_made):
 def test_registered_gradients_are_listed_and_found():
     names = private_gradients.names_of_gradients()
     assert "MatMul" in names
-    assert private_gradients.gradient_named("MatMul").__name__ == "_MatMulGrad"
-    assert private_gradients.gradient_named("Floor") is not None
-    assert private_gradients.gradient_named("Shape") is None  # not differentiable
+    assert private_graphs.registered_gradient("MatMul").__name__ == "_MatMulGrad"
+    assert private_graphs.registered_gradient("Floor") is not None
+    assert private_graphs.registered_gradient("Shape") is None  # not differentiable
 
 
 def test_what_custom_gradient_returns_is_known():

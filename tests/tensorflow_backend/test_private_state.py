@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
-from gradcheck_cli.tensorflow_backend.traces.state import Order, State, find_written, restoring_call
+from gradcheck_cli.tensorflow_backend.traces.state import State, find_written, restoring_call
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def count():
 
 def traced(forward, *, in_order=True):
     def call(x):
-        order = Order(tf.compat.v1.get_default_graph()) if in_order else None
+        order = private_state.Order(tf.compat.v1.get_default_graph()) if in_order else None
         result = tf.identity(forward(x))
         if order is not None:
             order.add()

@@ -25,7 +25,7 @@ HOOKS = {
 }
 FOR_CASES = (
     "gradcheck_cli.features.blame.blaming",
-    "gradcheck_cli.features.blame.walk.op_path",
+    "gradcheck_cli.features.blame.walked_path",
     "gradcheck_cli.features.blame.single_op",
 )
 
@@ -41,7 +41,7 @@ def explain_mismatches(judged: OpenCase) -> None:
 
 def find_written_ops(op: GraphOperation, output: int, inputs: Sequence[int]) -> Sequence[Operation] | None:
     """Return the ops between an output and inputs whose gradients the user wrote; see `hooks`."""
-    from gradcheck_cli.features.blame.walk.op_path import WalkedPath
+    from gradcheck_cli.features.blame.walked_path import WalkedPath
 
     # Every input of an op moves, not only those on this path: at a tie, each of a maximum's two gradients may
     # be right by itself, and both together wrong.

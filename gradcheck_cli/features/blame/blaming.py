@@ -38,8 +38,7 @@ from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, Status
 from gradcheck_cli.running.session import check, open_pair, start_tensorflow, user_code
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import BINDINGS
-from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-from gradcheck_cli.tensorflow_backend.graph.held_stops import UnheldStop
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation, UnheldStop
 from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
 
 # If a case has more mismatched pairs, only the first ones are examined: each takes its own backward pass.
@@ -67,7 +66,7 @@ def blame_path(
     Raises:
         CaseFailedError: forward or gradient can't be evaluated.
     """
-    from gradcheck_cli.features.blame.walk.op_path import WalkedPath
+    from gradcheck_cli.features.blame.walked_path import WalkedPath
 
     best: PathBlame | None = None
     for sample in samples:
@@ -187,7 +186,7 @@ def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float)
 
 def _is_single(op: Any, label: str) -> bool:
     """Whether a pair's path is a single op, so that the pair says everything."""
-    from gradcheck_cli.features.blame.walk.op_path import WalkedPath
+    from gradcheck_cli.features.blame.walked_path import WalkedPath
 
     pair = next((pair for pair in pair_keys(op) if label_of(op, pair) == label), None) if op else None
     if pair is None:  # of second order
@@ -289,7 +288,7 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
     """
     start_tensorflow()
     with user_code(case):
-        from gradcheck_cli.features.blame.walk.backward_walk import walk
+        from gradcheck_cli.features.blame.backward_walk import walk
 
         _, op, paths = _open_paths(case, label)
         traces, types_seen = [], set()

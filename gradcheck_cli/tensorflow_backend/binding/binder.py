@@ -6,7 +6,6 @@ trace can tell whether it took effect.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,28 +16,20 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Case, FunctionRef
 from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.binding import behaviour, loading, raw_op, user_gradient
+from gradcheck_cli.tensorflow_backend.binding import behaviour, loading, user_gradient
 from gradcheck_cli.tensorflow_backend.binding.arguments import (
     attrs_of_reference,
     call_with,
+    create_raw_op,
     require_order,
     takes_build_alone,
 )
 from gradcheck_cli.tensorflow_backend.binding.behaviour import seed_globals
 from gradcheck_cli.tensorflow_backend.binding.flat_outputs import flat_arrays, flat_outputs
-from gradcheck_cli.tensorflow_backend.binding.user_gradient import OpView
+from gradcheck_cli.tensorflow_backend.binding.user_gradient import PY_FUNC_TYPES, OpView, unique_name
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
-PREFIX = "gradcheck_"  # of every name that we register; `list` hides these names
-_NUMBERS = itertools.count(1)
 Shape = tuple[int | None, ...]
-PY_FUNC_TYPES = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
-
-
-def unique_name(stem: str) -> str:
-    """Return a name that no earlier registration in this process has used."""
-    safe = "".join(char if char.isalnum() else "_" for char in stem)
-    return f"{PREFIX}{safe}_{next(_NUMBERS)}"
 
 
 @dataclass(frozen=True)
@@ -204,7 +195,7 @@ class Binder:
     def _flat_function(self, ref: FunctionRef | None, role: str) -> Callable[..., list[Any]]:
         """Return forward as a function of flat tensors: the user's, or the raw op."""
         if ref is None:
-            return lambda *tensors: raw_op.create(self.case, tensors)
+            return lambda *tensors: create_raw_op(self.case, tensors)
         function = self._load(ref, role)
         if ref.numpy:
             return self._py_func(function)

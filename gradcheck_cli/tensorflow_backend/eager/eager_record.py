@@ -8,9 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.paths import graph_path
-from gradcheck_cli.tensorflow_backend.paths.graph_path import STOPS
+from gradcheck_cli.tensorflow_backend import dtypes, graph_path
+from gradcheck_cli.tensorflow_backend.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.private import private_eager, private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
 

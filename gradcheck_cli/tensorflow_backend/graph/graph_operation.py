@@ -1,4 +1,4 @@
-"""An op in graph mode, as the checks see it."""
+"""An op in graph mode, as the checks see it: what its graphs show, what runs, and its other forms."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ import numpy as np
 from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening
 from gradcheck_cli.checking.ops.operation import OpFacts, OpForms, Site, TensorInfo
 from gradcheck_cli.spec.case import Case
-from gradcheck_cli.tensorflow_backend.binding import flat_outputs
+from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.arguments import plain_name
-from gradcheck_cli.tensorflow_backend.graph import held_stops
+from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
-from gradcheck_cli.tensorflow_backend.graph.held_stops import UnheldStop
 from gradcheck_cli.tensorflow_backend.graph.sites import sites_of
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
-from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.graph_path import STOP, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients
+from gradcheck_cli.tensorflow_backend.traces import frozen
+from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import GRAPH, TraceMode, written_before_read
 from gradcheck_cli.tensorflow_backend.twin.widening import NarrowOp
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -87,12 +86,10 @@ class GraphFacts(OpFacts):
     def leads_to(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through floating tensors, as far as the graph shows."""
         traced = self.traced
-        return any(
-            graph_path.leads_to(
-                start, traced.forward.outputs[output], traced.held_stops, stops=not traced.holds_every_stop
-            )
-            for start in traced.starts(input_index)
+        moved = graph_path.moved_by(
+            traced.starts(input_index), traced.held_stops, stops=not traced.holds_every_stop
         )
+        return id(traced.forward.outputs[output]) in moved
 
     def reaches(self, output: int, input_index: int) -> bool:
         """Whether anything in the graph leads from this input to this output."""
@@ -113,17 +110,24 @@ class GraphFacts(OpFacts):
         """Return where the gradients of some pairs could be wrong unseen; see `Operation`."""
         return sites_of(self.traced, pairs)
 
-    # What is held while the inputs move.
+    # What is held while the inputs move. Only ops of the declared dtypes' graph know where they come from.
 
     @property
     def frozen(self) -> Mapping[str, int]:
         """How many ops are held at their base value, by type."""
-        return Counter(held_stops.held_types(self.traced))
+        traced, held = self.traced, self.traced.forward.held
+        types = [op.type for op in dict.fromkeys(tensor.op for tensor in (*traced.held_stops, *held.draws))]
+        if held.body_holds is not None:
+            types += held.body_holds.draw_types()
+            types += [STOP for site in held.body_holds.stops if traced.holds(site.key)]
+        return Counter(types)
 
     @property
     def held_places(self) -> tuple[str, ...]:
         """The place of each `stop_gradient` that is held."""
-        return held_stops.held_places(self.traced)
+        declared = self.traced.declared
+        stops = [stop for stop in _describe_stops(declared, declared.held_stops) if declared.holds(stop.key)]
+        return tuple(dict.fromkeys(stop.place for stop in stops))
 
     @property
     def unreachable(self) -> tuple[str, ...]:
@@ -133,16 +137,46 @@ class GraphFacts(OpFacts):
 
     @property
     def passed_over(self) -> tuple[str, ...]:
-        """Places of `stop_gradient`s that should be held, but that backpropagation never meets."""
-        return held_stops.passed_over(self.traced) if self.traced.holds_every_stop else ()
+        """Places of `stop_gradient`s that should be held, but that backpropagation never meets.
+
+        They are inside a custom gradient's own forward: its gradient function takes the place of all of that.
+        """
+        if not self.traced.holds_every_stop:
+            return ()
+        declared = self.traced.declared
+        trace = declared.forward
+        indices = range(declared.at.count + len(trace.handles))
+        starts = [tensor for index in indices for tensor in declared.starts(index)]
+        starts = [tensor for tensor in starts if tensor.dtype.is_floating or tensor.dtype.is_complex]
+        met = {id(tensor) for tensor in frozen.stops_among(starts, trace.backprop_starts)}
+        between = graph_path.ops_between(starts, list(trace.outputs))
+        stops = [op for op in between if op.type in STOPS and id(op.outputs[0]) not in met]
+        return tuple(dict.fromkeys(Stop.of(op).place for op in stops))
 
     def stops_between(self, output: int, input_index: int) -> dict[str, str]:
-        """Return the `stop_gradient`s that can be held between an input and an output; see `Operation`."""
-        return held_stops.stops_between(self.traced, output, input_index)
+        """Return the `stop_gradient`s that can be held between an input and an output; see `OpFacts`.
+
+        One that an input moves through integers alone (an argmax, an index) changes no derivative by it.
+        """
+        opened = self.traced.declared.with_open_stops
+        trace, starts = opened.forward, opened.starts(input_index)
+        stops: list[Any] = []
+        if any(op.type in STOPS for op in trace.function.graph.get_operations()):  # in few models
+            between = set(graph_path.ops_between(starts, [trace.outputs[output]]))
+            moved = graph_path.moved_by(starts, (), stops=True)
+            stops = [
+                tensor
+                for tensor in frozen.stops_among(starts, trace.backprop_starts)
+                if tensor.op in between and id(tensor.op.inputs[0]) in moved
+            ]
+        return {stop.key: stop.place for stop in _describe_stops(opened, stops)}
 
     def closed(self, output: int, input_index: int) -> list[str]:
         """Return the ops between an input and an output whose inner `stop_gradient` can't be held."""
-        return held_stops.closed_between(self.traced, output, input_index)
+        opened = self.traced.declared.with_open_stops
+        trace = opened.forward
+        between = set(graph_path.ops_between(opened.starts(input_index), [trace.outputs[output]]))
+        return [op.name for op in trace.held.closed if op in between]
 
     # The precision in which it computes.
 
@@ -201,8 +235,15 @@ class GraphFacts(OpFacts):
         return tuple(plain_name(variable) for variable in self.traced.forward.gradient_variables)
 
 
+def _describe_stops(traced: TracedCase, tensors: Sequence[Any]) -> list[Stop]:
+    """Describe tensors of `stop_gradient`s, and all those in bodies as well."""
+    body_holds = traced.forward.held.body_holds
+    inner = [] if body_holds is None else [site.op for site in body_holds.stops]
+    return [Stop.of(op) for op in (*(tensor.op for tensor in tensors), *inner)]
+
+
 def _is_connected(traced: TracedCase, output: int, input_index: int) -> bool:
-    return input_index in traced.vjp_trace.connected.get(output, ())
+    return input_index in traced.vjp_trace.connected(output)
 
 
 def _is_plain_chain(traced: TracedCase, output: int, input_index: int) -> bool:
@@ -210,6 +251,14 @@ def _is_plain_chain(traced: TracedCase, output: int, input_index: int) -> bool:
     hand_written = {(of_output, of_input) for _, of_output, of_input in trace.sites}
     is_own = case.gradient is not None or (output, input_index) in hand_written
     return not is_own and sum(trace.gradients_seen.values()) > 1
+
+
+@dataclass(frozen=True)
+class UnheldStop:
+    """The place of a `stop_gradient`, and whether it belongs to the forward or to a gradient function."""
+
+    place: str
+    is_of_forward: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,17 +315,18 @@ class GraphOperation(OpenedOperation):
         outputs = zip(self.outputs, self.base_values, strict=True)
         return all(np.isfinite(value).all() for info, value in outputs if info.is_differentiable)
 
-    def check_output_shapes(self) -> None:
-        """Compare the outputs' shapes with those that the spec gives.
-
-        Raises:
-            CaseFailedError: of kind "outputs".
-        """
-        flat_outputs.check_shapes(self.traced.case, self.traced.output_names, self.base_values)
-
     def unheld_stops(self, output: int, input_index: int) -> list[UnheldStop]:
-        """Return the `stop_gradient`s between an input and an output that aren't held."""
-        return held_stops.unheld_between(self.traced, output, input_index)
+        """Return the `stop_gradient`s between an input and an output that aren't held.
+
+        For a vjp, return only those in gradient functions, if there are any: holding these would be enough.
+        """
+        trace, starts = self.traced.forward, self.traced.starts(input_index)
+        held_ids = {id(tensor) for tensor in self.traced.held_stops}
+        forward_ids = {id(tensor) for tensor in frozen.stops_among(starts, trace.backprop_starts)}
+        between = graph_path.ops_between(starts, [trace.outputs[output]])
+        tensors = [op.outputs[0] for op in between if op.type in STOPS and id(op.outputs[0]) not in held_ids]
+        stops = [UnheldStop(Stop.of(tensor.op).place, id(tensor) in forward_ids) for tensor in tensors]
+        return [stop for stop in stops if not stop.is_of_forward] or stops
 
     @property
     def trainable(self) -> tuple[Any, ...]:

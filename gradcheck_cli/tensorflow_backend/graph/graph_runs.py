@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -10,42 +10,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.dtypes import Stack, take_points
-from gradcheck_cli.tensorflow_backend.graph.batching import Batched, run_where_accepted
+from gradcheck_cli.tensorflow_backend import dtypes, graph_path
+from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, take_points
+from gradcheck_cli.tensorflow_backend.graph import terms
+from gradcheck_cli.tensorflow_backend.graph.batching import Batched, pull_in_spoilt_memory, run_where_accepted
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.paths import graph_path, terms
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
-from gradcheck_cli.tensorflow_backend.spoiling import pull_in_spoilt_memory
-from gradcheck_cli.tensorflow_backend.traces.frozen import Held
+from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeChangesError, require_shapes, run_error
-
-Array = np.ndarray[Any, Any]
-
-
-def are_finite(values: Sequence[Array]) -> bool:
-    """Whether all numbers of some arrays are finite."""
-    return all(bool(np.isfinite(value).all()) for value in values)
+from gradcheck_cli.tensorflow_backend.traces.vjp_trace import Pullback, VjpTrace
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A part of a traced graph as a function of upstreams, of the case's arguments and of constants.
-
-    Attributes:
-        unrestored: ids of the handles of variables and tables that aren't restored after each call.
-    """
-
-    function: Any
-    held: Held  # what the trace holds
-    constants: Sequence[Any]  # the tensors, after the arguments, that have the same values at each point
-    values: Sequence[Array]  # the values of `constants`
-    results: Sequence[Any]  # the dtypes of what it returns
-    random_types: Sequence[str]  # types of ops in it that draw anew at each call
-    upstreams: Sequence[TensorInfo] = ()  # the outputs whose upstreams come before the arguments
-    unrestored: frozenset[int] = frozenset()
+def are_finite(values: Sequence[Array | None]) -> bool:
+    """Whether all numbers of the arrays that exist are finite."""
+    return all(value is None or bool(np.isfinite(value).all()) for value in values)
 
 
 def _sums(rows: Sequence[Sequence[Array | None]]) -> list[Array | None]:
@@ -61,7 +40,8 @@ class GraphRuns:
     """Runs a traced case."""
 
     traced: TracedCase  # the case at one sample point
-    _vjps: dict[int, Batched] = field(default_factory=dict)
+    # by the outputs whose upstreams they take
+    _pullbacks: dict[tuple[int, ...], Batched] = field(default_factory=dict)
     _beside: dict[tuple[int, ...], Batched] = field(default_factory=dict)
     _rounded_sizes: dict[int, list[Array]] = field(default_factory=dict)
 
@@ -149,16 +129,8 @@ class GraphRuns:
     @cached_property
     def _forward(self) -> Batched:
         trace, traced = self.traced.forward, self.traced
-        return self._batched(
-            _Part(
-                traced.differenced,
-                trace.held,
-                constants=(*traced.held_tensors, *trace.held.draws),
-                values=traced.base.values,
-                results=trace.dtypes,
-                random_types=trace.random_types,
-            )
-        )
+        held = zip((*traced.held_tensors, *trace.held.draws), traced.base.values, strict=True)
+        return self._batched(traced.differenced, trace, held, trace.dtypes)
 
     @cached_property
     def _fed_forward(self) -> tuple[Batched, list[list[int]]] | None:
@@ -170,51 +142,37 @@ class GraphRuns:
         reads, count = trace.reads(), traced.at.count
         if reads is None:
             return None
-        tensors = [tensor for read_tensors in reads for tensor in read_tensors]
-        values = [
-            dtypes.narrow(traced.at.point[count + variable_index], tensor.dtype.name)
-            for variable_index, read_tensors in enumerate(reads)
+        read_values = [
+            (tensor, dtypes.narrow(value, tensor.dtype.name))
+            for value, read_tensors in zip(traced.at.point[count:], reads, strict=True)
             for tensor in read_tensors
         ]
-        constants = (*tensors, *traced.held_tensors, *trace.held.draws)
-        fed = self._batched(
-            _Part(
-                trace.pruned(constants),
-                trace.held,
-                constants=constants,
-                values=(*values, *traced.base.values),
-                results=trace.dtypes,
-                random_types=trace.random_types,
-            )
+        held = zip((*traced.held_tensors, *trace.held.draws), traced.base.values, strict=True)
+        constants = [*read_values, *held]
+        function = trace.pruned([tensor for tensor, _ in constants])
+        indices = iter(range(count, count + len(read_values)))
+        return (
+            self._batched(function, trace, constants, trace.dtypes),
+            [[next(indices) for _ in read_tensors] for read_tensors in reads],
         )
-        indices = iter(range(count, count + len(tensors)))
-        return fed, [[next(indices) for _ in read_tensors] for read_tensors in reads]
 
     # The vjp.
 
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
-        infos = self.traced.inputs
-        connected = self.traced.vjp_trace.connected.get(output, ())
-        if not connected:
-            return [None] * len(infos)
-        size = sum(infos[input_index].size for input_index in connected)
+        pullback = self.traced.vjp_trace.pullbacks.get(output)
+        if pullback is None:
+            return [None] * len(self.traced.inputs)
 
-        def pull(stack: Stack) -> list[Array]:
-            return self._batched_vjp(output)({0: stack}, size)
+        def pull(stack: Stack) -> list[Array | None]:
+            return self._pull(pullback, {output: stack})
 
-        try:
-            if self.traced.outputs[output].size:
-                gradients: Sequence[Array | None] = self._prepare_if_not_finite(partial(pull, upstream))
-            else:
-                gradients = pull_in_spoilt_memory(
-                    pull, upstream, [infos[input_index] for input_index in connected]
-                )
-        except tf.errors.OpError as error:
-            raise run_error(error, "gradient") from error
-        return self._by_input(connected, gradients)
+        if self.traced.outputs[output].size:
+            return self._prepare_if_not_finite(partial(pull, upstream))
+        connected = [self.traced.inputs[input_index] for input_index in pullback.inputs]
+        return pull_in_spoilt_memory(pull, upstream, connected)
 
-    def _prepare_if_not_finite(self, pull: Callable[[], list[Array]]) -> list[Array]:
+    def _prepare_if_not_finite(self, pull: Callable[[], list[Array | None]]) -> list[Array | None]:
         """Pull back; if that isn't finite, let Grappler prepare gradients, as those of a `tf.function`.
 
         u * 1e200 * 1e-200 may overflow; Grappler makes one product of it. That is tried once for a case.
@@ -224,7 +182,7 @@ class GraphRuns:
             return gradients
         for state.is_vjp_prepared in (True, False):
             state.compiled.clear()
-            self._vjps.clear()
+            self._pullbacks.clear()
             gradients = pull()
             if are_finite(gradients):
                 break
@@ -234,81 +192,67 @@ class GraphRuns:
         """Pull one upstream of an output back at another point; see `Operation`."""
         count = self.traced.at.count
         variables = {index - count: stack for index, stack in point.items() if index >= count}
-        connected = self.traced.vjp_trace.connected.get(output, ())
-        batch = {0: upstream} | {1 + index: stack for index, stack in point.items() if index < count}
-        size = sum(self.traced.inputs[index].size for index in connected)
-        if not connected:
+        arguments = {index: stack for index, stack in point.items() if index < count}
+        pullback = self.traced.vjp_trace.pullbacks.get(output)
+        if pullback is None:
             return [None] * len(self.traced.inputs)
-        try:
-            if not variables:
-                return self._by_input(connected, self._batched_vjp(output)(batch, size))
-            with at_values(self.traced.variables, variables) as rows:
-                next(rows)
-                return self._by_input(connected, self._batched_vjp(output)(batch, size))
-        except tf.errors.OpError as error:
-            raise run_error(error, "gradient") from error
+        if not variables:
+            return self._pull(pullback, {output: upstream}, arguments)
+        with at_values(self.traced.variables, variables) as rows:
+            next(rows)
+            return self._pull(pullback, {output: upstream}, arguments)
 
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
-        trace, infos = self.traced.vjp_trace, self.traced.inputs
-        alone = [self.vjp(*flow) for flow in upstreams.items() if flow[0] not in trace.joint_outputs]
-        if len(alone) == len(upstreams):
-            return _sums(alone)
-        batched = self._batched_gradient(trace.joint, trace.joint_outputs, trace.joint_connected)
-        count = len(next(iter(upstreams.values())))
-        batch = {
+        joint = self.traced.vjp_trace.joint
+        together = [] if joint is None else upstreams.keys() & set(joint.outputs)
+        rows = [self.vjp(*flow) for flow in upstreams.items() if flow[0] not in together]
+        if joint is not None and together:
+            rows.append(self._pull(joint, upstreams))
+        return _sums(rows)
+
+    def _pull(
+        self, pullback: Pullback, upstreams: Mapping[int, Stack], point: Mapping[int, Stack] = {}
+    ) -> list[Array | None]:
+        """Pull upstreams back, by output, at the base point or with other arguments; missing ones are zero.
+
+        Raises:
+            CaseFailedError: the gradient raises.
+        """
+        infos, count = self.traced.inputs, len(next(iter(upstreams.values())))
+        if pullback.outputs not in self._pullbacks:
+            results = [tf.as_dtype(infos[input_index].dtype) for input_index in pullback.inputs]
+            self._pullbacks[pullback.outputs] = self._batched_gradient(
+                pullback.function, pullback.outputs, results
+            )
+        batch: dict[int, Stack] = {
             index: upstreams.get(output, np.zeros((count, *self.traced.outputs[output].shape)))
-            for index, output in enumerate(trace.joint_outputs)
+            for index, output in enumerate(pullback.outputs)
         }
+        batch |= {len(pullback.outputs) + input_index: stack for input_index, stack in point.items()}
         try:
-            gradients = batched(batch, sum(infos[input_index].size for input_index in trace.joint_connected))
+            gradients = self._pullbacks[pullback.outputs](
+                batch, sum(infos[input_index].size for input_index in pullback.inputs)
+            )
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
-        return _sums([*alone, self._by_input(trace.joint_connected, gradients)])
+        by_input = dict(zip(pullback.inputs, gradients, strict=True))
+        return [by_input.get(input_index) for input_index in range(len(infos))]
 
-    def _by_input(self, connected: Sequence[int], gradients: Sequence[Array | None]) -> list[Array | None]:
-        result: list[Array | None] = [None] * len(self.traced.inputs)
-        for input_index, gradient in zip(connected, gradients, strict=True):
-            result[input_index] = gradient
-        return result
-
-    def _batched_vjp(self, output: int) -> Batched:
-        if output not in self._vjps:
-            trace = self.traced.vjp_trace
-            self._vjps[output] = self._batched_gradient(
-                trace.functions[output], (output,), trace.connected[output]
-            )
-        return self._vjps[output]
-
-    def _batched_gradient(
-        self, function: Any, outputs: Sequence[int], input_indices: Sequence[int]
-    ) -> Batched:
+    def _batched_gradient(self, function: Any, outputs: Sequence[int], results: Sequence[Any]) -> Batched:
         """Batch a function of the upstreams of some outputs, the inputs and the draws."""
-        results = [tf.as_dtype(self.traced.inputs[input_index].dtype) for input_index in input_indices]
-        return self._batched(self._gradient_part(function, outputs, results))
-
-    def _gradient_part(self, function: Any, outputs: Sequence[int], results: Sequence[Any]) -> _Part:
-        """Describe a function of the upstreams of some outputs, the inputs and the draws."""
         trace = self.traced.vjp_trace
-        values = self.traced.draws(trace.held)
-        infos = [self.traced.outputs[output] for output in outputs]
         for resource in trace.unrestored:
             self.traced.state.written.record(resource)
-        return _Part(
-            function,
-            trace.held,
-            constants=trace.held.draws,
-            values=values,
-            results=results,
-            random_types=trace.random_types,
-            upstreams=infos,
-            unrestored=frozenset(id(resource.handle) for resource in trace.unrestored),
-        )
+        return self._batched(function, trace, self._draws_of(trace), results, outputs)
+
+    def _draws_of(self, trace: VjpTrace) -> Iterable[tuple[Any, Array]]:
+        return zip(trace.held.draws, self.traced.draws(trace.held), strict=True)
 
     # How its outputs are rounded.
 
     def rounded_sizes(self, input_index: int) -> list[Array]:
-        """Return the size that each output's rounding is relative to at the base point; see `paths.terms`."""
+        """Return the size that each output's rounding is relative to at the base point; see `terms`."""
         if input_index not in self._rounded_sizes:
             self._rounded_sizes[input_index] = self._measure_rounded_sizes(input_index)
         return self._rounded_sizes[input_index]
@@ -337,16 +281,7 @@ class GraphRuns:
     def values_beside_gradient(self) -> list[Array]:
         """The outputs at the base point, from the graph that also computes the gradient."""
         trace = self.traced.vjp_trace
-        return self._batched(
-            _Part(
-                trace.forward,
-                trace.held,
-                constants=trace.held.draws,
-                values=self.traced.draws(trace.held),
-                results=self.traced.forward.dtypes,
-                random_types=trace.random_types,
-            )
-        ).once()
+        return self._batched(trace.forward, trace, self._draws_of(trace), self.traced.forward.dtypes).once()
 
     def beside_gradient(
         self,
@@ -376,12 +311,11 @@ class GraphRuns:
             feeds, results = [*trace.upstreams, *trace.inputs, *trace.held.draws], list(fetches)
             if copy is not None:
                 feeds, results = copy.tensors(feeds), copy.tensors(results)
-            gradient_part = self._gradient_part(
+            self._beside[key] = self._batched_gradient(
                 subgraph_function(trace.whole if copy is None else copy, feeds, results),
                 trace.sources,
                 [tensor.dtype for tensor in fetches],
             )
-            self._beside[key] = self._batched(gradient_part)
         first = len(upstreams)
         batch = {first + input_index: stack for input_index, stack in points.items()} | dict(
             enumerate(upstreams)
@@ -391,29 +325,46 @@ class GraphRuns:
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
 
-    def _batched(self, part: _Part) -> Batched:
-        traced, body_holds = self.traced, part.held.body_holds
+    def _batched(
+        self,
+        function: Any,
+        trace: ForwardTrace | VjpTrace,
+        constants: Iterable[tuple[Any, Array]],
+        results: Sequence[Any],
+        outputs: Sequence[int] = (),
+    ) -> Batched:
+        """Batch a part of a traced graph as a function of upstreams, of the arguments and of constants.
+
+        Args:
+            constants: tensors, after the arguments, that have the same values at each point, with the values.
+            results: the dtypes of what it returns.
+            outputs: for a part of the gradient, the outputs whose upstreams come before the arguments.
+        """
+        traced, state, body_holds = self.traced, self.traced.state, trace.held.body_holds
         # A stop in a body is held by Python code, which XLA doesn't compile: such a forward is differenced as
         # a graph. The gradient under test is compiled, or isn't checked.
         is_python = body_holds is not None and not body_holds.draw_types()
-        flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in part.upstreams]
-        constants = [
-            (tensor.dtype.name, value.shape)
-            for tensor, value in zip(part.constants, part.values, strict=True)
-        ]
-        state = traced.state
-        prepare = bool(state.is_prepared or (part.upstreams and state.is_vjp_prepared))
+        infos, values = [traced.outputs[output] for output in outputs], list(constants)
+        prepare = bool(state.is_prepared or (infos and state.is_vjp_prepared))
+        # What a gradient writes lasts until the case ends.
+        unrestored = trace.unrestored if outputs and isinstance(trace, VjpTrace) else ()
         return Batched(
-            part.function,
-            [*[(info.dtype, info.shape) for info in part.upstreams], *traced.at.arguments, *constants],
-            [*flows, *traced.at.narrow, *part.values],
-            part.results,
-            vectorize=not part.random_types and body_holds is None and not traced.trace_mode.compiled,
+            function,
+            [
+                *[(info.dtype, info.shape) for info in infos],
+                *traced.at.arguments,
+                *[(tensor.dtype.name, value.shape) for tensor, value in values],
+            ],
+            [
+                *[np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in infos],
+                *traced.at.narrow,
+                *[value for _, value in values],
+            ],
+            results,
+            vectorize=not trace.random_types and body_holds is None and not traced.trace_mode.compiled,
             rewind=None if body_holds is None else partial(body_holds.rewind, traced.holds),
-            compiled=None
-            if is_python
-            else state.compiled_form(traced.trace_mode, part.function, prepare=prepare),
+            compiled=None if is_python else state.compiled_form(traced.trace_mode, function, prepare=prepare),
             is_prepared=prepare and not traced.trace_mode.compiled,
-            unrestored=part.unrestored,
-            batches=state.batches_of(part.function),
+            unrestored=frozenset(id(resource.handle) for resource in unrestored),
+            batches=state.batches_of(function),
         )

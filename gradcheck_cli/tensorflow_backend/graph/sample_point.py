@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
@@ -10,13 +10,13 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.opener import Dtype
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.spec.case import MOVED, Case, InputSpec
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.twin.widening import Roundings
-
-Array = np.ndarray[Any, Any]
 
 # A move towards zero, which most domains allow, and by far more than a gradient may lose by rounding. Inputs
 # move by different shares of it, so that what is equal in two of them isn't any more.
@@ -29,7 +29,8 @@ class SamplePoint:
     """The point at which a case is traced.
 
     Attributes:
-        has_wide_variables: whether `dtype_of` applies to variables as well; otherwise they keep their dtypes.
+        dtype: the dtypes that are traced; see `Opening`.
+        has_wide_variables: whether `dtype` applies to variables as well; otherwise they keep their dtypes.
         is_exact: whether the values stay as they were drawn, before the declared dtypes round them.
         roundings: a seed by which the values of files, which were rounded before, are moved by one rounding.
         chosen: the arguments' values at points that were chosen, by sample number; others are drawn.
@@ -37,11 +38,17 @@ class SamplePoint:
 
     case: Case
     sample: int
-    dtype_of: Callable[[str], str]  # maps a dtype that the spec names to the one that is traced
+    dtype: Dtype = "declared"
     has_wide_variables: bool = False
     is_exact: bool = False
     roundings: int | None = None
     chosen: Mapping[int, Sequence[Array]] = field(default_factory=dict)
+
+    def dtype_of(self, dtype: str) -> str:
+        """Return the dtype that is traced where the spec names this one."""
+        if self.dtype == "complex128":
+            return dtypes.complex_dtype(dtype)
+        return dtypes.reference_dtype(dtype) if self.dtype == "float64" else dtype
 
     @cached_property
     def point(self) -> tuple[Array, ...]:
@@ -114,6 +121,18 @@ class SamplePoint:
             dtypes.narrow(value, dtype)
             for value, (dtype, _) in zip(self.point[: self.count], self.arguments, strict=True)
         ]
+
+    @property
+    def tensors(self) -> list[Any]:
+        """Every argument's value as a tensor, made anew each time: a large one takes much memory."""
+        return [
+            tf.constant(value, dtype) for value, (dtype, _) in zip(self.narrow, self.arguments, strict=True)
+        ]
+
+    @cached_property
+    def seed(self) -> int:
+        """The seed of the case's draws at this point; never 0, which means no seed."""
+        return 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
 
     @cached_property
     def differentiable(self) -> list[int]:

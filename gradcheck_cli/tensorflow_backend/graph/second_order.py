@@ -17,10 +17,10 @@ from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Argument, Case, InputSpec, OutputSpec
 from gradcheck_cli.spec.words import CHECKS
+from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
-from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_eager
-from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of, in_users_words
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, in_users_words
 
 # These checks concern the forward, or each trace: the first order has already run them.
 _CHECKS_OFF = frozenset(name for name, check in CHECKS.items() if not check.is_of_vjp)

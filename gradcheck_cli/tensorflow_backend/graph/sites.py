@@ -10,67 +10,36 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Site
-from gradcheck_cli.tensorflow_backend import dtypes, frames
+from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
+from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.paths import graph_path
-
-Array = np.ndarray[Any, Any]
 
 _BINARY = 2  # the operands of a binary op, or the axes of a matrix
 
 
-def _unseen_signs(values: Sequence[Array]) -> tuple[str, ...]:
-    x = values[0]
-    return _missing_sides({"no element is below 0": x < 0, "no element is above 0": x > 0})
+# Says in words what the values of some tensors don't show.
+_Unseen = Callable[[Sequence[Array]], tuple[str, ...]]
 
 
-def _unseen_parts_of_relu6(values: Sequence[Array]) -> tuple[str, ...]:
-    x = values[0]
-    sides = {
-        "no element is below 0": x < 0,
-        "no element is between 0 and 6": (x > 0) & (x < 6),  # noqa: PLR2004 (its name)
-        "no element is above 6": x > 6,  # noqa: PLR2004 (its name)
-    }
-    return _missing_sides(sides)
+def _sides(*sides: tuple[str, Callable[..., Array]]) -> _Unseen:
+    """Return what says which sides no element takes: a message for each, and which elements take it."""
+    return lambda values: tuple(message for message, takes in sides if not np.any(takes(*values)))
 
 
-def _unseen_order(values: Sequence[Array]) -> tuple[str, ...]:
-    first, second = values
-    return _missing_sides(
-        {
-            "the first operand is nowhere the larger": first > second,
-            "the second operand is nowhere the larger": first < second,
-        }
-    )
-
-
-def _unseen_sides(values: Sequence[Array]) -> tuple[str, ...]:
-    return _missing_sides({"it is nowhere true": values[-1], "it is nowhere false": ~values[-1]})
-
-
-def _missing_sides(sides: dict[str, Array]) -> tuple[str, ...]:
-    return tuple(message for message, is_there in sides.items() if not np.any(is_there))
-
-
-def _unseen_repeats(values: Sequence[Array]) -> tuple[str, ...]:
-    """Say whether no index occurs twice."""
-    indices = values[0][values[0] >= 0]
-    counts = np.unique(indices, return_counts=True)[1]
-    return (
-        ()
-        if (counts > 1).any()
-        else ("no index comes twice, so that adding up, a mean and the last look alike",)
-    )
-
-
-_KINKED = {
-    "Relu": _unseen_signs,
-    "Elu": _unseen_signs,
-    "Selu": _unseen_signs,
-    "LeakyRelu": _unseen_signs,
-    "Abs": _unseen_signs,
-    "Relu6": _unseen_parts_of_relu6,
-}
+_SIGNS = _sides(("no element is below 0", lambda x: x < 0), ("no element is above 0", lambda x: x > 0))
+_PARTS_OF_RELU6 = _sides(
+    ("no element is below 0", lambda x: x < 0),
+    ("no element is between 0 and 6", lambda x: (x > 0) & (x < 6)),  # noqa: PLR2004 (its name)
+    ("no element is above 6", lambda x: x > 6),  # noqa: PLR2004 (its name)
+)
+_ORDER = _sides(
+    ("the first operand is nowhere the larger", lambda first, second: first > second),
+    ("the second operand is nowhere the larger", lambda first, second: first < second),
+)
+_TRUTH = _sides(
+    ("it is nowhere true", lambda chosen: chosen), ("it is nowhere false", lambda chosen: ~chosen)
+)
+_KINKED = {**dict.fromkeys(("Abs", "Elu", "LeakyRelu", "Relu", "Selu"), _SIGNS), "Relu6": _PARTS_OF_RELU6}
 _COMPARED = frozenset({"Maximum", "Minimum"})
 _COMPARISONS = frozenset({"Greater", "GreaterEqual", "Less", "LessEqual"})
 _REDUCTIONS = frozenset({"Sum", "Mean", "Prod", "Max", "Min", "EuclideanNorm"})
@@ -98,7 +67,7 @@ class _Candidate:
 
     op: Any
     corruption: str  # the corruption that might not show
-    unseen: Callable[[Sequence[Array]], tuple[str, ...]]
+    unseen: _Unseen
     tensors: tuple[Any, ...] = ()  # the tensors whose values `unseen` takes
     input_index: int | None = None  # the index of the op's input whose gradient is concerned; `None` for all
 
@@ -169,13 +138,13 @@ def _value_candidates(op: Any, moved: set[int]) -> list[_Candidate]:
     if op.type in _INDICES:
         return [_Candidate(op, "repeats", _unseen_repeats, (op.inputs[_INDICES[op.type]],))]
     if op.type in _SELECTS and op.inputs[0].op.type not in _COMPARISONS:
-        return [_Candidate(op, "branch", _unseen_sides, (op.inputs[0],))]
+        return [_Candidate(op, "branch", _TRUTH, (op.inputs[0],))]
     if not op.inputs or not dtypes.is_differentiable(op.inputs[0].dtype):
         return []
     if op.type in _KINKED:
         return [_Candidate(op, "branch", _KINKED[op.type], (op.inputs[0],))]
     if op.type in _COMPARED | _COMPARISONS:
-        unseen, tensors = (_unseen_order, op.inputs) if op.type in _COMPARED else (_unseen_sides, op.outputs)
+        unseen, tensors = (_ORDER, op.inputs) if op.type in _COMPARED else (_TRUTH, op.outputs)
         return [_Candidate(op, "branch", unseen, tuple(tensors))]
     # Factors that the case states, such as a mask or weights. A quotient's numerator is no factor that a
     # gradient could leave out.
@@ -185,6 +154,13 @@ def _value_candidates(op: Any, moved: set[int]) -> list[_Candidate]:
         for side in sides
         if id(op.inputs[side]) in moved
     ]
+
+
+def _unseen_repeats(values: Sequence[Array]) -> tuple[str, ...]:
+    indices = values[0][values[0] >= 0]
+    if (np.unique(indices, return_counts=True)[1] > 1).any():
+        return ()
+    return ("no index comes twice, so that adding up, a mean and the last look alike",)
 
 
 def _unseen_factor(values: Sequence[Array]) -> tuple[str, ...]:

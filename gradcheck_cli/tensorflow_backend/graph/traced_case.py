@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.opener import Opening
@@ -20,6 +19,7 @@ from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding import flat_outputs
 from gradcheck_cli.tensorflow_backend.binding.behaviour import seed_globals
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
+from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.batching import Batches
 from gradcheck_cli.tensorflow_backend.graph.sample_point import SamplePoint
 from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp, bind
@@ -27,11 +27,9 @@ from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import (
     ForwardTrace,
     TraceSubject,
-    moving_tensors,
     trace_forward,
 )
 from gradcheck_cli.tensorflow_backend.traces.frozen import Held
-from gradcheck_cli.tensorflow_backend.traces.gradients import ShapeClashError
 from gradcheck_cli.tensorflow_backend.traces.state import (
     GRAPH,
     State,
@@ -41,14 +39,18 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     python_calls,
     restoring_call,
 )
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeClashError, run_error
 from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace, trace_vjp
-from gradcheck_cli.tensorflow_backend.twin import float64_twin
-from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twins
+from gradcheck_cli.tensorflow_backend.twin.float64_twin import (
+    Twins,
+    WideForward,
+    WideVariables,
+    WideVjp,
+    widen_forward,
+    widen_vjp,
+)
 from gradcheck_cli.tensorflow_backend.twin.one_piece import PIECES
 from gradcheck_cli.tensorflow_backend.twin.widening import Roundings
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass
@@ -192,6 +194,11 @@ class TracedCase:
     # The point, and the inputs and outputs there.
 
     @property
+    def declared(self) -> TracedCase:
+        """The case in its declared dtypes: for a twin, the one whose graphs are widened."""
+        return self if self.narrow is None else self.narrow
+
+    @property
     def sample(self) -> int:
         """The index of the sample point."""
         return self.opening.sample
@@ -204,7 +211,7 @@ class TracedCase:
         return SamplePoint(
             self.case,
             self.sample,
-            self._dtype_of,
+            self.opening.dtype,
             has_wide_variables=self.narrow is not None,
             is_exact=self.is_exact,
             roundings=self.roundings,
@@ -297,7 +304,7 @@ class TracedCase:
         shapes = [output.shape for output in self.outputs]
         binder = Binder(
             self.case,
-            self._dtype_of,
+            self.at.dtype_of,
             self.at.point,
             shapes,
             built=self.state.built,
@@ -339,7 +346,7 @@ class TracedCase:
     def _trace_forward(self) -> ForwardTrace:
         binder = Binder(
             self.case,
-            self._dtype_of,
+            self.at.dtype_of,
             self.at.point,
             modified=self.modified,
             names=self._names,
@@ -348,14 +355,13 @@ class TracedCase:
         )
         is_reference = self.opening.is_reference
         bound = bind(binder, self.state.vjp, self.state.variables, surrogate=is_reference)
-        # Never 0, which means no seed. A separate trace at another point must make draws of its own.
-        sample = 0 if self.graphs is None else self.sample
-        seed = 1 + (self.case.seed * 1_000_003 + sample) % (2**31 - 1)
+        # A separate trace at another point must make draws of its own.
+        at = self.at if self.graphs is not None else replace(self.at, sample=0)
         stops = self.holds_every_stop or bool(self.stops)
-        trace = trace_forward(self.subject(bound), stops=stops, seed=seed)
+        trace = trace_forward(self.subject(bound), stops=stops, seed=at.seed)
         role = "reference" if is_reference else "forward"
         names = flat_outputs.names(self.case, len(trace.dtypes), self._names)
-        flat_outputs.check_dtypes(self.case, names, trace.dtypes, self._dtype_of, role)
+        flat_outputs.check_dtypes(self.case, names, trace.dtypes, self.at.dtype_of, role)
         return trace
 
     @cached_property
@@ -390,12 +396,8 @@ class TracedCase:
         function = self.forward.function
         if not python_calls(function.graph.get_operations()) or find_written(function):
             return False
-        point = [
-            dtypes.moved(tf.constant(value, dtype))
-            for value, (dtype, _) in zip(self.at.narrow, self.at.arguments, strict=True)
-        ]
         with contextlib.suppress(tf.errors.OpError):
-            call_once(self.forward.pruned(), point)
+            call_once(self.forward.pruned(), [*map(dtypes.moved, self.at.tensors)])
             return True
         return False
 
@@ -406,42 +408,28 @@ class TracedCase:
         ]
 
     @cached_property
-    def wide_forward(self) -> float64_twin.WideForward:
+    def wide_forward(self) -> WideForward:
         """For a twin: the forward of the declared dtypes, widened."""
-        trace = self._declared.forward
-        input_indices = self.at.differentiable
-        tensors = moving_tensors(trace.function, trace.inputs, input_indices, self.state.variables)
+        trace = self.declared.forward
         if self.roundings is not None:
-            variables = float64_twin.WideVariables(Roundings(self.roundings), self.state.variables)
-            return float64_twin.widen_forward(trace, tensors, variables)
+            variables = WideVariables(Roundings(self.roundings), self.state.variables)
+            return widen_forward(trace, variables)
         if self.is_on_one_piece:
-            wide = float64_twin.widen_forward(trace, tensors, self.state.twins.variables, has_sides=True)
+            wide = widen_forward(trace, self.state.twins.variables, has_sides=True)
             return wide.on_one_piece() or wide
-        return self.state.twins.forward(trace, tensors, is_alone=self.is_exact)
+        return self.state.twins.of(trace, widen_forward, is_alone=self.is_exact)
 
     @cached_property
-    def wide_vjp(self) -> float64_twin.WideVjp:
+    def wide_vjp(self) -> WideVjp:
         """For a twin: the vjp of the declared dtypes, widened."""
-        trace = self._declared.vjp_trace
+        trace = self.declared.vjp_trace
         if self.roundings is not None:
-            roundings = Roundings(self.roundings)
-            return float64_twin.widen_vjp(trace, float64_twin.WideVariables(roundings, self.state.variables))
-        return self.state.twins.vjp(trace, is_alone=self.is_exact)
+            return widen_vjp(trace, WideVariables(Roundings(self.roundings), self.state.variables))
+        return self.state.twins.of(trace, widen_vjp, is_alone=self.is_exact)
 
     @property
-    def _declared(self) -> TracedCase:
-        if self.narrow is None:
-            raise ValueError("expected a twin")
-        return self.narrow
-
-    @cached_property
     def differenced(self) -> Any:
         """The forward as a function of the inputs and of what it holds."""
-        if self.narrow is not None:
-            return self.wide_forward.differenced(self.held_tensors)
-        graphs = self.graphs
-        if graphs is not None and self.forward is graphs.forward and self.stops == graphs.stops:
-            return graphs.differenced
         return self.forward.pruned((*self.held_tensors, *self.forward.held.draws))
 
     # The run at the base point.
@@ -456,25 +444,57 @@ class TracedCase:
         return self._run(self.held_tensors)
 
     def _run(self, fetched: Sequence[Any]) -> Base:
-        """Run the forward at the base point, and fetch tensors of its graph beside the outputs."""
-        point = [
-            tf.constant(value, dtype)
-            for value, (dtype, _) in zip(self.at.narrow, self.at.arguments, strict=True)
-        ]
+        """Run the forward at the base point, and fetch tensors of its graph beside the outputs.
+
+        The case's earlier draws at this point are used; those of a first run are kept for later ones.
+
+        Raises:
+            CaseFailedError: the forward raises, or has other draws than in the trace before.
+        """
+        trace, state = self.forward, self.state
+        held, earlier_draws = trace.held, state.draws.get(self._draws_key)
+        drawn = [] if earlier_draws is None else earlier_draws.cast(held)
+        fed = held.draws if earlier_draws is not None else ()
+        function = trace.pruned(fed, [*fetched, *(() if earlier_draws is not None else held.draws)])
+        draws = [tf.constant(value, tensor.dtype) for value, tensor in zip(drawn, fed, strict=True)]
         try:
-            return run_at_base(self.forward, point, self.state, self._draws_key, fetched)
+            values = self._call_at_base(function, draws)
         except tf.errors.OpError as error:
             raise run_error(error, "forward") from error
+        count = len(trace.outputs)
+        outputs, rest = values[:count], [*values[count:], *drawn]
+        if earlier_draws is None:
+            body_holds = held.body_holds
+            state.draws[self._draws_key] = Draws(
+                tuple(tensor.op.type for tensor in held.draws),
+                tuple(rest[len(fetched) :]),
+                body_holds.draw_types() if body_holds else (),
+                body_holds.draw_values() if body_holds else (),
+            )
+        return Base(tuple(outputs), tuple(rest))
+
+    def _call_at_base(self, function: Any, draws: Sequence[Any]) -> list[Array]:
+        """Call a part of the forward at the base point with earlier draws, if any; record what is held."""
+        point, body_holds = self.at.tensors, self.forward.held.body_holds
+        earlier_draws = self.state.draws.get(self._draws_key)
+        if earlier_draws is None and self.forward.held.draws:
+            # Each point has its own draw, whichever point is opened first.
+            for _ in range(self.sample):
+                restoring_call(function)(point)
+        if body_holds is None:
+            run = GRAPH.compile(function, prepare=bool(self.state.is_prepared))
+            if run is None:
+                return call_once(function, [*point, *draws])
+            return [value.numpy() for value in restoring_call(function, run)([*point, *draws])]
+        if earlier_draws is not None:
+            body_holds.use_draws(earlier_draws.inner_values)
+        with body_holds.record_base():
+            return [value.numpy() for value in restoring_call(function)([*point, *draws])]
 
     def values_at_point(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Return the values of tensors of the forward's graph at the base point, with its draws held."""
         _ = self.base  # makes the draws, if there are any
         return self._run(tensors).values[: len(tensors)] if tensors else ()
-
-    def _dtype_of(self, dtype: str) -> str:
-        if self.opening.dtype == "complex128":
-            return dtypes.complex_dtype(dtype)
-        return dtypes.reference_dtype(dtype) if self.narrow is not None else dtype
 
 
 @dataclass(frozen=True)
@@ -517,55 +537,3 @@ class Base:
 
     outputs: tuple[Array, ...]
     values: tuple[Array, ...]
-
-
-def run_at_base(
-    trace: ForwardTrace,
-    point: Sequence[Any],
-    state: CaseState,
-    key: tuple[int, bool],
-    stops: Sequence[Any] = (),
-) -> Base:
-    """Evaluate outputs and held tensors in one run, with the case's earlier draws at that point, if any.
-
-    Args:
-        point: the inputs, as tensors.
-        state: the case's; the draws of a first run at a point are added.
-        key: the sample point's index, and whether this is the reference.
-        stops: tensors of the `stop_gradient`s that are held.
-
-    Raises:
-        CaseFailedError: the forward has other draws than in the trace before.
-    """
-    held, earlier_draws = trace.held, state.draws.get(key)
-    drawn = [] if earlier_draws is None else earlier_draws.cast(held)
-    fed = held.draws if earlier_draws is not None else ()
-    function = trace.pruned(fed, [*stops, *(() if earlier_draws is not None else held.draws)])
-    draws = [tf.constant(value, tensor.dtype) for value, tensor in zip(drawn, fed, strict=True)]
-    if earlier_draws is None and held.draws:  # each point has its own draw, whichever point is opened first
-        for _ in range(key[0]):
-            restoring_call(function)(list(point))
-    body_holds = held.body_holds
-    if body_holds is None:
-        run = GRAPH.compile(function, prepare=bool(state.is_prepared))
-        tensors = [*point, *draws]
-        values = (
-            call_once(function, tensors)
-            if run is None
-            else [value.numpy() for value in restoring_call(function, run)(tensors)]
-        )
-    else:
-        if earlier_draws is not None:
-            body_holds.use_draws(earlier_draws.inner_values)
-        with body_holds.record_base():
-            values = [value.numpy() for value in restoring_call(function)([*point, *draws])]
-    count = len(trace.outputs)
-    outputs, rest = values[:count], [*values[count:], *drawn]
-    if earlier_draws is None:
-        state.draws[key] = Draws(
-            tuple(tensor.op.type for tensor in held.draws),
-            tuple(rest[len(stops) :]),
-            body_holds.draw_types() if body_holds else (),
-            body_holds.draw_values() if body_holds else (),
-        )
-    return Base(tuple(outputs), tuple(rest))

@@ -1,11 +1,14 @@
-"""The modes, and how a case is opened in one of them, with its variables among the arguments."""
+"""The modes, and how a case is opened in one of them: with its variables among the arguments, or in float64.
+
+A form in a wider dtype counts only if it is the same function.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
@@ -17,25 +20,20 @@ from gradcheck_cli import hooks
 from gradcheck_cli.checking.ops.opener import Dtype, Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN
 from gradcheck_cli.results import VERSION_CHECK
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.models import versions
 from gradcheck_cli.spec.words import BINDINGS
 from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.binding import behaviour
+from gradcheck_cli.tensorflow_backend.binding import behaviour, flat_outputs
 from gradcheck_cli.tensorflow_backend.binding.arguments import plain_name, with_variables
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
-from gradcheck_cli.tensorflow_backend.eager.eager_case import CalledCase
-from gradcheck_cli.tensorflow_backend.eager.eager_operation import EagerOperation
+from gradcheck_cli.tensorflow_backend.eager.eager_operation import CalledCase, EagerOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.second_order import case_of_vjp
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
-from gradcheck_cli.tensorflow_backend.opening.same_function import (
-    agree,
-    float64_twin,
-    have_same_gradients,
-    in_complex,
-)
 from gradcheck_cli.tensorflow_backend.private import private_state
 from gradcheck_cli.tensorflow_backend.registry import require_seen
 from gradcheck_cli.tensorflow_backend.traces.state import (
@@ -48,6 +46,161 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
 )
 
 
+def float64_twin(op: GraphOperation) -> GraphOperation | None:
+    """Return the float64 twin of an opened op; `None` where all is float64 already, or there is no twin.
+
+    There is none if its values differ from those of the declared dtype, for example where that overflows. The
+    case's `no_twin` says why.
+    """
+    if not op.facts.low_precision:
+        return None
+    try:
+        twin = op.in_float64()
+        if not agree(op, twin):
+            op.traced.no_twin = "its outputs differ in float64: it overflows, or takes another branch"
+            return None
+        if not op.opening.is_reference and not _has_same_gradients_as_twin(op, twin):
+            op.traced.no_twin = "its gradient differs in float64: a kernel there depends on equal values"
+            return None
+    except GradientFormError:  # a finding, which is raised again where the form is checked
+        return None
+    except (CaseFailedError, ValueError, tf.errors.OpError) as error:
+        op.traced.no_twin = f"its graph can't be run in float64: {frames.first_line(error)}"
+        return None
+    return twin
+
+
+def in_complex(op: GraphOperation | EagerOperation) -> GraphOperation | EagerOperation:
+    """Open an opened op in complex128, for the complex step.
+
+    Raises:
+        CaseFailedError: it has complex tensors already, or its forward refuses complex ones.
+    """
+    opening = replace(op.opening, dtype="complex128")
+    in_complex: GraphOperation | EagerOperation
+    if isinstance(op, GraphOperation):
+        _require_real(op, op.traced.at.count)
+        in_complex = GraphOperation.open(op.traced.case, opening, op.traced.state, op.traced.trace_mode)
+    else:
+        _require_real(op, op.called.at.count)
+        in_complex = EagerOperation.of(CalledCase(op.called.case, opening, op.called.state))
+    _require_complex(in_complex)
+    return in_complex
+
+
+def agree(op: Operation, wide: Operation) -> bool:
+    """Whether an op and its form in a wider dtype have the same values at the base point."""
+    for narrow, output, own_value, wide_value in zip(
+        op.outputs, wide.outputs, op.base_values, wide.base_values, strict=True
+    ):
+        value: Any = own_value
+        reference: Any = wide_value
+        if value.shape != reference.shape:
+            return False
+        if not output.is_differentiable:
+            if not np.array_equal(value, reference):
+                return False
+            continue
+        finite = np.isfinite(value)
+        if not np.array_equal(finite, np.isfinite(reference)):
+            return False
+        scale = float(np.max(np.abs(reference[finite]), initial=0.0))
+        names = (narrow.dtype, *op.facts.low_precision)
+        allowed = max(precision_of(name).agreement for name in names) * scale
+        if np.any(np.abs(value[finite] - reference[finite]) > allowed):
+            return False
+    return True
+
+
+def _have_same_gradients(op: EagerOperation, traced: GraphOperation) -> bool:
+    """Whether a call and a trace have the same gradients, up to rounding, for a random upstream."""
+    unit = max(precision_of(name).unit_roundoff for name in op.facts.low_precision)
+    for output_index, upstream, called_gradients in _pull_random(op, op.called.case):
+        traced_gradients: Any = traced.vjp(output_index, upstream)
+        for called_gradient, traced_gradient in zip(called_gradients, traced_gradients, strict=True):
+            if called_gradient is None or traced_gradient is None:
+                if called_gradient is not traced_gradient:
+                    return False
+                continue
+            with np.errstate(invalid="ignore"):
+                difference = np.abs(called_gradient - traced_gradient)
+                largest = np.max(np.abs(traced_gradient), initial=0.0, where=np.isfinite(traced_gradient))
+            is_close = difference <= ROUNDINGS_OF_A_RUN * unit * largest
+            if not np.all(is_close | (np.isnan(called_gradient) & np.isnan(traced_gradient))):
+                return False
+    return True
+
+
+def _has_same_gradients_as_twin(op: GraphOperation, twin: GraphOperation) -> bool:
+    """Run the twin's vjp, which raises if an op has no kernel, and compare gradients if not all is float64.
+
+    Some kernels may stay in the declared dtype. A gradient that searches for the values it selected
+    (MaxPool3DGradGrad) may then not find them among cast values.
+    """
+    for output_index, upstream, gradients in _pull_random(twin, op.traced.case):
+        if not twin.facts.not_float64:
+            continue
+        declared_gradients: Any = op.vjp(output_index, upstream)
+        for declared, wide in zip(declared_gradients, gradients, strict=True):
+            if declared is None or wide is None:
+                continue
+            largest = float(np.max(np.abs(declared), initial=0.0))
+            difference = float(np.max(np.abs(declared - wide), initial=0.0))
+            if difference > precision_of(op.outputs[output_index].dtype).agreement * largest:
+                return False
+    return True
+
+
+def _pull_random(op: GraphOperation | EagerOperation, case: Case) -> Iterator[tuple[int, Any, Any]]:
+    """Pull a random upstream of each output back; yield the output's index, the upstream and the gradients.
+
+    Of ones, a softmax's gradient would be zero, and in low precision nothing but rounding.
+    """
+    generator = np.random.default_rng([case.seed, abs(op.opening.sample)])
+    for output_index, info in enumerate(op.outputs):
+        if info.is_differentiable:
+            upstream = generator.normal(size=(1, *info.shape))
+            yield output_index, upstream, op.vjp(output_index, upstream)
+
+
+def _require_real(op: Operation, argument_count: int) -> None:
+    """Refuse the complex step for an op that is complex already, or for variables, which keep their dtype."""
+    if argument_count < len(op.inputs):
+        raise CaseFailedError(
+            "forward", "method: complex_step can't move variables, which stay real: use method: auto."
+        )
+    if any(info.is_complex for info in (*op.inputs, *op.outputs)):
+        raise CaseFailedError(
+            "forward", "method: complex_step is for real functions; this one is complex: use method: auto."
+        )
+
+
+def _require_complex(op: Operation) -> None:
+    """Refuse an op that raises in complex128, or returns real values there.
+
+    Raises:
+        CaseFailedError: of kind "forward", or of the kind that the forward raises.
+    """
+    try:
+        real_names = [info.name for info in op.outputs if info.is_differentiable and not info.is_complex]
+    except CaseFailedError as error:
+        raise CaseFailedError(
+            error.kind,
+            f"method: complex_step needs a forward that takes complex128: {error.message} Use method: auto.",
+            error.traceback,
+        ) from error
+    if real_names:
+        raise CaseFailedError(
+            "forward",
+            f"method: complex_step needs a forward that stays complex, but {', '.join(real_names)} is real "
+            "when the inputs are complex128. Use method: auto.",
+        )
+
+
+def _check_output_shapes(case: Case, op: Any) -> None:
+    flat_outputs.check_shapes(case, [output.name for output in op.outputs], op.base_values)
+
+
 def open_graph(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
     """Open a form of a case as a graph. In every mode, its reference has known shapes and isn't compiled.
 
@@ -56,7 +209,7 @@ def open_graph(case: Case, opening: Opening, state: CaseState, mode: TraceMode =
     """
     op = GraphOperation.open(case, opening, state, GRAPH if opening.is_reference else mode)
     if not (opening.is_reference or opening.reversed):
-        op.check_output_shapes()
+        _check_output_shapes(case, op)
         if not mode.compiled and state.is_prepared is None and not op.is_finite:
             # x * 1e200 * 1e-200 may overflow; Grappler makes one product of it.
             for state.is_prepared in (True, False):
@@ -253,7 +406,7 @@ class EagerMode(Mode):
             return GraphOperation.of(TracedCase(case, opening, state))
         op = EagerOperation.of(CalledCase(case, opening, state))
         if not opening.reversed:
-            op.check_output_shapes()
+            _check_output_shapes(case, op)
         return op
 
     def in_float64(self, op: EagerOperation | GraphOperation) -> EagerOperation | GraphOperation | None:
@@ -273,7 +426,7 @@ class EagerMode(Mode):
 def _trace_in_float64(op: EagerOperation) -> GraphOperation | None:
     traced = GraphOperation.of(TracedCase(op.called.case, op.opening, op.called.state))
     try:
-        if not (agree(op, traced) and have_same_gradients(op, traced)):
+        if not (agree(op, traced) and _have_same_gradients(op, traced)):
             return None
     except (CaseFailedError, GradientFormError):
         return None
@@ -447,6 +600,7 @@ class CaseOpener(Generic[Op]):
     def retrace(self, op: Any) -> Op:
         """Trace or call an opened op's gradient again, for the same point."""
         retraced: Op = op.again()
+        _check_output_shapes(self.case, retraced)
         return retraced
 
     def vjp(self, op: Any) -> CaseOpener[Op]:

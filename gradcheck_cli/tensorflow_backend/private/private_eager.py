@@ -21,32 +21,12 @@ from tensorflow.python.ops import (
     script_ops,
 )
 
-from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import replace_attributes
 
 _IGNORES_STOPS = contextvars.ContextVar("ignores_stops", default=False)
-_WRITES = (
-    "_skip_single_var",  # a generator's, of its own state
-    "assign",
-    "assign_add",
-    "assign_sub",
-    "batch_scatter_update",
-    "erase",
-    "insert",
-    "remove",
-    "scatter_add",
-    "scatter_div",
-    "scatter_max",
-    "scatter_min",
-    "scatter_mul",
-    "scatter_nd_add",
-    "scatter_nd_max",
-    "scatter_nd_min",
-    "scatter_nd_sub",
-    "scatter_nd_update",
-    "scatter_sub",
-    "scatter_update",
-)
+# How methods that write begin; `_skip_single_var` is a generator's, of its own state.
+_WRITES = ("_skip_single_var", "assign", "batch_scatter", "erase", "insert", "remove", "scatter")
 
 
 @contextlib.contextmanager
@@ -122,7 +102,7 @@ def replace_stop_gradients(replace: Callable[[Any, bool], Any]) -> Iterator[None
 
     def decorated(function: Any, args: Any, keywords: Any) -> Any:
         nonlocal depth
-        steps = 0 if private_state.recomputes(function) else 1
+        steps = 0 if private_graphs.recomputes(function) else 1
         depth += steps
         try:
             return decorator(function, args, keywords)
@@ -143,7 +123,7 @@ def note_custom_gradients(note: Callable[[Any], None]) -> Iterator[None]:
     decorator = custom_gradient._eager_mode_decorator
 
     def decorated(function: Any, args: Any, keywords: Any) -> Any:
-        if not private_state.recomputes(function):
+        if not private_graphs.recomputes(function):
             note(function)
         return decorator(function, args, keywords)
 
@@ -179,7 +159,7 @@ class _LookedAtRecord:
         it.
         """
         function = private_graphs.closure_of(backward).get("grad_fn")
-        if function is not None and not private_state.recomputes(function):
+        if function is not None and not private_graphs.recomputes(function):
             called = private_gradients.exclude_from_count(backward)
             is_used = [record.should_record_backprop([tensor]) for tensor in inputs]
 
@@ -273,6 +253,6 @@ def note_writes(note: Callable[[Any, tuple[Any, ...]], None]) -> Iterator[None]:
 
     with contextlib.ExitStack() as replaced:
         for kind in kinds:
-            writes = {name: noting(vars(kind)[name]) for name in _WRITES if name in vars(kind)}
+            writes = {name: noting(method) for name, method in vars(kind).items() if name.startswith(_WRITES)}
             replaced.enter_context(replace_attributes(kind, **writes))
         yield

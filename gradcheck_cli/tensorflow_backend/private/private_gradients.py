@@ -169,7 +169,8 @@ def count_gradients(
         shown = name.decode() if isinstance(name, bytes) else name
         if self is not ops.gradient_registry or function is None:
             return function
-        called = exclude_from_count(function) if private_graphs.is_stepped_over(function) else function
+        unit = private_graphs.custom_gradient_behind(function)
+        called = exclude_from_count(function) if unit is not None and unit.is_stepped_over else function
         is_op_type = not RUN_TIME_NAME.fullmatch(shown)
 
         @functools.wraps(function)
@@ -231,12 +232,7 @@ def gradient_function(op: Any) -> Any | None:
 def overriding_function(name: str) -> Any | None:
     """Return the function behind a gradient's registered name; for a `tf.custom_gradient`, the user's own."""
     unit = private_graphs.custom_gradient_named(name)
-    if unit is not None:
-        return unit.function
-    try:
-        return ops.gradient_registry.lookup(name)
-    except LookupError:
-        return None
+    return private_graphs.registered_gradient(name) if unit is None else unit.function
 
 
 def source_place(file: str, line: int) -> tuple[str, int] | None:
@@ -256,12 +252,6 @@ def source_place(file: str, line: int) -> tuple[str, int] | None:
 def names_of_gradients() -> list[str]:
     """Return the names in the gradient registry, without those that TensorFlow or gradcheck makes."""
     return [name for name in list(ops.gradient_registry.list()) if not RUN_TIME_NAME.fullmatch(name)]
-
-
-def gradient_named(name: str) -> Callable[..., Any] | None:
-    """Return a registered gradient function; `None` where the op type is not differentiable."""
-    function: Callable[..., Any] | None = ops.gradient_registry.lookup(name)
-    return function
 
 
 def is_custom_gradient(value: object) -> bool:

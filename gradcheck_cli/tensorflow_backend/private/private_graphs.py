@@ -194,10 +194,7 @@ def call_defun(
 
 def has_gradient(op_type: str) -> bool:
     """Whether an op type has a gradient function other than one that says "no gradient"."""
-    try:
-        return ops.gradient_registry.lookup(op_type) is not None
-    except LookupError:
-        return False
+    return registered_gradient(op_type) is not None
 
 
 def is_registered(op_type: str) -> bool:
@@ -209,66 +206,73 @@ def is_registered(op_type: str) -> bool:
     return True
 
 
+def registered_gradient(name: str) -> Any | None:
+    """Return the gradient function that is registered for an op type, or under the name of an override.
+
+    It is `None` where there is none: for an op type that isn't differentiable, and for an unknown name.
+    """
+    return ops.gradient_registry.lookup(name) if is_registered(name) else None
+
+
 @dataclass(frozen=True)
 class CustomGradient:
-    """A `tf.custom_gradient` in a graph: how many results it has, and its gradient function."""
+    """A `tf.custom_gradient` in a graph.
 
-    results: int
-    function: Any
-
-
-def custom_gradient_of(op: Any) -> CustomGradient | None:
-    """Return the `tf.custom_gradient` that an op stands for; `None` for any other op.
-
-    In a graph a custom gradient is an IdentityN whose inputs are the results, then the arguments, then the
-    variables. Its gradient function knows how many results there were. `tf.recompute_grad` is one, too.
+    There it is an IdentityN whose inputs are the results, then the arguments, then the variables. Its
+    registered gradient function knows the rest.
     """
-    attr = op.node_def.attr.get(_OVERRIDE) if op.type == "IdentityN" else None
-    return None if attr is None else custom_gradient_named(attr.s.decode())
+
+    results: int  # how many results it has
+    function: Any  # its gradient function, which the user wrote
+    variables: tuple[Any, ...]  # the variables that it has gradients for
+
+    @property
+    def is_stepped_over(self) -> bool:
+        """Whether backpropagation steps over its forward; `tf.recompute_grad`'s is computed again."""
+        return not recomputes(self.function)
 
 
-def custom_gradient_named(name: str) -> CustomGradient | None:
-    """Return the `tf.custom_gradient` registered under a name; `None` for an override of another kind."""
+def recomputes(function: Any) -> bool:
+    """Whether a custom gradient, or its gradient function, is `tf.recompute_grad`'s."""
+    return function.__module__ == custom_gradient.__name__ and "recompute_grad" in function.__qualname__
+
+
+def custom_gradient_behind(function: Any) -> CustomGradient | None:
+    """Return the `tf.custom_gradient` of a registered gradient function; `None` for any other function."""
     try:
-        wrapper = inspect.unwrap(ops.gradient_registry.lookup(name))  # our own wrapper counts its calls
+        wrapper = inspect.unwrap(function)  # our own wrapper counts its calls
         closure = closure_of(closure_of(wrapper)["tape_grad_fn"])
-        return CustomGradient(int(closure["flat_result_len"]), closure["grad_fn"])
+        return CustomGradient(
+            int(closure["flat_result_len"]), closure["grad_fn"], tuple(closure["variables"])
+        )
     except (LookupError, AttributeError, TypeError):  # the user's own override
         return None
 
 
-def is_stepped_over(function: Any) -> bool:
-    """Whether a registered gradient is that of a `tf.custom_gradient` other than `tf.recompute_grad`'s."""
-    try:
-        return not _is_recompute(closure_of(closure_of(function)["tape_grad_fn"])["grad_fn"])
-    except (LookupError, AttributeError, TypeError):
-        return False
+def custom_gradient_named(name: str) -> CustomGradient | None:
+    """Return the `tf.custom_gradient` registered under a name; `None` for an override of another kind."""
+    function = registered_gradient(name)
+    return None if function is None else custom_gradient_behind(function)
+
+
+def custom_gradient_in(node: Any) -> CustomGradient | None:
+    """Return the `tf.custom_gradient` that a NodeDef stands for; `None` for any other node."""
+    name = override_of(node) if node.op == "IdentityN" else ""
+    return custom_gradient_named(name) if name else None
+
+
+def custom_gradient_of(op: Any) -> CustomGradient | None:
+    """Return the `tf.custom_gradient` that an op stands for; `None` for any other op."""
+    return custom_gradient_in(op.node_def) if op.type == "IdentityN" else None
 
 
 def custom_gradient_results(op: Any) -> int:
-    """Return how many of an op's leading inputs are a `tf.custom_gradient`'s results; 0 for any other op.
+    """Return how many of an op's leading inputs are results of a `tf.custom_gradient` that is stepped over.
 
-    It is 0 for `tf.recompute_grad` too: backpropagation goes through its forward, which is computed again.
+    It is 0 for any other op.
     """
     unit = custom_gradient_of(op)
-    return 0 if unit is None or _is_recompute(unit.function) else unit.results
-
-
-def custom_gradient_variables(node: Any) -> Sequence[Any]:
-    """Return the variables that a NodeDef has gradients for, if it is a user's `tf.custom_gradient`."""
-    attr = node.attr.get(_OVERRIDE) if node.op == "IdentityN" else None
-    if attr is None:
-        return ()
-    try:
-        wrapper = ops.gradient_registry.lookup(attr.s.decode())
-        closure = closure_of(closure_of(wrapper)["tape_grad_fn"])
-        return () if _is_recompute(closure["grad_fn"]) else tuple(closure["variables"])
-    except (LookupError, AttributeError, TypeError):  # the user's own override
-        return ()
-
-
-def _is_recompute(gradient: Any) -> bool:
-    return gradient.__module__ == custom_gradient.__name__ and "recompute_grad" in gradient.__qualname__
+    return unit.results if unit is not None and unit.is_stepped_over else 0
 
 
 def closure_of(target: Any) -> dict[str, Any]:
@@ -550,7 +554,8 @@ def import_graph(
         inner = {name: graph.capture(value) for name, value in captures.items()}
         feeds = {f"{name}:0": tensor for name, tensor in inner.items() if name in used}
         tf.graph_util.import_graph_def(graph_def, feeds, name="")
-    _give_bodies(graph)
+    functions = graph._functions
+    functions.update({name: _WithBody(body, graph) for name, body in functions.items()})
     return graph, inner
 
 
@@ -566,10 +571,7 @@ class _WithBody:
     @functools.cached_property
     def graph(self) -> Any:
         """The body, made when it is first needed."""
-        with self._library.as_default():
-            body = function_def_to_graph.function_def_to_graph(self._function.cached_definition)
-        body._functions.update(self._library._functions)
-        return body
+        return _body_of(self._function, self._library)
 
     @functools.cached_property
     def function_type(self) -> Any:
@@ -577,9 +579,18 @@ class _WithBody:
         return function_type_utils.derive_from_graph(self.graph)
 
 
-def _give_bodies(graph: Any) -> None:
-    functions = graph._functions
-    functions.update({name: _WithBody(body, graph) for name, body in functions.items()})
+def _body_of(function: Any, library: Any) -> Any:
+    """Make a graph of a function's definition; the functions that it calls are those of another graph."""
+    with library.as_default():
+        body = function_def_to_graph.function_def_to_graph(function.cached_definition)
+    body._functions.update(library._functions)
+    return body
+
+
+def graph_of_function(graph: Any, name: str) -> Any | None:
+    """Return a graph with the ops of a function that a graph calls, however that was made."""
+    function_called = graph._functions.get(name)
+    return None if function_called is None else _body_of(function_called, graph)
 
 
 def numpy_function(token: str) -> Callable[..., Any] | None:

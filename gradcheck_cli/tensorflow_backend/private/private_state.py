@@ -120,7 +120,7 @@ def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool =
     def by_name(variables: Iterable[Any], key: Any = None) -> list[Any]:
         del key  # TensorFlow's is the name alone, which several variables may share
         ordered_variables = builtins.sorted(variables, key=_name_and_age, reverse=reverse)
-        if ordered_variables and running and not recomputes(running[-1]):
+        if ordered_variables and running and not private_graphs.recomputes(running[-1]):
             note(ordered_variables)
         return ordered_variables
 
@@ -145,11 +145,6 @@ def _name_and_age(variable: Any) -> tuple[str, int]:
 
 
 _DECORATORS = ("_graph_mode_decorator", "_eager_mode_decorator")
-
-
-def recomputes(function: Any) -> bool:
-    """Whether a custom gradient is `tf.recompute_grad`'s: backpropagation goes through its forward."""
-    return function.__module__ == custom_gradient.__name__ and "recompute_grad" in function.__qualname__
 
 
 # They don't change their table, but TensorFlow treats each as a write.
@@ -226,32 +221,34 @@ def _writes_for(op: Any, later_op: Any) -> bool:
     return any(id(tensor) in written for tensor in later_op.inputs)
 
 
-def keep_bodies_in_order(graph: Any) -> None:
-    """Keep the order of writes in the bodies of loops and branches that are traced within a graph."""
-    graph._add_control_dependencies = True
-
-
 @dataclass
-class OpOrder:
-    """The order in which a graph's ops use its resources and call Python: that of the program.
+class Order:
+    """Gives the ops of a graph that is being traced the order in which they use resources and call Python.
 
-    `tf.function` adds it to a graph; `wrap_function` doesn't. Unlike there, a print or an assertion that
-    nothing depends on needn't run here.
+    That is the order of the program, which `tf.function` adds to a graph and `wrap_function` doesn't. Unlike
+    there, a print or an assertion that nothing depends on needn't run here. Bodies of loops and branches that
+    are traced from then on are ordered, too.
     """
 
+    graph: Any
+    count: int = 0  # how many of its ops are in order
     last_write: dict[int, Any] = field(default_factory=dict)  # by resource, the last op that wrote to it
     reads: dict[int, list[Any]] = field(default_factory=dict)  # by resource, the ops that have read it since
     last_call: Any = None  # the last op that called Python
 
-    def copy(self) -> OpOrder:
-        """Return an independent copy that continues from here."""
-        return OpOrder(
-            dict(self.last_write), {key: list(readers) for key, readers in self.reads.items()}, self.last_call
-        )
+    def __post_init__(self) -> None:
+        self.graph._add_control_dependencies = True
 
-    def add(self, ops: Iterable[Any]) -> list[Any]:
-        """Put ops of one graph in order, after those that were added before; return those that write."""
-        writes = []
+    def branch(self) -> Order:
+        """Return a copy of the order: several traces may continue from here, each with its own."""
+        reads = {key: list(readers) for key, readers in self.reads.items()}
+        count = len(self.graph.get_operations())
+        return Order(self.graph, count, dict(self.last_write), reads, self.last_call)
+
+    def add(self) -> list[Any]:
+        """Order what was traced since the last call; return those of its ops that write to something."""
+        ops, writes = self.graph.get_operations()[self.count :], []
+        self.count += len(ops)
         for op in ops:
             if control_flow_util.IsInWhileLoop(op):  # TensorFlow 1's, which has its own order
                 continue

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
+from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.binder import Bound
-from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
-from gradcheck_cli.tensorflow_backend.traces.state import Order, find_written
+from gradcheck_cli.tensorflow_backend.traces.state import find_written
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_no_leak, trace_function
 
 
@@ -36,7 +36,8 @@ class TraceSubject:
 
     def moving_tensors(self, function: Any, arguments: Sequence[Any]) -> list[Any]:
         """Return a graph's tensors of the differentiable inputs: its arguments, and handles of variables."""
-        return moving_tensors(function, arguments, self.differentiable, self.variables)
+        tensors = [*arguments, *handles(function, self.variables)]
+        return [tensors[index] for index in self.differentiable if tensors[index] is not None]
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,15 @@ class ForwardTrace:
     quantisers: tuple[str, ...]  # types of ops between these that round
     inputs: tuple[Any, ...]  # the graph's own tensors
     outputs: tuple[Any, ...]
+    moving: tuple[Any, ...]  # the tensors of the inputs to differentiate by; for a variable, its handle
     backprop_starts: tuple[Any, ...]  # its outputs; for a vjp, those of the forward that it differentiates
     held: frozen.Held
     has_effects: bool  # it writes to variables or tables; only pruning drops writes
     handles: tuple[Any, ...]  # the graph's own tensors for the variables among the inputs; None: not used
     trainable: tuple[Any, ...]  # the variables that it reads and that have gradients
     gradient_variables: tuple[Any, ...]  # those of them that a custom gradient has gradients for
+    # parts of it, by the ids of what is fed and fetched, which stay in use; they serve every point
+    _parts: dict[Any, tuple[Any, Any]] = field(default_factory=dict, init=False)
 
     def reads(self) -> list[list[Any]] | None:
         """Return the tensors that read each variable input; `None` if one is also used in another way."""
@@ -73,7 +77,11 @@ class ForwardTrace:
         """
         if not (feeds or fetches or self.has_effects):
             return self.function
-        return subgraph_function(self.function, [*self.inputs, *feeds], [*self.outputs, *fetches])
+        ends = [*self.inputs, *feeds], [*self.outputs, *fetches]
+        key = tuple(tuple(map(id, tensors)) for tensors in ends)
+        if key not in self._parts:
+            self._parts[key] = ends, subgraph_function(self.function, *ends)
+        return self._parts[key][1]
 
 
 def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -> ForwardTrace:
@@ -90,12 +98,13 @@ def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -
     with private_state.order_of_variables(lambda _: None):
         function, graph_inputs, graph_outputs, backprop_starts = trace(contextlib.nullcontext())
     inputs = subject.moving_tensors(function, graph_inputs)
-    inside, body_holds = frozen.look_inside(function.graph, inputs, backprop_starts), None
-    if inside.must_be_opened(stops=stops):
+    has_draws, has_stops = frozen.look_inside(function.graph, inputs, backprop_starts)
+    body_holds = None
+    if has_draws or (stops and has_stops):
         body_holds = BodyHolds(frozen.is_random, with_stops=stops)
         function, graph_inputs, graph_outputs, backprop_starts = trace(body_holds.trace_with_holds())
         inputs = subject.moving_tensors(function, graph_inputs)
-    held = frozen.find_held(function, inputs, backprop_starts, body_holds, inside)
+    held = frozen.find_held(function, inputs, backprop_starts, body_holds, has_inside=has_draws or has_stops)
     random_types = [
         *graph_path.stateful_types(function.graph, graph_outputs, held.draws),
         *graph_path.implicit_samplers(function.graph, inputs, graph_outputs),
@@ -108,6 +117,7 @@ def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -
         quantisers=tuple(graph_path.quantisers(function.graph, inputs, graph_outputs)),
         inputs=tuple(graph_inputs),
         outputs=tuple(graph_outputs),
+        moving=tuple(inputs),
         backprop_starts=tuple(backprop_starts),
         held=held,
         has_effects=bool(find_written(function)),
@@ -123,14 +133,6 @@ def handles(function: Any, variables: Sequence[Any]) -> list[Any]:
     return [captured.get(id(variable.handle)) for variable in variables]
 
 
-def moving_tensors(
-    function: Any, arguments: Sequence[Any], differentiable: Sequence[int], variables: Sequence[Any]
-) -> list[Any]:
-    """Return the graph's tensors of the differentiable inputs; for a variable, its handle's."""
-    tensors = [*arguments, *handles(function, variables)]
-    return [tensors[index] for index in differentiable if tensors[index] is not None]
-
-
 def _trace_once(
     subject: TraceSubject, context: contextlib.AbstractContextManager[None], *, seed: int
 ) -> tuple[Any, list[Any], list[Any], list[Any]]:
@@ -140,7 +142,7 @@ def _trace_once(
 
     def forward(*tensors: Any) -> list[Any]:
         tf.compat.v1.set_random_seed(seed)  # of this graph alone
-        order = Order(tf.compat.v1.get_default_graph())
+        order = private_state.Order(tf.compat.v1.get_default_graph())
         with context:
             outputs = [tf.identity(output) for output in bound.call(*tensors)]
         order.add()

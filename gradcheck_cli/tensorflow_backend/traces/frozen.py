@@ -16,15 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.paths import graph_path
-from gradcheck_cli.tensorflow_backend.paths.graph_path import MARK, STOPS
+from gradcheck_cli.tensorflow_backend import frames, graph_path
+from gradcheck_cli.tensorflow_backend.dtypes import Array
+from gradcheck_cli.tensorflow_backend.graph_path import MARK, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass
@@ -155,7 +152,6 @@ _RANDOM = frozenset(
         "LearnedUnigramCandidateSampler",
         "LogUniformCandidateSampler",
         "Multinomial",
-        "NonDeterministicInts",
         "ParameterizedTruncatedNormal",
         "RandomGamma",
         "RandomPoisson",
@@ -164,17 +160,12 @@ _RANDOM = frozenset(
         "RandomStandardNormal",
         "RandomUniform",
         "RandomUniformInt",
-        "RngReadAndSkip",  # a tf.random.Generator's state, which stateless ops then draw from
-        "StatefulRandomBinomial",
         "StatefulStandardNormal",
-        "StatefulStandardNormalV2",
-        "StatefulTruncatedNormal",
-        "StatefulUniform",
-        "StatefulUniformFullInt",
-        "StatefulUniformInt",
         "ThreadUnsafeUnigramCandidateSampler",
         "TruncatedNormal",
         "UniformCandidateSampler",
+        # Of a tf.random.Generator: RngReadAndSkip returns the state that stateless ops then draw from.
+        *(graph_path.GENERATOR_DRAWS - {"RngSkip"}),
     }
 )
 # Their result contains the input's own values, not only a draw: if it were held, a moving input would stay
@@ -216,21 +207,16 @@ class Held:
     can_be_opened: bool = False  # whether another trace could hold what is closed here
     sides: tuple[Any, ...] = ()  # for kinked ops, the side that elements are on (`twin/one_piece.py`)
 
-
-@dataclass(frozen=True)
-class Inside:
-    """What functions' bodies contain that may have to be held."""
-
-    draws: bool = False
-    stops: bool = False
-
-    def must_be_opened(self, *, stops: bool) -> bool:
-        """Whether to trace again with functions inlined: draws, and stops if requested, can then be held."""
-        return self.draws or (stops and self.stops)
+    def again(self) -> Held:
+        """Return the same for a graph made from this one, in which values are recorded again."""
+        return self if self.body_holds is None else replace(self, body_holds=self.body_holds.again())
 
 
-def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Inside:
-    """Search functions' bodies for what may have to be held."""
+def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[bool, bool]:
+    """Say whether functions' bodies contain draws to hold, and whether they contain `stop_gradient`s.
+
+    In another trace, with these functions inlined, they can be held.
+    """
     moving_ops = set(graph_path.ops_between(inputs, outputs))
     ops_met = set(graph_path.ops_met(outputs))
     draws = stops = False
@@ -238,13 +224,22 @@ def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> In
         types = {node.op for node in graph_path.inner_nodes(graph, op)}
         draws |= any(is_random(name) for name in types)
         stops |= bool(STOPS & types) and op in moving_ops and op in ops_met
-    return Inside(draws, stops)
+    return draws, stops
 
 
 def find_held(
-    function: Any, inputs: Sequence[Any], outputs: Sequence[Any], body_holds: BodyHolds | None, inside: Inside
+    function: Any,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    body_holds: BodyHolds | None,
+    *,
+    has_inside: bool,
 ) -> Held:
-    """Find what can be held in a traced forward."""
+    """Find what can be held in a traced forward.
+
+    Args:
+        has_inside: whether functions' bodies contain something to hold.
+    """
     graph = function.graph
     closed = [
         op
@@ -261,7 +256,7 @@ def find_held(
         body_holds=body_holds if body_holds is not None and body_holds.ops else None,
         closed=tuple(closed),
         inlined=body_holds is not None,
-        can_be_opened=inside.must_be_opened(stops=True) and not (body_holds and body_holds.with_stops),
+        can_be_opened=has_inside and not (body_holds and body_holds.with_stops),
     )
 
 

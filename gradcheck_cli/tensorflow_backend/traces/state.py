@@ -1,4 +1,4 @@
-"""Keeps the state that a traced function changes: its order while it is traced, its values when it runs.
+"""Keeps the state that a traced function changes when it runs.
 
 Each evaluation starts from the same values: what the forward writes is restored after each call. State that
 only the gradient writes is restored at the end of the case: it lasts from call to call, as from one training
@@ -16,9 +16,8 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Stack, value_of
-from gradcheck_cli.tensorflow_backend.paths import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
 # A point of this many elements costs far more than its call: batching it gains nothing.
@@ -81,32 +80,6 @@ class State:
         finally:
             self.restore()
             self.earlier_values.clear()
-
-
-class Order:
-    """Gives the ops of a graph that is being traced the order that `tf.function` gives them.
-
-    Bodies of loops and branches that are traced from then on are ordered, too.
-    """
-
-    def __init__(self, graph: Any) -> None:
-        """Begin at the graph's current state."""
-        self._graph = graph
-        self._inner = private_state.OpOrder()
-        self._count = 0
-        private_state.keep_bodies_in_order(graph)
-
-    def add(self) -> list[Any]:
-        """Order what was traced since the last call; return those of its ops that write to something."""
-        ops = self._graph.get_operations()[self._count :]
-        self._count += len(ops)
-        return self._inner.add(ops)
-
-    def branch(self) -> Order:
-        """Return a copy of the order: several traces may continue from here, each with its own."""
-        branched = Order(self._graph)
-        branched._inner, branched._count = self._inner.copy(), len(self._graph.get_operations())
-        return branched
 
 
 def python_calls(ops: Iterable[Any]) -> list[Any]:

@@ -1,10 +1,13 @@
-"""Traces a bound function with its gradient: one graph, with a backward pass for each output."""
+"""Traces a bound function with its gradient: one graph, with a backward pass for each output.
+
+The graph shows which ops an override reached, and what it holds.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -12,9 +15,10 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import GradientFormError
-from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.binding import user_gradient
-from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend.binding.binder import Override
 from gradcheck_cli.tensorflow_backend.private import (
     private_gradients,
     private_graphs,
@@ -25,35 +29,182 @@ from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_fun
 from gradcheck_cli.tensorflow_backend.private.private_sites import GradientSite
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace, TraceSubject, handles
-from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
-from gradcheck_cli.tensorflow_backend.traces.gradients import (
+from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
+from gradcheck_cli.tensorflow_backend.traces.state import (
+    Resource,
+    captured_ids,
+    find_written,
+    python_calls,
+)
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     dense,
     gradients_of,
     in_claimed_shape,
+    require_no_leak,
     shape_fault,
+    trace_function,
 )
-from gradcheck_cli.tensorflow_backend.traces.state import Resource, captured_ids, find_written, python_calls
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_BOOKKEEPING = frozenset({"Placeholder", "Identity", "IdentityN", "Const", "NoOp", "ReadVariableOp"})
+
+
+@dataclass
+class GradientGraph:
+    """One trace of a forward followed by a gradient."""
+
+    subject: TraceSubject
+    traced: ForwardTrace  # the forward alone, traced earlier; the draws that it holds are fed here, too
+    inlined: bool = False  # inline functions, so that their ops are in the graph one by one
+    function: Any = None  # the traced function, once `trace` has made it
+    inputs: tuple[Any, ...] = ()  # the graph's own tensors of the arguments
+    outputs: list[Any] = field(default_factory=list)  # the graph's own tensors of the outputs
+    forward_ops: list[Any] = field(default_factory=list)  # the ops that existed before the first gradient
+    order: Any = None  # the order in which the graph's ops run
+    missed: list[str] = field(default_factory=list)  # the ops that an override was meant for but didn't reach
+    moving: list[Any] = field(default_factory=list)  # the tensors of the inputs that are differentiated by
+    draws: list[Any] = field(default_factory=list)  # the tensors of random draws to feed
+    _body_holds: BodyHolds | None = None
+
+    def __post_init__(self) -> None:
+        """Hold draws in bodies if the forward's trace does."""
+        if self.traced.held.inlined:
+            self._body_holds = BodyHolds(frozen.is_random, with_stops=False)
+
+    def trace(self, build: Callable[..., Any], signature: Sequence[Any]) -> None:
+        """Trace a function that calls `call_forward` and adds a gradient.
+
+        Raises:
+            CaseFailedError: what it raised, or an override that no op on the path carries.
+            GradientFormError: a gradient of wrong shape, found while the graph is built.
+        """
+        self.function = trace_function(build, signature)
+        require_no_leak(self.function, "gradient")
+        self.moving = self.subject.moving_tensors(self.function, self.inputs)
+        override = self.subject.bound.override
+        if override is not None:
+            self.missed = _require_override(self.function.graph, self.moving, self.outputs, override)
+        if self.traced.held.draws:
+            self.draws = frozen.draws_among(self.forward_ops, self.moving, self.function.inputs)
+
+    def call_forward(self, inputs: Sequence[Any]) -> list[Any]:
+        """Call the forward in the graph that is being traced, and return its outputs."""
+        graph = tf.compat.v1.get_default_graph()
+        self.order = private_state.Order(graph)
+        self.inputs = tuple(inputs)
+        with self._context():
+            self.outputs = self.subject.bound.call(*inputs)
+        self.forward_ops = graph.get_operations()  # the gradient's own ops come after
+        self.order.add()
+        return self.outputs
+
+    def _context(self) -> contextlib.AbstractContextManager[None]:
+        if self._body_holds is not None:
+            return self._body_holds.trace_with_holds()
+        return private_graphs.inline_functions() if self.inlined else contextlib.nullcontext()
+
+    def find_held(self, stops: Sequence[Any] = ()) -> frozen.Held:
+        """Return what the trace holds; a `stop_gradient` needn't be held where the inputs don't move."""
+        body_holds = self._body_holds if self._body_holds is not None and self._body_holds.ops else None
+        return frozen.Held(stops=tuple(stops), draws=tuple(self.draws), body_holds=body_holds)
+
+
+def _require_override(
+    graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], override: Override
+) -> list[str]:
+    """Require that an op between inputs and outputs carries the override.
+
+    `gradient_override_map` never enters a tf.function's body. Where the op type is another one, it has no
+    effect and gives no message. TensorFlow's own gradient would then be checked instead of the user's.
+
+    Raises:
+        CaseFailedError: of kind "override_missed", naming the op types found and the tf.function in the way.
+    """
+    on_path = graph_path.ops_between(inputs, outputs)
+    if any(private_graphs.override_of(op.node_def) == override.name for op in on_path):
+        return _find_missed(graph, inputs, outputs, override.op_types)
+    types_on_path = sorted({op.type for op in on_path} - _BOOKKEEPING - _CALLS)
+    op_type = override.op_types[0]
+    message = (
+        f"the override of {op_type} took effect on no op between the inputs and the outputs; "
+        f"op types found there: {', '.join(types_on_path) or 'none'}."
+    )
+    inside = []
+    for op in on_path:
+        if op.type in _CALLS | graph_path.LOOPS_AND_BRANCHES:
+            types = {node.op for node in graph_path.inner_nodes(graph, op)}
+            if types & set(override.op_types):
+                inside.append(
+                    f"{op.name} ({op.type}, calls {', '.join(graph_path.function_names(op.node_def))})"
+                )
+    if inside:
+        message += (
+            f" A {op_type} is inside a tf.function or a loop's or a branch's body, which no override enters: "
+            f"{'; '.join(inside)}. Check the Python function without tf.function, or use binding: "
+            "custom_gradient."
+        )
+    elif op_type in types_on_path:
+        message += (
+            f" The {op_type} is made by a tf.function, whose body no override enters: check the Python "
+            "function without tf.function, or use binding: custom_gradient."
+        )
+    elif types_on_path:
+        near = [
+            name
+            for name in types_on_path
+            if op_type.lower() in name.lower() or name.lower() in op_type.lower()
+        ]
+        remedy = near[0] if near else "one of these"
+        message += f" Set op_type to {remedy}."
+    raise CaseFailedError("override_missed", message)
+
+
+def _find_missed(
+    graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], op_types: Collection[str]
+) -> list[str]:
+    """Return the ops of some types that backpropagation visits and that carry no override; also in bodies."""
+    moving_ops = graph_path.ops_after(inputs)
+    missed = []
+    for op in graph_path.ops_met(outputs):
+        if op not in moving_ops or not op.outputs:
+            continue
+        if op.type in op_types and not private_graphs.override_of(op.node_def):
+            missed.append(op.name)
+        inside: list[str] = []
+        for name in graph_path.function_names(op.node_def):
+            body = private_graphs.graph_of_function(graph, name)
+            if body is not None:
+                inside += _find_missed(body, body.inputs, body.outputs, op_types)
+        names = dict.fromkeys(name.partition(" inside of ")[0] for name in inside)
+        missed += [f"{name} inside of {op.name} ({op.type})" for name in names]
+    return missed
+
 
 OtherCall = Literal["", "traced", "run"]
 
 
 @dataclass(frozen=True)
-class VjpTrace:
-    """Forward and vjp in one graph: one pruned function per differentiable output.
+class Pullback:
+    """A part of a graph that pulls upstreams back."""
 
-    `functions[j]` takes the upstream of output j, the inputs and the draws, and returns the gradients that
-    exist. `connected[j]` holds the indices of the inputs that they belong to. `joint` and `joint_connected`
-    are the same for all of `joint_outputs` at once: those that share an op with another, whose gradient
-    function then gets the upstreams of both. `dtype_faults[i]` says what is wrong with the dtype of input i's
-    gradient. `sites` holds the hand-written gradients that ran, each with the index of the output and of the
-    input. `gradients_seen` says how often each registered gradient function was called, over all outputs.
+    function: Any  # takes the upstreams, the inputs and the draws, and returns the gradients that exist
+    outputs: tuple[int, ...]  # the outputs whose upstreams it takes
+    inputs: tuple[int, ...]  # the inputs whose gradients it returns
+
+
+@dataclass(frozen=True)
+class VjpTrace:
+    """Forward and vjp in one graph.
+
+    `dtype_faults[i]` says what is wrong with the dtype of input i's gradient. `sites` holds the hand-written
+    gradients that ran, each with the index of the output and of the input. `gradients_seen` says how often
+    each registered gradient function was called, over all outputs.
     """
 
-    functions: dict[int, Any]
-    connected: dict[int, tuple[int, ...]]
-    joint: Any  # takes their upstreams, the inputs and the draws; `None` where there are none
-    joint_connected: tuple[int, ...]
-    joint_outputs: tuple[int, ...]
+    pullbacks: dict[int, Pullback]  # one for each output that has a gradient for some input
+    # one for those outputs that share an op with another, whose gradient function then gets the upstreams of
+    # both; `None` where there are none
+    joint: Pullback | None
     dtype_faults: dict[int, str]
     random_types: tuple[str, ...]
     own_draws: tuple[str, ...]  # types of the gradient's ops that draw from a tf.random.Generator
@@ -69,6 +220,10 @@ class VjpTrace:
     upstreams: tuple[Any, ...]  # its graph's own tensors, one for each of these
     results: tuple[Any, ...]  # the outputs, and every gradient
     forward_ops: frozenset[Any]  # the ops that existed before the first gradient
+
+    def connected(self, output: int) -> tuple[int, ...]:
+        """Return the indices of the inputs that an output has a gradient for."""
+        return self.pullbacks[output].inputs if output in self.pullbacks else ()
 
     @cached_property
     def forward(self) -> Any:
@@ -208,30 +363,28 @@ class _BackwardPasses:
         by_input = {
             output_index: self._by_input(gradients) for output_index, gradients in self.gradients.items()
         }
-        connected = {output_index: tuple(gradients) for output_index, gradients in by_input.items()}
         written = find_written(whole)
         is_whole = len(self.sources) == 1 and not (graph.draws or written or self.other_call)
-        feeds = [*graph.inputs, *graph.draws]
-        functions = {
-            output_index: whole
-            if is_whole
-            else subgraph_function(whole, [upstream, *feeds], list(by_input[output_index].values()))
-            for output_index, upstream in zip(self.sources, self.upstreams, strict=True)
-            if by_input[output_index]
+        upstreams = dict(zip(self.sources, self.upstreams, strict=True))
+
+        def extract(outputs: Sequence[int], gradients: Mapping[int, Any]) -> Pullback:
+            feeds = [*(upstreams[output_index] for output_index in outputs), *graph.inputs, *graph.draws]
+            function = whole if is_whole else subgraph_function(whole, feeds, list(gradients.values()))
+            return Pullback(function, tuple(outputs), tuple(gradients))
+
+        pullbacks = {
+            output_index: extract([output_index], gradients)
+            for output_index, gradients in by_input.items()
+            if gradients
         }
         joint = self._by_input(self.joint) if self.joint else {}
-        upstreams = dict(zip(self.sources, self.upstreams, strict=True))
-        joint_feeds = [*(upstreams[output_index] for output_index in self.joint_sources), *feeds]
         everything = [gradient for gradients in by_input.values() for gradient in gradients.values()]
         sites = _find_sites(
-            self.ran, private_sites.sites_inside(whole.graph), connected, dict(enumerate(graph.inputs))
+            self.ran, private_sites.sites_inside(whole.graph), by_input, dict(enumerate(graph.inputs))
         )
         return VjpTrace(
-            functions=functions,
-            connected=connected,
-            joint=subgraph_function(whole, joint_feeds, list(joint.values())) if joint else None,
-            joint_connected=tuple(joint),
-            joint_outputs=tuple(self.joint_sources) if joint else (),
+            pullbacks=pullbacks,
+            joint=extract(self.joint_sources, joint) if joint else None,
             sources=tuple(self.sources),
             dtype_faults=self._form_faults(by_input),
             random_types=tuple(graph_path.stateful_types(whole.graph, everything, graph.draws)),
@@ -277,7 +430,7 @@ class _BackwardPasses:
 def _find_sites(
     ran: Mapping[int, Sequence[tuple[GradientSite, Any]]],
     inside: Sequence[GradientSite],
-    connected: Mapping[int, tuple[int, ...]],
+    connected: Mapping[int, Mapping[int, Any]],
     starts: Mapping[int, Any],
 ) -> Iterator[tuple[GradientSite, int, int]]:
     """Yield each hand-written gradient that ran, with the indices of an output and of an input.
@@ -287,7 +440,7 @@ def _find_sites(
 
     Args:
         ran: per output, the gradients that ran, with their ops.
-        connected: per output, the inputs that it has a gradient for.
+        connected: per output, the inputs that it has a gradient for, with the gradients.
         starts: the graph's tensors that hold the inputs; those of variables aren't known.
     """
     for output, runs in ran.items():

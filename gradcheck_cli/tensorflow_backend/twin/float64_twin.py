@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.paths import graph_path
+from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function, whole_graph
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds, Held
 from gradcheck_cli.tensorflow_backend.traces.state import Resource
-from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace
+from gradcheck_cli.tensorflow_backend.traces.vjp_trace import Pullback, VjpTrace
 from gradcheck_cli.tensorflow_backend.twin import widening
 from gradcheck_cli.tensorflow_backend.twin.one_piece import hold_sides
 
@@ -120,6 +119,10 @@ class Twin:
         """Return the tensors that replace those of the traced graph."""
         return tuple(self.tensor(tensor) for tensor in narrow)
 
+    def hold(self, held: Held) -> Held:
+        """Return what a trace of the narrow graph holds, with the tensors that replace its own."""
+        return replace(held, stops=self.tensors(held.stops), draws=self.tensors(held.draws))
+
     def function(self, narrow: Any) -> Any:
         """Return the wide form of a function that was made from the traced graph or a part of it."""
         feeds = narrow.inputs[: len(narrow.inputs) - len(narrow.captured_inputs)]
@@ -143,27 +146,17 @@ class Twin:
         return [op for op in narrow_ops if (op.function in called if op.function else op.name in names)]
 
 
-@dataclass
+@dataclass(frozen=True)
 class WideForward:
     """The twin of a traced forward."""
 
     trace: ForwardTrace  # what a trace of the forward in float64 would be
-    moving: tuple[Any, ...]  # the tensors of the inputs that are differentiated by
     twin: Twin  # the graph's
-
-    _differenced: dict[tuple[str, ...], Any] = field(default_factory=dict)
-
-    def differenced(self, stops: Sequence[Any]) -> Any:
-        """Return the forward as a function of the inputs, of the stops that are held, and of its draws."""
-        key = tuple(tensor.name for tensor in stops)
-        if key not in self._differenced:
-            self._differenced[key] = self.trace.pruned((*stops, *self.trace.held.draws))
-        return self._differenced[key]
 
     @property
     def narrow_ops(self) -> list[widening.NarrowOp]:
         """The ops between inputs and outputs that keep their dtypes."""
-        return self.twin.narrow_ops_between(self.moving, self.trace.outputs)
+        return self.twin.narrow_ops_between(self.trace.moving, self.trace.outputs)
 
     def on_one_piece(self) -> WideForward | None:
         """Return the same forward with kinked ops whose sides are held, as `stop_gradient`s are.
@@ -171,7 +164,7 @@ class WideForward:
         It has one more output: how many elements are on another side than the one that is held. It is `None`
         where there is no such op between the inputs and the outputs.
         """
-        between = set(graph_path.ops_between(self.moving, self.trace.outputs))
+        between = set(graph_path.ops_between(self.trace.moving, self.trace.outputs))
         sides = [(side, to_hold) for side, to_hold in self.twin.sides if to_hold.op in between]
         if not sides:
             return None
@@ -184,10 +177,10 @@ class WideForward:
             dtypes=(*self.trace.dtypes, changed.dtype),
             held=replace(self.trace.held, sides=tuple(to_hold for _, to_hold in sides)),
         )
-        return replace(self, trace=trace, _differenced={})
+        return replace(self, trace=trace)
 
 
-@dataclass
+@dataclass(frozen=True)
 class WideVjp:
     """The twin of a traced vjp."""
 
@@ -198,12 +191,13 @@ class WideVjp:
     def narrow_ops(self) -> list[widening.NarrowOp]:
         """The ops that keep their dtypes, on the way from inputs and upstreams to the gradients."""
         narrow_ops = []
-        for function in self.trace.functions.values():
+        for function in (pullback.function for pullback in self.trace.pullbacks.values()):
             feeds = function.inputs[: len(function.inputs) - len(function.captured_inputs)]
             narrow_ops += self.twin.narrow_ops_between(feeds, function.outputs)
         return narrow_ops
 
 
+Trace = TypeVar("Trace", ForwardTrace, VjpTrace)
 Wide = TypeVar("Wide", WideForward, WideVjp)
 
 
@@ -218,32 +212,25 @@ class Twins:
     variables: WideVariables = field(default_factory=WideVariables)
     _wide: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # by id, each trace with its twin
 
-    def forward(self, trace: ForwardTrace, moving: Sequence[Any], *, is_alone: bool = False) -> WideForward:
-        """Return the twin of a traced forward, with the tensors of its inputs that move.
+    def of(
+        self, trace: Trace, widen: Callable[[Trace, WideVariables], Wide], *, is_alone: bool = False
+    ) -> Wide:
+        """Return the twin of a trace, which `widen` makes the first time.
 
         Where values are held in bodies, they belong to one point: then it may need to be a separate twin.
         """
-        make = partial(widen_forward, trace, moving, self.variables)
-        return make() if is_alone and trace.held.body_holds is not None else self._once(trace, make)
-
-    def vjp(self, trace: VjpTrace, *, is_alone: bool = False) -> WideVjp:
-        """Return the twin of a traced vjp; see `forward`."""
-        make = partial(widen_vjp, trace, self.variables)
-        return make() if is_alone and trace.held.body_holds is not None else self._once(trace, make)
-
-    def _once(self, trace: Any, make: Callable[[], Wide]) -> Wide:
+        if is_alone and trace.held.body_holds is not None:
+            return widen(trace, self.variables)
         if id(trace) not in self._wide:
-            self._wide[id(trace)] = (trace, make())
+            self._wide[id(trace)] = (trace, widen(trace, self.variables))
         wide: Wide = self._wide[id(trace)][1]
         return wide
 
 
-def widen_forward(
-    trace: ForwardTrace, moving: Sequence[Any], variables: WideVariables, *, has_sides: bool = False
-) -> WideForward:
+def widen_forward(trace: ForwardTrace, variables: WideVariables, *, has_sides: bool = False) -> WideForward:
     """Make the twin of a forward; see `Twin`."""
-    body_holds = None if trace.held.body_holds is None else trace.held.body_holds.again()
-    twin = Twin(trace.function, variables, body_holds, has_sides=has_sides)
+    held = trace.held.again()
+    twin = Twin(trace.function, variables, held.body_holds, has_sides=has_sides)
     wide = replace(
         trace,
         function=twin.function(trace.function),
@@ -251,27 +238,26 @@ def widen_forward(
         low_precision=(),
         inputs=twin.tensors(trace.inputs),
         outputs=twin.tensors(trace.outputs),
-        held=_widen_held(trace.held, twin, body_holds),
+        moving=twin.tensors(trace.moving),
+        held=twin.hold(held),
         handles=tuple(None if handle is None else twin.tensor(handle) for handle in trace.handles),
     )
-    return WideForward(wide, twin.tensors(moving), twin)
-
-
-def _widen_held(held: Held, twin: Twin, body_holds: BodyHolds | None) -> Held:
-    return replace(
-        held, stops=twin.tensors(held.stops), draws=twin.tensors(held.draws), body_holds=body_holds
-    )
+    return WideForward(wide, twin)
 
 
 def widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
     """Make the twin of a vjp; see `Twin`."""
-    body_holds = None if trace.held.body_holds is None else trace.held.body_holds.again()
-    twin = Twin(trace.whole, variables, body_holds)
+    held = trace.held.again()
+    twin = Twin(trace.whole, variables, held.body_holds)
+
+    def widen(pullback: Pullback) -> Pullback:
+        return replace(pullback, function=twin.function(pullback.function))
+
     wide = replace(
         trace,
-        functions={output: twin.function(function) for output, function in trace.functions.items()},
-        joint=None if trace.joint is None else twin.function(trace.joint),
-        held=_widen_held(trace.held, twin, body_holds),
+        pullbacks={output: widen(pullback) for output, pullback in trace.pullbacks.items()},
+        joint=None if trace.joint is None else widen(trace.joint),
+        held=twin.hold(held),
         unrestored=tuple(_widen_resource(resource, variables) for resource in trace.unrestored),
         whole=twin,
         inputs=twin.tensors(trace.inputs),

@@ -16,7 +16,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.search.branches.graph_branches import find_branches, needed_by
 from gradcheck_cli.features.search.branches.python_branches import constants_in, python_branches, trace_jumps
 from gradcheck_cli.features.search.branches.side_graph import SideGraph
-from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
+from gradcheck_cli.tensorflow_backend.binding.user_gradient import PY_FUNC_TYPES
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes
 
@@ -193,7 +193,7 @@ class PointField:
         sums: list[Array | None] = [None] * len(self._op.inputs)
         rest = iter(gradients)
         for output in trace.sources:
-            for input_index in trace.connected.get(output, ()):
+            for input_index in trace.connected(output):
                 gradient, before = next(rest), sums[input_index]
                 with np.errstate(invalid="ignore", over="ignore"):
                     sums[input_index] = gradient if before is None else before + gradient

@@ -17,25 +17,21 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.backward_pass import OpPass
 from gradcheck_cli.checking.ops.operation import OpPlace
-from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend import dtypes, graph_path
+from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.paths import graph_path
-from gradcheck_cli.tensorflow_backend.paths.graph_path import STOPS
+from gradcheck_cli.tensorflow_backend.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.registry import place_of
 from gradcheck_cli.tensorflow_backend.traces import frozen
-from gradcheck_cli.tensorflow_backend.traces.gradient_graph import GradientGraph
-from gradcheck_cli.tensorflow_backend.traces.gradients import dense, gradients_of
 from gradcheck_cli.tensorflow_backend.traces.state import at_values, restoring_call
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, run_error
+from gradcheck_cli.tensorflow_backend.traces.vjp_trace import GradientGraph
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin
 from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
-
-Array = np.ndarray[Any, Any]
-
 
 READ = "ReadVariableOp"
 
@@ -64,10 +60,7 @@ class Walk:
     @cached_property
     def point(self) -> list[Any]:
         """The inputs' values, as tensors."""
-        return [
-            tf.constant(value, dtype)
-            for value, (dtype, _) in zip(self.source.at.narrow, self.source.at.arguments, strict=True)
-        ]
+        return self.source.at.tensors
 
     @cached_property
     def drawn(self) -> list[Any]:
@@ -427,14 +420,6 @@ def _as_tensor(flow: Any, tensor: Any) -> Any:
 def _find_moving(sources: Sequence[Any], stops: Sequence[Any]) -> set[int]:
     """Return the ids of floating tensors that move with the inputs, except through a held `stop_gradient`."""
     stop_ids = {id(tensor) for tensor in stops}
-    moving_ids = {id(tensor) for tensor in sources}
-    stack, visited = list(sources), set()
-    while stack:
-        for op in stack.pop().consumers():
-            if op in visited:
-                continue
-            visited.add(op)
-            reached = [tensor for tensor in op.outputs if id(tensor) not in stop_ids]
-            moving_ids |= {id(tensor) for tensor in reached if dtypes.is_differentiable(tensor.dtype)}
-            stack += reached
-    return moving_ids
+    reached = [tensor for op in graph_path.ops_after(sources, stops) for tensor in op.outputs]
+    moving = [tensor for tensor in reached if dtypes.is_differentiable(tensor.dtype)]
+    return {id(tensor) for tensor in (*sources, *moving)} - stop_ids

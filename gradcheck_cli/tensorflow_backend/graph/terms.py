@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-
-Array = np.ndarray[Any, Any]
 
 # What an op makes of its operands' sizes: from the op, the sizes, the operands' values and its own value. NaN
 # where it isn't known.

@@ -17,28 +17,26 @@ STOPS = frozenset({STOP})  # backpropagation ends at them, and a check may hold 
 LOOPS_AND_BRANCHES = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 MARK = "_gradcheck_held"  # attr of an op in a body whose result the op after it holds
 
-# Stateful by their OpDef, but the same inputs give the same outputs.
-_HARMLESS_STATEFUL = {
+# Stateful by their OpDef, but their kernels don't depend on the run, unlike those of the TensorArrays and
+# stacks of TensorFlow 1, which belong to the run.
+_FREE_STATEFUL = {
+    "Assert",
+    "Case",
+    "CheckNumerics",
+    "CheckNumericsV2",
+    "Empty",
+    "If",
     "Placeholder",
-    "PyFunc",
-    "EagerPyFunc",
-    "VarHandleOp",
     "ReadVariableOp",
-    "VariableShape",
     "ResourceGather",
     "ResourceGatherNd",
     "StatefulPartitionedCall",
+    "VarHandleOp",
+    "VariableShape",
     "While",
-    "If",
-    "Case",
-    "Assert",
-    "CheckNumerics",
-    "CheckNumericsV2",
-    "Print",
-    "PrintV2",
-    "Empty",
-    "DebugIdentityV2",
 }
+# Stateful by their OpDef, but the same inputs give the same outputs.
+_HARMLESS_STATEFUL = _FREE_STATEFUL | {"DebugIdentityV2", "EagerPyFunc", "Print", "PrintV2", "PyFunc"}
 # Other ops on variables and on tables, which are restored after each call, by the beginning of their types;
 # and on a loop's stacks and TensorArrays of TensorFlow 1, which are created anew in each run.
 _ON_RESTORED_STATE = (
@@ -80,24 +78,6 @@ FLAT = {
 }
 # They draw their pooling regions at each call, unless told not to; their OpDefs don't say so.
 _DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
-# Stateful by their OpDef, but their kernels don't depend on the run, unlike those of the TensorArrays and
-# stacks of TensorFlow 1, which belong to the run.
-_FREE_STATEFUL = {
-    "Assert",
-    "Case",
-    "CheckNumerics",
-    "CheckNumericsV2",
-    "Empty",
-    "If",
-    "Placeholder",
-    "ReadVariableOp",
-    "ResourceGather",
-    "ResourceGatherNd",
-    "StatefulPartitionedCall",
-    "VarHandleOp",
-    "VariableShape",
-    "While",
-}
 NUMPY_CALLS = frozenset({"PyFunc", "PyFuncStateless"})  # EagerPyFunc has a gradient, by an internal tape
 IMPLICIT_SAMPLERS = {
     "RandomGamma",
@@ -105,7 +85,7 @@ IMPLICIT_SAMPLERS = {
     "StatelessRandomGammaV2",
     "StatelessRandomGammaV3",
 }
-_GENERATOR_DRAWS = {
+GENERATOR_DRAWS = {
     "NonDeterministicInts",
     "RngReadAndSkip",
     "RngSkip",
@@ -128,19 +108,21 @@ def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
     return [op for op in ops_before(outputs) if op in reached]
 
 
-def sharing(inputs: Iterable[Any], outputs: Sequence[Any]) -> list[int]:
+def sharing(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[int]:
     """Return which outputs share an op with another: backpropagation calls its gradient function for both.
 
     They may share inputs, and ops that hand on what they get.
     """
-    moving: set[Any] = set()
-    stack = list(inputs)
-    while stack:
-        ops = [op for op in stack.pop().consumers() if op not in moving]
-        moving.update(ops)
-        stack += [out for op in ops for out in op.outputs if dtypes.is_differentiable(out.dtype.base_dtype)]
-    called = {op for op in moving if op.type != "Identity" or private_graphs.override_of(op.node_def)}
-    owns = [called.intersection(ops_before([output])) for output in outputs]
+    moved = moved_by(inputs, (), stops=True)
+    owns = [
+        {
+            op
+            for op in ops_before([output])
+            if any(id(tensor) in moved for tensor in op.inputs)
+            and (op.type != "Identity" or private_graphs.override_of(op.node_def))
+        }
+        for output in outputs
+    ]
     times_met = Counter(op for own in owns for op in own)
     return [index for index, own in enumerate(owns) if any(times_met[op] > 1 for op in own)]
 
@@ -215,15 +197,21 @@ def passes_numpy(graph: Any, tensor: Any, output: Any) -> bool:
     return bool(closed) and not leads_to(tensor, output, closed)
 
 
-def ops_after(inputs: Iterable[Any]) -> set[Any]:
-    """Return the ops that depend on any of the inputs, also through a variable that is read again."""
+def ops_after(inputs: Iterable[Any], held: Iterable[Any] = ()) -> set[Any]:
+    """Return the ops that depend on any of the inputs, also through a variable that is read again.
+
+    Args:
+        held: tensors that keep their values: nothing depends on an input through them.
+    """
     reached: set[Any] = set()
+    held_ids = {id(tensor) for tensor in held}
     stack = [consumer for tensor in inputs for consumer in tensor.consumers()]
     while stack:
         op = stack.pop()
         if op not in reached:
             reached.add(op)
-            stack += [consumer for output in op.outputs for consumer in output.consumers()]
+            moved = (output for output in op.outputs if id(output) not in held_ids)
+            stack += [consumer for output in moved for consumer in output.consumers()]
             stack += private_state.ordered_after(op)
     return reached
 
@@ -348,7 +336,7 @@ def generator_draws(graph: Any, outputs: Sequence[Any], forward_ops: Iterable[An
             for earlier in private_state.ordered_before(op)
         )
         for name in (op.type, *(node.op for node in inner_nodes(graph, op))):
-            if name in _GENERATOR_DRAWS and not is_reset:
+            if name in GENERATOR_DRAWS and not is_reset:
                 types.add(name)
     return sorted(types)
 
@@ -379,9 +367,9 @@ def gradient_variables(graph: Any, outputs: Iterable[Any]) -> list[Any]:
     variables: dict[int, Any] = {}
     for op in ops_before(outputs):
         for node in (op.node_def, *inner_nodes(graph, op)):
-            variables |= {
-                id(variable): variable for variable in private_graphs.custom_gradient_variables(node)
-            }
+            unit = private_graphs.custom_gradient_in(node)
+            if unit is not None and unit.is_stepped_over:
+                variables |= {id(variable): variable for variable in unit.variables}
     return list(variables.values())
 
 

@@ -1,1 +1,0 @@
-"""Walks through a graph and its backward pass, op by op."""

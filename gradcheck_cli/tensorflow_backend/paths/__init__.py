@@ -1,1 +1,0 @@
-"""What lies between the inputs and the outputs of a graph."""
