@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gradcheck_cli.visible import clean
+
+_COMPARED = 40  # characters of a word that is looked up
+_NEAR = 0.75  # of the letters in common: a typing error, where 0.6 is often another word
+
+
+def suggest(word: str, words: Iterable[str]) -> str:
+    """Return "Did you mean 'x'?" for the known word that was probably meant; empty if none is near."""
+    near = nearest(word, words)
+    return f"Did you mean '{near}'?" if near else ""
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """Return the known word that is like a word but for a typing error or its end; empty if none is."""
+    word = word[:_COMPARED].lower()
+    folded = {name.lower(): name for name in reversed(list(words))}
+    near = difflib.get_close_matches(word, folded, n=1, cutoff=_NEAR) or [
+        name
+        for name in difflib.get_close_matches(word, folded)
+        if name.startswith(word) or word.startswith(name)
+    ]
+    return folded[near[0]] if near else ""
 
 
 class GradcheckError(Exception):

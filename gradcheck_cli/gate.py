@@ -1,9 +1,14 @@
-"""What a run tells CI besides its verdicts: fingerprints, changes since a baseline, shards, its selection."""
+"""What a run tells CI besides its verdicts: changes since a baseline, its selection, its coverage.
+
+Coverage is which parts of the code under test it has seen: hand-written gradients, and sides of branches.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from fnmatch import fnmatchcase
 
 
 @dataclass(frozen=True)
@@ -100,3 +105,146 @@ class Selection:
     modes: tuple[str, ...] = ()  # the requested modes; empty for each spec's own
     # (op, case, dtype) of the cases in these specs without pairs in the run
     left_out: tuple[tuple[str, str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class GradientRun:
+    """A custom gradient that a case made, or ran."""
+
+    function: str  # `module:qualname` of the function that it belongs to
+    places: tuple[str, ...]  # `file:line` of that function, then of the functions that it closes over
+    # `file:line` of the lines that made it, the innermost first: a decorator, or a call
+    makers: tuple[str, ...] = ()
+    # labels of the pairs whose gradients ran it; empty where it was made but didn't run
+    pairs: tuple[str, ...] = ()
+
+
+class CoverageStatus(str, Enum):
+    """Whether a hand-written gradient is covered; the words are a contract."""
+
+    COVERED = "covered"  # a pair that passed ran it
+    MISSING = "missing"
+    EXCUSED = "excused"  # not covered, for a reason that the specs give
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class WrittenGradient:
+    """A hand-written gradient, or a module that may hold some but can't be imported."""
+
+    name: str  # `module:qualname` of the function that it belongs to; the dotted name of a module
+    kind: str  # what makes it: "custom_gradient", "RegisterGradient", "Defun", ...; or "module"
+    file: str  # its file, from `site-packages` or the working directory
+    line: int  # 1-based; 0 for a module
+    status: CoverageStatus  # whether it is covered
+    cases: tuple[str, ...] = ()  # the cases with a pair that passed and ran it, as "op · case", each once
+    # why it is excused, why the module can't be imported, or how far a missing gradient came
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class GradientCoverage:
+    """The gradients of some packages, and which of them passing pairs ran."""
+
+    packages: tuple[str, ...]  # the packages measured
+    gradients: tuple[WrittenGradient, ...]  # all of their gradients
+    fail_under: float | None = None  # the share, in percent, below which the run fails; `None` for no limit
+    changed: str = ""  # a revision: only gradients in files changed since then count; empty for all
+
+    def count(self, status: CoverageStatus) -> int:
+        """Return how many have a status."""
+        return sum(gradient.status is status for gradient in self.gradients)
+
+    @property
+    def percent(self) -> float:
+        """The share of those to be covered that are; 100 where there are none."""
+        covered = self.count(CoverageStatus.COVERED)
+        total = covered + self.count(CoverageStatus.MISSING)
+        return 100.0 * covered / total if total else 100.0
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether less is covered than must be."""
+        return self.fail_under is not None and self.percent < self.fail_under
+
+
+def join(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
+    """Join the coverage of several parts of a run: what one part covers is covered. `None` for no parts."""
+    if not parts:
+        return None
+    order = (CoverageStatus.COVERED, CoverageStatus.EXCUSED, CoverageStatus.MISSING)
+    best: dict[tuple[str, int, str], WrittenGradient] = {}
+    for gradient in (gradient for part in parts for gradient in part.gradients):
+        key = (gradient.file, gradient.line, gradient.name)
+        so_far = best.setdefault(key, gradient)
+        better, worse = sorted((so_far, gradient), key=lambda candidate: order.index(candidate.status))
+        best[key] = replace(better, cases=tuple(sorted({*better.cases, *worse.cases})))
+    return replace(
+        parts[0],
+        packages=tuple(dict.fromkeys(name for part in parts for name in part.packages)),
+        gradients=tuple(best[key] for key in sorted(best)),
+        fail_under=max((part.fail_under for part in parts if part.fail_under is not None), default=None),
+    )
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A branch of the forward or of its gradient, and which of its sides were taken."""
+
+    text: str  # the condition, as far as the graph shows it: `x > 3.5`
+    place: str  # `file:line` of the code that branches
+    part: str  # "forward" or "gradient"
+    sides: tuple[str, ...]  # all of its sides
+    seen: tuple[str, ...]  # the sides that some element took at some point
+    # the sides that the inputs can't take, as a spec says, each with the reason
+    excused: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What identifies it among branches: condition, place and part."""
+        return self.text, self.place, self.part
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """The sides that were neither taken nor excused."""
+        excused = {side for side, _ in self.excused}
+        return tuple(side for side in self.sides if side not in self.seen and side not in excused)
+
+    def label(self, side: str) -> str:
+        """Return a side's name, as excuses give it and reports show it: `x > 3.5 true (ops.py:14)`."""
+        return f"{self.text} {side} ({self.place})"
+
+
+def with_excuses(branch: Branch, excuses: Sequence[tuple[str, str]]) -> Branch:
+    """Return a branch with the reasons why some of its sides aren't taken.
+
+    Args:
+        excuses: pairs of a glob over sides, as `Branch.label` names them with or without the place, and a
+            reason; if several match, the last one counts.
+    """
+    excused = {}
+    for side in branch.sides:
+        names = (branch.label(side), f"{branch.text} {side}")
+        for glob, reason in excuses:
+            if side not in branch.seen and any(fnmatchcase(name, glob) for name in names):
+                excused[side] = reason
+    return replace(branch, excused=tuple(excused.items()))
+
+
+def side_counts(branches: Iterable[Branch]) -> tuple[int, int]:
+    """Return how many sides were seen, and how many there are, excused ones aside.
+
+    A branch that occurs in several cases counts once; its side was seen if it was taken in any of them.
+    """
+    every: set[tuple[str, ...]] = set()
+    seen: set[tuple[str, ...]] = set()
+    for branch in branches:
+        for side in branch.sides:
+            key = (*branch.key, side)
+            if side in branch.seen:
+                seen.add(key)
+            if side in branch.seen or side in branch.unseen:
+                every.add(key)
+    return len(seen), len(every)

@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.opener import Opener, Operations
     from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
     from gradcheck_cli.checking.pairs.pair import Pair
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample
-    from gradcheck_cli.checking.pairs.pair_view import PointData
+    from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
     from gradcheck_cli.checking.verdicts.summary import Findings
-    from gradcheck_cli.figure import PathOp
     from gradcheck_cli.gate import BaselineFinding
-    from gradcheck_cli.results import CaseResult, CheckResult, PairResult, Report
-    from gradcheck_cli.running.workers import Workers
+    from gradcheck_cli.results import CaseResult, CheckResult, PairResult, PathOp, Report
+    from gradcheck_cli.running.run_loop import Workers
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
@@ -57,8 +55,9 @@ DEFAULT_FEATURES = (
 class Command(NamedTuple):
     """A command, which is imported when it runs."""
 
-    module: str  # its module, with an attribute `command`
+    module: str  # its module
     summary: str  # its line in `--help`
+    attribute: str = "command"  # its name there
 
 
 class Format(NamedTuple):
@@ -194,7 +193,7 @@ def closing_lines(report: Report, width: int) -> list[Text]:
 # Other commands.
 
 
-class Find(Protocol):
+class FoundGradient(Protocol):
     """A hand-written gradient in a module's text."""
 
     @property
@@ -206,7 +205,7 @@ class Find(Protocol):
         """The op type that it is registered for; empty for none."""
 
 
-def find_gradients(package: str, places: Sequence[str]) -> Sequence[Find]:
+def find_gradients(package: str, places: Sequence[str]) -> Sequence[FoundGradient]:
     """Return the hand-written gradients in a package's text, looked for in some folders."""
     found_by = _implementations("find_gradients")
     return [gradient for find in found_by for gradient in find(package, places)]

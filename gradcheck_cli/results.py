@@ -11,9 +11,17 @@ from html import escape
 from importlib import import_module
 from pathlib import Path
 
-from gradcheck_cli.covered import Branch, GradientCoverage, GradientRun, side_counts
-from gradcheck_cli.figure import Figure
-from gradcheck_cli.gate import BaselineFinding, Fingerprint, Selection, Shard, Tolerance
+from gradcheck_cli.gate import (
+    BaselineFinding,
+    Branch,
+    Fingerprint,
+    GradientCoverage,
+    GradientRun,
+    Selection,
+    Shard,
+    Tolerance,
+    side_counts,
+)
 
 
 class Status(str, Enum):
@@ -113,6 +121,75 @@ class NumericSide:
 
 
 NOT_JUDGED = NumericSide("none")
+
+
+# A pair's pictures: plain numbers, so that a worker can send them as JSON to the process that writes them.
+
+# Cells of a heat map along an edge: more can't be distinguished on a phone.
+MOST_CELLS = 32
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A Jacobian, in as many cells as can be distinguished.
+
+    A cell represents `row_step` x `column_step` elements; the one with the largest share is shown.
+    """
+
+    rows: tuple[str, ...]  # each cell's element of the output, such as `y[0,2]`; the first of several
+    columns: tuple[str, ...]  # each cell's element of the input
+    row_step: int  # elements of the output in a cell
+    column_step: int  # elements of the input in a cell
+    analytic: tuple[tuple[float, ...], ...]  # (rows, columns) from the gradient under test
+    numeric: tuple[tuple[float, ...], ...]  # from differences
+    share: tuple[tuple[float, ...], ...]  # the error as a share of what is allowed; above 1 is wrong
+    # a word per row with a letter per element: `.` passed, `k` at a kink, `x` wrong, `?` undecided
+    verdicts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Differences of one element at shrinking steps, from which the numeric derivative is chosen."""
+
+    element: str  # `y[1,2] / x[1,2]`
+    steps: tuple[float, ...]  # the steps, the largest first
+    central: tuple[float, ...]  # the slope from both sides, at each
+    above: tuple[float, ...]  # from above alone
+    below: tuple[float, ...]  # from below alone
+    analytic: float  # the gradient under test
+    numeric: float  # the slope that was settled on
+    uncertainty: float  # how far that may be off
+    allowed: float  # the tolerance
+    first_step: float  # the step that is tried first, and by which most elements are judged
+
+
+@dataclass(frozen=True)
+class PathOp:
+    """An op between output and input: its type, the place of its gradient, and blame's verdict on it.
+
+    `reads` has the ops whose outputs flow into it, by their index in `Figure.path`; -1 is the input.
+    `is_last` says that no other op on the path reads it: it returns the output.
+    """
+
+    name: str
+    type: str
+    place: str
+    status: str
+    evidence: str = ""
+    reads: tuple[int, ...] = ()
+    is_last: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The data of a pair's pictures, at the sample point that shows most."""
+
+    point: int  # index of the sample point
+    shape: tuple[int, int]  # rows and columns of the whole Jacobian
+    map: HeatMap | None = None  # its heat maps; `None` for random probes, which see few elements
+    ladder: Ladder | None = None  # the ladder of the worst element; `None` if it couldn't be evaluated
+    # the ops that blame checked, in the order of the forward; empty if blame wasn't run
+    path: tuple[PathOp, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -264,6 +341,14 @@ class SearchResult:
 
 
 @dataclass(frozen=True)
+class UndifferentiatedOutput:
+    """An output that has no gradient, as it holds whole numbers."""
+
+    output: str
+    dtype: str
+
+
+@dataclass(frozen=True)
 class HowChecked:
     """How a case was checked."""
 
@@ -274,7 +359,15 @@ class HowChecked:
     chosen_points: int = 0
     checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
     held: tuple[str, ...] = ()  # each stop_gradient that was held while the inputs moved, with its place
-    not_differentiated: tuple[tuple[str, str], ...] = ()  # outputs that have no gradient, with their dtypes
+    not_differentiated: tuple[UndifferentiatedOutput, ...] = ()
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What the user's code printed."""
+
+    lines: tuple[str, ...] = ()  # the last lines
+    file: str = ""  # the file with all of them, if there are more
 
 
 @dataclass(frozen=True)
@@ -286,8 +379,7 @@ class Execution:
     host: str = ""  # the machine of a cluster that it ran on
     worker: str = ""  # the cluster's name for the worker that it ran in
     work: Work = field(default_factory=Work)
-    output: tuple[str, ...] = ()  # the last lines that the user's code printed, if they were captured
-    output_file: str = ""  # the file with all of them, if there are more
+    output: Printed | None = None  # what the user's code printed, if anything was captured
 
 
 @dataclass(frozen=True)
@@ -312,18 +404,19 @@ class CaseResult:
     dtype: str
     status: Status
     error: CaseError | None = None
-    checks: tuple[CheckResult, ...] = ()
-    pairs: tuple[PairResult, ...] = ()
-    warnings: tuple[str, ...] = ()
-    mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
-    search: SearchResult | None = None  # if a search was requested
     how: HowChecked = HowChecked()
     ran: Execution = field(default_factory=Execution)
     seen: CodeSeen = field(default_factory=CodeSeen)
+    mutants: tuple[Mutant, ...] = ()  # where gradients were corrupted on purpose
+    search: SearchResult | None = None  # if a search was requested
+    warnings: tuple[str, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    pairs: tuple[PairResult, ...] = ()
 
-    def printed(self, output: Sequence[str], file: str) -> CaseResult:
+    def printed(self, lines: Sequence[str], file: str) -> CaseResult:
         """Return the result with the last lines that the user's code printed, and the file of all lines."""
-        return replace(self, ran=replace(self.ran, output=tuple(output), output_file=file))
+        output = Printed(tuple(lines), file) if lines or file else None
+        return replace(self, ran=replace(self.ran, output=output))
 
     @property
     def skipped(self) -> bool:

@@ -1,4 +1,7 @@
-"""What the shell offers after a Tab: spec files, op types, tags, cases, pairs. Never imports TensorFlow."""
+"""What the shell offers after a Tab, and `gradcheck completion`, whose script makes it ask.
+
+Spec files, op types, tags, cases and pairs are offered. TensorFlow is never imported.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 from gradcheck_cli.errors import GradcheckError
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
+
 
 # TensorFlow's own list of its ops, a text of 1,400 imports.
 _RAW_OPS = ("_api", "v2", "raw_ops", "__init__.py")
@@ -72,14 +76,7 @@ def ops(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> lis
 
 def pairs(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the pairs of the spec in the command line, as far as it names its outputs."""
-    labels = [
-        f"d{output}/d{tensor.name}"
-        for case in _cases(ctx)
-        for output in [output_spec.name for output_spec in case.outputs] or ["y"]
-        for tensor in case.tensors
-        if tensor.is_differentiable
-    ]
-    return _offer(labels, incomplete)
+    return _offer((label for case in _cases(ctx) for label in case.labels), incomplete)
 
 
 def _cases(ctx: click.Context) -> Sequence[Case]:
@@ -96,3 +93,24 @@ def _cases(ctx: click.Context) -> Sequence[Case]:
 def _offer(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     begun = incomplete.lower()
     return [CompletionItem(name) for name in dict.fromkeys(names) if name.lower().startswith(begun)]
+
+
+VARIABLE = "_GRADCHECK_COMPLETE"
+PROGRAM = "gradcheck"
+
+
+@click.command("completion", short_help="Print a shell's completion script.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes gradcheck's commands, options, specs and op types in SHELL.
+
+    \b
+    bash:  eval "$(gradcheck completion bash)"          in ~/.bashrc
+    zsh:   eval "$(gradcheck completion zsh)"           in ~/.zshrc, after compinit
+    fish:  gradcheck completion fish | source           in ~/.config/fish/config.fish
+    """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"click knows no completion for {shell}.", ctx)
+    click.echo(kind(ctx.find_root().command, {}, PROGRAM, VARIABLE).source())

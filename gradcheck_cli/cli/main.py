@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
@@ -13,14 +12,14 @@ from typing import Any, NoReturn
 import click
 
 from gradcheck_cli import __version__, hooks
-from gradcheck_cli.cli.outlet import OutputLostError, guard_output, open_standard_descriptors
-from gradcheck_cli.errors import CaseFailedError, GradcheckError, SpecError
+from gradcheck_cli.cli.stdout_guard import OutputLostError, guard_output, open_standard_descriptors
+from gradcheck_cli.errors import CaseFailedError, GradcheckError, SpecError, suggest
 from gradcheck_cli.hooks import Command
 
 _CORE = {
     "validate": Command("gradcheck_cli.cli.commands.validate", "Read specs and report every fault."),
     "explain": Command("gradcheck_cli.cli.commands.explain", "Explain a finding, and what to do."),
-    "completion": Command("gradcheck_cli.cli.commands.completion", "Print a shell's completion script."),
+    "completion": Command("gradcheck_cli.cli.completing", "Print a shell's completion script."),
 }
 # In the order in which a newcomer needs them.
 COMMANDS = {
@@ -42,10 +41,11 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click's)
-        """Import the command's module and return its `command`."""
+        """Import the command's module and return the command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(COMMANDS[cmd_name].module).command
+        module, _, attribute = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def resolve_command(
@@ -54,9 +54,8 @@ class LazyGroup(click.Group):
         """Find the command, or suggest one."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            close = difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f" Did you mean '{close[0]}'?" if close else f" Commands: {', '.join(COMMANDS)}."
-            raise click.UsageError(f"No such command '{name}'.{hint}", ctx)
+            hint = suggest(name, COMMANDS) or f"Commands: {', '.join(COMMANDS)}."
+            raise click.UsageError(f"No such command '{name}'. {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (click's)
@@ -108,7 +107,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code. If standard output couldn't be written to, it is that of the findings if they are a
-        failure; otherwise `outlet.LOST`, or `outlet.BROKEN_PIPE` if its reader left.
+        failure; otherwise `stdout_guard.LOST`, or `stdout_guard.BROKEN_PIPE` if its reader left.
     """
     with guard_output() as out:
         try:
@@ -157,7 +156,7 @@ def _message_of(error: GradcheckError) -> str:
     """Return an error's message; on a terminal, with the lines of a spec's faults."""
     if not isinstance(error, SpecError) or not sys.stderr.isatty():
         return str(error)
-    from gradcheck_cli.reporting.exchange.fault_reports import add_excerpts
+    from gradcheck_cli.reporting.formats import add_excerpts
 
     return add_excerpts(error.faults)
 

@@ -5,11 +5,10 @@ returns the differences alone.
 """
 
 from gradcheck_cli.numerics.complex_step import judge_complex_step
-from gradcheck_cli.numerics.judge import Estimate, estimate, judge
+from gradcheck_cli.numerics.judge import Judgement, estimate, judge
 from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Precision, precision_of
 from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import EXPLANATIONS, Explanation, Reason, Verdict
-from gradcheck_cli.numerics.refine.stages import Judgement
 from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, rule_for
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "FLOAT16",
     "FLOAT32",
     "FLOAT64",
-    "Estimate",
     "Explanation",
     "Judgement",
     "Precision",

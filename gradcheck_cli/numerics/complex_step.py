@@ -11,39 +11,36 @@ References: Squire and Trapp, Using complex variables to estimate derivatives of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics.judge import estimate
+from gradcheck_cli.numerics.judge import Judgement, estimate
 from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason, Verdict
-from gradcheck_cli.numerics.refine.stages import Judgement
 from gradcheck_cli.numerics.shared_limits import DIGITS, FLOATS_AT_ONCE, OF_MANY_OPERATIONS
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.numerics.tolerance import allowed_error, row_scale
+
+EvaluateComplex = Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.complex128]]
 
 # Relative to the input's scale. h^2 is far below any unit roundoff, and h f' still far above underflow.
 STEP = 2.0**-100
 
 
-def judge_complex_step(problem: Problem, analytic: npt.ArrayLike) -> Judgement:
+def judge_complex_step(problem: Problem, evaluate: EvaluateComplex, analytic: npt.ArrayLike) -> Judgement:
     """Judge an analytic Jacobian against complex steps.
 
     Args:
-        problem: the function at its point, with its form on complex points. Values count as precise as the
-            input.
+        problem: the function at its point. Values count as precise as the input.
+        evaluate: the same function on complex points, (B, n) to (B, m).
         analytic: (m, n) the Jacobian under test.
 
     Returns:
         The judgement; an element in which the function isn't analytic is inconclusive.
-
-    Raises:
-        ValueError: the problem has no form on complex points.
     """
-    if problem.evaluate_complex is None:
-        raise ValueError("evaluate_complex: the complex step needs the function on complex points")
     x, claimed = np.asarray(problem.point, dtype=np.float64), np.asarray(analytic, dtype=np.float64)
     precision = problem.input_precision
     sizes = scales(x, problem.scale)
@@ -55,11 +52,11 @@ def judge_complex_step(problem: Problem, analytic: npt.ArrayLike) -> Judgement:
         stop = min(start + block, x.size)
         points = np.tile(x.astype(np.complex128), (stop - start, 1))
         points[np.arange(stop - start), np.arange(start, stop)] += 1j * step[start:stop]
-        values = problem.evaluate_complex(points)
+        values = evaluate(points)
         numeric[:, start:stop] = (values.imag / step[start:stop, None]).T
         value = np.abs(values.real[0])
     # An independent cross-check: it takes no base value and writes its points out.
-    plain = replace(problem, row_precision=precision, base_value=None, moves=None)
+    plain = replace(problem, row_precision=precision, base_value=None, takes_moves=False)
     central = estimate(plain, method="central")
     rule = plain.rule
     with np.errstate(all="ignore"):

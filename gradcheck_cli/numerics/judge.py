@@ -1,41 +1,64 @@
-"""Both stages in turn: a cheap first pass over all columns, then a careful second stage where in doubt."""
+"""Judge a Jacobian in two stages: the first pass decides what it can, and the second stage refines the rest.
+
+A zero gradient is right for a flat function. On a staircase differences can't tell: the steps may be meant
+(floor), or be what is left of a slope (a forward that computes in float16 inside). A staircase continues:
+beyond its first riser there are more, about as tall, with treads between them. A relu's edge isn't a stair,
+because the function has a slope beyond it. Nor is the single jump of a kink's derivative.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics.first_pass import first_pass
-from gradcheck_cli.numerics.precision import FLOAT32, Float
+from gradcheck_cli.numerics.differences import FirstPass, first_pass
+from gradcheck_cli.numerics.precision import FLOAT32, FLOAT64, Float
 from gradcheck_cli.numerics.problem import Problem
-from gradcheck_cli.numerics.reasons import Reason
+from gradcheck_cli.numerics.random_vectors import draw_signs
+from gradcheck_cli.numerics.reasons import Reason, Verdict
+from gradcheck_cli.numerics.refine.edges import EVEN
+from gradcheck_cli.numerics.refine.ladder import RATIO
 from gradcheck_cli.numerics.refine.second_stage import refine
 from gradcheck_cli.numerics.refine.series import Elements
-from gradcheck_cli.numerics.refine.stages import (
-    Judgement,
-    doubt_fine_stairs,
-    find_doubtful,
-    list_by_slot,
-    pass_or_refine,
+from gradcheck_cli.numerics.sampling import Sparsity
+from gradcheck_cli.numerics.shared_limits import (
+    CHEAP,
+    DIRECTIONS,
+    FEW,
+    KNOWN,
+    MARGIN,
+    OF_A_VALUE,
+    OF_SOME_OPERATIONS,
+    PATTERN,
 )
-from gradcheck_cli.numerics.shared_limits import OF_A_VALUE
-from gradcheck_cli.numerics.sparsity import Sparsity
 from gradcheck_cli.numerics.steps import power_of_two
 from gradcheck_cli.numerics.tolerance import row_scale
+from gradcheck_cli.numerics.verdict import is_conclusive
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A numeric Jacobian with its uncertainty, (m, c) each; see `Judgement`."""
+class Judgement:
+    """Verdicts on a Jacobian, (m, c) each, or (m, slots).
 
+    Attributes:
+        numeric: the numeric derivative; at a kink the nearest slope to the analytic one; NaN where unknown.
+        is_sparse: whether the function has the sparsity that it was judged with; if not, the judgement is
+            void.
+    """
+
+    verdict: npt.NDArray[np.int8]  # `Verdict` codes
     numeric: Float
-    uncertainty: Float
-    is_kink: npt.NDArray[np.bool_]
-    reason: npt.NDArray[np.int8]
-    evaluations: int
-    method: str
+    uncertainty: Float  # bound on its error; infinite where unknown
+    allowed: Float  # the tolerance
+    reason: npt.NDArray[np.int8]  # `Reason` codes, NONE where the verdict isn't INCONCLUSIVE
+    evaluations: int  # points at which the function was evaluated
+    method: str  # "central", or "ladder" if any column needed the second stage, or "complex_step"
+    noisy: int = 0  # number of elements whose relative tolerance was widened, since the forward is noisy
+    is_sparse: bool = True
 
 
 def judge(problem: Problem, analytic: npt.ArrayLike, *, method: str = "auto") -> Judgement:
@@ -59,16 +82,16 @@ def judge(problem: Problem, analytic: npt.ArrayLike, *, method: str = "auto") ->
     problem = problem.reset(rows=claimed.shape[0])
     if claimed.shape != problem.shape:
         raise ValueError(f"analytic: expected shape {problem.shape}, got {claimed.shape}")
-    judged = pass_or_refine(problem, first_pass(problem), claimed, method)
+    judged = _pass_or_refine(problem, first_pass(problem), claimed, method)
     if problem.may_round:
-        judged = doubt_fine_stairs(problem, judged, claimed)
+        judged = _doubt_fine_stairs(problem, judged, claimed)
     if problem.sparsity is None:
         return judged
     is_sparse = confirm_sparsity(problem, problem.sparsity)
     return replace(judged, is_sparse=is_sparse, evaluations=problem.sampler.evaluations)
 
 
-def estimate(problem: Problem, *, method: str = "auto") -> Estimate:
+def estimate(problem: Problem, *, method: str = "auto") -> Judgement:
     """Estimate a Jacobian numerically, each element to within its tolerance where that is possible.
 
     Args:
@@ -76,32 +99,280 @@ def estimate(problem: Problem, *, method: str = "auto") -> Estimate:
         method: as in `judge`.
 
     Returns:
-        Slopes with their uncertainties.
+        The judgement on the first pass' own slopes: what counts is its numeric values and their uncertainty.
     """
     problem = problem.reset()
     first = first_pass(problem)
+    return _pass_or_refine(problem, first, first.slope, method)
+
+
+# If more elements than this are in doubt, a few of them are refined first. If one of these is wrong, so is
+# the Jacobian, and the first pass is accurate enough for the others.
+_MANY = 20_000
+
+
+def _pass_or_refine(problem: Problem, first: FirstPass, analytic: Float, method: str) -> Judgement:
+    """Pass what the first pass can settle; refine the rest."""
     numeric, uncertainty = first.slope.copy(), first.uncertainty
-    is_kink = np.zeros(problem.shape, dtype=bool)
-    reason = np.where(np.isfinite(uncertainty), Reason.NONE, Reason.SINGULAR).astype(np.int8)
-    allowed = problem.allowed(np.zeros(problem.shape), numeric, row_scale(first.trusted, problem.weights))
-    doubtful = find_doubtful(problem, first, allowed, method)
-    doubtful &= ~(first.is_flat & (method != "ladder"))
-    rows, slots = list_by_slot(doubtful)
-    if rows.size:
-        refined = refine(problem, first, Elements(rows, slots), None)
-        numeric[rows, slots], uncertainty[rows, slots] = (
-            refined.resolution.slope,
-            refined.resolution.uncertainty,
-        )
-        is_kink[rows, slots], reason[rows, slots] = refined.resolution.is_kink, refined.resolution.reason
-    return Estimate(
-        numeric,
-        uncertainty,
-        is_kink,
-        reason,
-        problem.sampler.evaluations,
-        "ladder" if rows.size else "central",
+    scale = row_scale(first.trusted, problem.weights)
+    allowed = problem.allowed(analytic, numeric, scale)
+    verdict = np.full(problem.shape, Verdict.PASS, dtype=np.int8)
+    reason = np.zeros(problem.shape, dtype=np.int8)
+    with np.errstate(all="ignore"):
+        error = np.abs(analytic - numeric)
+        agrees = (error <= allowed) & is_conclusive(analytic, numeric, allowed, problem.working)
+    is_zero = first.is_flat & (analytic == 0) & np.isfinite(problem.value)[:, None]
+    stairs = find_flatness(problem, first, is_zero)
+    is_zero &= (stairs != Flatness.ROUNDED)[:, None]
+    is_sharp = (first.noise <= allowed) & (first.truncation <= allowed) & np.isfinite(first.slope)
+    doubtful = ~is_zero & ~(agrees & is_sharp & (method != "ladder"))
+    is_stair = is_zero & (stairs == Flatness.STAIRS)[:, None]
+    verdict[is_stair], reason[is_stair] = Verdict.INCONCLUSIVE, Reason.STAIRCASE
+    uncertainty[is_zero & ~is_stair] = 0.0
+    judged = Judgement(verdict, numeric, uncertainty, allowed, reason, 0, "central")
+    if method == "central":
+        unsure = ~(agrees & (uncertainty <= 2 * allowed)) & ~is_zero
+        _trust_first_pass(first, judged, unsure, analytic)
+        doubtful[:] = False
+    noisy = 0
+    for chosen in _take_turns(doubtful, judged, analytic):
+        noisy += _refine(problem, first, judged, chosen, analytic)
+        left = doubtful & ~chosen
+        if (verdict[chosen] == Verdict.MISMATCH).any() and left.any():
+            _trust_first_pass(first, judged, left, analytic)
+            break
+    return replace(
+        judged,
+        evaluations=problem.sampler.evaluations,
+        method="ladder" if doubtful.any() else "central",
+        noisy=noisy,
     )
+
+
+def _doubt_fine_stairs(problem: Problem, judged: Judgement, analytic: Float) -> Judgement:
+    """Return the verdicts, inconclusive where a slope passed that may be that of finer stairs."""
+    on_stairs = find_fine_stairs(problem, np.where(judged.verdict == Verdict.PASS, judged.numeric, 0.0))
+    undone = on_stairs[:, None] & (judged.verdict == Verdict.PASS) & (analytic != 0)
+    return replace(
+        judged,
+        verdict=np.where(undone, Verdict.INCONCLUSIVE, judged.verdict).astype(np.int8),
+        reason=np.where(undone, Reason.STAIRCASE, judged.reason).astype(np.int8),
+    )
+
+
+def _trust_first_pass(
+    first: FirstPass, judged: Judgement, unsure: npt.NDArray[np.bool_], analytic: Float
+) -> None:
+    """Decide elements that only the first pass has seen: wrong if the error is clear, else unknown."""
+    with np.errstate(all="ignore"):
+        error = np.abs(analytic - judged.numeric)
+        beyond = ~(error <= judged.allowed + MARGIN * judged.uncertainty)
+        beyond &= np.isfinite(judged.uncertainty)
+        is_clear = beyond & (first.truncation <= KNOWN * np.abs(first.slope))
+    judged.verdict[unsure], judged.reason[unsure] = Verdict.INCONCLUSIVE, Reason.UNRESOLVED
+    wrong = unsure & is_clear
+    judged.verdict[wrong], judged.reason[wrong] = Verdict.MISMATCH, Reason.NONE
+
+
+def _take_turns(
+    doubtful: npt.NDArray[np.bool_], judged: Judgement, analytic: Float
+) -> Iterator[npt.NDArray[np.bool_]]:
+    """Yield the doubtful elements to refine: all at once or, if many, the worst of a few slots first."""
+    if not doubtful.any():
+        return
+    if np.count_nonzero(doubtful) <= _MANY:
+        yield doubtful
+        return
+    with np.errstate(all="ignore"):
+        error = np.abs(analytic - judged.numeric) / (judged.allowed + judged.uncertainty)
+    error = np.where(doubtful, np.nan_to_num(error, nan=0.0), -1.0)
+    worst = np.argsort(error.max(axis=0))[-FEW:]
+    chosen = np.zeros(doubtful.shape, dtype=bool)
+    # In a sparse Jacobian a slot's elements are of many columns: the worst rows stand for them.
+    rows = np.argsort(error[:, worst].max(axis=1))[-CHEAP:]
+    chosen[np.ix_(rows, worst)] = True
+    chosen &= doubtful
+    yield chosen
+    yield doubtful & ~chosen
+
+
+def _refine(
+    problem: Problem, first: FirstPass, judged: Judgement, chosen: npt.NDArray[np.bool_], analytic: Float
+) -> int:
+    """Refine some elements of the judgement, and return how many were noisy."""
+    slots, rows = np.nonzero(chosen.T)  # slot by slot
+    if not rows.size:
+        return 0
+    claimed = analytic[rows, slots]
+    refined = refine(problem, first, Elements(rows, slots), claimed)
+    judged.verdict[rows, slots], judged.reason[rows, slots] = refined.verdict, refined.reason
+    judged.numeric[rows, slots] = np.clip(
+        np.where(np.isnan(claimed), refined.resolution.slope, claimed),
+        refined.resolution.low,
+        refined.resolution.high,
+    )
+    judged.uncertainty[rows, slots] = refined.resolution.uncertainty
+    judged.allowed[rows, slots] = refined.allowed
+    return refined.noisy
+
+
+# The probe moves every input at once by this part of its scale, up or down at random.
+PROBE = 1 / 16
+# Rows that the probe moves are examined over ranges a factor of four apart, with one grid for each. The
+# widest range is eight probes to both sides, half of the scale: what happens at 0 doesn't concern points far
+# from it. The narrowest is the step that is known to be flat. In one of these ranges, stairs have at least
+# three steps, and so at most twelve: less than half of the 32 intervals. All rows share the grids, so many
+# rows cost no more.
+WIDEST = 8.0
+INTERVALS = 32
+CLIMBS = 0.8  # how much of all rises a slope's stairs keep (empirical): all of them, except for rounding
+# Stairs that the first pass can't see are narrower than rtol times its step, 2^-15: 2^-35 of the scale. Four
+# steps below that are tried, the smallest of which is 64 ulp of x, for a missing movement of some roundings.
+FINE = (-46, -43, -40, -37)
+
+
+class Flatness(IntEnum):
+    """What lies beyond the flat neighbourhood of a row."""
+
+    FLAT = 0  # nothing moves, or only at some distance: a kink, or a jump
+    STAIRS = 1
+    ROUNDED = 2  # a slope too small for the first pass to see
+
+
+def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np.ndarray:
+    """Probe the rows that are flat everywhere.
+
+    Args:
+        first: what the first pass found.
+        is_zero: (m, c) where a zero gradient rests on f being flat.
+
+    Returns:
+        (m,) of `Flatness`.
+    """
+    flatness = np.zeros(problem.shape[0], dtype=np.int8)
+    narrow = problem.working.first_step / PROBE  # the first pass's step, over the probe's
+    if problem.sampler.point.size == 0 or narrow >= 1:
+        return flatness
+    rows = np.flatnonzero(first.is_flat.all(axis=1) & is_zero.any(axis=1))
+    if rows.size == 0:
+        return flatness
+    direction = _draw_direction(problem)
+    along = narrow * np.exp2(np.arange(np.log2(1 / narrow) + 1))
+    change = _measure_changes(problem, rows, direction, along)
+    moves = change[-1] != 0  # NaN counts as movement: nothing is known there
+    if not moves.any():
+        return flatness
+    rows, change = rows[moves], change[:, moves]
+    total = np.abs(change[-1])
+    base = np.maximum(problem.size_of_terms[rows], total)
+    error = OF_A_VALUE * problem.unit[rows] * base + np.finfo(np.float64).tiny
+    # A row that is no larger than some roundings of its output's largest element, and moves by no more, is
+    # the rounding of cancelling terms (a Sobel filter where the border is a mirror). The slope that half of
+    # the scale may hide then is 64 u of that element over the scale: a part in 10,000 of what the table
+    # allows.
+    left = OF_SOME_OPERATIONS * problem.unit[rows] * problem.size_beside[rows]
+    is_left = base <= left
+    error = np.where(is_left, np.maximum(left / MARGIN, error), error)
+    with np.errstate(all="ignore"):
+        # If rounding alone explains the flat part, the slope continues below it, as far as twice the step
+        # that is still flat.
+        is_rounded = ~is_left & (total * along[np.argmax(change != 0, axis=0)] <= 8 * error)
+    is_stair = _has_stairs(problem, rows, direction, narrow, error)
+    if not problem.may_round and is_stair.any():
+        # The gradient of an element that becomes the largest of three windows of a pool, one after the other,
+        # looks like stairs too if neighbouring upstreams are similar, but only along some directions. Stairs
+        # that stand for a slope climb along nearly all.
+        again = np.flatnonzero(is_stair)
+        for _ in range(DIRECTIONS):
+            other = _draw_direction(problem)
+            is_stair[again] &= _has_stairs(problem, rows[again], other, narrow, error[again])
+    is_stair |= ~np.isfinite(total)
+    flatness[rows] = np.where(
+        is_rounded, Flatness.ROUNDED, np.where(is_stair, Flatness.STAIRS, Flatness.FLAT)
+    )
+    return flatness
+
+
+def _draw_direction(problem: Problem) -> Float:
+    """Draw a direction that moves every input by the probe's length, up or down, inside the domain."""
+    sign = draw_signs(problem.generator, problem.sampler.point.size)
+    room = np.where(sign > 0, problem.domain.above, problem.domain.below)
+    return np.asarray(sign * np.minimum(PROBE * problem.step_scale, room))
+
+
+def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
+    """Say which rows stay exactly the same at a tiny step although their Jacobian says that they move.
+
+    Args:
+        jacobian: (m, slots).
+
+    Returns:
+        (m,); no rows in less than float64, whose steps are seldom far above its rounding.
+    """
+    on_stairs = np.zeros(problem.shape[0], dtype=bool)
+    if problem.working is not FLOAT64 or not on_stairs.size or not problem.sampler.point.size:
+        return on_stairs
+    sign, room = draw_signs(problem.generator, problem.sampler.point.size), problem.domain
+    # Rounding of the inputs moves a row by this, times their unit roundoff. A value that is smaller may lose
+    # this movement on the way, for example where a mean is subtracted.
+    rounded = np.maximum(
+        problem.size_of_terms, (np.abs(jacobian) * np.abs(problem.sampler.point)[problem.table]).sum(axis=1)
+    )
+    for exponent in FINE:
+        size = power_of_two(problem.step_scale) * 2.0**exponent
+        moved = np.where(sign > 0, np.minimum(size, room.above), -np.minimum(size, room.below))
+        with np.errstate(all="ignore"):
+            expected = np.abs((jacobian * moved[problem.table]).sum(axis=1))
+        rows = np.arange(on_stairs.size)
+        change = _measure_changes(problem, rows, moved, np.ones(1))[0]
+        on_stairs |= (change == 0) & (expected > OF_SOME_OPERATIONS * problem.unit * rounded)
+    return on_stairs
+
+
+def _has_stairs(
+    problem: Problem, rows: np.ndarray, direction: Float, narrow: float, error: Float
+) -> np.ndarray:
+    """Say which rows rise or fall by even steps, over some range."""
+    has_stairs = np.zeros(rows.size, dtype=bool)
+    reach = WIDEST
+    while reach >= narrow:
+        values = _measure_changes(problem, rows, direction, reach * np.linspace(-1, 1, INTERVALS + 1))
+        with np.errstate(all="ignore"):
+            rise = np.diff(values, axis=0)
+            height = np.abs(rise)
+            is_riser = height > MARGIN * error
+            tallest = height.max(axis=0)
+            least = np.where(is_riser, height, np.inf).min(axis=0)
+            count = is_riser.sum(axis=0)
+            # A ramp at the end of the range rises from one interval to the next; a stair has a tread between.
+            adjoining = (is_riser[1:] & is_riser[:-1]).sum(axis=0)
+            # A rounding's risers have the same height to within a factor of two, on both sides of a power of
+            # two; a little more allows for their own rounding.
+            is_even = (tallest <= EVEN**2 * least) & (count >= PATTERN) & (count < INTERVALS / 2)
+            is_even &= adjoining <= count / PATTERN / 2
+            if not problem.may_round:
+                # A function that also goes back hides no slope: the elements of a pool, each of which is
+                # sometimes the largest. A sum of roundings may do so too.
+                net = np.abs(np.where(is_riser, rise, 0.0).sum(axis=0))
+                is_even &= net >= CLIMBS * np.where(is_riser, height, 0.0).sum(axis=0)
+        has_stairs |= is_even
+        reach /= RATIO
+    return has_stairs
+
+
+def _measure_changes(problem: Problem, rows: np.ndarray, direction: Float, along: Float) -> Float:
+    """Return f - f(x) of some rows at distances along a direction, inside the domain, (d, r)."""
+    sampler, domain = problem.sampler, problem.domain
+    changes = np.empty((along.size, rows.size))
+    at_once = sampler.points_per_call
+    for start in range(0, along.size, at_once):
+        batch = slice(start, start + at_once)
+        moved = np.clip(along[batch, None] * direction, -domain.below, domain.above)
+        points = sampler.precision.round(sampler.point + moved)
+        values = sampler.at(np.concatenate([sampler.point[None], points]))
+        with np.errstate(all="ignore"):
+            changes[batch] = values[1:, rows] - values[0, rows]
+    return changes
 
 
 def confirm_sparsity(problem: Problem, sparsity: Sparsity) -> bool:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.precision import PRECISIONS, Float, Precision, coarsest
-from gradcheck_cli.numerics.sampling import Evaluate, EvaluateMoves, Sampler
-from gradcheck_cli.numerics.sparsity import Index, Sparsity
+from gradcheck_cli.numerics.sampling import Evaluate, Index, Sampler, Sparsity
 from gradcheck_cli.numerics.steps import Domain, Scales, scales
 from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, row_scale, rule_for
-
-EvaluateComplex = Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.complex128]]
 
 SEED = 20240229
 
@@ -24,19 +21,17 @@ SEED = 20240229
 class Problem:
     """A function at a point. Callers build it once and pass it whole; it caches its samples.
 
-    A Jacobian's element (row, slot) stands for the column `table[row, slot]`, `position[row, slot]` among
-    `chosen`. Without sparsity every column is a slot of its own, and both have a single row, for all.
+    A Jacobian's element (row, slot) stands for the column `table[row, slot]`. Without sparsity every column
+    is a slot of its own, and the table has a single row, for all.
 
     Attributes:
         evaluate: (B, n) points, representable in `input_precision`, to (B, m) values, NaN where undefined.
-        row_precision: the precision that values are rounded to: one for all, one per row, or the rows' unit
-            roundoffs (m,).
+        row_precision: the precision that values are rounded to; or the unit roundoff of each row (m,).
         tolerance: the rule for each element; default: the table's for the coarsest precision.
         base_value: (m,) f(x), for tolerances, where the caller knows it more accurately.
         rounded_size: returns (m,) the size that rounding of f(x) is relative to, where the caller knows it;
             called only in doubt.
         largest_beside: (m,) the largest |f| in the output that a row belongs to; default: the row's own.
-        evaluate_complex: the same function on complex points, for the complex step.
         may_round: whether the function is known to round inside; then it is searched for stairs finer than
             the first step.
     """
@@ -44,23 +39,18 @@ class Problem:
     evaluate: Evaluate
     point: npt.ArrayLike  # (n,) the base point
     input_precision: Precision  # the precision that points are rounded to
-    row_precision: Precision | Sequence[Precision] | npt.NDArray[np.float64]
+    row_precision: Precision | npt.NDArray[np.float64]
     tolerance: ToleranceRule | None = None
     low: npt.ArrayLike | None = None  # the lower bound of points; scalar or (n,)
     high: npt.ArrayLike | None = None  # the upper bound
     scale: npt.ArrayLike | None = None  # typical magnitude of the inputs, scalar or (n,), for the steps
-    columns: npt.ArrayLike | None = None  # (c,) the columns of the Jacobian; default: all n
     base_value: npt.ArrayLike | None = None
     rounded_size: Callable[[], Float] | None = None
     largest_beside: npt.ArrayLike | None = None
-    moves: EvaluateMoves | None = None  # `evaluate` for points that are described instead of written out
-    evaluate_complex: EvaluateComplex | None = None
+    takes_moves: bool = False  # whether `evaluate` takes points that are described instead of written out
     sparsity: Sparsity | None = None  # the elements that can differ from zero in the analytic Jacobian
     may_round: bool = False
     rows: int | None = None  # m, where it is known without evaluating
-    generator: np.random.Generator = field(
-        init=False, repr=False, default_factory=lambda: np.random.default_rng(SEED)
-    )
 
     def reset(self, rows: int | None = None) -> Problem:
         """Return the same problem with nothing sampled yet and its generator reset.
@@ -75,43 +65,25 @@ class Problem:
         """Evaluates around the point, and the point itself only if the number of rows isn't known."""
         point = np.asarray(self.point, dtype=np.float64).ravel()
         return Sampler(
-            self.evaluate, point, self.input_precision, self.rows, moves=self.moves, sparsity=self.sparsity
+            self.evaluate,
+            point,
+            self.input_precision,
+            self.rows,
+            takes_moves=self.takes_moves,
+            sparsity=self.sparsity,
         )
 
     @cached_property
-    def chosen(self) -> np.ndarray:
-        """The columns of the Jacobian, (c,).
-
-        Raises:
-            ValueError: only some are requested although there is a sparsity.
-        """
-        if self.columns is None:
-            return np.arange(self.sampler.point.size)
-        if self.sparsity is not None:
-            raise ValueError("columns: all of them, where there is a sparsity")
-        return np.asarray(self.columns, dtype=np.int64).ravel()
-
-    @cached_property
-    def position(self) -> Index:
-        """The place of each element's column among `chosen`, (1 or m, slots)."""
-        return np.arange(self.chosen.size)[None] if self.sparsity is None else self.sparsity.columns
+    def generator(self) -> np.random.Generator:
+        """Draws directions; the same for each problem."""
+        return np.random.default_rng(SEED)
 
     @cached_property
     def unit(self) -> Float:
-        """The unit roundoff of each row's values, (m,).
-
-        Raises:
-            ValueError: there isn't one precision per row.
-        """
-        rows, precision = self.sampler.rows, self.row_precision
-        if isinstance(precision, Precision):
-            return np.full(rows, precision.unit_roundoff)
-        if isinstance(precision, np.ndarray):
-            return np.broadcast_to(precision.astype(np.float64), (rows,))
-        unit = np.array([each.unit_roundoff for each in precision], dtype=np.float64)
-        if unit.shape != (rows,):
-            raise ValueError(f"row_precision: expected one per row, {rows}, got {unit.shape[0]}")
-        return unit
+        """The unit roundoff of each row's values, (m,)."""
+        of_rows = self.row_precision
+        unit = of_rows.unit_roundoff if isinstance(of_rows, Precision) else of_rows.astype(np.float64)
+        return np.broadcast_to(unit, (self.sampler.rows,))
 
     @cached_property
     def working(self) -> Precision:
@@ -147,12 +119,12 @@ class Problem:
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and slots of the Jacobian."""
-        return self.sampler.rows, int(self.position.shape[1])
+        return self.sampler.rows, int(self.table.shape[1])
 
     @cached_property
     def table(self) -> Index:
         """The column of each element, (1 or m, slots)."""
-        return np.asarray(self.chosen[self.position])
+        return np.arange(self.sampler.point.size)[None] if self.sparsity is None else self.sparsity.columns
 
     @property
     def value(self) -> Float:

@@ -1,19 +1,99 @@
-"""Evaluates the function under test in batches, and never compares values from different calls."""
+"""Evaluates the function under test in batches, and never compares values from different calls.
+
+Points that differ from the base point in a few coordinates are described as moves, instead of written out.
+If rows and columns of a Jacobian fall into independent classes, one column of each class moves at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.numerics.precision import Float, Precision
 from gradcheck_cli.numerics.shared_limits import FLOATS_AT_ONCE
-from gradcheck_cli.numerics.sparsity import Index, Sparsity, rank_in_class
 
-Evaluate = Callable[[Float], Float]
-EvaluateMoves = Callable[[Moves], Float]
+Index = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sparsity:
+    """A Jacobian with a block structure: a row depends only on the columns of its own class.
+
+    Columns of different classes never meet in a row, so one evaluation can move one column of each class: as
+    many evaluations as the largest class has columns. `judge` shows that the function has its gradient's
+    sparsity, without differencing each element that is left out.
+
+    References:
+        A. R. Curtis, M. J. D. Powell and J. K. Reid, On the estimation of sparse Jacobian matrices, J. Inst.
+        Maths Applics 13 (1974), 117-119.
+    """
+
+    row_class: Index  # (m,) the class of each row
+    column_class: Index  # (n,) the class of each column
+    table: Index  # (classes, slots) the columns of each class; all classes have the same size
+
+    @property
+    def slots(self) -> int:
+        """How many columns a class has."""
+        return int(self.table.shape[1])
+
+    @property
+    def columns(self) -> Index:
+        """The column that element (row, slot) stands for, (m, slots)."""
+        return self.table[self.row_class]
+
+
+def rank_in_class(classes: Index) -> Index:
+    """Number the members of each class in their order: (c,) classes to (c,) ranks."""
+    order = np.argsort(classes, kind="stable")
+    ordered = classes[order]
+    first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    starts = np.maximum.accumulate(np.where(first, np.arange(classes.size), 0))
+    rank = np.empty(classes.size, dtype=np.int64)
+    rank[order] = np.arange(classes.size) - starts
+    return rank
+
+
+@dataclass(frozen=True)
+class Moves:
+    """B points around a base point: point p moves the coordinates of one slot to one row of targets.
+
+    In this form, a thousand points of a thousand coordinates take two rows, not a million numbers. The code
+    that evaluates them can write them out block by block where they are needed (inside TensorFlow's graph).
+    """
+
+    base: Float  # (n,) the base point
+    slot: npt.NDArray[np.int32]  # (n,) the slot that each coordinate belongs to; -1 for none
+    targets: Float  # (T, n) values to move to
+    slots: npt.NDArray[np.int32]  # (B,) the slot that moves at each point; -1 moves none
+    rows: npt.NDArray[np.int32]  # (B,) the row of targets that it moves to
+
+    def __len__(self) -> int:
+        """Return the number of points, B."""
+        return int(self.slots.size)
+
+    def take(self, points: slice) -> Moves:
+        """Return some of the points."""
+        return Moves(self.base, self.slot, self.targets, self.slots[points], self.rows[points])
+
+    def point(self, index: int) -> Float:
+        """Write out one point, (n,)."""
+        slot = self.slots[index]
+        if slot < 0:
+            return self.base
+        return np.where(self.slot == slot, self.targets[self.rows[index]], self.base)
+
+    def points(self) -> Float:
+        """Write all points out, (B, n)."""
+        moves = (self.slot == self.slots[:, None]) & (self.slots >= 0)[:, None]
+        return np.where(moves, self.targets[self.rows], self.base)
+
+
+Evaluate = Callable[[Any], Float]  # takes points, (B, n), or perhaps `Moves`; returns (B, m)
 
 
 @dataclass(frozen=True)
@@ -49,16 +129,16 @@ class Sampler:
         precision: Precision,
         rows: int | None = None,
         *,
-        moves: EvaluateMoves | None = None,
+        takes_moves: bool = False,
         sparsity: Sparsity | None = None,
     ) -> None:
         """Keep the parts; nothing is evaluated yet.
 
         Args:
-            evaluate: takes (B, n), returns (B, m).
+            evaluate: the function.
             point: (n,), rounded to `precision` here.
             rows: m, where it is known beforehand.
-            moves: evaluates moves, where that is cheaper than writing the points out.
+            takes_moves: whether it takes points that are described instead of written out.
             sparsity: which rows may depend on which columns; `None` if any row may depend on any column.
         """
         self._evaluate = evaluate
@@ -66,7 +146,7 @@ class Sampler:
         self.point = precision.round(np.array(point, dtype=np.float64))
         self.evaluations = 0
         self._rows = rows
-        self._moves = moves
+        self._takes_moves = takes_moves
         self._sparsity = sparsity
         self._base: Float | None = None
         self._refused = np.full((2, self.point.size), np.inf)  # the least moves down and up that are refused
@@ -94,10 +174,9 @@ class Sampler:
 
     def at_moves(self, moves: Moves) -> Float:
         """Evaluate at points around the base point in one call; returns (B, m)."""
-        evaluate = self._moves
-        if evaluate is None:
+        if not self._takes_moves:
             return self.at(moves.points())
-        return self._call(len(moves), lambda: evaluate(moves))
+        return self._call(len(moves), lambda: self._evaluate(moves))
 
     def _call(self, count: int, evaluate: Callable[[], Float]) -> Float:
         self.evaluations += count

@@ -42,7 +42,7 @@ BOUND_BY_RUNS = 16.0
 
 # Floats that are held at once, in one array: 64 MB, so that several fit a laptop.
 FLOATS_AT_ONCE = 2**23
-# With no more rows or elements than this, each may be looked at by itself.
+# With no more rows or elements than this, each may be looked at by itself; of more, so many stand for all.
 FEW = 8
 # Up to this many points, or rows, are taken without asking what they cost: a second if each takes 4 ms.
 CHEAP = 2**8

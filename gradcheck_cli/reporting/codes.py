@@ -127,11 +127,12 @@ _SAME = {
 CODES = tuple(sorted(set(_CODES.values())))
 PAGES = "codes.md"
 # For a check of the vjp: `second_order.linearity`.
-_SECOND = re.compile(r"^second_order\.")
+_SECOND = re.compile(r"^check/second_order\.")
 
 
 def code_of(rule: str) -> Code:
     """Return the code of a rule, the `rule` of a `Finding`: such as `check/linearity` or `error/import`."""
+    rule = _SECOND.sub("check/", rule)
     rule = _SAME.get(rule, rule)
     kind = rule.partition("/")[0]
     return _CODES.get(rule) or _CODES[f"{kind}/"]
@@ -167,7 +168,7 @@ def code_of_check(check: results.CheckResult) -> Code | None:
     """
     if check.status in results.GREEN:
         return None
-    return code_of(f"check/{_SECOND.sub('', check.name)}")
+    return code_of(f"check/{check.name}")
 
 
 def code_of_error(error: results.CaseError) -> Code:

@@ -29,8 +29,7 @@ from gradcheck_cli.results import (
     Work,
     case_status,
 )
-from gradcheck_cli.running.failed_case import blank_result, is_about_memory
-from gradcheck_cli.running.workers import Ended, Event, Started
+from gradcheck_cli.running.run_loop import Ended, Event, Started, blank_result, is_about_memory
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.visible import shorten
 

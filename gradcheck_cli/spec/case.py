@@ -139,7 +139,7 @@ class PairRule:
 
 
 @dataclass(frozen=True)
-class Tolerance:
+class StatedTolerance:
     """Absolute and relative tolerance as written in a spec; `None` leaves the scaled default."""
 
     atol: float | None = None
@@ -195,7 +195,7 @@ class Case:
     expect_kind: str = ""  # of the mismatch
     reason: str = ""
     pairs: tuple[PairRule, ...] = ()
-    tolerance: Tolerance = Tolerance()
+    tolerance: StatedTolerance = StatedTolerance()
     samples: int = 2
     seed: int = 0
     timeout: float | None = None  # the time limit in seconds; `None` leaves it to the command line
@@ -233,10 +233,10 @@ class Case:
     needs: tuple[str, ...] = ()  # modules that must be installed for it
     # whether no case of the op has elements to differentiate by; if this one has none either, nothing about
     # the op is checked
-    is_alone: bool = True
+    is_only_case: bool = True
     # whether a report or a baseline will record its pairs, which then need fingerprints
-    remembered: bool = True
-    drawn: str = ""  # which pairs get a picture: "doubtful" for all that aren't a plain pass, or a label
+    records_fingerprint: bool = True
+    figures_of: str = ""  # which pairs get a picture: "doubtful" for all that aren't a plain pass, or a label
     search: float = 0.0  # seconds for which to search for a point at which the gradient is wrong
     given: Given | None = None  # how the forward is called, where a function was given in Python
 
@@ -249,6 +249,13 @@ class Case:
     def has_elements(self) -> bool:
         """Whether every input that is differentiated has at least one element."""
         return all(0 not in tensor.shape for tensor in self.tensors if tensor.is_differentiable)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the pairs that the spec implies; an output without a name is called y."""
+        outputs = [output.name for output in self.outputs] or ["y"]
+        inputs = [tensor.name for tensor in self.tensors if tensor.is_differentiable]
+        return tuple(f"d{output}/d{name}" for output in outputs for name in inputs)
 
     @property
     def spec(self) -> str:
@@ -334,3 +341,39 @@ def _in_mode(case: Case, mode: str) -> Case:
         return case if case.mode == mode else replace(case, mode=mode)
     rules = tuple(rule for rule in case.pairs if not is_of_second_order(rule.glob))
     return replace(case, mode=mode, second_order=(), pairs=rules)
+
+
+def is_specifier(value: object) -> bool:
+    """Tell whether a value is text that names versions, such as `>=2.18`."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return isinstance(value, str) and len(SpecifierSet(value)) > 0
+    except InvalidSpecifier:
+        return False
+
+
+def version_fits(version: str, specifier: str) -> bool:
+    """Tell whether a version is among those that a specifier names; an empty one names all.
+
+    A pre-release counts as the release it precedes: 2.22.0rc1 is among `>=2.22`, as its op types are.
+    """
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
+
+    return SpecifierSet(specifier).contains(Version(version).base_version)
+
+
+def cases_by_type(cases: Iterable[Case], version: str) -> dict[str, list[Case]]:
+    """Return the cases that cover each op type, among those for a version of TensorFlow.
+
+    A case covers the op types of its `covers`, and a raw `op_type` itself.
+    """
+    by_type: dict[str, list[Case]] = {}
+    for case in cases:
+        if not version_fits(version, case.tensorflow):
+            continue
+        own = (str(case.op_type),) if case.is_raw_op else ()
+        for op_type in dict.fromkeys((*own, *case.covers)):
+            by_type.setdefault(op_type, []).append(case)
+    return by_type

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, NoReturn, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from gradcheck_cli.errors import Fault
-from gradcheck_cli.spec.models.leaf_types import EXPECTED
+from gradcheck_cli.errors import Fault, nearest, suggest
+from gradcheck_cli.spec.leaf_types import EXPECTED
 from gradcheck_cli.spec.yaml_tree import Node, join
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -25,6 +25,10 @@ REMEDIES = {
     "high": "is missing; write both low and high",
     "row_lengths": "is missing; write the length of each row, such as [2, 0, 3]",
 }
+
+
+class Unreadable(Exception):  # noqa: N818 (control flow of those who read)
+    """A part of a spec has faults, which are logged, so that it can't be read."""
 
 
 class FaultLog:
@@ -50,6 +54,15 @@ class FaultLog:
             if child is not None:
                 node, line, place = child, child.line, child.place
         self._add(line, place, message, node.path)
+
+    def refuse(self, node: Node, message: str, *path: str | int) -> NoReturn:
+        """Add a fault like `add`, and leave the part that has it.
+
+        Raises:
+            Unreadable: always.
+        """
+        self.add(node, message, *path)
+        raise Unreadable
 
     def add_key(self, node: Node, message: str, key: str) -> None:
         """Add a fault about the key of an entry, rather than its value."""
@@ -131,14 +144,6 @@ def expectation_text(words: Mapping[str, Any], value: object) -> str:
     return f"{message}. {remedy}" if remedy else message
 
 
-def suggest(word: str, words: Iterable[str]) -> str:
-    """Return "Did you mean 'x'?" for the most similar known word, or nothing."""
-    words = list(words)
-    folded = {name.lower(): name for name in reversed(words)}
-    near = difflib.get_close_matches(word[:MAX_SHOWN].lower(), folded, n=1)
-    return f"Did you mean '{folded[near[0]]}'?" if near else ""
-
-
 def suggest_file(path: Path) -> str:
     """Return "Did you mean 'x'?" for the most similar name in a path's folder, or nothing."""
     with suppress(OSError):
@@ -167,18 +172,28 @@ def _location(loc: tuple[int | str, ...]) -> list[str | int]:
     return [key for key in loc if not (isinstance(key, str) and key.startswith("<") and key.endswith(">"))]
 
 
-def _example(annotation: object, location: list[str | int]) -> object:
-    """Return the first example of the field at `location` inside a type; `None` if there is none."""
+def _types_at(
+    annotation: object, location: Sequence[str | int], field: FieldInfo | None = None
+) -> Iterator[tuple[object, FieldInfo | None]]:
+    """Yield each type that a value at `location` inside a type may have, and the model's field that it is."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel) and location:
-        fields = {field.alias or name: field for name, field in annotation.model_fields.items()}
-        field = fields.get(str(location[0]))
-        if field is None or len(location) == 1:
-            return next(iter(field.examples or ()), None) if field else None
-        return _example(field.annotation, location[1:])
-    if get_origin(annotation) in {dict, list}:
-        return _example(get_args(annotation)[-1], location[1:]) if location else None
-    examples = (_example(argument, location) for argument in get_args(annotation))
-    return next((example for example in examples if example is not None), None)
+        fields = {own.alias or name: own for name, own in annotation.model_fields.items()}
+        own_field = fields.get(str(location[0]))
+        if own_field is not None:
+            yield from _types_at(own_field.annotation, location[1:], own_field)
+    elif get_origin(annotation) in {dict, list} and location:
+        yield from _types_at(get_args(annotation)[-1], location[1:])
+    elif not location:
+        yield annotation, field
+    if get_origin(annotation) not in {dict, list}:  # the members of a union, or what is annotated
+        for member in get_args(annotation):
+            yield from _types_at(member, location, field)
+
+
+def _example(model: type[BaseModel], location: Sequence[str | int]) -> object:
+    """Return the first example of the field at `location`; `None` if there is none."""
+    fields = (field for _, field in _types_at(model, location))
+    return next((field.examples[0] for field in fields if field and field.examples), None)
 
 
 def _write_example(value: object) -> str:
@@ -190,19 +205,12 @@ def _write_example(value: object) -> str:
     return str(value) if isinstance(value, str) else show(value)
 
 
-def _known_keys(annotation: object, location: list[str | int]) -> list[str]:
-    """Return the keys of the model at `location` inside a type."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        fields = {field.alias or name: field for name, field in annotation.model_fields.items()}
-        if not location:
-            return list(fields)
-        field = fields.get(str(location[0]))
-        return _known_keys(field.annotation, location[1:]) if field and isinstance(location[0], str) else []
-    if get_origin(annotation) is dict:
-        return _known_keys(get_args(annotation)[1], location[1:]) if location else []
-    if get_origin(annotation) is list:
-        return _known_keys(get_args(annotation)[0], location[1:]) if location else []
-    return next((keys for argument in get_args(annotation) if (keys := _known_keys(argument, location))), [])
+def _known_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+    """Return the keys of the model at `location`."""
+    for kind, _ in _types_at(model, location):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return [field.alias or name for name, field in kind.model_fields.items()]
+    return []
 
 
 def _remove(data: dict[str, object], loc: tuple[int | str, ...], model: type[BaseModel]) -> set[str]:
@@ -216,5 +224,4 @@ def _remove(data: dict[str, object], loc: tuple[int | str, ...], model: type[Bas
             del data["inputs"]
         return {f"inputs.{location[1]}"}
     data.pop(key, None)
-    meant = difflib.get_close_matches(key[:MAX_SHOWN], _known_keys(model, []), n=1)
-    return {key, *meant}
+    return {key, nearest(key, _known_keys(model, []))}

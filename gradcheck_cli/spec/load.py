@@ -6,22 +6,27 @@ import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 
-from gradcheck_cli.errors import Fault, NoSpecsError, SpecError
+from gradcheck_cli.errors import Fault, NoSpecsError, SpecError, suggest
 from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.spec import yaml_tree
 from gradcheck_cli.spec.case import Case
-from gradcheck_cli.spec.cases.merge_trees import merge_op, reorder_inputs
-from gradcheck_cli.spec.cases.read_cases import Origin, read_cases
-from gradcheck_cli.spec.cases.short_forms import collect_cases, expand_short_forms, split_op_types
-from gradcheck_cli.spec.faults import FaultLog, show, suggest, suggest_file
-from gradcheck_cli.spec.models.document_model import Defaults, Excepted, read_exceptions
-from gradcheck_cli.spec.models.leaf_types import OP_NAME
+from gradcheck_cli.spec.document_model import Defaults, Excepted, read_exceptions
+from gradcheck_cli.spec.faults import FaultLog, show, suggest_file
+from gradcheck_cli.spec.leaf_types import OP_NAME
+from gradcheck_cli.spec.merge_trees import (
+    collect_cases,
+    expand_short_forms,
+    merge_op,
+    reorder_inputs,
+    split_op_types,
+)
+from gradcheck_cli.spec.read_cases import Origin, read_cases
 from gradcheck_cli.spec.yaml_tree import Node, of_file
 from gradcheck_cli.visible import clean
 
@@ -61,26 +66,25 @@ def load_cases(paths: Sequence[str | Path], *, seed: int | None = None) -> tuple
 
 def load(paths: Sequence[str | Path], *, seed: int | None = None) -> Loaded:
     """Read specs, and the exceptions among them; see `load_cases`."""
-    faults: list[Fault] = []
-    collected = _Collected([], [], {}, {}, {})
+    reading = _Reading(seed)
     seen: set[str] = set()
     empty: list[str] = []
     for path in paths:
-        files = _list_files(Path(path), faults)
+        files = reading.list_files(Path(path))
         if files == []:
             empty.append(display_path(Path(path)))
         for file in files or ():
             real = os.path.realpath(file)
             if real not in seen:
                 seen.add(real)
-                _load_file(file, faults, collected, seed)
-    if faults:
-        raise SpecError(faults)
-    if not (collected.cases or collected.exceptions or empty):
+                reading.read_file(file)
+    if reading.faults:
+        raise SpecError(reading.faults)
+    if not (reading.cases or reading.exceptions or empty):
         empty = [display_path(Path(path)) for path in paths]
     if empty:
         raise NoSpecsError(f"{', '.join(empty)}: no specs: looked for *.yaml and *.yml in it and below")
-    return Loaded(tuple(collected.cases), tuple(collected.exceptions))
+    return Loaded(tuple(reading.cases), tuple(reading.exceptions))
 
 
 def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tuple[Case, ...]:
@@ -102,12 +106,11 @@ def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tupl
         value = show(error.args[1]) if len(error.args) > 1 else "a value"
         message = f"must hold what YAML can (numbers, text, lists, mappings), but holds {value}"
         raise SpecError([Fault("<spec>", 0, "", message)]) from None
-    faults: list[Fault] = []
-    collected = _Collected([], [], {}, {}, {})
-    _load_content(SpecText("<spec>", str(Path.cwd()), "spec"), content, faults, collected, seed)
-    if faults:
-        raise SpecError(faults)
-    return tuple(collected.cases)
+    reading = _Reading(seed)
+    reading.read_content(SpecText("<spec>", str(Path.cwd()), "spec"), content)
+    if reading.faults:
+        raise SpecError(reading.faults)
+    return tuple(reading.cases)
 
 
 _FIRST = "Write a first spec with `gradcheck init MODULE:FUNCTION`, or name the folder of yours."
@@ -119,22 +122,6 @@ def display_path(path: Path) -> str:
         with suppress(ValueError, OSError):
             path = path.relative_to(Path.cwd())
     return path.as_posix()
-
-
-def _list_files(path: Path, faults: list[Fault]) -> list[Path] | None:
-    """Return the files that a path means; `None`, and a fault, if it means nothing."""
-    try:
-        if path.is_dir():
-            return sorted(_walk_specs(path))
-        if path.exists():
-            return [path]
-        near = suggest_file(path) or (_FIRST if str(path) == path.stem else "")
-        what = "is a link that leads nowhere" if path.is_symlink() else "no such file or folder"
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-        faults.append(Fault(display_path(path), 0, "", f"can't be read: {_describe_error(error)}"))
-        return None
-    faults.append(Fault(display_path(path), 0, "", f"{what}{near and '. ' + near}"))
-    return None
 
 
 def _walk_specs(folder: Path) -> Iterator[Path]:
@@ -155,51 +142,88 @@ class SpecText(NamedTuple):
     stem: str
 
 
-class _Collected(NamedTuple):
-    """What is read so far, the place of each op's name and of each exception, and the defaults of folders."""
+@dataclass
+class _Reading:
+    """What is read so far, of files one after another."""
 
-    cases: list[Case]
-    exceptions: list[Excepted]
-    names: dict[str, str]
-    excepted: dict[str, str]
-    folders: dict[str, Node | None]
+    seed: int | None
+    faults: list[Fault] = field(default_factory=list)
+    cases: list[Case] = field(default_factory=list)
+    exceptions: list[Excepted] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)  # the place of each op's name
+    excepted: dict[str, str] = field(default_factory=dict)  # the place of each exception
+    # the defaults that each folder has for all of its files
+    folders: dict[str, Node | None] = field(default_factory=dict)
 
-
-def _load_file(file: Path, faults: list[Fault], collected: _Collected, seed: int | None) -> None:
-    content = _read_content(file, faults)
-    if content is None:
-        return
-    source = SpecText(display_path(file), str(Path.cwd() / file.parent), file.stem)
-    if source.folder not in collected.folders:
-        collected.folders[source.folder] = _read_folder_defaults(file.parent / FOLDER_DEFAULTS, faults)
-    if file.name == FOLDER_DEFAULTS and collected.folders[source.folder] is not None:
-        return
-    _load_content(source, content, faults, collected, seed)
-
-
-def _read_content(file: Path, faults: list[Fault]) -> bytes | None:
-    try:
-        return read_plain(file, yaml_tree.MAX_BYTES)
-    except OSError as error:
-        large = f"must be at most {yaml_tree.MAX_BYTES} bytes. Put large arrays in `file:`"
-        message = large if error.errno == errno.EFBIG else f"can't be read: {_describe_error(error)}"
-        faults.append(Fault(display_path(file), 0, "", message))
+    def list_files(self, path: Path) -> list[Path] | None:
+        """Return the files that a path means; `None`, and a fault, if it means nothing."""
+        try:
+            if path.is_dir():
+                return sorted(_walk_specs(path))
+            if path.exists():
+                return [path]
+            near = suggest_file(path) or (_FIRST if str(path) == path.stem else "")
+            what = "is a link that leads nowhere" if path.is_symlink() else "no such file or folder"
+            message = f"{what}{near and '. ' + near}"
+        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+            message = f"can't be read: {_describe_error(error)}"
+        self.faults.append(Fault(display_path(path), 0, "", message))
         return None
 
+    def read_file(self, file: Path) -> None:
+        """Read a file of specs or exceptions, with the defaults of its folder."""
+        content = self._read_bytes(file)
+        if content is None:
+            return
+        source = SpecText(display_path(file), str(Path.cwd() / file.parent), file.stem)
+        if source.folder not in self.folders:
+            self.folders[source.folder] = self._read_folder_defaults(file.parent / FOLDER_DEFAULTS)
+        if file.name == FOLDER_DEFAULTS and self.folders[source.folder] is not None:
+            return
+        self.read_content(source, content)
 
-def _read_folder_defaults(file: Path, faults: list[Fault]) -> Node | None:
-    """Return what a folder's `defaults.yaml` merges under each of its specs; `None` where it has none.
+    def _read_bytes(self, file: Path) -> bytes | None:
+        try:
+            return read_plain(file, yaml_tree.MAX_BYTES)
+        except OSError as error:
+            large = f"must be at most {yaml_tree.MAX_BYTES} bytes. Put large arrays in `file:`"
+            message = large if error.errno == errno.EFBIG else f"can't be read: {_describe_error(error)}"
+            self.faults.append(Fault(display_path(file), 0, "", message))
+            return None
 
-    A file of that name with ops in it is a spec like any other.
-    """
-    content = _read_content(file, faults) if file.is_file() else None
-    documents, broken = yaml_tree.parse(display_path(file), content) if content else ([], [])
-    if len(documents) != 1 or set(documents[0].children) != {"defaults"}:
-        return None
-    log = FaultLog(display_path(file), broken)
-    defaults = _read_defaults(log, documents[0].children["defaults"])
-    faults += log.faults
-    return of_file(defaults, display_path(file))
+    def _read_folder_defaults(self, file: Path) -> Node | None:
+        """Return what a folder's `defaults.yaml` merges under each of its specs; `None` where it has none.
+
+        A file of that name with ops in it is a spec like any other.
+        """
+        content = self._read_bytes(file) if file.is_file() else None
+        documents, broken = yaml_tree.parse(display_path(file), content) if content else ([], [])
+        if len(documents) != 1 or set(documents[0].children) != {"defaults"}:
+            return None
+        log = FaultLog(display_path(file), broken)
+        defaults = _read_defaults(log, documents[0].children["defaults"])
+        self.faults += log.faults
+        return of_file(defaults, display_path(file))
+
+    def read_content(self, source: SpecText, content: bytes) -> None:
+        """Read the text of specs or exceptions."""
+        documents, broken = yaml_tree.parse(source.path, content)
+        log = FaultLog(source.path, broken)
+        if not documents and not broken:
+            message = "must hold a spec, but is empty. Write op, forward and inputs"
+            self.faults.append(Fault(source.path, 0, "", message))
+        shared = self.folders.get(source.folder)
+        ops: list[Node] = []
+        for document in documents:
+            if isinstance(document.value, dict) and "exceptions" in document.children:
+                self.exceptions.extend(read_exceptions(log, document, self.excepted))
+            else:
+                ops += _read_ops(log, document, shared)
+        for node in ops:
+            name = _name_op(log, node, self.names, source.stem if len(ops) == 1 else None)
+            origin = Origin(name, source.path, source.folder, node.line, self.seed)
+            self.cases.extend(read_cases(log, node, origin))
+        self.faults += log.faults
 
 
 def _read_defaults(log: FaultLog, defaults: Node, below: Node | None = None) -> Node:
@@ -208,45 +232,19 @@ def _read_defaults(log: FaultLog, defaults: Node, below: Node | None = None) -> 
     The folder's defaults, below them, may name the module of functions.
     """
     defaults = expand_short_forms(defaults, below)
-    sets = defaults.get("case_sets")
-    listed_sets = {name: _list_cases(log, cases) for name, cases in (sets.children if sets else {}).items()}
-    checked = {key: node for key, node in defaults.children.items() if key != "case_sets"}
-    if sets is not None:
-        checked["case_sets"] = replace(sets, value=listed_sets or sets.value)
-    cases = checked.get("cases")
-    if cases is not None and isinstance(cases.value, dict):
-        checked["cases"] = _list_cases(log, cases)
-    log.validate(Defaults, replace(defaults, value=checked) if isinstance(defaults.value, dict) else defaults)
+    checked, sets, cases = defaults, defaults.get("case_sets"), defaults.get("cases")
+    if sets is not None and isinstance(sets.value, dict):
+        listed = sets.map_children(lambda listed_set: _list_cases(log, listed_set))
+        checked = checked.with_entries({"case_sets": listed})
+    if cases is not None:
+        checked = checked.with_entries({"cases": _list_cases(log, cases)})
+    log.validate(Defaults, checked)
     return defaults
 
 
 def _list_cases(log: FaultLog, cases: Node) -> Node:
     """Return a mapping of cases as a list."""
     return collect_cases(log, Node({"cases": cases}, cases.line, cases.place)).children["cases"]
-
-
-def _load_content(
-    source: SpecText, content: bytes, faults: list[Fault], collected: _Collected, seed: int | None
-) -> None:
-    documents, broken = yaml_tree.parse(source.path, content)
-    log = FaultLog(source.path, broken)
-    if not documents and not broken:
-        faults.append(
-            Fault(source.path, 0, "", "must hold a spec, but is empty. Write op, forward and inputs")
-        )
-    shared = collected.folders.get(source.folder)
-    ops: list[Node] = []
-    for document in documents:
-        if isinstance(document.value, dict) and "exceptions" in document.children:
-            collected.exceptions.extend(read_exceptions(log, document, collected.excepted))
-        else:
-            ops += _read_ops(log, document, shared)
-    for node in ops:
-        name = _name_op(log, node, collected.names, source.stem if len(ops) == 1 else None)
-        collected.cases.extend(
-            read_cases(log, node, Origin(name, source.path, source.folder, node.line, seed))
-        )
-    faults += log.faults
 
 
 def _read_ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:

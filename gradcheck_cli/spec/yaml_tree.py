@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -70,6 +71,22 @@ class Node:
                 return None
         return node
 
+    def map_children(self, change: Callable[[Node], Node]) -> Node:
+        """Return the node with each of its entries or elements changed; a scalar as it is."""
+        if isinstance(self.value, dict):
+            return replace(self, value={key: change(child) for key, child in self.value.items()})
+        if isinstance(self.value, list):
+            return replace(self, value=[change(child) for child in self.value])
+        return self
+
+    def with_entries(self, entries: Mapping[str, Node]) -> Node:
+        """Return a mapping with further entries, which replace those of the same keys."""
+        return replace(self, value={**self.children, **entries})
+
+    def without(self, *keys: str) -> Node:
+        """Return a mapping without the entries of some keys."""
+        return replace(self, value={key: node for key, node in self.children.items() if key not in keys})
+
     @property
     def children(self) -> dict[str, Node]:
         """The entries of a mapping; empty for anything else."""
@@ -99,12 +116,7 @@ def copy_to(node: Node, place: str, key_line: int) -> Node:
 
 def of_file(node: Node, path: str) -> Node:
     """Return a node that records, for itself and all nodes below it, the file it comes from."""
-    value = node.value
-    if isinstance(value, dict):
-        value = {key: of_file(child, path) for key, child in value.items()}
-    elif isinstance(value, list):
-        value = [of_file(child, path) for child in value]
-    return replace(node, value=value, path=path)
+    return replace(node.map_children(lambda child: of_file(child, path)), path=path)
 
 
 def parse(path: str, content: bytes) -> tuple[list[Node], list[Fault]]:

@@ -229,18 +229,6 @@ def ops_before(outputs: Iterable[Any]) -> list[Any]:
     return list(needed)
 
 
-def function_names(node: Any) -> list[str]:
-    """Return the names of the functions that a NodeDef calls: a tf.function's body, a loop's, a branch's."""
-    if not private_graphs.may_call(node.op):
-        return []
-    names = []
-    for attr in node.attr.values():
-        if attr.HasField("func"):
-            names.append(attr.func.name)
-        names += [function.name for function in attr.list.func]
-    return names
-
-
 _LIBRARIES: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]] = WeakKeyDictionary()
 
 
@@ -269,7 +257,7 @@ def is_free(graph: Any) -> bool:
 
 def functions_called(graph: Any, op: Any) -> Iterable[str]:
     """Yield the names of the functions that an op calls, and of those that they call."""
-    waiting, visited = function_names(op.node_def), set()
+    waiting, visited = private_graphs.function_names(op.node_def), set()
     if private_graphs.op_def(op.type) is None:  # the op type of a Defun's call is the function's name
         waiting.append(op.type)
     if not waiting:
@@ -284,7 +272,7 @@ def functions_called(graph: Any, op: Any) -> Iterable[str]:
         for node in library[name].node_def:
             if private_graphs.op_def(node.op) is None:
                 waiting.append(node.op)
-            waiting += function_names(node)
+            waiting += private_graphs.function_names(node)
 
 
 def ops_met(outputs: Iterable[Any]) -> list[Any]:
@@ -301,25 +289,27 @@ def ops_met(outputs: Iterable[Any]) -> list[Any]:
     return list(met)
 
 
+def types_between(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> set[str]:
+    """Return the types of the ops on the path, and of those in the bodies of functions that they call."""
+    on_path = ops_between(inputs, outputs)
+    return {op.type for op in on_path} | {node.op for op in on_path for node in inner_nodes(graph, op)}
+
+
 def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
     """Return the types of samplers on the path whose gradient is no derivative of the draw.
 
     Their gradient differentiates the distribution implicitly. The draw itself, at a fixed seed, is made by
     accepting and rejecting, and moves differently with the parameters.
     """
-    on_path = ops_between(inputs, outputs)
-    types = {op.type for op in on_path} | {node.op for op in on_path for node in inner_nodes(graph, op)}
-    return sorted(types & IMPLICIT_SAMPLERS)
+    return sorted(types_between(graph, inputs, outputs) & IMPLICIT_SAMPLERS)
 
 
 def quantisers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
     """Return the types of ops on the path that round to whole numbers or to steps of another size."""
-    op_types: set[str] = set()
-    for op in ops_between(inputs, outputs):
-        types = {op.type, *[node.op for node in inner_nodes(graph, op)]}
-        op_types |= {name for name in types if name.startswith(QUANTISERS)}
-        if op.type == "Cast" and op.inputs[0].dtype.is_floating and op.outputs[0].dtype.is_integer:
-            op_types.add(op.type)
+    op_types = {name for name in types_between(graph, inputs, outputs) if name.startswith(QUANTISERS)}
+    casts = (op for op in ops_between(inputs, outputs) if op.type == "Cast")
+    if any(op.inputs[0].dtype.is_floating and op.outputs[0].dtype.is_integer for op in casts):
+        op_types.add("Cast")
     return sorted(op_types)
 
 
@@ -347,12 +337,8 @@ def is_varying(op_type: str) -> bool:
     Variables and tables are state as well, but they are restored after each call.
     """
     definition = private_graphs.op_def(op_type)
-    return definition is not None and definition.is_stateful and not _keeps_to_its_state(op_type)
-
-
-def _keeps_to_its_state(op_type: str) -> bool:
-    """Whether an op's results depend only on its inputs and on variables and tables."""
-    return op_type in _HARMLESS_STATEFUL or op_type.startswith(_ON_RESTORED_STATE)
+    depends_on_inputs = op_type in _HARMLESS_STATEFUL or op_type.startswith(_ON_RESTORED_STATE)
+    return definition is not None and definition.is_stateful and not depends_on_inputs
 
 
 def _is_assigned_first(op: Any) -> bool:

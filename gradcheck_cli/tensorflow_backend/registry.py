@@ -128,7 +128,7 @@ def _custom_gradients(modules: Iterable[ModuleType], origin: str, seen: set[int]
             if id(value) in seen or not has_custom_gradient(value):
                 continue
             seen.add(id(value))
-            owner = sys.modules.get(_module_of(value))
+            owner = sys.modules.get(str(getattr(value, "__module__", "")))
             # An attribute imported under another name has that name only here.
             home = owner if owner is not None and hasattr(owner, path.partition(".")[0]) else module
             target = f"{home.__name__}:{path}"
@@ -146,11 +146,6 @@ def _attributes(module: ModuleType) -> list[tuple[str, object]]:
                 plain = attribute.__func__ if isinstance(attribute, staticmethod) else attribute
                 attributes.append((f"{name}.{inner}", plain))
     return attributes
-
-
-def _module_of(value: object) -> str:
-    module = getattr(value, "__module__", "")
-    return module if isinstance(module, str) else ""
 
 
 def where(function: Any) -> tuple[str, str, int]:

@@ -121,8 +121,8 @@ def start(*, threads: int | None = None) -> None:
 def settings() -> Iterator[None]:
     """Check under our own settings, and restore TensorFlow's afterwards, since a notebook goes on using it.
 
-    TensorFlow's log is off, since pfor logs an error for each op that it has no converter for, which batching
-    handles. Grappler's meta-optimiser is off: it costs 2 s on the first call of a 400-op chain, and rewrites
+    TensorFlow's log is off: a `tf.vectorized_map` logs an error for each op that it has no converter for.
+    Grappler's meta-optimiser is off: it costs 2 s on the first call of a 400-op chain, and rewrites
     arithmetic, so that the differenced graph wouldn't be the user's. TF32, with which a GPU multiplies
     float32 with ten bits, is off: differences would show its rounding.
     """

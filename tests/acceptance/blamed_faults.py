@@ -19,8 +19,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.errors import GradcheckError
-from gradcheck_cli.features.blame.blame_result import exit_code_of
 from gradcheck_cli.features.blame.blaming import blame_case
+from gradcheck_cli.features.blame.path_blame import exit_code_of
 from gradcheck_cli.results import CaseResult, Status
 from gradcheck_cli.running.session import run_case, start_tensorflow
 from gradcheck_cli.spec.load import load_mapping

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from gradcheck_cli.errors import SpecError
-from gradcheck_cli.running.processes.limits import Limits
-from gradcheck_cli.running.processes.local_workers import LocalWorkers
+from gradcheck_cli.running.limits import Limits
+from gradcheck_cli.running.local_workers import LocalWorkers
 from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.spec.load import load_cases
 

@@ -30,12 +30,24 @@ from gradcheck_cli.cli.commands import run as run_module
 from gradcheck_cli.cli.main import COMMANDS, cli, run_command
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.baseline.lock import lock_text, locked_pairs_of
-from gradcheck_cli.figure import Figure, HeatMap, Ladder, PathOp
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
 from gradcheck_cli.hooks import Command
 from gradcheck_cli.reporting.exchange.json_report import to_json
-from gradcheck_cli.results import CaseError, CheckResult, Policy, Report, Status, WorstElement
-from gradcheck_cli.running.selection.history import write_history
+from gradcheck_cli.results import (
+    CaseError,
+    CheckResult,
+    Figure,
+    HeatMap,
+    Ladder,
+    PathOp,
+    Policy,
+    Printed,
+    Report,
+    Status,
+    UndifferentiatedOutput,
+    WorstElement,
+)
+from gradcheck_cli.running.selection import write_history
 from gradcheck_cli.tensorflow_backend import startup
 
 if TYPE_CHECKING:
@@ -110,8 +122,8 @@ def sample(status: Status = Status.MISMATCHED) -> Report:
     cases = (
         make_case("square", "default", "a.yaml:1", "graph", "float64", status, 0.5, "gradcheck run a.yaml",
                    checks=(CheckResult("linearity", Status.PASSED),), pairs=(pair, right), samples=2,
-                   output=("printed",), output_file="o/1.txt", source="a.py:3", warnings=("precision",),
-                   not_differentiated=(("i", "int32"),), gradients_seen={"MatMul": 2}),
+                   output=Printed(("printed",), "o/1.txt"), source="a.py:3", warnings=("precision",),
+                   not_differentiated=(UndifferentiatedOutput("i", "int32"),), gradients_seen={"MatMul": 2}),
         make_case("cube", "wide", "b.yaml:4", "eager", "float32", Status.ERROR, 0.1, "gradcheck run b.yaml",
                    error=CaseError("forward", "it raised", ("b.py:1: in f",))),
         make_case("right", "default", "c.yaml:1", "graph", "float64", Status.PASSED, 0.1,

@@ -10,9 +10,9 @@ import pytest
 from acceptance_root import ROOT
 from documented import blocks, commands_of, excerpts, masked, play
 
-from gradcheck_cli.checking.checks.all_zero import UNTESTED, UNTESTED_NONE
+from gradcheck_cli.checking.checks.case_checks import UNTESTED, UNTESTED_NONE
 from gradcheck_cli.numerics.reasons import EXPLANATIONS
-from gradcheck_cli.spec.models.document_model import ChecksModel
+from gradcheck_cli.spec.document_model import ChecksModel
 
 pytestmark = pytest.mark.once
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.features.blame.blame_result import exit_code_of
 from gradcheck_cli.features.blame.blaming import blame_case
+from gradcheck_cli.features.blame.path_blame import exit_code_of
 from gradcheck_cli.spec.load import load_mapping
 
 RNG = np.random.default_rng(8)

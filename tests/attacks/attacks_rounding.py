@@ -320,4 +320,32 @@ def upstreams() -> Iterator[Attack]:
             yield Attack(f"{name}_{rows}_bfloat16", truth, inputs, forward, keys=ONCE)
 
 
-ATTACKS = (*masked(), *forgotten(), *rounded(), *written(), *upstreams(), *narrowed())
+def cross_entropy(logits: Any, labels: Any) -> Any:
+    """TensorFlow's, whose gradient relies on labels that add up to 1."""
+    return tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+
+
+@tf.custom_gradient
+def cross_entropy_off(logits: Any, labels: Any) -> Any:
+    """The same with 3 % too much of the softmax."""
+
+    def gradient(u: Any) -> Any:
+        share = 1.03 * tf.nn.softmax(logits) - labels
+        return u[:, None] * share, -u[:, None] * tf.nn.log_softmax(logits)
+
+    return cross_entropy(logits, labels), gradient
+
+
+def summing() -> Iterator[Attack]:
+    for dtype in ("float32", *HALVES):
+        inputs = {
+            "logits": {"shape": [4, 6], "dtype": dtype},
+            "labels": {"shape": [4, 6], "dtype": dtype, "probabilities": True},
+        }
+        for seed in range(2):
+            keys = {"seed": seed}
+            yield Attack(f"cross_entropy_{dtype}_{seed}", "right", inputs, cross_entropy, keys=keys)
+            yield Attack(f"cross_entropy_off_{dtype}_{seed}", "wrong", inputs, cross_entropy_off, keys=keys)
+
+
+ATTACKS = (*masked(), *forgotten(), *rounded(), *written(), *upstreams(), *narrowed(), *summing())

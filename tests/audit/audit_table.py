@@ -16,8 +16,8 @@ from pathlib import Path
 
 from gradcheck_cli.reporting.exchange.json_report import read_report
 from gradcheck_cli.results import Status
+from gradcheck_cli.spec.case import cases_by_type
 from gradcheck_cli.spec.load import load
-from gradcheck_cli.spec.models.versions import cases_by_type
 
 ROOT = Path(__file__).parents[2]
 SPECS = ROOT / "specs" / "tensorflow"

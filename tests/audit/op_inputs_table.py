@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from gradcheck_cli.spec.cases import merge_trees
+from gradcheck_cli.spec import merge_trees
 from gradcheck_cli.tensorflow_backend.binding.arguments import exported_names
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 

@@ -7,8 +7,8 @@ from functools import cache
 from audit_table import SPECS
 
 from gradcheck_cli.running.session import start_tensorflow
+from gradcheck_cli.spec.case import cases_by_type
 from gradcheck_cli.spec.load import Loaded, load
-from gradcheck_cli.spec.models.versions import cases_by_type
 
 start_tensorflow()
 

@@ -78,7 +78,7 @@ def main():
     sys.path.insert(1, root)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     from gradcheck_cli.errors import GradcheckError
-    from gradcheck_cli.running.processes.limits import hold_to_one_thread, usable_cores
+    from gradcheck_cli.running.limits import hold_to_one_thread, usable_cores
 
     hold_to_one_thread(os.environ)
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")

@@ -6,7 +6,7 @@ from distributed import get_worker
 
 from gradcheck_cli.features.cluster import dask_task
 from gradcheck_cli.results import CaseError
-from gradcheck_cli.running.failed_case import failed_case
+from gradcheck_cli.running.run_loop import failed_case
 
 
 def tiny(order, archive):

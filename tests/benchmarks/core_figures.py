@@ -10,12 +10,12 @@ from pathlib import Path
 from gradcheck_cli import results
 from gradcheck_cli.checking.ops import opener, operation
 from gradcheck_cli.checking.pairs import pair_sample
-from gradcheck_cli.numerics.refine import stages
+from gradcheck_cli.numerics.judge import Judgement
 
 PACKAGE = Path(results.__file__).parent
 DECIDING = ("checking", "numerics")
 RECORDS = (
-    stages.Judgement,
+    Judgement,
     pair_sample.PairSample,
     results.PairResult,
     results.CaseResult,

@@ -16,7 +16,7 @@ from measuring import seconds_of, shown_ratio, shown_seconds, table
 
 from gradcheck_cli.features.cluster import dask_task
 from gradcheck_cli.features.cluster.dask_workers import DaskWorkers
-from gradcheck_cli.running.processes.limits import Limits
+from gradcheck_cli.running.limits import Limits
 from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.spec.load import load_cases
 

@@ -7,7 +7,7 @@ from functools import partial
 from commands import GRADCHECK, seconds_of_command
 from measuring import in_turn, shown_ratio, shown_seconds, table
 
-from gradcheck_cli.running.processes.limits import usable_cores
+from gradcheck_cli.running.limits import usable_cores
 
 ROUNDS = 3
 

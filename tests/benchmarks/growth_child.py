@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from gradcheck_cli.running.processes.limits import default_memory
+from gradcheck_cli.running.limits import default_memory
 from gradcheck_cli.running.session import run_case, start_tensorflow
 from gradcheck_cli.spec.load import load_mapping
 

@@ -17,7 +17,7 @@ from importlib import import_module
 import numpy as np
 from rival_models import bound, torch_models
 
-from gradcheck_cli.running.processes.limits import default_memory
+from gradcheck_cli.running.limits import default_memory
 
 
 class Torch:

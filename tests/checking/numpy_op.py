@@ -10,7 +10,7 @@ import numpy as np
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening, Operations
 from gradcheck_cli.checking.ops.operation import OpFacts, OpForms, TensorInfo
-from gradcheck_cli.numerics.moves import Moves
+from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.spec.case import Argument, Case, InputSpec
 
 WIDE = {"f": np.float64, "V": np.float64, "c": np.complex128, "i": np.int64, "b": np.bool_}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradcheck_cli.checking.checks.all_checks import CHECKS, keep_one_each
 from gradcheck_cli.results import CheckResult, Status
-from gradcheck_cli.spec.models.document_model import ChecksModel
+from gradcheck_cli.spec.document_model import ChecksModel
 
 
 def test_a_spec_may_turn_off_what_the_list_says():

@@ -12,8 +12,7 @@ from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame import path_blame as blaming
-from gradcheck_cli.features.blame.blame_result import sentence
-from gradcheck_cli.features.blame.path_blame import OpOnPath, find_blame
+from gradcheck_cli.features.blame.path_blame import OpOnPath, find_blame, sentence
 from gradcheck_cli.numerics import FLOAT64
 from gradcheck_cli.results import Status
 

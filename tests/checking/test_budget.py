@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check
 
-from gradcheck_cli.checking import case_progress
+from gradcheck_cli.checking.check_case import listen_to_progress
+from gradcheck_cli.checking.ops.analytic import find_costly_pairs
 from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
-from gradcheck_cli.checking.ops.method_choice import find_costly_pairs
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Power
 
@@ -189,7 +189,7 @@ def test_slow_points_are_evaluated_in_parts_between_which_the_time_is_looked_at(
 
 def test_progress_is_told_to_who_listens_and_only_rises():
     told = []
-    with case_progress.listen_to_progress(told.append):
+    with listen_to_progress(told.append):
         check(layer())
     assert told == sorted(told)
     assert told

@@ -9,8 +9,7 @@ import pytest
 from numpy_op import Numpy, check, product, tanh
 
 from gradcheck_cli.features.page.figure_data import figure_of, is_plain, ladder_of
-from gradcheck_cli.figure import MOST_CELLS
-from gradcheck_cli.results import Status
+from gradcheck_cli.results import MOST_CELLS, Status
 
 
 def drawn(op, label="dy/dx", **changes):

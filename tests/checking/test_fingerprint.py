@@ -207,6 +207,6 @@ def test_a_case_remembers_them_once_with_its_tolerances():
 
 def test_there_are_none_where_nobody_will_remember_them():
     op = Numpy(cube, cube_gradient, {"x": [0.5, -2.0]})
-    (pair,) = check(op, remembered=False).pairs
+    (pair,) = check(op, records_fingerprint=False).pairs
     assert pair.fingerprint is None
     assert pair.status is Status.PASSED

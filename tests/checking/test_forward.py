@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, tanh
 
-from gradcheck_cli.checking.checks.deterministic import find_draws
-from gradcheck_cli.checking.checks.forward_values import compare_with_reference, report_modified
+from gradcheck_cli.checking.checks.case_checks import compare_with_reference, report_modified
+from gradcheck_cli.checking.checks.check import OpenedView
+from gradcheck_cli.checking.checks.deterministic import check_random
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.results import Status
-from gradcheck_cli.spec.case import Tolerance
+from gradcheck_cli.spec.case import StatedTolerance
 
 
 def against(forward, reference, values, **changes):
@@ -18,12 +19,12 @@ def against(forward, reference, values, **changes):
 
 
 def test_a_deterministic_forward_has_nothing_to_say():
-    assert find_draws(tanh().operation(), tanh().case()) is None
+    assert check_random(OpenedView(tanh().case(), tanh().operation())) == []
 
 
 def test_a_random_forward_names_its_ops_and_the_remedy():
     drawn = tanh(facts={"random_types": ("RandomNormal", "RandomUniform")})
-    found = find_draws(drawn.operation(), drawn.case())
+    (found,) = check_random(OpenedView(drawn.case(), drawn.operation()))
     assert found.status is Status.INCONCLUSIVE
     assert found.message == (
         "the forward draws random numbers (RandomNormal, RandomUniform), anew at each evaluation; use "
@@ -60,7 +61,7 @@ def test_a_difference_is_named_with_both_values():
 
 @pytest.mark.parametrize(("atol", "status"), [(1e-2, Status.PASSED), (1e-4, Status.MISMATCHED)])
 def test_a_tolerance_of_the_specs_is_taken_as_written(atol, status):
-    found = against(lambda x: x + 1e-3, lambda x: x, [0.5, 2.0], tolerance=Tolerance(atol=atol))
+    found = against(lambda x: x + 1e-3, lambda x: x, [0.5, 2.0], tolerance=StatedTolerance(atol=atol))
     assert found.status is status
 
 

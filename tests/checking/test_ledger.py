@@ -54,12 +54,12 @@ def sample():
 
 def test_a_settled_element_keeps_what_decided_it():
     where = np.array([[True, False], [False, False]])
-    first = sample().settle(where, Verdict.PASS, Rule.CONSTANTS, allowed=3.0)
+    first = sample().settle(where, Verdict.PASS, Rule.ROUNDING, allowed=3.0)
     second = first.settle(where[::-1], Verdict.INCONCLUSIVE, Rule.ILL_CONDITIONED, Reason.UNRESOLVED)
     assert second.verdict.tolist() == [[0, 2], [3, 2]]
     assert second.reason.tolist() == [[0, 0], [Reason.UNRESOLVED, 0]]
     assert second.allowed.tolist() == [[3, 0], [0, 0]]
-    assert second.count_rules() == {Rule.PLAIN: 2, Rule.CONSTANTS: 1, Rule.ILL_CONDITIONED: 1}
+    assert second.count_rules() == {Rule.PLAIN: 2, Rule.ROUNDING: 1, Rule.ILL_CONDITIONED: 1}
     assert second.take(1, 0).count_rules() == {Rule.ILL_CONDITIONED: 1}
 
 

@@ -62,10 +62,10 @@ def test_nan_in_both_is_no_difference():
 
 
 def test_the_users_tolerance_holds():
-    from gradcheck_cli.spec.case import Tolerance
+    from gradcheck_cli.spec.case import StatedTolerance
 
     other = tanh(lambda u, x: 1.001 * slope(x) * u)
-    assert compare(tanh(), other, tolerance=Tolerance(rtol=1e-2)).status is Status.PASSED
+    assert compare(tanh(), other, tolerance=StatedTolerance(rtol=1e-2)).status is Status.PASSED
 
 
 def refused(error):
@@ -136,8 +136,8 @@ def test_none_and_zeros_are_no_difference(method):
 
 
 def test_the_users_tolerance_holds_for_a_large_pair():
-    from gradcheck_cli.spec.case import Tolerance
+    from gradcheck_cli.spec.case import StatedTolerance
 
     other = large(lambda u, x: 1.001 * slope(x) * u)
-    options = {"tolerance": Tolerance(rtol=1e-2), "method": "probe"}
+    options = {"tolerance": StatedTolerance(rtol=1e-2), "method": "probe"}
     assert compare(large(), other, **options).status is Status.PASSED

@@ -11,7 +11,7 @@ from numpy_op import Numpy, product, tanh
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.features.mutation.mutate_case import Corruption, mutate
 from gradcheck_cli.results import Status
-from gradcheck_cli.spec.case import PairRule, Tolerance
+from gradcheck_cli.spec.case import PairRule, StatedTolerance
 from gradcheck_cli.spec.words import CORRUPTIONS
 
 ALL = tuple(CORRUPTIONS)
@@ -109,7 +109,7 @@ def test_a_wrong_gradient_is_not_corrupted_but_its_neighbour_is():
 
 
 def test_a_wide_tolerance_misses_what_is_smaller():
-    outcomes, _, mutants = tried(tanh(), ("factor", "sign"), tolerance=Tolerance(rtol=0.1))
+    outcomes, _, mutants = tried(tanh(), ("factor", "sign"), tolerance=StatedTolerance(rtol=0.1))
     assert outcomes == {("dy/dx", "factor"): "missed", ("dy/dx", "sign"): "caught"}
     (missed,) = [one for one in mutants if one.outcome == "missed"]
     assert 0 < missed.change < missed.allowed

@@ -7,9 +7,9 @@ import pytest
 from numpy_op import Numpy, check
 
 from gradcheck_cli.checking.judging import probe_search
-from gradcheck_cli.checking.ops import method_choice
+from gradcheck_cli.checking.ops import analytic
 from gradcheck_cli.results import Status
-from gradcheck_cli.spec.case import Power, Tolerance
+from gradcheck_cli.spec.case import Power, StatedTolerance
 
 N = 400
 POINT = np.random.default_rng(0).normal(size=N)
@@ -101,7 +101,7 @@ def loss(wrong=None):
 
 
 def test_small_elements_of_a_loss_are_probed_by_themselves(monkeypatch):
-    monkeypatch.setattr(method_choice, "FEWEST_ELEMENTS", N)
+    monkeypatch.setattr(analytic, "FEWEST_ELEMENTS", N)
     pair = pair_of(loss())
     assert pair.status is Status.PASSED
     assert pair.numeric.miss_probability <= Power().miss
@@ -112,7 +112,7 @@ def test_small_elements_of_a_loss_are_probed_by_themselves(monkeypatch):
 
 @pytest.mark.parametrize("element", [10, 6 * N, 8 * N])
 def test_an_error_in_a_small_element_of_a_loss_is_found(monkeypatch, element):
-    monkeypatch.setattr(method_choice, "FEWEST_ELEMENTS", N)
+    monkeypatch.setattr(analytic, "FEWEST_ELEMENTS", N)
     pair = pair_of(loss(element))
     assert pair.status is Status.MISMATCHED
     assert pair.numbers.worst.input_index == (element,)
@@ -142,7 +142,7 @@ def test_full_only_refuses():
 
 
 def test_auto_probes_above_the_limit_and_full_never_does(monkeypatch):
-    monkeypatch.setattr(method_choice, "MOST_ELEMENTS", N)  # a diagonal of 400 elements fits, 400 x 400 don't
+    monkeypatch.setattr(analytic, "MOST_ELEMENTS", N)  # a diagonal of 400 elements fits, 400 x 400 don't
     assert pair_of(tanh(), method="auto").numeric.method == "central"
     coupled = Numpy(np.cumsum, lambda u, _: np.cumsum(u[::-1])[::-1], {"x": POINT})
     assert pair_of(coupled, method="auto").numeric.method == "probe"
@@ -150,7 +150,7 @@ def test_auto_probes_above_the_limit_and_full_never_does(monkeypatch):
 
 
 def test_a_sparse_gradient_of_a_dense_function_is_probed_where_the_whole_is_too_large(monkeypatch):
-    monkeypatch.setattr(method_choice, "MOST_ELEMENTS", 100 * N)
+    monkeypatch.setattr(analytic, "MOST_ELEMENTS", 100 * N)
     forgets = Numpy(lambda x: x - x.mean(), lambda u, _: u, {"x": POINT})
     pair = pair_of(forgets, method="auto")
     assert pair.numeric.method == "probe"
@@ -310,7 +310,7 @@ def test_what_the_specs_tolerance_allows_is_no_alarm():
         return u * slope(x) * 1.0001
 
     assert pair_of(tanh(off)).status is Status.MISMATCHED
-    lenient = pair_of(tanh(off), tolerance=Tolerance(rtol=1e-3))
+    lenient = pair_of(tanh(off), tolerance=StatedTolerance(rtol=1e-3))
     assert lenient.status is not Status.MISMATCHED
     assert lenient.numbers.kinks == 0
 

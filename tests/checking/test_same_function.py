@@ -23,21 +23,22 @@ def compared(change):
 
 
 def test_the_same_values_say_nothing():
-    assert compared(lambda value: value) is None
+    assert compared(lambda value: value) == []
 
 
 def test_rounding_says_nothing():
-    assert compared(lambda value: value * (1 + 1e-12) + 1e-14) is None
+    assert compared(lambda value: value * (1 + 1e-12) + 1e-14) == []
 
 
 @pytest.mark.parametrize(
     "change", [lambda value: value * 1.01, lambda value: value + 1.0, lambda value: value * np.nan]
 )
 def test_other_values_are_inconclusive(change):
-    check = compared(change)
+    (check,) = compared(change)
     assert (check.name, check.status) == ("deterministic", Status.INCONCLUSIVE)
     assert "has another value each time the forward is traced" in check.message
 
 
 def test_another_shape_is_inconclusive():
-    assert compared(lambda value: value[..., None]).status is Status.INCONCLUSIVE
+    (check,) = compared(lambda value: value[..., None])
+    assert check.status is Status.INCONCLUSIVE

@@ -8,7 +8,7 @@ from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.ops.analytic import analytic_jacobians
 from gradcheck_cli.checking.pairs.pair import Pair, label_of, pair_keys, pairs_at
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.spec.case import PairRule, Tolerance
+from gradcheck_cli.spec.case import PairRule, StatedTolerance
 
 
 def judged(op, rules=None, **changes):
@@ -72,13 +72,13 @@ def off_by(error):
 @pytest.mark.parametrize(
     ("case", "pair", "wrong"),
     [
-        (Tolerance(), None, 3),
-        (Tolerance(atol=1e-2), None, 0),
-        (Tolerance(rtol=1e-1), None, 0),
-        (Tolerance(atol=1e-2), PairRule("dy/dx", atol=1e-4), 3),
-        (Tolerance(atol=1e-5), PairRule("dy/dx", atol=1e-2), 0),
-        (Tolerance(), PairRule("dy/dx", rtol=1e-1), 0),
-        (Tolerance(), PairRule("dy/dx"), 3),
+        (StatedTolerance(), None, 3),
+        (StatedTolerance(atol=1e-2), None, 0),
+        (StatedTolerance(rtol=1e-1), None, 0),
+        (StatedTolerance(atol=1e-2), PairRule("dy/dx", atol=1e-4), 3),
+        (StatedTolerance(atol=1e-5), PairRule("dy/dx", atol=1e-2), 0),
+        (StatedTolerance(), PairRule("dy/dx", rtol=1e-1), 0),
+        (StatedTolerance(), PairRule("dy/dx"), 3),
     ],
 )
 def test_the_pairs_tolerance_stands_before_the_cases_before_the_tables(case, pair, wrong):
@@ -89,7 +89,7 @@ def test_the_pairs_tolerance_stands_before_the_cases_before_the_tables(case, pai
 def test_an_absolute_tolerance_is_taken_as_written():
     # Within the default tolerance, and beyond the user's own.
     assert wrong_count(judged(off_by(1e-7))[0, 0]) == 0
-    sample = judged(off_by(1e-7), tolerance=Tolerance(atol=1e-8, rtol=0.0))[0, 0]
+    sample = judged(off_by(1e-7), tolerance=StatedTolerance(atol=1e-8, rtol=0.0))[0, 0]
     assert wrong_count(sample) == 3
     np.testing.assert_array_equal(sample.allowed, np.full((3, 3), 1e-8))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy_op import FIRST, Numpy, check, product, tanh
 
-from gradcheck_cli.checking.checks.pulled import Pulled
+from gradcheck_cli.checking.checks.output_vjp import OutputVjp
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import PairRule
 
@@ -269,7 +269,7 @@ def test_an_input_whose_pairs_are_all_excused_needs_not_add_up(expect):
 
 
 def pulled(fake, output=0, **changes):
-    return Pulled(fake.case(**changes), fake.operation(), output, (0,), {})
+    return OutputVjp(fake.case(**changes), fake.operation(), output, (0,), {})
 
 
 def test_every_output_has_upstreams_of_its_own():

@@ -14,7 +14,6 @@ from flat_results import altered, make_pair
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.pairs.pair_sample import Differencing, PairSample
-from gradcheck_cli.checking.pairs.pair_view import PairView
 from gradcheck_cli.cli.main import run_command
 from gradcheck_cli.results import CaseError, Report, Status, WorstElement
 
@@ -40,10 +39,11 @@ def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes)
         "seed": 0,
         "pairs": (),
         "may_have_variables": False,
+        "labels": tuple(f"d{output}/d{tensor}" for output in outputs or ["y"] for tensor in inputs),
         "outputs": tuple(SimpleNamespace(name=output) for output in outputs),
         "tensors": tuple(SimpleNamespace(name=tensor, is_differentiable=True) for tensor in inputs),
     }
-    fields |= {"remembered": True, "drawn": "", **changes}
+    fields |= {"records_fingerprint": True, "figures_of": "", **changes}
     return make_dataclass("Case", list(fields))(**fields)  # `replace` changes a case
 
 
@@ -158,6 +158,8 @@ def a_result():
 @pytest.fixture
 def a_view():
     """The pair dc/da of c = a b, b = [[5, 6], [7, 8]]."""
+    from gradcheck_cli.features.page.jacobian_text import PairView  # not there if features are deleted
+
     matrix = np.kron(np.eye(2), np.array([[5.0, 7.0], [6.0, 8.0]]))
     codes = np.zeros(matrix.shape, np.int8)
     error = np.full(matrix.shape, 1e-9)

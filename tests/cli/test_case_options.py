@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gradcheck_cli.cli.options.case_options import CaseOptions
-from gradcheck_cli.running.failed_case import reproduce
+from gradcheck_cli.running.run_loop import reproduce
 from gradcheck_cli.spec.case import Power
 from gradcheck_cli.spec.load import load_cases, load_mapping
 
@@ -39,7 +39,7 @@ def test_requiring_the_whole_goes_to_the_cases(invoke, real):
 
 def test_neither_leaves_the_cases_alone(invoke, real):
     invoke("run")
-    assert asked(real) == replace(CASES[0], remembered=False)
+    assert asked(real) == replace(CASES[0], records_fingerprint=False)
 
 
 @pytest.mark.parametrize(

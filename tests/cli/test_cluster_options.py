@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gradcheck_cli.cli import progress
+from gradcheck_cli.cli import console
 
 pytestmark = pytest.mark.feature
 
@@ -65,7 +65,7 @@ def test_the_bar_shows_what_workers_say_of_themselves(monkeypatch):
     monkeypatch.setattr(sys, "stderr", shown)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "160")
-    with progress.progress_bar(4, Workers().status) as bar:
+    with console.progress_bar(4, Workers().status) as bar:
         bar.end_case()
     assert "1/4" in shown.getvalue()
     assert "3 workers, 2 busy, longest conv on w1 (12 s)" in shown.getvalue()

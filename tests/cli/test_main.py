@@ -9,8 +9,8 @@ from importlib.metadata import version
 import pytest
 
 from gradcheck_cli import __version__
+from gradcheck_cli.cli.console import version_warning
 from gradcheck_cli.cli.main import COMMANDS
-from gradcheck_cli.cli.progress import version_warning
 from gradcheck_cli.errors import CaseFailedError, Fault, GradcheckError, NoSpecsError, SpecError
 
 
@@ -27,7 +27,8 @@ def test_every_command_has_help_that_says_what_the_group_says(invoke, name):
     result = invoke(name, "-h")
     assert result.code == 0
     assert f"Usage: gradcheck {name}" in result.out
-    assert sys.modules[COMMANDS[name].module].command.short_help == COMMANDS[name].summary
+    module, summary, attribute = COMMANDS[name]
+    assert getattr(sys.modules[module], attribute).short_help == summary
 
 
 def test_version_names_tensorflow_too(invoke):

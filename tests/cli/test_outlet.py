@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gradcheck_cli.cli.outlet import (
+from gradcheck_cli.cli.stdout_guard import (
     Outlet,
     OutputLostError,
     go_on_without_output,

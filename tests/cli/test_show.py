@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gradcheck_cli.cli.pick_case import filter_by_pair
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.running.selection import filter_by_pair
 
 pytestmark = pytest.mark.feature
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from flat_results import make_case, make_pair
 
-from gradcheck_cli.covered import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient, join
 from gradcheck_cli.features.coverage.gradients_in_text import GradientInText, Package
 from gradcheck_cli.features.coverage.measure import Imported, measure
+from gradcheck_cli.gate import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient, join
 from gradcheck_cli.results import Status
 
 F = GradientInText("m", "f", "custom_gradient", "m.py", 4, frozenset({3, 4}))

@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.numerics import FLOAT64
-from gradcheck_cli.numerics.joint.joint_slopes import Claims, Place, judge_rows, nearest_to_zero
-from gradcheck_cli.numerics.joint.pieces import Neighbourhood, is_bent
+from gradcheck_cli.numerics.joint_slopes import (
+    Claims,
+    Neighbourhood,
+    Place,
+    is_bent,
+    judge_rows,
+    nearest_to_zero,
+)
 
 
 def neighbourhood(function, point, **room):

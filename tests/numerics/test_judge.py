@@ -106,13 +106,6 @@ def test_every_column_wrong_is_affordable():
     assert found.evaluations < 150 * 100
 
 
-def test_columns_choose_and_the_rest_stays():
-    point = np.array([1.0, 2.0, 3.0])
-    found = judge(problem(np.square, point, columns=[2, 0]), np.diag(2 * point)[:, [2, 0]])
-    assert found.verdict.shape == (3, 2)
-    assert (found.verdict == Verdict.PASS).all()
-
-
 def test_central_is_the_first_pass_alone():
     found = judge(problem(np.exp, [1.0]), [[2.0]], method="central")
     assert found.verdict[0, 0] == Verdict.MISMATCH
@@ -134,7 +127,7 @@ def test_users_tolerances_replace_the_scaled_ones():
 
 def test_estimate_reports_kinks_and_unknowns():
     found = estimate(problem(lambda x: np.concatenate([np.abs(x), np.sqrt(x), x], axis=-1), [0.0]))
-    assert found.is_kink[:, 0].tolist() == [True, False, False]
+    assert (found.verdict[:, 0] == Verdict.KINK).tolist() == [True, False, False]
     assert found.reason[1, 0] == Reason.SINGULAR
     assert found.numeric[2, 0] == 1
 
@@ -144,8 +137,8 @@ def test_rows_may_differ_in_precision():
         return np.concatenate([np.sin(points), np.sin(points.astype(np.float32)).astype(np.float64)], axis=-1)
 
     slopes = np.full((2, 1), np.cos(0.5))
-    for rows in ([FLOAT64, FLOAT32], np.array([2.0**-53, 2.0**-24])):
-        assert (judge(Problem(evaluate, [0.5], FLOAT64, rows), slopes).verdict == Verdict.PASS).all()
+    rows = np.array([FLOAT64.unit_roundoff, FLOAT32.unit_roundoff])
+    assert (judge(Problem(evaluate, [0.5], FLOAT64, rows), slopes).verdict == Verdict.PASS).all()
 
 
 def test_float32_gradient_against_a_float64_reference():

@@ -5,22 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.numerics import FLOAT32, FLOAT64, rule_for
-from gradcheck_cli.numerics.probes import probe_direction
-from gradcheck_cli.numerics.probes.probe import (
-    bisect_input,
-    bisect_output,
-    compare,
-    count_unseen,
-    take_difference,
-)
-from gradcheck_cli.numerics.probes.probe_direction import (
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, probes, rule_for
+from gradcheck_cli.numerics.probes import (
     LONG,
     MIDDLE,
     SHORT,
     Span,
     Target,
+    bisect_input,
+    bisect_output,
+    compare,
+    count_unseen,
     draw_direction,
+    take_difference,
 )
 from gradcheck_cli.numerics.random_vectors import draw_signed
 from gradcheck_cli.numerics.steps import typical_size
@@ -91,8 +88,8 @@ def test_a_right_vjp_raises_no_alarm(name, reach):
     aim = target(*RIGHT[name], POINT)
     for seed in range(5):
         differenced, probe = probed(aim, seed, reach)
-        # Where more rows than these are spoilt, a shorter step is taken instead.
-        assert not probe.is_alarm or differenced.is_spoilt.mean() > 0.01, (seed, probe.error, probe.bound)
+        # Where more rows than these are unusable, a shorter step is taken instead.
+        assert not probe.is_alarm or differenced.is_unusable.mean() > 0.01, (seed, probe.error, probe.bound)
 
 
 @pytest.mark.parametrize("decades", [0.0, 12.0])
@@ -159,8 +156,8 @@ def test_rows_at_a_kink_are_left_out_of_both_sides():
     point = POINT.copy()
     point[:5] = 0.0
     differenced, probe = probed(target(np.abs, lambda u: u * np.sign(point), point))
-    assert differenced.is_spoilt[:5].all()
-    assert not differenced.is_spoilt[5:].any()
+    assert differenced.is_unusable[:5].all()
+    assert not differenced.is_unusable[5:].any()
     assert (probe.upstream[:5] == 0).all()
     assert not probe.is_alarm
 
@@ -169,7 +166,7 @@ def test_a_curve_is_no_kink():
     """Near its minimum a parabola's two sides differ by more than it moves; so do a kink's, at every step."""
     point = np.where(np.arange(N) % 2 == 0, 1.0, 1e-9)
     differenced, _ = probed(target(np.square, lambda u: 2 * u * point, point))
-    assert not differenced.is_spoilt.any()
+    assert not differenced.is_unusable.any()
 
 
 def test_rows_that_are_nan_are_left_out():
@@ -179,7 +176,7 @@ def test_rows_that_are_nan_are_left_out():
         return y
 
     differenced, probe = probed(target(forward, lambda u: u, POINT))
-    assert np.flatnonzero(differenced.is_spoilt).tolist() == [3]
+    assert np.flatnonzero(differenced.is_unusable).tolist() == [3]
     assert not probe.is_alarm
 
 
@@ -212,7 +209,7 @@ def test_signed_magnitudes_lie_between_a_half_and_one():
 def test_chunks_join_without_a_seam(monkeypatch):
     op = Linear()
     _, whole = probed(target(op.forward, op.pull, POINT))
-    monkeypatch.setattr(probe_direction, "CHUNK", 100)
+    monkeypatch.setattr(probes, "CHUNK", 100)
     _, cut = probed(target(op.forward, op.pull, POINT))
     np.testing.assert_array_equal(whole.upstream, cut.upstream)
     assert cut.bound == pytest.approx(whole.bound, rel=1e-9)

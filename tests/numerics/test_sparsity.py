@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.numerics import FLOAT32, FLOAT64, Problem, Verdict, judge
-from gradcheck_cli.numerics.moves import Moves
-from gradcheck_cli.numerics.sparsity import Sparsity, rank_in_class
+from gradcheck_cli.numerics.sampling import Moves, Sparsity, rank_in_class
 
 CLASSES, SLOTS = 40, 3
 BITS = 6  # 40 < 2^6

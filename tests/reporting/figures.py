@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gradcheck_cli.figure import Figure, HeatMap, Ladder, PathOp
+from gradcheck_cli.results import Figure, HeatMap, Ladder, PathOp
 
 STEPS = tuple(0.5 * 0.25**rung for rung in range(24))
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from gradcheck_cli.checking.ops.operation import OpPlace
-from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict
 from gradcheck_cli.features.blame.blame_text import MAX_OTHERS, blame_json, blame_lines
+from gradcheck_cli.features.blame.path_blame import Blame, OpVerdict
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Status
 

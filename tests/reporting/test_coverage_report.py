@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from flat_results import altered
 
-from gradcheck_cli.covered import Branch, CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
 from gradcheck_cli.features.coverage.coverage_report import branch_lines, coverage_lines, missing_lines
 from gradcheck_cli.features.exchange.annotations import to_github
 from gradcheck_cli.features.exchange.markdown import to_markdown
+from gradcheck_cli.gate import Branch, CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
 from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.report_text import case_lines

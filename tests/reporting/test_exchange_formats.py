@@ -19,7 +19,7 @@ from gradcheck_cli.features.exchange.junit import to_junit
 from gradcheck_cli.features.exchange.markdown import to_markdown
 from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.reporting.exchange.findings import Outcome, findings_of
-from gradcheck_cli.reporting.exchange.markdown_tables import MAX_ROWS, escape
+from gradcheck_cli.reporting.terminal.layout import MAX_ROWS, escape
 from gradcheck_cli.results import CheckResult, Report, Status
 
 NASTY = [

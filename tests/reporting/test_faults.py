@@ -9,7 +9,7 @@ import pytest
 
 from gradcheck_cli.errors import Fault
 from gradcheck_cli.features.exchange.annotations import faults_github, faults_sarif
-from gradcheck_cli.reporting.exchange.fault_reports import excerpt, faults_json
+from gradcheck_cli.reporting.formats import excerpt, faults_json
 
 BAD = Fault("specs/a.yaml", 3, "inputs.x.dtype", "must be a TensorFlow dtype, but got 'flaot32'")
 

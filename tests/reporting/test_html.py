@@ -11,11 +11,10 @@ import pytest
 from figures import tanh_figure
 from flat_results import altered
 
-from gradcheck_cli.covered import Branch
 from gradcheck_cli.features.page import page
 from gradcheck_cli.features.page.page import _worst_cells, to_html
 from gradcheck_cli.features.page.page import compare_to_html as to_diff
-from gradcheck_cli.gate import BaselineFinding, Change
+from gradcheck_cli.gate import BaselineFinding, Branch, Change
 from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.results import CaseError, Status
 

@@ -7,9 +7,8 @@ import pytest
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.pairs.pair_sample import Differencing, PairSample
-from gradcheck_cli.checking.pairs.pair_view import PairView
 from gradcheck_cli.checking.verdicts.summary import summarise
-from gradcheck_cli.features.page.jacobian_text import jacobian_json, jacobian_text
+from gradcheck_cli.features.page.jacobian_text import PairView, jacobian_json, jacobian_text
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.spec.case import Case
 

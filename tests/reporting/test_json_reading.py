@@ -9,7 +9,7 @@ from flat_results import altered
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
 from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
-from gradcheck_cli.results import WorstElement
+from gradcheck_cli.results import Printed, UndifferentiatedOutput, WorstElement
 
 
 @pytest.fixture
@@ -25,11 +25,10 @@ def full(report, mismatched):
     case = altered(
         mismatched,
         pairs=(pair,),
-        output=("printed",),
-        output_file="a/b",
+        output=Printed(("printed",), "a/b"),
         source="ops.py:3",
         checks_off=("linearity",),
-        not_differentiated=(("y.places", "int32"),),
+        not_differentiated=(UndifferentiatedOutput("y.places", "int32"),),
         samples=2,
         reason="why",
     )

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 import pytest
 
 from gradcheck_cli.features.page.op_graph import MOST_NODES, graph_of
-from gradcheck_cli.figure import PathOp
+from gradcheck_cli.results import PathOp
 
 
 def path_of(reads, guilty, **changes):

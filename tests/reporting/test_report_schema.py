@@ -12,6 +12,7 @@ from flat_results import altered
 from gradcheck_cli.features.schema.json_schema import report_schema
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
 from gradcheck_cli.reporting.exchange.json_report import to_json
+from gradcheck_cli.results import Printed, UndifferentiatedOutput
 
 pytestmark = pytest.mark.once
 
@@ -26,7 +27,12 @@ def written(report):
         tolerance=Tolerance(1e-6, 1e-10),
         worst=altered(report.cases[1].pairs[0].numbers.worst, analytic=1 + 2j, numeric=float("inf")),
     )
-    case = altered(report.cases[1], pairs=(pair,), output=("printed",), not_differentiated=(("n", "int32"),))
+    case = altered(
+        report.cases[1],
+        pairs=(pair,),
+        output=Printed(("printed",)),
+        not_differentiated=(UndifferentiatedOutput("n", "int32"),),
+    )
     found = BaselineFinding("huber", "wide", "float32", "graph", "dy/dx", Change.DRIFTED, "x", "h.yaml:1")
     full = altered(
         report,

@@ -12,7 +12,7 @@ from gradcheck_cli.reporting.closing import baseline_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import VERDICTS
 from gradcheck_cli.reporting.terminal.report_text import case_lines, render_report, summary_lines
-from gradcheck_cli.results import CheckResult, Report, Status, WorstElement
+from gradcheck_cli.results import CheckResult, Report, Status, UndifferentiatedOutput, WorstElement
 
 AT_80 = """\
 specs/seeds/sparse_conv.yaml · sparse_conv_2layer · float64 · graph       0.41 s
@@ -101,7 +101,15 @@ def test_a_note_stands_beside_its_code_at_80_columns(with_pair):
 
 
 def test_outputs_without_a_gradient_are_named(passed):
-    text = text_of(altered(passed, not_differentiated=(("y.places", "int32"), ("y.is_large", "bool"))))
+    text = text_of(
+        altered(
+            passed,
+            not_differentiated=(
+                UndifferentiatedOutput("y.places", "int32"),
+                UndifferentiatedOutput("y.is_large", "bool"),
+            ),
+        )
+    )
     assert "\n  not differentiated: y.places (int32), y.is_large (bool)\n" in text
     assert "not differentiated" not in text_of(passed)
 

@@ -11,8 +11,8 @@ from gradcheck_cli.checking.ops.operation import OpPlace, TensorInfo
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame import blaming
-from gradcheck_cli.features.blame.blame_result import Blame, OpVerdict
 from gradcheck_cli.features.blame.blaming import LONG, MOST_PAIRS, add_blame
+from gradcheck_cli.features.blame.path_blame import Blame, OpVerdict
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import start_tensorflow
 

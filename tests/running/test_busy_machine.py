@@ -12,7 +12,7 @@ import pytest
 
 from gradcheck_cli import clock
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.running.processes.process import Times, times_of
+from gradcheck_cli.running.limits import Times, times_of
 
 PACKAGE = Path(clock.__file__).parent
 # Wall clock is read by what shows durations or waits for other processes, and by nothing that decides.
@@ -22,9 +22,8 @@ MAY_READ_CLOCKS = {
     "features/cluster/dask_workers.py",
     "features/search/other_points.py",  # how long Python code sleeps
     "features/watch/watching.py",
-    "running/processes/local_workers.py",
-    "running/processes/running_task.py",  # --timeout
-    "running/processes/task.py",
+    "running/fork_server.py",  # shown as a case's duration
+    "running/local_workers.py",  # --timeout
     "running/run_loop.py",
     "running/session.py",  # shown as a case's duration
     "plain_files.py",  # waits for a lock

@@ -11,7 +11,7 @@ import pytest
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.cluster import dask_task
 from gradcheck_cli.features.cluster.dask_task import lay_out, pack, relocate, relocate_path
-from gradcheck_cli.running.selection.changed import clear_cache
+from gradcheck_cli.running.changed import clear_cache
 from gradcheck_cli.spec.load import load_cases
 
 

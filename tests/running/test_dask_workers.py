@@ -12,9 +12,8 @@ pytest.importorskip("distributed", reason='Dask isn\'t installed: pip install "d
 from gradcheck_cli.features.cluster import dask_workers
 from gradcheck_cli.features.cluster.dask_task import Answer
 from gradcheck_cli.results import CaseError, Status
-from gradcheck_cli.running.failed_case import blank_result, failed_case
-from gradcheck_cli.running.processes.limits import Limits
-from gradcheck_cli.running.workers import Ended, Noted, Waited, WorkersLostError
+from gradcheck_cli.running.limits import Limits
+from gradcheck_cli.running.run_loop import Ended, Noted, Waited, WorkersLostError, blank_result, failed_case
 from gradcheck_cli.spec.load import load_cases
 
 SPEC = "op: o{}\nforward: numpy:square\n{}inputs: {{x: {{shape: [2]}}}}\n"

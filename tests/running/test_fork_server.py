@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gradcheck_cli.running.processes import fork_server
-from gradcheck_cli.running.processes.messages import Exit
+from gradcheck_cli.running import fork_server
+from gradcheck_cli.running.fork_server import Exit
 
 pytestmark = pytest.mark.once
 
 PROBE = """
-from gradcheck_cli.running.processes.fork_server import _load
+from gradcheck_cli.running.fork_server import _load
 version = _load()
 import threading
 from tensorflow.python.eager import context
@@ -26,7 +26,7 @@ print(version)
 
 # What a case needs is loaded before the fork, once for all documents.
 CASE = """
-from gradcheck_cli.running.processes.fork_server import _load
+from gradcheck_cli.running.fork_server import _load
 _load()
 import sys
 from gradcheck_cli.running.session import run_case

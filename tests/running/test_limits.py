@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gradcheck_cli.running.processes import limits
-from gradcheck_cli.running.processes.running_task import group_cases
+from gradcheck_cli.running import limits
+from gradcheck_cli.running.local_workers import group_cases
 
 
 @pytest.mark.parametrize(

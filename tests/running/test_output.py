@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gradcheck_cli.running.processes.output import LINES, Output, OutputFolder
+from gradcheck_cli.running.local_workers import LINES, Output, OutputFolder
 
 CASE = SimpleNamespace(op="a/b", name="default", dtype="float64", mode="graph")
 

@@ -10,9 +10,16 @@ from dataclasses import replace
 import pytest
 
 from gradcheck_cli.results import CaseError
-from gradcheck_cli.running.failed_case import failed_case
-from gradcheck_cli.running.run_loop import Listener, Stopper, run_in_workers
-from gradcheck_cli.running.workers import Ended, Progressed, Started, Waited
+from gradcheck_cli.running.run_loop import (
+    Ended,
+    Listener,
+    Progressed,
+    Started,
+    Stopper,
+    Waited,
+    failed_case,
+    run_in_workers,
+)
 from gradcheck_cli.spec.load import load_mapping
 
 (CASE,) = load_mapping({"op": "op", "forward": "m:f", "inputs": {"x": {"shape": [2]}}})

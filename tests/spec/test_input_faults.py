@@ -7,6 +7,7 @@ import pytest
 HEAD = "op: f\nforward: m:f\n"
 INPUTS = [
     ("{shpe: [3]}", "x.shpe: unknown key. Did you mean 'shape'?"),
+    ("{shape: [3], min: 0}", "x.min: unknown key. Did you mean 'min_gap'?"),
     (
         "{shape: [3], dtype: flaot32}",
         "x.dtype: must be a TensorFlow dtype, but got 'flaot32'. Did you mean 'float32'?",
@@ -195,6 +196,15 @@ INPUTS = [
     ('{file: "a\\0.npy"}', "x.file: must be a file, but got 'a\\x00.npy', which doesn't exist"),
     ("{file: data.npy}", "x.file: must be a file, but got 'data.npy', which doesn't exist"),
 ]
+
+
+@pytest.mark.parametrize("key", ["range", "minimum"])
+def test_a_key_that_no_other_is_near_to_gets_the_list_of_keys(faults_of, key):
+    # `ragged` is the nearest to `range`, but nobody means it.
+    (fault,) = faults_of(f"{HEAD}inputs:\n  x: {{shape: [3], {key}: 1}}\n")
+    assert fault.startswith(
+        f"a.yaml:4: inputs.x.{key}: unknown key. Possible keys: shape, dtype, value, file, uniform, normal,"
+    )
 
 
 @pytest.mark.parametrize(("written", "message"), INPUTS)

@@ -10,7 +10,7 @@ from gradcheck_cli.spec.case import (
     OutputSpec,
     PairRule,
     Source,
-    Tolerance,
+    StatedTolerance,
 )
 
 EXAMPLES = """
@@ -202,7 +202,7 @@ def test_every_other_key(cases_of):
     assert case.build == {"delta": 1, "shape": [1, 2]}
     assert case.attrs == {"k": {"a": [1]}}
     assert (case.reference, case.reference_forward) == (FunctionRef("m:r"), True)
-    assert case.tolerance == Tolerance(1.0, 1e-3)
+    assert case.tolerance == StatedTolerance(1.0, 1e-3)
     assert case.freeze is False
     assert (case.samples, case.seed, case.tags) == (5, 7, ("slow", "gpu"))
     assert case.pairs == (PairRule("d?/d*", "skip", 1.0, 2.0, "no"),)

@@ -13,13 +13,10 @@ from gradcheck_cli.tensorflow_backend.traces import state
 def batched(function, *shapes, dtype="float64", **changes):
     """Trace a function of tensors of these shapes, with a base point of ones."""
     signature = [tf.TensorSpec(shape, dtype) for shape in shapes]
-    outputs = []
 
     def traced(*tensors):
         results = function(*tensors)
-        results = list(results) if isinstance(results, list | tuple) else [results]
-        outputs[:] = results
-        return results
+        return list(results) if isinstance(results, list | tuple) else [results]
 
     wrapped = tf.compat.v1.wrap_function(traced, signature)
     numpy = tf.as_dtype(dtype).as_numpy_dtype
@@ -27,23 +24,22 @@ def batched(function, *shapes, dtype="float64", **changes):
         wrapped,
         [(dtype, tuple(shape)) for shape in shapes],
         [np.ones(shape, numpy) for shape in shapes],
-        [output.dtype for output in outputs],
         **changes,
     )
 
 
-WAYS = ["direct", "mapped", "map_fn", "vectorized"]
+WAYS = ["direct", "mapped", "map_fn"]
 
 
 @pytest.fixture
 def modes(monkeypatch):
-    """Record how each batch is evaluated, and set from how many points on each way is taken."""
+    """Record how each batch is evaluated, and set which way is taken."""
     seen = []
-    run, mapped, alone = Batched._run, Batched._map, Batched._run_one_by_one
+    loop, mapped, alone = Batched._loop, Batched._map, Batched._run_one_by_one
 
-    def watched_run(self, which, stacks, *, vectorized):
-        seen.append("vectorized" if vectorized else "map_fn")
-        return run(self, which, stacks, vectorized=vectorized)
+    def watched_loop(self, which, stacks):
+        seen.append("map_fn")
+        return loop(self, which, stacks)
 
     def watched_mapped(self, which, stacks):
         seen.append("mapped")
@@ -53,19 +49,13 @@ def modes(monkeypatch):
         seen.append("direct")
         return alone(self, which, stacks)
 
-    monkeypatch.setattr(Batched, "_run", watched_run)
+    monkeypatch.setattr(Batched, "_loop", watched_loop)
     monkeypatch.setattr(Batched, "_map", watched_mapped)
     monkeypatch.setattr(Batched, "_run_one_by_one", watched_alone)
 
     def setting(way):
-        vectorized = 0 if way == "vectorized" else 10**9
         monkeypatch.setattr(batching, "_DIRECT_POINTS", 0 if way == "map_fn" else 10**9)
-        monkeypatch.setattr(batching, "_VECTORIZED_POINTS", vectorized)
-        monkeypatch.setattr(batching, "_VECTORIZED_POINTS_WITH_LOOPS", vectorized)
-        if way in {"direct", "map_fn"}:
-            monkeypatch.setattr(Batched, "is_mappable", False)
-        else:
-            monkeypatch.setattr(Batched, "is_mappable", is_mappable)
+        monkeypatch.setattr(Batched, "is_mappable", is_mappable if way == "mapped" else False)
         return seen
 
     is_mappable = Batched.__dict__["is_mappable"]
@@ -104,9 +94,8 @@ def test_all_ways_agree(modes, function, shapes):
         seen = modes(way)
         found[way] = batched(function, *shapes)(batch, 9)
         assert seen[-1] == way
-    for way in ("map_fn", "vectorized"):
-        for values, expected in zip(found[way], found["direct"], strict=True):
-            np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12)
+    for values, expected in zip(found["map_fn"], found["direct"], strict=True):
+        np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12)
     for values, expected in zip(found["mapped"], found["direct"], strict=True):
         np.testing.assert_array_equal(values, expected)
 
@@ -121,82 +110,8 @@ def test_what_is_not_batched_stays_at_the_base_point(modes, way):
     np.testing.assert_allclose(found, 1 + 10 * values)
 
 
-def numpy_square(x):
-    return tf.numpy_function(np.square, [x], x.dtype)
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        numpy_square,
-        lambda x: tf.linalg.svd(tf.linalg.diag(x), compute_uv=False),
-        lambda x: tf.math.segment_sum(x, tf.constant([0, 0, 1])),
-    ],
-    ids=["py_func", "svd", "segment_sum"],
-)
-def test_without_a_converter_it_is_mapped_and_not_tried_again(modes, function):
-    seen = modes("vectorized")
-    op = batched(function, (3,))
-    values = np.abs(points(3))
-    (found,) = op({0: values}, 3)
-    again = op({0: values}, 3)[0]
-    assert seen[-1] in {"mapped", "direct"}  # a NumPy function may keep something
-    np.testing.assert_array_equal(found, again)
-    assert seen.count("vectorized") == 1
-    np.testing.assert_allclose(found[5], function(tf.constant(values[5])), rtol=1e-12)
-
-
-def test_random_ops_are_never_vectorized(modes):
-    seen = modes("vectorized")
-    batched(lambda x: x + tf.random.uniform([3], dtype=x.dtype), (3,), vectorize=False)({0: points(3)}, 3)
-    assert seen == ["direct"]
-
-
-def test_tensorflow_would_vectorize_a_random_op_with_other_draws(modes):
-    # The fact behind the test above: no error, and values that no unbatched call gives.
-    seen = modes("vectorized")
-    batched(lambda x: x + tf.random.uniform([3], dtype=x.dtype), (3,))({0: points(3)}, 3)
-    # The comparison with an unbatched call finds it, all the same.
-    assert seen == ["vectorized", "direct", "direct"]
-
-
-def test_a_vectorized_form_that_disagrees_is_not_trusted(modes, monkeypatch):
-    seen = modes("vectorized")
-    vectorized_map = tf.vectorized_map
-
-    def slightly_off(*arguments, **keywords):
-        return [value * (1 + 1e-9) for value in vectorized_map(*arguments, **keywords)]
-
-    monkeypatch.setattr(tf, "vectorized_map", slightly_off)
-    values = points(3)
-    (found,) = batched(tf.tanh, (3,))({0: values}, 3)
-    assert seen == ["vectorized", "direct", "mapped"]
-    np.testing.assert_allclose(found, np.tanh(values), rtol=1e-14)
-
-
-def test_a_vectorized_form_that_agrees_is_compared_once(modes):
-    seen = modes("vectorized")
-    op = batched(tf.tanh, (3,))
-    op({0: points(3)}, 3)
-    op({0: points(3)}, 3)
-    assert seen == ["vectorized", "direct", "vectorized", "vectorized"]
-
-
-def test_each_choice_of_arguments_is_compared(modes):
-    seen = modes("vectorized")
-    op = batched(lambda x, y: x * y, (3,), (3,))
-    op({0: points(3)}, 3)
-    op({1: points(3)}, 3)
-    assert seen.count("direct") == 2
-
-
 def numpy_sine(x):
     return tf.ensure_shape(tf.numpy_function(np.sin, [x], x.dtype), x.shape)
-
-
-def test_few_points_are_mapped_and_many_vectorized():
-    few, many = batching._VECTORIZED_POINTS, batching._VECTORIZED_POINTS_WITH_LOOPS
-    assert 1 < few < many
 
 
 @pytest.mark.parametrize(
@@ -291,7 +206,7 @@ def test_once_is_the_base_point():
     np.testing.assert_array_equal(batched(lambda x: x + 1, (3,)).once()[0], [2, 2, 2])
 
 
-@pytest.mark.parametrize("way", ["direct", "mapped", "map_fn"])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_point_at_which_an_output_changes_its_shape_is_refused(case_of, modes, way):
     from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
 
@@ -305,14 +220,3 @@ def test_a_point_at_which_an_output_changes_its_shape_is_refused(case_of, modes,
     assert op.facts.refusal.startswith(
         "an output's shape changes as the inputs' values do (boolean_mask, unique"
     )
-
-
-def test_batched_and_unbatched_values_may_differ_in_the_last_bits():
-    # Why one is never differenced against the other. Where they're equal on this machine, nothing is lost.
-    x = np.random.default_rng(0).normal(size=(20, 6, 6))
-    op = batched(
-        lambda x: tf.linalg.cholesky(tf.matmul(x, x, transpose_b=True) + 6 * tf.eye(6, dtype=x.dtype)), (6, 6)
-    )
-    (found,) = op({0: x}, 36)
-    alone = np.stack([op({0: row[np.newaxis]}, 36)[0][0] for row in x])
-    np.testing.assert_allclose(found, alone, rtol=0, atol=1e-13)

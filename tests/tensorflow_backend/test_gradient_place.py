@@ -14,7 +14,7 @@ import tensorflow as tf
 import gradcheck_cli
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.blame.backward_walk import walk
+from gradcheck_cli.features.blame.backward_walk import Walk
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.tensorflow_backend.binding.loading import importable, load
 from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
@@ -47,7 +47,7 @@ def place(case_of):
 
     def find(**spec):
         source = CaseOpener(case_of(**{"inputs": X, **spec}), GraphMode()).open(Opening())
-        return walk(source, 0, [0]).places[-1]
+        return Walk.of(source, 0, [0]).places[-1]
 
     return find
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.numerics.moves import Moves
+from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.case import in_each_mode

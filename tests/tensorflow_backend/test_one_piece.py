@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.checking.check_case import check_case
-from gradcheck_cli.checking.ops import method_choice
+from gradcheck_cli.checking.ops import analytic
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
@@ -135,7 +135,7 @@ def offset(error=0.0):
 
 @pytest.mark.parametrize("error", [0.0, 0.02])
 def test_an_input_on_a_kink_leaves_the_others_to_be_probed(monkeypatch, error):
-    monkeypatch.setattr(method_choice, "FEWEST_ELEMENTS", 64)
+    monkeypatch.setattr(analytic, "FEWEST_ELEMENTS", 64)
     inputs = {"x": {"shape": [70, 70]}, **OFFSETS, "b2": {"shape": [70], "value": 0.0}}
     pairs = check_case(*opened("offset", build={"error": error}, inputs=inputs), [0]).pairs
     statuses = {pair.label: pair.status for pair in pairs}
@@ -260,7 +260,7 @@ def attending():
 
 
 def test_what_is_zero_by_symmetry_passes_beside_slopes_that_are_right(monkeypatch):
-    monkeypatch.setattr(method_choice, "FEWEST_ELEMENTS", 4)
+    monkeypatch.setattr(analytic, "FEWEST_ELEMENTS", 4)
     inputs = {"x": {"shape": [8, 8]}, "offset": {"shape": [8]}}
     of_x, of_offset = check_case(*opened("attending", build={}, inputs=inputs), [0]).pairs
     assert of_x.status is Status.PASSED

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import Site, unseen_sites
+from gradcheck_cli.checking.ops.operation import Site
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
+from gradcheck_cli.features.mutation.mutate_case import unseen_sites
 from gradcheck_cli.running.session import start_tensorflow, user_code
 from gradcheck_cli.spec.load import load_mapping
 

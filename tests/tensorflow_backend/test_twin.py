@@ -173,18 +173,6 @@ def test_a_table_keeps_the_dtype_of_its_values():
     np.testing.assert_array_equal(wide, own)
 
 
-def test_a_twin_can_be_vectorized():
-    narrow = traced(lambda x: loop(tf.matmul(x, x)), (X.shape, tf.float32))
-    wide = Twin(narrow, WideVariables()).function(narrow)
-    stack = tf.constant(np.stack([X, 2 * X]))
-    mapped = tf.vectorized_map(
-        lambda x: private_graphs.call_flat(wide, [x])[0], stack, fallback_to_while_loop=False
-    )
-    np.testing.assert_allclose(
-        mapped, [private_graphs.call_flat(wide, [one])[0] for one in stack], rtol=1e-12
-    )
-
-
 def test_kernels_tell_what_they_take():
     assert any(tf.float64.as_datatype_enum in one["T"] for one in private_graphs.kernel_constraints("MatMul"))
     assert not any(

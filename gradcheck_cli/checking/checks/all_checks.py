@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.all_zero import check_all_zero
-from gradcheck_cli.checking.checks.case_structure import (
+from gradcheck_cli.checking.checks.case_checks import (
+    check_all_zero,
     check_connected,
     check_custom_gradient,
     check_finite,
+    check_form,
+    check_inputs_unmodified,
     check_override,
     check_precision,
+    check_reference_forward,
     check_second_point,
     check_variables,
     check_variables_order,
@@ -36,11 +39,9 @@ from gradcheck_cli.checking.checks.deterministic import (
     check_rerun,
     check_retrace,
 )
-from gradcheck_cli.checking.checks.forward_values import check_inputs_unmodified, check_reference_forward
-from gradcheck_cli.checking.checks.gradient_form import check_form
 from gradcheck_cli.checking.checks.linearity import check_linearity, check_zero_upstream
 from gradcheck_cli.checking.checks.mode_agreement import check_modes
-from gradcheck_cli.checking.checks.pulled import Pulled, group_at_hand, pull_outputs
+from gradcheck_cli.checking.checks.output_vjp import OutputVjp, group_at_hand, pull_outputs
 from gradcheck_cli.checking.ops.jacobian import Jacobian
 from gradcheck_cli.numerics.precision import coarsest, precision_of
 from gradcheck_cli.numerics.tolerance import largest_finite
@@ -92,7 +93,7 @@ def run_upstream_checks(view: PointView) -> list[CheckResult]:
 def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
     """Yield the views of the upstream checks, one output at a time where gradients are large together."""
     op, formula, case = view.operations.declared, view.operations.formula, view.case
-    empty = [key for key in view.sound if not op.outputs[key[0]].size]
+    empty = [key for key in view.expected_right if not op.outputs[key[0]].size]
     if empty:
         yield UpstreamView(case, op, [], empty)
     declared, of_formula = (
@@ -100,7 +101,7 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
     )
     is_last = not view.operations.has_reference_precision
     ahead = [check.name for check in CHECKS if check.looks_at is UpstreamView]
-    for group in group_at_hand(pull_outputs(case, op, view.sound, declared, ahead)):
+    for group in group_at_hand(pull_outputs(case, op, view.expected_right, declared, ahead)):
         for pulled in group:
             if not is_last and pulled.precision.nudge is None:
                 pulled.formula = formula
@@ -116,14 +117,16 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
         yield UpstreamView(case, op, group, is_last=is_last)
     if not is_last and "linearity" not in case.checks_off:
         # The declared dtype shows little of it: float32 four digits, float16 and bfloat16 hardly one.
-        for group in group_at_hand(pull_outputs(case, formula, view.sound, of_formula, ["linearity"])):
+        for group in group_at_hand(
+            pull_outputs(case, formula, view.expected_right, of_formula, ["linearity"])
+        ):
             for pulled in group:
                 infos = [op.outputs[pulled.output], *[op.inputs[index] for index in pulled.input_indices]]
                 pulled.declared = coarsest(*[precision_of(info.dtype) for info in infos])
             yield UpstreamView(case, formula, group, is_formula=True)
 
 
-def _is_lossy(pulled: Pulled, declared: Jacobian | None, formula: Jacobian | None) -> bool:
+def _is_lossy(pulled: OutputVjp, declared: Jacobian | None, formula: Jacobian | None) -> bool:
     """Whether the declared dtype's Jacobian differs from its formula in the first twelve bits.
 
     In half precision, by more than four roundings; there it is lossy, too, if the formula isn't known.

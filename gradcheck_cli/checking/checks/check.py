@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from gradcheck_cli.checking.checks.pulled import Pulled
+from gradcheck_cli.checking.checks.output_vjp import OutputVjp
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
 from gradcheck_cli.checking.ops.opener import Opener, Operations
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
-from gradcheck_cli.numerics.sparsity import Sparsity
-from gradcheck_cli.results import CheckResult, PairResult
+from gradcheck_cli.numerics.sampling import Sparsity
+from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.case import Case, PairRule
 
 View = TypeVar("View")
@@ -31,6 +31,11 @@ class Check(Generic[View]):
     looks_at: type[View]  # the type of its view, which says the stage at which it runs
     run: Callable[[View], list[CheckResult]]
     can_be_off: bool = False  # whether a spec may turn it off
+
+
+def report(name: str, fault: str, status: Status = Status.MISMATCHED) -> CheckResult:
+    """Return a check's result: passed where there is no fault."""
+    return CheckResult(name, status if fault else Status.PASSED, fault)
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class UpstreamView:
 
     case: Case
     op: Operation
-    pulled: list[Pulled]  # each output's vjp
+    pulled: list[OutputVjp]  # each output's vjp
     empty: Sequence[PairKey] = ()  # pairs whose output has no elements
     is_formula: bool = False  # whether `op` is the formula in float64, checked in addition to the declared op
     is_last: bool = True  # whether no later view covers the gradients that are too small in this one
@@ -74,7 +79,7 @@ class PointView:
     case: Case
     opener: Opener[Any]  # opens the case
     operations: Operations
-    sound: list[PairKey]  # the pairs that are to be right
+    expected_right: list[PairKey]  # the pairs that are to be right
     jacobians: tuple[Mapping[PairKey, Jacobian | None], Mapping[PairKey, Jacobian | None]]
     sample: int
     compared_at: int  # index of the sample point at which another trace is compared
@@ -85,9 +90,9 @@ class PointView:
         """The declared op."""
         return self.operations.declared
 
-    def with_sound(self, pairs: list[PairKey]) -> PointView:
+    def expecting_right(self, pairs: list[PairKey]) -> PointView:
         """Return the same view, in which these are the pairs that are to be right."""
-        return replace(self, sound=pairs)
+        return replace(self, expected_right=pairs)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.check import OpenedView, PointView, UpstreamView
+from gradcheck_cli.checking.checks.check import OpenedView, PointView, UpstreamView, report
 from gradcheck_cli.checking.checks.expected_gradients import find_change
-from gradcheck_cli.checking.checks.pulled import Pulled, group_at_hand, pull_outputs
+from gradcheck_cli.checking.checks.output_vjp import OutputVjp, group_at_hand, pull_outputs
 from gradcheck_cli.checking.ops.jacobian import pull_back, working_dtype, working_precision
 from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
@@ -24,68 +24,57 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN, agree, largest_finite
 from gradcheck_cli.results import CheckResult, Status
-from gradcheck_cli.spec.case import MOVED, Case
+from gradcheck_cli.spec.case import MOVED
 
 # Prefixes of op types that consume what they read. Variables and tables, by contrast, are restored.
 _TAKES_AWAY = ("Barrier", "Iterator", "Map", "OrderedMap", "Queue", "Reader", "Stage", "Unstage")
 
 
+def _undecided(message: str) -> list[CheckResult]:
+    return [CheckResult("deterministic", Status.INCONCLUSIVE, message)]
+
+
 def check_random(view: OpenedView) -> list[CheckResult]:
-    """Find a forward that draws new random numbers at each evaluation; see `find_draws`."""
-    result = find_draws(view.op, view.case)
-    return [] if result is None else [result]
-
-
-def find_draws(op: Operation, case: Case) -> CheckResult | None:
     """Find a forward that draws new random numbers at each evaluation: it has no derivative to compare with.
 
     A sampler with its own gradient may be compared with a reference, which is differenced in its place. The
     sampler must draw the same each time, or the spec must state how far its gradient may vary
     (nondeterminism).
     """
-    types = op.facts.random_types
+    types, case = view.op.facts.random_types, view.case
     if not types:
-        return None
+        return []
     implicit = [name for name in types if name.startswith("Stateless") or "Gamma" in name]
     if implicit:
         is_same = all(name.startswith("Stateless") for name in types)
         if case.reference is not None and (
             is_same or (case.nondeterminism > 0 and len(implicit) == len(types))
         ):
-            return None
-        return CheckResult(
-            "deterministic",
-            Status.INCONCLUSIVE,
+            return []
+        return _undecided(
             f"the forward samples by its own parameters ({', '.join(types)}): the "
             "sampler's gradient is an implicit reparameterisation, no derivative of the draw, so "
             "that differences can't check it. Check what is computed from the draw, the draw being an input; "
             "or hold it against a 'reference' that has the sample by its quantile"
-            f"{'' if is_same else ', with a stateless sampler'}.",
+            f"{'' if is_same else ', with a stateless sampler'}."
         )
     if any(name.startswith(_TAKES_AWAY) for name in types):
-        return CheckResult(
-            "deterministic",
-            Status.INCONCLUSIVE,
+        return _undecided(
             f"the forward reads other data each time it runs ({', '.join(types)}), and nothing "
-            "can restore them: pass the data as an input.",
+            "can restore them: pass the data as an input."
         )
-    return CheckResult(
-        "deterministic",
-        Status.INCONCLUSIVE,
+    return _undecided(
         f"the forward draws random numbers ({', '.join(types)}), anew at each evaluation; use "
-        "tf.random.stateless_* with a fixed seed, or pass the draw as an input with 'differentiate: false'.",
+        "tf.random.stateless_* with a fixed seed, or pass the draw as an input with 'differentiate: false'."
     )
 
 
 def check_beside_gradient(view: PointView) -> list[CheckResult]:
     """Compare the forward with the one traced beside the gradient, unless `retrace` does so."""
-    if "retrace" not in view.case.checks_off:
-        return []
-    result = find_other_function(view.op, [view.op])
-    return [] if result is None else [result]
+    return find_other_function(view.op, [view.op]) if "retrace" in view.case.checks_off else []
 
 
-def find_other_function(op: Operation, traces: Sequence[Operation]) -> CheckResult | None:
+def find_other_function(op: Operation, traces: Sequence[Operation]) -> list[CheckResult]:
     """Find a forward whose values at the base point change from trace to trace.
 
     Args:
@@ -93,7 +82,7 @@ def find_other_function(op: Operation, traces: Sequence[Operation]) -> CheckResu
         traces: the same op; each has a forward that was traced with the gradient.
     """
     if op.facts.random_types:
-        return None
+        return []
     largest = max([1.0, *[_largest(value) for value in op.point]])
     for trace in traces:
         for info, first, second in zip(
@@ -105,13 +94,11 @@ def find_other_function(op: Operation, traces: Sequence[Operation]) -> CheckResu
                 dtype = working_dtype(op, info.dtype)
                 is_same = first.shape == second.shape and _are_close(dtype, first, second, largest)
             if not is_same:
-                return CheckResult(
-                    "deterministic",
-                    Status.INCONCLUSIVE,
+                return _undecided(
                     f"{info.name} has another value each time the forward is traced, so that no gradient can "
-                    "be held against it: keep no state in Python between calls, but in a tf.Variable.",
+                    "be held against it: keep no state in Python between calls, but in a tf.Variable."
                 )
-    return None
+    return []
 
 
 def _are_close(dtype: str, first: Any, second: Any, largest: float) -> bool:  # noqa: ANN401 (any dtype)
@@ -131,14 +118,10 @@ def _largest(value: Any) -> float:  # noqa: ANN401 (any dtype)
 
 def check_rerun(view: OpenedView) -> list[CheckResult]:
     """Find a forward that returns other values at the same point, for any reason."""
-    result = None if view.op.facts.random_types else _find_changed_values(view.op)
-    return [] if result is None else [result]
-
-
-def _find_changed_values(op: Operation) -> CheckResult | None:
+    op = view.op
     input_index = next((index for index, info in enumerate(op.inputs) if info.is_differentiable), None)
-    if input_index is None:
-        return None
+    if input_index is None or op.facts.random_types:
+        return []
     twice = {input_index: np.stack([op.point[input_index]] * 2)}
     for info, values in zip(op.outputs, op.evaluate(twice), strict=True):
         first, second = np.asarray(values[0]), np.asarray(values[1])
@@ -150,14 +133,12 @@ def _find_changed_values(op: Operation) -> CheckResult | None:
                 changed = ~agree(first, second, ROUNDINGS_OF_A_RUN * unit * largest_finite(first))
         if changed.any():
             where = tuple(int(index) for index in np.argwhere(changed)[0])
-            return CheckResult(
-                "deterministic",
-                Status.INCONCLUSIVE,
+            return _undecided(
                 f"the forward returns other values when it is run again at the same point: {info.name}"
                 f"{list(where)} was {first[where]}, then {second[where]}; does it draw random numbers, keep "
-                "state, or leave memory unwritten, as a kernel does that gives up?",
+                "state, or leave memory unwritten, as a kernel does that gives up?"
             )
-    return None
+    return []
 
 
 def check_frozen(view: OpenedView) -> list[CheckResult]:
@@ -221,25 +202,26 @@ def compare_traces(view: PointView, op: OpenedOperation) -> list[CheckResult]:
             say how large a gradient is.
         op: the declared op, at a point other than the one where its graphs first ran.
     """
-    if not any(op.outputs[output].size for output, _ in view.sound):
+    if not any(op.outputs[output].size for output, _ in view.expected_right):
         return []
     retraced = view.opener.retrace(op)
     jacobians = {key: matrix for key, matrix in view.jacobians[0].items() if matrix is not None}
     what = "when it is traced again"
     for key in jacobians:
-        if key in view.sound and not (op.facts.is_connected(*key) and retraced.facts.is_connected(*key)):
+        if key in view.expected_right and not (
+            op.facts.is_connected(*key) and retraced.facts.is_connected(*key)
+        ):
             message = f"{label_of(op, key)} is None at times: it differs {what}."
             return [CheckResult("retrace", Status.MISMATCHED, message)]
-    groups = group_at_hand(pull_outputs(view.case, op, view.sound, jacobians))
+    groups = group_at_hand(pull_outputs(view.case, op, view.expected_right, jacobians))
     checks = [check_same("retrace", what, group, retraced) for group in groups]
-    difference = find_other_function(op, [op, retraced])
-    return checks if difference is None else [*checks, difference]
+    return [*checks, *find_other_function(op, [op, retraced])]
 
 
 def check_same(
     name: str,
     what: str,
-    all_pulled: list[Pulled],
+    all_pulled: list[OutputVjp],
     other_op: Operation,
     question: str = "does the gradient draw random numbers, or keep state?",
 ) -> CheckResult:
@@ -256,33 +238,28 @@ def check_same(
         for input_index in pulled.input_indices:
             label, second = pulled.label(input_index), repeated.get(input_index)
             if second is None:
-                return CheckResult(name, Status.MISMATCHED, f"{label} is None at times: it differs {what}.")
+                return report(name, f"{label} is None at times: it differs {what}.")
             largest, atol = pulled.largest(input_index), pulled.case.nondeterminism
             if atol and atol >= largest > 0:
-                return CheckResult(name, Status.INCONCLUSIVE, _explain_wide_atol(label, what, atol, largest))
+                message = (
+                    f"nondeterminism.atol {atol:.1e} lets {label} differ {what} by all of its {largest:.1e}: "
+                    "that tests nothing; state how far its elements really differ."
+                )
+                return report(name, message, Status.INCONCLUSIVE)
             fault = find_change(pulled, input_index, second)
             if fault is not None:
-                return CheckResult(
+                return report(
                     name,
-                    Status.MISMATCHED,
                     f"{label} differs {what}: element {fault.element} was {fault.expected:.6e}, then "
                     f"{fault.actual:.6e}; {question}",
                 )
-    return CheckResult(name, Status.PASSED)
+    return report(name, "")
 
 
-def _pull_again(pulled: Pulled, other_op: Operation) -> dict[int, Float]:
+def _pull_again(pulled: OutputVjp, other_op: Operation) -> dict[int, Float]:
     """Pull the first upstream back once more; for the op itself, the common batch may have it already."""
     if other_op is pulled.op:
         _ = pulled.first  # the first pull comes before the repeated one
         return next(pulled.gradients_for("repeat"))
     gradients = pull_back(other_op, pulled.output, pulled.base[None])
     return {input_index: gradient[0] for input_index, gradient in gradients.items() if gradient is not None}
-
-
-def _explain_wide_atol(label: str, what: str, atol: float, largest: float) -> str:
-    """Say that a spec's `nondeterminism` allows a difference as large as the gradient itself."""
-    return (
-        f"nondeterminism.atol {atol:.1e} lets {label} differ {what} by all of its {largest:.1e}: that tests "
-        "nothing; state how far its elements really differ."
-    )

@@ -14,14 +14,19 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.checks.pulled import MANY, TELLING, Flow, Pulled
-from gradcheck_cli.checking.ops.jacobian import Jacobian, packed_function, packed_point, pull_back
+from gradcheck_cli.checking.checks.output_vjp import ABSORBING, MANY, TELLING, Flow, OutputVjp
+from gradcheck_cli.checking.ops.jacobian import (
+    Jacobian,
+    packed_function,
+    packed_point,
+    pull_back,
+    rounding_slack,
+)
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, packed_magnitude
-from gradcheck_cli.checking.ops.rounding_of_vjp import rounding_slack
 from gradcheck_cli.numerics import FLOAT64, rule_for
-from gradcheck_cli.numerics.probes.probe_direction import chunks
-from gradcheck_cli.numerics.shared_limits import BOUND_BY_RUNS, KNOWN, OF_A_VALUE, PATTERN, SLIGHT
+from gradcheck_cli.numerics.probes import chunks
+from gradcheck_cli.numerics.shared_limits import BOUND_BY_RUNS, KNOWN, OF_A_VALUE, OWN_ORDER, PATTERN, SLIGHT
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN, agree, largest_finite
 from gradcheck_cli.spec.case import Case
@@ -41,7 +46,6 @@ _DRAWS_IN_HALF = 16
 # bfloat16, a fifth.
 _MOST_ROUNDED = 0.125
 _STEP = 2.0**-20  # of an input's scale, to see which terms a sum has
-_SMALLEST = 2.0**-4  # of the largest term: below it, they would need large upstreams
 _ABSORBED = 0.75  # of half a spacing: surely lost, though terms are rounded, too
 
 
@@ -65,10 +69,10 @@ class Sum:
 
     terms: Sequence[tuple[float, Float]]  # factors and the gradients that they multiply
     bounds: Callable[[], tuple[Float, Float]] | None = None
-    others: Sequence[Pulled] = ()  # vjps of other outputs with terms in the sum
+    others: Sequence[OutputVjp] = ()  # vjps of other outputs with terms in the sum
 
 
-def find_fault(pulled: Pulled, input_index: int, flow: Flow, gradient: Float) -> tuple[Fault, str] | None:
+def find_fault(pulled: OutputVjp, input_index: int, flow: Flow, gradient: Float) -> tuple[Fault, str] | None:
     """Find an element of a gradient that contradicts linearity.
 
     Args:
@@ -102,18 +106,15 @@ def find_fault(pulled: Pulled, input_index: int, flow: Flow, gradient: Float) ->
     return None if fault is None else (fault, "what it adds to another one's is")
 
 
-def find_narrowed(pulled: Pulled) -> tuple[int, str, int, float] | None:
-    """Find an element that shows that the gradient rounds its upstream to a narrower format.
+def find_narrowed(pulled: OutputVjp) -> str:
+    """Say which element shows that the gradient rounds its upstream to a narrower format; empty if none does.
 
     A gradient depends on each bit of its upstream. If an upstream and what a format keeps of it give the
     same, bit by bit, it is rounded. No tolerance is needed, and measured rounding doesn't explain it: such a
     gradient rounds everything that much.
-
-    Returns:
-        The index of the input, the format in words, the largest such element, and its value.
     """
     if pulled.precision.name == "bfloat16":
-        return None
+        return ""
     is_half = pulled.precision.nudge is None
     all_same: dict[tuple[int, str], npt.NDArray[np.bool_]] = {}
     # A sum of many terms stays the same by chance about once in 2^11.
@@ -129,25 +130,26 @@ def find_narrowed(pulled: Pulled) -> tuple[int, str, int, float] | None:
                     before = np.full(same.shape, before.any() and bool((same == telling).all()))
                 all_same[key] = same & before
         if not any(same.any() for same in all_same.values()):
-            return None
+            return ""
     (input_index, words), same = next(item for item in all_same.items() if item[1].any())
     where = int(np.argmax(np.where(same, np.abs(whole[input_index]), -1.0)))
-    return input_index, words, where, float(whole[input_index][where])
+    return (
+        f"{pulled.label(input_index)} rounds its upstream to {words}: element {where} is "
+        f"{whole[input_index][where]:.6e} for a random upstream and for what is left of it then, the same "
+        "bit by bit; use the upstream in the output's own dtype."
+    )
 
 
-def find_absorbed(pulled: Pulled) -> tuple[int, Fault] | None:
-    """Find an element of a probed pair, in half precision, that is a sum and loses most of its terms.
+def find_absorbed(pulled: OutputVjp) -> str:
+    """Say which element of a probed pair, in half precision, is a sum that loses most of its terms.
 
     Where the Jacobian is at hand, its rows say what the terms are. Here differences of one input element in
     float64 say it. The upstream makes them positive and of one size, and the first one absorb the others,
     unless they are added in a wider dtype or in pairs. What they must add up to is the gradient in float64.
-
-    Returns:
-        The index of the input, and the fault.
     """
     formula, output = pulled.formula, pulled.output
     if formula is None or pulled.shift != 1.0 or pulled.base.size < MANY:
-        return None
+        return ""
     for input_index in set(pulled.input_indices) - pulled.matrices.keys():
         element = int(np.argmax(np.nan_to_num(np.abs(pulled.first[input_index]), posinf=0.0)))
         point = packed_point(formula, input_index)
@@ -157,7 +159,7 @@ def find_absorbed(pulled: Pulled) -> tuple[int, Fault] | None:
         above, below = packed_function(formula, input_index, [output])(ends)
         slopes = np.nan_to_num((above - below) / (2 * step), posinf=0.0, neginf=0.0)
         share = np.abs(slopes) / max(float(np.max(np.abs(slopes))), np.finfo(float).tiny)
-        terms = np.flatnonzero(share > _SMALLEST)
+        terms = np.flatnonzero(share > OWN_ORDER)  # smaller ones would need large upstreams
         if len(terms) < MANY:
             continue
         upstream = np.zeros(slopes.shape)
@@ -170,12 +172,16 @@ def find_absorbed(pulled: Pulled) -> tuple[int, Fault] | None:
         actual = float(pulled.pull(upstream)[input_index][element])
         adds_up = abs(expected) >= (1 - KNOWN) * float(np.abs(upstream) @ np.abs(slopes))
         if adds_up and abs(actual - expected) > _MOST_ROUNDED * abs(expected):
-            return input_index, Fault(element, actual, expected)
-    return None
+            return (
+                f"{pulled.label(input_index)} isn't linear in the upstream: for {ABSORBING} element "
+                f"{element} is {actual:.6e}, but in float64 it is {expected:.6e}; add its terms in a wider "
+                "dtype."
+            )
+    return ""
 
 
 def _telling_elements(
-    pulled: Pulled, input_index: int, gradient: Float, change: float
+    pulled: OutputVjp, input_index: int, gradient: Float, change: float
 ) -> npt.NDArray[np.bool_]:
     """Return where a change of the upstream by this share must show in its gradient, (n,).
 
@@ -197,7 +203,7 @@ def _telling_elements(
 
 
 def _bounds(
-    pulled: Pulled, input_index: int, matrix: Jacobian, upstream: Float, total: Float
+    pulled: OutputVjp, input_index: int, matrix: Jacobian, upstream: Float, total: Float
 ) -> tuple[Float, Float]:
     """Return the sum of the rows' magnitudes, and how much rounding may change the rows' sum, `total`."""
     with np.errstate(invalid="ignore", over="ignore"):
@@ -214,7 +220,7 @@ def _bounds(
         return size, rounding
 
 
-def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, flow: Flow) -> Fault | None:
+def compare(pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum, flow: Flow) -> Fault | None:
     """Compare a gradient with a sum, element by element.
 
     Args:
@@ -275,7 +281,7 @@ def compare(pulled: Pulled, input_index: int, gradient: Float, expected: Sum, fl
     return None
 
 
-def _absorbed_rounding(pulled: Pulled, input_index: int) -> Float:
+def _absorbed_rounding(pulled: OutputVjp, input_index: int) -> Float:
     """Return how much each element's gradient may lose to rounding, (n,), for upstreams of size 1.
 
     What is added to something far larger is lost each time, however the upstream is rounded: softmax's
@@ -287,7 +293,7 @@ def _absorbed_rounding(pulled: Pulled, input_index: int) -> Float:
     return np.asarray(ROUNDINGS_OF_A_RUN * pulled.precision.unit_roundoff * largest_finite(value) / step)
 
 
-def _allowed_share(pulled: Pulled, *, is_multiple: bool) -> float:
+def _allowed_share(pulled: OutputVjp, *, is_multiple: bool) -> float:
     """Return how far a gradient may be off, relative to the terms that it adds up.
 
     A right gradient may be off by the table's tolerance, and so may each of its rows: an iterative solver
@@ -301,7 +307,7 @@ def _allowed_share(pulled: Pulled, *, is_multiple: bool) -> float:
     return max(share, pulled.case.tolerance.rtol or 0.0)
 
 
-def find_change(pulled: Pulled, input_index: int, repeated: Float) -> Fault | None:
+def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Fault | None:
     """Find an element of the first upstream's gradient that changes when it is pulled again.
 
     Measured rounding isn't allowed for here: a gradient that draws random numbers would pass as rounded.
@@ -341,7 +347,7 @@ def find_difference(
         The element's packed index and its value in each form; `None` where they agree.
     """
     output, input_index = pair
-    vjp, other_vjp = (Pulled(case, form, output, (input_index,), {}) for form in (op, other_op))
+    vjp, other_vjp = (OutputVjp(case, form, output, (input_index,), {}) for form in (op, other_op))
     first, second = vjp.first[input_index], other_vjp.first[input_index]
     is_half = vjp.precision.nudge is None
     largest = max(largest_finite(first), largest_finite(second))

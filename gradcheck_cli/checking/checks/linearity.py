@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.check import UpstreamView
+from gradcheck_cli.checking.checks.check import UpstreamView, report
 from gradcheck_cli.checking.checks.expected_gradients import (
     Fault,
     Sum,
@@ -19,7 +19,7 @@ from gradcheck_cli.checking.checks.expected_gradients import (
     find_fault,
     find_narrowed,
 )
-from gradcheck_cli.checking.checks.pulled import ABSORBING, SIZES, Flow, Pulled, pull_empty
+from gradcheck_cli.checking.checks.output_vjp import SIZES, Flow, OutputVjp, pull_empty
 from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, pack, unpack
@@ -36,7 +36,6 @@ _STOP = (
     "either so small an upstream is dropped, or the gradient is solved for by steps that end at an absolute "
     "error, whatever the upstream's size; make that error relative to the upstream."
 )
-_CAST = "use the upstream in the output's own dtype."
 # No loss sends a larger upstream, even with a loss scale.
 _LOSS_SCALE = 2.0**20
 # An upstream this many times the error that is excused, over the first one, shows whether upstreams are
@@ -54,7 +53,7 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
     for pulled in view.pulled:
         wrong, excused = _find_wrong(pulled, " (in float64)" if view.is_formula else "")
         if wrong:
-            return _mismatch(wrong)
+            return report("linearity", wrong)
         lossy = lossy or excused
     joint = _check_joint(view.op, [pulled for pulled in view.pulled if pulled.shift == 1.0], lossy)
     if joint.status is not Status.PASSED:
@@ -80,7 +79,7 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
     )
 
 
-def _find_wrong(pulled: Pulled, precision: str) -> tuple[str, str]:
+def _find_wrong(pulled: OutputVjp, precision: str) -> tuple[str, str]:
     """Return what is wrong with one output's vjp, and what was excused until then; empty where nothing is."""
     excused = ""
     for flow, gradients in _pull_flows(pulled):
@@ -97,10 +96,10 @@ def _find_wrong(pulled: Pulled, precision: str) -> tuple[str, str]:
                 if not remedy:
                     return f"{label} isn't linear in the upstream{detail}; {_QUESTION}", excused
                 excused = excused or f"{label}{detail}; {remedy}"
-    return _find_cast(pulled) or _find_absorbed(pulled), excused
+    return find_narrowed(pulled) or find_absorbed(pulled), excused
 
 
-def _pull_flows(pulled: Pulled) -> Iterator[tuple[Flow, dict[int, Float]]]:
+def _pull_flows(pulled: OutputVjp) -> Iterator[tuple[Flow, dict[int, Float]]]:
     """Yield the upstreams and their gradients, the last one just above what a solver's error may be."""
     yield from zip(pulled.upstreams.flows(), pulled.gradients_for("linearity"), strict=True)
     if pulled.stopped:
@@ -111,31 +110,7 @@ def _pull_flows(pulled: Pulled) -> Iterator[tuple[Flow, dict[int, Float]]]:
         yield flow, pulled.pull(flow.upstream)
 
 
-def _find_cast(pulled: Pulled) -> str:
-    """Return what shows that the upstream is rounded to a narrower format; empty if nothing does."""
-    narrowed = find_narrowed(pulled)
-    if narrowed is None:
-        return ""
-    input_index, words, element, value = narrowed
-    return (
-        f"{pulled.label(input_index)} rounds its upstream to {words}: element {element} is {value:.6e} for a "
-        f"random upstream and for what is left of it then, the same bit by bit; {_CAST}"
-    )
-
-
-def _find_absorbed(pulled: Pulled) -> str:
-    """Return what shows that terms of a sum are lost beside its first one; empty if nothing does."""
-    lost = find_absorbed(pulled)
-    if lost is None:
-        return ""
-    input_index, fault = lost
-    return (
-        f"{pulled.label(input_index)} isn't linear in the upstream: for {ABSORBING} element {fault.element} "
-        f"is {fault.actual:.6e}, but in float64 it is {fault.expected:.6e}; add its terms in a wider dtype."
-    )
-
-
-def _excuse(pulled: Pulled, input_index: int, flow: Flow, fault: Fault, gradient: Float) -> str:
+def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Fault, gradient: Float) -> str:
     """Return what else may explain a fault, and the remedy; empty if nothing does.
 
     It may be a loss of digits: small, and for an upstream far above any loss scale. Or the gradient has an
@@ -155,11 +130,7 @@ def _excuse(pulled: Pulled, input_index: int, flow: Flow, fault: Fault, gradient
     return ""
 
 
-def _mismatch(message: str) -> CheckResult:
-    return CheckResult("linearity", Status.MISMATCHED, message)
-
-
-def _check_joint(op: Operation, all_pulled: list[Pulled], lossy: str) -> CheckResult:
+def _check_joint(op: Operation, all_pulled: list[OutputVjp], lossy: str) -> CheckResult:
     """Check that upstreams of several outputs together give the sum of their separate gradients.
 
     A gradient that mixes them (u1 * u2) is right for each alone, and wrong as soon as a loss uses both.
@@ -183,12 +154,12 @@ def _check_joint(op: Operation, all_pulled: list[Pulled], lossy: str) -> CheckRe
                     continue
                 message = _find_joint_fault(op, all_pulled, input_index, gradient, size)
                 if message:
-                    return _mismatch(message)
-    return CheckResult("linearity", Status.PASSED)
+                    return report("linearity", message)
+    return report("linearity", "")
 
 
 def _find_joint_fault(
-    op: Operation, all_pulled: list[Pulled], input_index: int, gradient: Float, size: float
+    op: Operation, all_pulled: list[OutputVjp], input_index: int, gradient: Float, size: float
 ) -> str:
     terms = [(size, pulled.first[input_index]) for pulled in all_pulled if input_index in pulled.first]
     if not terms:
@@ -217,7 +188,7 @@ def check_zero_upstream(view: UpstreamView) -> list[CheckResult]:
     return [_check_empty(view.op, view.empty) if view.empty else _check_zero(view.pulled)]
 
 
-def _check_zero(all_pulled: list[Pulled]) -> CheckResult:
+def _check_zero(all_pulled: list[OutputVjp]) -> CheckResult:
     """Require exact zeros wherever the Jacobian is finite."""
     for pulled in all_pulled:
         gradients = next(pulled.gradients_for("zero_upstream"))
@@ -227,11 +198,12 @@ def _check_zero(all_pulled: list[Pulled]) -> CheckResult:
             wrong = (gradients[input_index] != 0) & is_finite
             if wrong.any():
                 where = int(np.argmax(wrong))
-                return _report_nonzero(
+                return report(
+                    "zero_upstream",
                     f"{pulled.label(input_index)} isn't zero for a zero upstream: element {where} is "
-                    f"{gradients[input_index][where]:.6e}."
+                    f"{gradients[input_index][where]:.6e}.",
                 )
-    return CheckResult("zero_upstream", Status.PASSED)
+    return report("zero_upstream", "")
 
 
 def _check_empty(op: Operation, pairs: Sequence[PairKey]) -> CheckResult:
@@ -250,13 +222,10 @@ def _check_empty(op: Operation, pairs: Sequence[PairKey]) -> CheckResult:
             )
             if wrong.any():
                 row, where = (int(index) for index in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
-                return _report_nonzero(
+                return report(
+                    "zero_upstream",
                     f"d{op.outputs[output].name}/d{op.inputs[input_index].name} isn't zero, though "
                     f"{op.outputs[output].name} has no elements: element {where} is "
-                    f"{gradients[input_index][row, where]:.6e}; is its memory left unwritten?"
+                    f"{gradients[input_index][row, where]:.6e}; is its memory left unwritten?",
                 )
-    return CheckResult("zero_upstream", Status.PASSED)
-
-
-def _report_nonzero(message: str) -> CheckResult:
-    return CheckResult("zero_upstream", Status.MISMATCHED, message)
+    return report("zero_upstream", "")

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.check import ModesView
+from gradcheck_cli.checking.checks.check import ModesView, report
 from gradcheck_cli.checking.checks.expected_gradients import find_difference
-from gradcheck_cli.checking.ops.analytic import analytic_jacobians
+from gradcheck_cli.checking.ops.analytic import analytic_jacobians, is_probed
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
-from gradcheck_cli.checking.ops.method_choice import is_probed
 from gradcheck_cli.checking.ops.opener import Opener, Opening, Operations
 from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
 from gradcheck_cli.checking.ops.packing import index_of
@@ -49,9 +48,9 @@ def check_modes(view: ModesView) -> list[CheckResult]:
 def _compare(view: ModesView, mode: str, own_op: Operation, other_op: Operation) -> CheckResult:
     case, sparsities = view.case, view.sparsities
     if [info.shape for info in other_op.outputs] != [info.shape for info in own_op.outputs]:
-        return _report_difference(f"the outputs differ in shape between mode {mode} and mode {case.mode}.")
+        return report("modes", f"the outputs differ in shape between mode {mode} and mode {case.mode}.")
     if [info.name for info in other_op.inputs] != [info.name for info in own_op.inputs]:
-        return _report_difference(_INPUTS.format(mode, _names(other_op), case.mode, _names(own_op)))
+        return report("modes", _INPUTS.format(mode, _names(other_op), case.mode, _names(own_op)))
     small = [key for key in view.rules if not is_probed(case, own_op, key, sparsities.get(key))]
     jacobians, other_jacobians = (
         analytic_jacobians(case, op, small, sparsities) for op in (own_op, other_op)
@@ -64,12 +63,8 @@ def _compare(view: ModesView, mode: str, own_op: Operation, other_op: Operation)
         else:
             message = _compare_pulls(pair, (case.mode, own_op), (mode, other_op))
         if message:
-            return _report_difference(message + _describe_forward_difference(own_op, other_op, key))
-    return CheckResult("modes", Status.PASSED)
-
-
-def _report_difference(message: str) -> CheckResult:
-    return CheckResult("modes", Status.MISMATCHED, message)
+            return report("modes", message + _describe_forward_difference(own_op, other_op, key))
+    return report("modes", "")
 
 
 def _open_comparable(operations: Operations, opener: Opener[Any], sample: int) -> tuple[Operation, Operation]:

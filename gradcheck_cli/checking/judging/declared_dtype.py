@@ -12,7 +12,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.pulled import Pulled, Upstreams
+from gradcheck_cli.checking.checks.output_vjp import OutputVjp, Upstreams
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import judge_one_element
 from gradcheck_cli.checking.judging.probe_group import Group
@@ -21,13 +21,12 @@ from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point,
 from gradcheck_cli.checking.ops.opener import Operations
 from gradcheck_cli.checking.ops.operation import Array
 from gradcheck_cli.checking.ops.packing import Float, index_of, packed_magnitude, packed_size
-from gradcheck_cli.checking.ops.rounding_of_vjp import group_rows, movement, points_beside
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.rounding import group_rows, movement, points_beside
 from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.probes.probe import follow
-from gradcheck_cli.numerics.probes.probe_direction import chunks
+from gradcheck_cli.numerics.probes import chunks, follow
 from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA
 from gradcheck_cli.numerics.steps import typical_size
 
@@ -125,7 +124,7 @@ def _compare_elements(pair: Pair, matrix: Jacobian | None, formula: PairSample) 
         return None
 
     def judge_again(own: Pair) -> PairSample | None:
-        if not _is_far(matrix.values, formula.analytic, beyond):  # only a loss of digits
+        if not _find_far(matrix.values, formula.analytic, beyond).any():  # only a loss of digits
             return None
         again = judge_pairs({own.key: own}, {own.key: matrix})[own.key]
         gross = _find_far(again.analytic, again.numeric, (again.verdict == Verdict.MISMATCH) & beyond)
@@ -148,12 +147,8 @@ def _find_lossy(pair: Pair, declared: Float, formula: PairSample) -> np.ndarray:
     return np.asarray(decided & ~right)
 
 
-def _is_far(first: Float, second: Float, where: np.ndarray) -> bool:
-    """Whether two values of some element among these are so far apart that it must be a fault."""
-    return bool(_find_far(first, second, where).any())
-
-
 def _find_far(first: Float, second: Float, where: np.ndarray) -> np.ndarray:
+    """Return where, among some elements, two values are so far apart that it must be a fault."""
     with np.errstate(invalid="ignore"):
         near = np.abs(first - second) <= GROSS * np.maximum(np.abs(first), np.abs(second))
     return np.asarray(where & ~near)
@@ -217,80 +212,67 @@ def _compare_all_gradients(
             pull_back(op, output, upstream[None])
             for op in (first.operations.declared, first.operations.formula)
         )
-        conditioning = _Conditioning(of_output, upstream)
+        pull = _RandomPull(of_output, upstream, judged, budget)
         for pair in of_output:
-            both = [_fill_zeros(pair, gradients[pair.input_index]) for gradients in (declared, formula)]
-            loss = _compare_gradients(
-                pair,
-                both[0],
-                both[1],
-                conditioning,
-                _Pull(pair, upstream, judged[pair.key], budget).judge_worst,
-            )
+            none = np.zeros((1, packed_size(pair.input)))
+            both = [gradients[pair.input_index] for gradients in (declared, formula)]
+            loss = pull.compare(pair, *((none if gradient is None else gradient)[0] for gradient in both))
             if loss is not None:
                 yield loss
 
 
-def _fill_zeros(pair: Pair, gradient: Float | None) -> Float:
-    return np.zeros(packed_size(pair.input)) if gradient is None else gradient[0]
-
-
-def _compare_gradients(
-    pair: Pair,
-    declared: Float,
-    expected: Float,
-    conditioning: _Conditioning,
-    judge_worst: Callable[[int | None, Pair], PairSample | None],
-) -> _Loss | None:
-    """Compare the gradients of one upstream in two dtypes, (n,) each; `None` where nothing is lost."""
-    formula = pair.operations.formula
-    dtype = pair.input.dtype
-    rule = rule_for(working_precision(pair.operations.declared, dtype), FLOAT64)
-    size = float(np.linalg.norm(np.where(np.isfinite(expected), expected, 0.0)))
-    typical = size / max(1.0, np.sqrt(expected.size))
-    # What rounding of the value leaves is no slope: that of a key's bias in attention is zero.
-    value = packed_magnitude(formula.base_values[pair.output_index], formula.outputs[pair.output_index])
-    scale_of_input = typical_size(packed_point(formula, pair.input_index), None)
-    with np.errstate(invalid="ignore", over="ignore"):
-        left = np.nan_to_num(rule.value_term * float(np.abs(conditioning.upstream) @ value) / scale_of_input)
-    lossy, worst, excess, largest = 0, -1, 0.0, 0.0
-    for chunk in chunks(expected.size):
-        # Where all of a gradient is exactly zero, any error is infinitely many times it.
-        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            exact = expected[chunk]
-            error, scale = np.abs(declared[chunk] - exact), np.abs(exact)
-            wrong = ~(error <= rule.rtol * scale + rule.ratol * typical + left) & np.isfinite(exact)
-            share = np.where(wrong, np.nan_to_num(error / np.maximum(scale, typical), nan=np.inf), 0.0)
-            largest = max(largest, float(np.max(np.where(wrong, np.nan_to_num(error, nan=np.inf), 0.0))))
-        lossy += int(np.count_nonzero(wrong))
-        worst_here = int(np.argmax(share))
-        if share[worst_here] > excess:
-            worst, excess = chunk.start + worst_here, float(share[worst_here])
-    if not lossy:
-        return None
-    where = list(index_of(worst, pair.input))
-    warning = (
-        f"precision: {pair.label}: for a random upstream, {lossy} of {expected.size} elements lose more than "
-        f"{dtype}'s tolerance; input {where}: {declared[worst]:.6e}, in float64 {expected[worst]:.6e}."
-    )
-    is_gross = excess > GROSS and not conditioning.explains(pair, largest)
-    return _Loss(pair, warning, partial(judge_worst, worst if is_gross else None))
-
-
 @dataclass
-class _Conditioning:
-    """How far rounding of the inputs moves one output's gradient, which no run in that dtype can avoid.
-
-    In a deep network, one rounding of an input puts some elements on the other side of a kink, and batch
-    statistics magnify it. A float32 gradient is then the exact gradient of a neighbouring point. The formula
-    is judged in float64; what remains is a loss of digits, however large (decision 53).
-    """
+class _RandomPull:
+    """One output's gradients for one upstream, which are compared between the declared dtype and float64."""
 
     pairs: Sequence[Pair]  # the output with each input
     upstream: Float  # packed
+    judged: Mapping[PairKey, PairSample]  # the formula's verdicts
+    budget: Budget  # limits how long elements are judged in the declared dtype
 
-    def explains(self, pair: Pair, error: float) -> bool:
-        """Whether rounding alone may explain this error in the largest element of a pair's gradient."""
+    def compare(self, pair: Pair, declared: Float, expected: Float) -> _Loss | None:
+        """Compare a pair's gradients in the two dtypes, (n,) each; `None` where nothing is lost."""
+        formula = pair.operations.formula
+        dtype = pair.input.dtype
+        rule = rule_for(working_precision(pair.operations.declared, dtype), FLOAT64)
+        size = float(np.linalg.norm(np.where(np.isfinite(expected), expected, 0.0)))
+        typical = size / max(1.0, np.sqrt(expected.size))
+        # What rounding of the value leaves is no slope: that of a key's bias in attention is zero.
+        value = packed_magnitude(formula.base_values[pair.output_index], formula.outputs[pair.output_index])
+        scale_of_input = typical_size(packed_point(formula, pair.input_index), None)
+        with np.errstate(invalid="ignore", over="ignore"):
+            left = np.nan_to_num(rule.value_term * float(np.abs(self.upstream) @ value) / scale_of_input)
+        lossy, worst, excess, largest = 0, -1, 0.0, 0.0
+        for chunk in chunks(expected.size):
+            # Where all of a gradient is exactly zero, any error is infinitely many times it.
+            with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+                exact = expected[chunk]
+                error, scale = np.abs(declared[chunk] - exact), np.abs(exact)
+                wrong = ~(error <= rule.rtol * scale + rule.ratol * typical + left) & np.isfinite(exact)
+                share = np.where(wrong, np.nan_to_num(error / np.maximum(scale, typical), nan=np.inf), 0.0)
+                largest = max(largest, float(np.max(np.where(wrong, np.nan_to_num(error, nan=np.inf), 0.0))))
+            lossy += int(np.count_nonzero(wrong))
+            worst_here = int(np.argmax(share))
+            if share[worst_here] > excess:
+                worst, excess = chunk.start + worst_here, float(share[worst_here])
+        if not lossy:
+            return None
+        where = list(index_of(worst, pair.input))
+        warning = (
+            f"precision: {pair.label}: for a random upstream, {lossy} of {expected.size} elements lose more "
+            f"than {dtype}'s tolerance; input {where}: {declared[worst]:.6e}, in float64 "
+            f"{expected[worst]:.6e}."
+        )
+        is_gross = excess > GROSS and not self._explains(pair, largest)
+        return _Loss(pair, warning, partial(self._judge_worst, pair, worst) if is_gross else lambda _: None)
+
+    def _explains(self, pair: Pair, error: float) -> bool:
+        """Whether rounding alone may explain this error in the largest element of a pair's gradient.
+
+        In a deep network, one rounding of an input puts some elements on the other side of a kink, and batch
+        statistics magnify it. A float32 gradient is then the exact gradient of a neighbouring point. The
+        formula is judged in float64; what remains is a loss of digits, however large (decision 53).
+        """
         moved = float(np.max(self._movement.get(pair.input_index, 0.0), initial=0.0))
         if error <= BOUND_PER_SIGMA * moved:
             return True
@@ -302,9 +284,9 @@ class _Conditioning:
         return error <= BOUND_PER_SIGMA * (moved + float(np.max(rounding, initial=0.0)))
 
     @cached_property
-    def _vjp(self) -> Pulled:
+    def _vjp(self) -> OutputVjp:
         first, input_indices = self.pairs[0], [pair.input_index for pair in self.pairs]
-        return Pulled(first.case, first.operations.declared, first.output_index, input_indices, {})
+        return OutputVjp(first.case, first.operations.declared, first.output_index, input_indices, {})
 
     @cached_property
     def _movement(self) -> dict[int, Float]:
@@ -316,28 +298,16 @@ class _Conditioning:
         )
         return movement(op, first.output_index, self.upstream[None], points)
 
-
-@dataclass(frozen=True)
-class _Pull:
-    """A pair whose dtypes are compared by the gradient of one upstream, and its time budget."""
-
-    pair: Pair
-    upstream: Float
-    judged: PairSample
-    budget: Budget
-
-    def judge_worst(self, column: int | None, own: Pair) -> PairSample | None:
+    def _judge_worst(self, pair: Pair, column: int, own: Pair) -> PairSample | None:
         """Judge, in the declared dtype, the element that an error comes from; `None` where it isn't wrong."""
-        if column is None:  # only a loss of digits
-            return None
-        position = (_find_row(self.pair, self.upstream, column), column)
+        judged, position = self.judged[pair.key], (_find_row(pair, self.upstream, column), column)
         try:
-            again = judge_one_element(Group.of_pair(own), position, self.judged, self.budget)
+            again = judge_one_element(Group.of_pair(own), position, judged, self.budget)
         except OverBudgetError:
-            where = list(index_of(column, self.pair.input))
+            where = list(index_of(column, pair.input))
             return replace(
-                self.judged,
-                doubt=f"in {self.pair.input.dtype} the gradient's element {where} is far from what it is in "
+                judged,
+                doubt=f"in {pair.input.dtype} the gradient's element {where} is far from what it is in "
                 "float64, and there was no time to judge it: give it more (--budget).",
             )
         return again if (again.verdict == Verdict.MISMATCH).any() else None

@@ -10,9 +10,15 @@ from dataclasses import replace
 import numpy as np
 
 from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs
+from gradcheck_cli.checking.ops.analytic import is_probed
 from gradcheck_cli.checking.ops.budget import OverBudgetError
-from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, working_dtype
-from gradcheck_cli.checking.ops.method_choice import is_probed
+from gradcheck_cli.checking.ops.jacobian import (
+    Jacobian,
+    PairKey,
+    packed_complex_function,
+    packed_point,
+    working_dtype,
+)
 from gradcheck_cli.checking.ops.packing import Float, packed_magnitude, packed_size
 from gradcheck_cli.checking.pairs.pair import Pair, joint_problem
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Places, Smallness
@@ -91,9 +97,8 @@ def _judge_sparse(pair: Pair, matrix: Jacobian) -> PairSample | None:
     judgement = judge(problem, matrix.values, method=METHODS[pair.case.method].differences)
     if not judgement.is_sparse:
         return None
-    sample = _sample_of(pair, matrix.values, judgement, slice(None), is_connected=True)
     places = Places((matrix.values.shape[0], matrix.width), columns=matrix.columns)
-    return replace(sample, places=places)
+    return PairSample.of_judgement(judgement, matrix.values, _dtype_of(pair), places=places)
 
 
 def _judge_together(
@@ -106,17 +111,16 @@ def _judge_together(
     method = pairs[0].case.method
     if not whole.size:
         judgement = _judge_nothing(whole)
-    elif problem.evaluate_complex is not None:
-        judgement = judge_complex_step(problem, whole)
+    elif (in_complex := pairs[0].operations.in_complex) is not None:
+        outputs = [pair.output_index for pair in pairs]
+        evaluate = packed_complex_function(in_complex, pairs[0].input_index, outputs)
+        judgement = judge_complex_step(problem, evaluate, whole)
     else:
         judgement = judge(problem, whole, method=METHODS[method].differences)
     ends = np.cumsum([len(values) for values in matrices]).tolist()
     return {
-        pair.key: _sample_of(
-            pair,
-            values,
-            judgement,
-            slice(end - len(values), end),
+        pair.key: replace(
+            PairSample.of_judgement(judgement, values, _dtype_of(pair), rows=slice(end - len(values), end)),
             is_connected=analytic[pair.key] is not None,
         )
         for pair, values, end in zip(pairs, matrices, ends, strict=True)
@@ -135,10 +139,7 @@ def _judge_nothing(whole: Float) -> Judgement:
     return Judgement(code, zero, zero, zero, code, evaluations=0, method="none")
 
 
-def _sample_of(
-    pair: Pair, analytic: Float, judgement: Judgement, rows: slice, *, is_connected: bool
-) -> PairSample:
-    """Return the verdicts on one pair, whose rows are among the judged ones."""
+def _dtype_of(pair: Pair) -> str:
+    """Return the dtype in which a pair is differenced."""
     op = pair.operations.differenced
-    dtype = working_dtype(op, op.inputs[pair.input_index].dtype)
-    return PairSample.of_judgement(judgement, analytic, dtype, is_connected=is_connected, rows=rows)
+    return working_dtype(op, op.inputs[pair.input_index].dtype)

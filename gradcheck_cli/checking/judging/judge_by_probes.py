@@ -140,9 +140,7 @@ def _cut(group: Group, outputs: list[int], inputs: list[int]) -> list[Group]:
 
 def _sample_of(search: Search, pair: PairKey) -> PairSample:
     """Return what a search says about one pair."""
-    group, (output, input_index) = search.group, pair
-    op = group.operations.differenced
-    is_wrong = search.wrong == pair
+    group, is_wrong = search.group, search.wrong == pair
     doubt, is_weak = search.doubt, False
     if search.wrong is not None and not is_wrong:
         doubt = (
@@ -152,27 +150,27 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
     elif not is_wrong and not doubt and pair in search.weak:
         doubt, is_weak = search.explain_weakness(pair), True
     elements = [element for element_pair, element in search.elements if element_pair == pair]
-    return _put_elements(
-        elements,
-        PairSample(
-            **_NONE,
-            is_connected=group.operations.formula.facts.is_connected(output, input_index),
-            differencing=Differencing(
-                "probe", search.target.evaluations, working_dtype(op, op.inputs[input_index].dtype)
-            ),
-            places=Places((packed_size(op.outputs[output]), packed_size(op.inputs[input_index]))),
-            probes=ProbeNumbers(
-                None if is_wrong else search.missed_share(pair),
-                None if is_wrong else group.case.power.size,
-                search.gradient_is_zero,
-                search.change_is_zero,
-                search.is_faint,
-                search.error,
-                search.bound,
-                is_weak,
-            ),
-            doubt=doubt,
-        ),
+    numbers = replace(
+        search.numbers,
+        miss_probability=None if is_wrong else search.missed_share(pair),
+        miss_size=None if is_wrong else group.case.power.size,
+        is_weak=is_weak,
+    )
+    sample = _without_elements(group.members[pair], numbers, doubt)
+    sample = sample.with_differencing(method="probe", evaluations=search.target.evaluations)
+    return _put_elements(elements, sample)
+
+
+def _without_elements(pair: Pair, probes: ProbeNumbers, doubt: str) -> PairSample:
+    """Return what is said of a probed pair, of which no element was judged alone."""
+    op, (output, input_index) = pair.operations.differenced, pair.key
+    return PairSample(
+        **_NONE,
+        is_connected=pair.operations.formula.facts.is_connected(output, input_index),
+        differencing=Differencing(dtype=working_dtype(op, op.inputs[input_index].dtype)),
+        places=Places((packed_size(op.outputs[output]), packed_size(op.inputs[input_index]))),
+        probes=probes,
+        doubt=doubt,
     )
 
 
@@ -220,16 +218,9 @@ def _put_elements(elements: list[PairSample], sample: PairSample) -> PairSample:
 
 def refuse(pair: Pair) -> PairSample:
     """Return the result of a pair that only probes could judge, where probes are refused."""
-    op, (output, input_index) = pair.operations.differenced, pair.key
-    shape = (packed_size(op.outputs[output]), packed_size(op.inputs[input_index]))
-    return PairSample(
-        **_NONE,
-        is_connected=pair.operations.formula.facts.is_connected(output, input_index),
-        differencing=Differencing(dtype=working_dtype(op, op.inputs[input_index].dtype)),
-        places=Places(shape),
-        probes=ProbeNumbers(),
-        doubt=(
-            f"a Jacobian of {shape[0]} x {shape[1]} elements is left to random probes, which '--require "
-            "full' refuses; use 'method: full', or a smaller input."
-        ),
+    rows, columns = packed_size(pair.output), packed_size(pair.input)
+    doubt = (
+        f"a Jacobian of {rows} x {columns} elements is left to random probes, which '--require full' "
+        "refuses; use 'method: full', or a smaller input."
     )
+    return _without_elements(pair, ProbeNumbers(), doubt)

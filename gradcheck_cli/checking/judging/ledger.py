@@ -14,22 +14,21 @@ from functools import partial
 
 import numpy as np
 
-from gradcheck_cli.checking.judging import formula
-from gradcheck_cli.checking.judging.formula import JudgePairs
+from gradcheck_cli.checking.judging.declared_allowances import (
+    JudgePairs,
+    judge_exact_point,
+    pass_approximations,
+)
 from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
 from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
-from gradcheck_cli.checking.pairs.rounding import (
-    allow_own_rounding,
-    allow_rounded_constants,
-    leave_ill_conditioned,
-)
+from gradcheck_cli.checking.pairs.rounding import allow_rounding, leave_ill_conditioned
 from gradcheck_cli.checking.pairs.ties import judge_ties, leave_joined_kinks
 from gradcheck_cli.numerics import Reason, Verdict
+from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.numerics.shared_limits import CHEAP
-from gradcheck_cli.numerics.sparsity import Sparsity
 
 METHOD = "forward_mode"
 # Reasons why differences fail although there is a derivative. A jump or a singularity has none, and for a
@@ -75,7 +74,7 @@ def _differentiate(pair: Pair, columns: np.ndarray) -> Float | None:
 
 
 Judged = dict["PairKey", "PairSample"]
-WeighStops = Callable[
+JudgeStops = Callable[
     [Mapping[PairKey, Pair], Mapping[PairKey, Jacobian | None], Mapping[PairKey, PairSample], int], Judged
 ]
 
@@ -94,7 +93,9 @@ class Evidence:
     judge: JudgePairs | None = None  # judges other forms of pairs by differences
     analytic: Mapping[PairKey, Jacobian | None] = field(default_factory=dict)
     sparsities: Mapping[PairKey, Sparsity] = field(default_factory=dict)
-    weigh_stops: WeighStops | None = None  # doubts where a stop may be meant; `None` where none matters
+    judge_stops: JudgeStops = lambda _pairs, _analytic, judged, _sample: dict(
+        judged
+    )  # doubts what stops may mean
     are_right_alone: Callable[[PairKey], bool] = lambda _: False
     sample: int = 0  # index of the sample point
 
@@ -133,31 +134,18 @@ def _each(settle: Callable[[Pair, PairSample], PairSample]) -> Callable[[Evidenc
     return run
 
 
-def _each_open(settle: Callable[[Pair, PairSample], PairSample]) -> Callable[[Evidence, Judged], Judged]:
-    """Return an entry that settles the pairs whose declared dtype may explain their mismatches."""
-    return _each(
-        lambda pair, sample: settle(pair, sample) if formula.is_open_to_rounding(pair, sample) else sample
-    )
-
-
 def _judge_exact_points(evidence: Evidence, judged: Judged) -> Judged:
     samples: Judged = {}
     for key, sample in judged.items():
         pair = evidence.pairs[key]
-        if evidence.judge is None or not formula.is_open_to_rounding(pair, sample):
+        if evidence.judge is None or not pair.may_be_rounded or not sample.is_wrong:
             samples[key] = sample
             continue
         try:
-            samples[key] = formula.judge_exact_point(pair, sample, evidence.sparsities, evidence.judge)
+            samples[key] = judge_exact_point(pair, sample, evidence.sparsities, evidence.judge)
         except OverBudgetError:
             continue
     return samples
-
-
-def _weigh_stops(evidence: Evidence, judged: Judged) -> Judged:
-    if evidence.weigh_stops is None:
-        return judged
-    return evidence.weigh_stops(evidence.pairs, evidence.analytic, judged, evidence.sample)
 
 
 def _leave_joined_kinks(evidence: Evidence, judged: Judged) -> Judged:
@@ -201,14 +189,17 @@ ALLOWANCES = (
         lambda evidence, judged: judge_ties(evidence.pairs, judged),
     ),
     Allowance(
-        Rule.OWN_ROUNDING,
+        Rule.ROUNDING,
         Stage.DIFFERENCES,
         "a mismatch or can't tell into a pass, or a mismatch into can't tell",
-        "remainders of terms that cancel inside the gradient, as in a causal softmax's first row",
+        "remainders of terms that cancel inside the gradient, as in a causal softmax's first row; and "
+        "constants or weights that the declared dtype rounds (an exact GELU in bfloat16)",
         "16 times what eight other roundings of the upstream move the element by, or 4 times its noise at "
-        "points beside; at most 1e-3 of the element, or 2^23 roundings (1e-9 in float64), and 1e-3, of the "
-        "pair's largest element or of the output's value over the input",
-        _each(allow_own_rounding),
+        "points beside: at most 1e-3 of the element, or 2^23 roundings (1e-9 in float64), and 1e-3, of the "
+        "pair's largest element or of the output's value over the input. For a mismatch, 1.5 times what "
+        "eight other roundings of constants move it by: at most 16 roundings of the declared dtype, of the "
+        "row's largest element or of the output's value over the input",
+        _each(allow_rounding),
         at_elements=True,
     ),
     Allowance(
@@ -236,18 +227,8 @@ ALLOWANCES = (
         Stage.FORMULA,
         "a mismatch into a pass or a kink",
         "gradients that rely on a property that rounding of the inputs destroys (probabilities)",
-        "16 roundings of the declared dtype, of the row's largest element; 2e-3 in half precision",
+        "16 roundings of the declared dtype, of the row's largest element",
         _judge_exact_points,
-    ),
-    Allowance(
-        Rule.CONSTANTS,
-        Stage.FORMULA,
-        "a mismatch into a pass",
-        "gradients with constants or weights that the declared dtype rounds (an exact GELU in bfloat16)",
-        "1.5 times what eight other roundings of these move the element by; at most 16 roundings of the "
-        "declared dtype, of the row's largest element or of the output's value over the input",
-        _each_open(allow_rounded_constants),
-        at_elements=True,
     ),
     Allowance(
         Rule.APPROXIMATION,
@@ -255,7 +236,7 @@ ALLOWANCES = (
         "a mismatch or can't tell into a pass, with a `precision` warning",
         "formulas that are tuned to the declared dtype, such as a polynomial `erf`",
         "3.5e-4 of the element itself; 4.9e-4 in float16, 3.9e-3 in bfloat16",
-        _each_open(formula.pass_approximations),
+        _each(pass_approximations),
         at_elements=True,
     ),
     Allowance(
@@ -264,7 +245,9 @@ ALLOWANCES = (
         "a mismatch into can't tell",
         "gradients that are right if a `stop_gradient` is meant",
         "none: the gradient must be right with the stops held; behind a closed function, any error",
-        _weigh_stops,
+        lambda evidence, judged: evidence.judge_stops(
+            evidence.pairs, evidence.analytic, judged, evidence.sample
+        ),
     ),
     Allowance(
         Rule.JOINED_KINKS,

@@ -14,7 +14,7 @@ from gradcheck_cli.checking.ops.operation import Array, Operation
 from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.probes.probe_direction import Span, Target
+from gradcheck_cli.numerics.probes import Span, Target
 from gradcheck_cli.numerics.steps import typical_size
 from gradcheck_cli.spec.case import Case
 

@@ -15,54 +15,59 @@ from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import PairKey, working_dtype, working_precision
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.ops.packing import Float, packed_size
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, Places
+from gradcheck_cli.checking.pairs.pair_sample import PairSample, Places, ProbeNumbers
 from gradcheck_cli.numerics import Problem, Verdict, judge
-from gradcheck_cli.numerics.probes.probe import (
+from gradcheck_cli.numerics.probes import (
+    LONG,
+    MIDDLE,
+    NEAREST,
     NEAREST_PART,
+    SHORT,
+    SMOOTH,
     Differenced,
+    Direction,
     Probe,
+    Target,
     Unseen,
     bisect_input,
     bisect_output,
     compare,
     count_unseen,
+    draw_direction,
+    draw_upstream,
     persists,
     show_elements,
     take_difference,
-    weigh,
 )
-from gradcheck_cli.numerics.probes.probe_direction import (
-    LONG,
-    MIDDLE,
-    NEAREST,
-    SHORT,
-    SMOOTH,
-    Direction,
-    Target,
-    draw_direction,
-)
-from gradcheck_cli.numerics.shared_limits import CHEAP, DIRECTIONS, FEW, FLOATS_AT_ONCE, NO_PROGRESS, SLIGHT
+from gradcheck_cli.numerics.shared_limits import DIRECTIONS, FEW, FLOATS_AT_ONCE, NO_PROGRESS, SLIGHT
 
 # A bound of no more than this many times its rounding: curvature hardly contributes to it.
 _STRAIGHT = 2.0
 # How often the step along a curved piece is shortened.
 _SHORTER = 2
-# How many of the rows that every direction spoils get one element judged.
-_SPOILT_ROWS = 6
 # If one element's error is hidden among all rows, rows are probed in blocks, each of which hides less.
 _BLOCKS = (1, 4, 16)
+# Evaluations that judging one element may take: a ladder for it and those beside it takes some 300.
+_OF_A_LADDER = 2**9
 # How many sets of inputs are split to find those that are on a kink; each split takes two evaluations.
 _MOST_TESTS = 2**6
+
+
+_NOTHING_SEEN = ProbeNumbers(gradient_is_zero=True, output_is_still=True)
 
 
 @dataclass
 class Search:
     """The probes of a group at one sample point, and what they have found so far.
 
+    An element is *missed* if an error in it would have stayed below every bound, and *still* if it has no
+    room to move. A row is *unusable* if no direction shows anything in it, because of kinks. A pair is *weak*
+    if more of it was missed than the requested power allows. A gradient is *faint* if it can't be told from
+    zero.
+
     Attributes:
-        missed: by pair, the smallest share, over the probes, of elements in which an error would have stayed
-            unseen.
-        still: by input, the share of elements that have no room to move.
+        missed: by pair, the smallest share, over the probes, of elements that are missed.
+        still: by input, the share of elements that are still.
         on_kinks: the inputs that are on a kink, and stay still while the others' smooth piece is probed.
     """
 
@@ -70,17 +75,13 @@ class Search:
     target: Target
     budget: Budget
     generator: np.random.Generator
-    elements: list[tuple[PairKey, PairSample]] = field(default_factory=list)
-    error: float = 0.0
-    bound: float = 0.0
+    elements: list[tuple[PairKey, PairSample]] = field(default_factory=list)  # that were judged alone
+    numbers: ProbeNumbers = _NOTHING_SEEN  # what the pairs' samples will say
     missed: dict[PairKey, float] = field(default_factory=dict)
     still: dict[int, float] = field(default_factory=dict)
-    spoilt: npt.NDArray[np.bool_] | None = None  # the rows that every direction so far has spoilt
-    gradient_is_zero: bool = True
-    change_is_zero: bool = True
-    is_noise: bool = True
-    is_faint: bool = False  # whether no element of the gradient has a size that an error could be relative to
-    doubt: str = ""
+    unusable: npt.NDArray[np.bool_] | None = None  # the rows that are unusable so far
+    is_noise: bool = True  # whether no row has moved by more than rounding
+    doubt: str = ""  # why nothing can be said; empty otherwise
     step_fraction: float = 1.0  # by how much of its step a smooth piece is moved
     least: int = 1  # how many probes are made whatever they take
     on_kinks: frozenset[int] = frozenset()
@@ -117,9 +118,9 @@ class Search:
         output, input_index = pair
         rows = self.group.rows[output]
         if self.is_noise and self.missed.get(pair) == 0:
-            return 0.0  # rows are spoilt by the rounding of values that don't move
-        spoilt = 0.0 if self.spoilt is None else float(np.mean(self.spoilt[rows]))
-        return min(1.0, self.missed.get(pair, 1.0) + spoilt + self.still.get(input_index, 0.0))
+            return 0.0  # rows are unusable because of the rounding of values that don't move
+        unusable = 0.0 if self.unusable is None else float(np.mean(self.unusable[rows]))
+        return min(1.0, self.missed.get(pair, 1.0) + unusable + self.still.get(input_index, 0.0))
 
     def run(self) -> None:
         """Probe until an error is found, the requested power is reached, or it can't be reached."""
@@ -151,7 +152,7 @@ class Search:
         if not self.is_over and self.target.base.size <= FEW and tried:
             self._probe_unseen(min(tried)[1])
         if not self.is_over:
-            self._judge_spoilt_rows()
+            self._judge_unusable_rows()
 
     def _probe_unseen(self, reach: int) -> None:
         """Move only the elements in which an error would have stayed unseen.
@@ -171,7 +172,7 @@ class Search:
             drawn = self._draw(reach)
             steps = np.where(unseen.any(axis=0), drawn.steps, 0.0)
             differenced = take_difference(replace(drawn, steps=steps))
-            upstream = weigh(differenced, self.generator, slice(0, shape[0]))
+            upstream = draw_upstream(differenced, self.generator, slice(0, shape[0]))
             if not upstream.any():
                 return
             probe = compare(differenced, upstream)
@@ -285,24 +286,26 @@ class Search:
             `None` where a shorter step must be taken.
         """
         differenced = take_difference(self._draw(reach))
-        direction, spoilt = differenced.direction, differenced.is_spoilt
-        if reach != SHORT and float(np.mean(spoilt)) > SLIGHT:
+        direction, unusable = differenced.direction, differenced.is_unusable
+        if reach != SHORT and float(np.mean(unusable)) > SLIGHT:
             return None
         for input_index, columns in self.group.columns.items():
             steps = direction.steps[columns]
             self.still[input_index] = 1 - np.count_nonzero(steps) / max(steps.size, 1)
-        self.spoilt = spoilt if self.spoilt is None else self.spoilt & spoilt
+        self.unusable = unusable if self.unusable is None else self.unusable & unusable
         self.is_noise &= differenced.is_noise
-        self.change_is_zero &= not differenced.change.any() and not spoilt.any()
+        is_still = self.numbers.output_is_still and not (differenced.change.any() or unusable.any())
+        self.numbers = replace(self.numbers, output_is_still=is_still)
         unseen: dict[int, Unseen] = {}
         sharpness, curvature = 0.0, 1.0
-        rows = spoilt.size
+        rows = unusable.size
         for start, stop in itertools.pairwise(np.linspace(0, rows, blocks + 1).astype(int)):
-            upstream = weigh(differenced, self.generator, slice(start, stop))
+            upstream = draw_upstream(differenced, self.generator, slice(start, stop))
             if not upstream.any():
                 continue
             probe = compare(differenced, upstream)
-            self.gradient_is_zero &= not probe.gradient.any()
+            is_zero = self.numbers.gradient_is_zero and not probe.gradient.any()
+            self.numbers = replace(self.numbers, gradient_is_zero=is_zero)
             if probe.is_alarm and self._crosses_kinks(direction):
                 return None
             probe = self._follow(differenced, probe)
@@ -317,7 +320,7 @@ class Search:
                 self._count_missed(direction, probe, slice(start, stop), unseen)
         if weighed:
             self._record_missed(unseen)
-        return (np.inf if spoilt.all() else sharpness), curvature
+        return (np.inf if unusable.all() else sharpness), curvature
 
     def _count_missed(
         self, direction: Direction, probe: Probe, block: slice, unseen: dict[int, Unseen]
@@ -340,18 +343,19 @@ class Search:
                 missed = self.missed.get((output, input_index), 1.0)
                 self.missed[output, input_index] = missed if np.isnan(share) else min(missed, float(share))
         is_seen = any(counted.seen.any() for counted in unseen.values())
-        self.is_faint = not is_seen and (self.is_noise or bool(unseen))
-        if self.gradient_is_zero or self.is_faint:  # no element has a size that an error could be relative to
+        self.numbers = replace(self.numbers, is_faint=not is_seen and (self.is_noise or bool(unseen)))
+        if self.numbers.gradient_is_zero or self.numbers.is_faint:
+            # No element has a size that an error could be relative to.
             self.missed = dict.fromkeys(self.group.pairs, 0.0)
 
     def _keep_sharpest(self, probe: Probe) -> float:
         """Keep the error of the sharpest comparison, or of one that failed."""
         if not probe.size > 0:
             return 0.0
-        error, bound = probe.error / probe.size, probe.bound / probe.size
-        failed = self.error > self.bound
-        if self.bound == 0 or (probe.is_alarm and not failed) or (bound < self.bound and not failed):
-            self.error, self.bound = error, bound
+        error, bound, kept = probe.error / probe.size, probe.bound / probe.size, self.numbers
+        failed = kept.error > kept.bound
+        if kept.bound == 0 or (probe.is_alarm and not failed) or (bound < kept.bound and not failed):
+            self.numbers = replace(kept, error=error, bound=bound)
         return bound
 
     def _follow(self, differenced: Differenced, probe: Probe) -> Probe:
@@ -373,8 +377,7 @@ class Search:
             column = bisect_input(differenced, probe)
             row = bisect_output(differenced, probe, column)
             try:
-                # Even if the budget is spent: a ladder takes some 300 evaluations.
-                element = self._judge(row, column, 2 * CHEAP)
+                element = self._judge(row, column, _OF_A_LADDER)  # even if the budget is spent
             except OverBudgetError:
                 self.doubt = (
                     f"{self._explain_alarm(probe)}, and to judge the element that they led to takes too "
@@ -395,7 +398,7 @@ class Search:
                 steps = differenced.direction.steps.copy()
                 steps[column] = 0.0
                 differenced = take_difference(replace(differenced.direction, steps=steps))
-                upstream[differenced.is_spoilt] = 0.0
+                upstream[differenced.is_unusable] = 0.0
             probe = compare(differenced, upstream)
             if not probe.is_alarm:
                 return probe
@@ -424,16 +427,16 @@ class Search:
         self.target.evaluations += element.differencing.evaluations
         return element
 
-    def _judge_spoilt_rows(self) -> None:
+    def _judge_unusable_rows(self) -> None:
         """Judge the largest element of some rows that every direction spoils: rows at kinks.
 
         These rows may share one kind of error (a wrong slope at 0), so they aren't covered by the odds for a
         random element.
         """
-        if self.spoilt is None or not self.spoilt.any() or (self.is_noise and not self.weak):
+        if self.unusable is None or not self.unusable.any() or (self.is_noise and not self.weak):
             return
         base = self.target.base
-        rows = np.flatnonzero(self.spoilt)
+        rows = np.flatnonzero(self.unusable)
         lost = int(np.count_nonzero(~np.isfinite(base[rows])))
         if lost:
             self.doubt = (
@@ -441,7 +444,7 @@ class Search:
                 "choose inputs where they are."
             )
             return
-        for row in self.generator.choice(rows, min(_SPOILT_ROWS, rows.size), replace=False):
+        for row in self.generator.choice(rows, min(FEW, rows.size), replace=False):
             gradient = np.abs(self.target.row(row))
             column = int(np.argmax(np.where(np.isnan(gradient), np.inf, gradient)))
             try:
@@ -456,8 +459,8 @@ class Search:
     def explain_weakness(self, pair: PairKey) -> str:
         """Say why the requested power isn't reached."""
         power = self.group.case.power
-        spoilt = 0.0 if self.spoilt is None else float(np.mean(self.spoilt[self.group.rows[pair[0]]]))
-        why = f"; {spoilt:.1%} of the rows are at kinks" if spoilt > power.miss / 2 else ""
+        unusable = 0.0 if self.unusable is None else float(np.mean(self.unusable[self.group.rows[pair[0]]]))
+        why = f"; {unusable:.1%} of the rows are at kinks" if unusable > power.miss / 2 else ""
         still = self.still.get(pair[1], 0.0)
         if pair[1] in self.on_kinks:
             why = "; as soon as this input moves, elements that it leads to leave a kink"
@@ -493,9 +496,10 @@ def judge_element(group: Group, position: tuple[int, int], budget: Budget, least
     gradient = target.row(row)
     with np.errstate(invalid="ignore"):
         effect = np.nan_to_num(np.abs(gradient) * np.abs(target.point))
-    effect[column] = -1.0
-    beside = FEW - 1  # elements of its row that set the scale of its tolerance
-    largest = np.argpartition(effect, -min(beside, effect.size))[-beside:]
+    # Beside it, the largest elements of its row, which set the scale of its tolerance: a few in all.
+    effect[column] = np.inf
+    few = min(FEW, effect.size)
+    largest = np.argpartition(effect, -few)[-few:]
     columns = np.array([column, *largest[largest != column]])
 
     def evaluate(points: Float) -> Float:
@@ -521,12 +525,7 @@ def judge_element(group: Group, position: tuple[int, int], budget: Budget, least
         scale=target.spans[0].typical,
     )
     judgement = judge(problem, gradient[columns][None])
-    sample = replace(
-        PairSample.of_judgement(
-            judgement, gradient[columns][None], working_dtype(op, op.inputs[pair.input_index].dtype)
-        ),
-        places=Places(
-            (packed_size(pair.output), packed_size(pair.input)), np.full((1, 1), row), columns[None]
-        ),
-    )
+    places = Places((packed_size(pair.output), packed_size(pair.input)), np.full((1, 1), row), columns[None])
+    dtype = working_dtype(op, op.inputs[pair.input_index].dtype)
+    sample = PairSample.of_judgement(judgement, gradient[columns][None], dtype, places=places)
     return settle_element(pair, sample).take(0, 0).with_differencing(evaluations=target.evaluations)

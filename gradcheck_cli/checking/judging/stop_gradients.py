@@ -71,7 +71,7 @@ class StopGradients:
     changing: set[str] = field(default_factory=set)  # keys of those that were found to change a derivative
     budget: Budget = field(default_factory=Budget)  # limits what probes may spend
 
-    def weigh(
+    def judge_with_stops_held(
         self,
         pairs: Mapping[PairKey, Pair],
         analytic: Mapping[PairKey, Jacobian | None],
@@ -103,10 +103,18 @@ class StopGradients:
             if not (verdicts.is_right or (verdicts.probes is not None and verdicts.probes.is_weak))
         }
         op = next(iter(pairs.values())).operations.differenced
-        stops = {key: self._filter_stops(op.facts.stops_between(*key)) for key in open_pairs}
+        stops = {
+            key: {
+                stop: place
+                for stop, place in op.facts.stops_between(*key).items()
+                if self.among is None or stop in self.among
+            }
+            for key in open_pairs
+        }
         held = _HeldVerdicts(open_pairs, stops, analytic, sample, self.budget)
         return dict(judged) | {
-            key: self._weigh(pair, judged[key], stops[key], held) for key, pair in open_pairs.items()
+            key: self._judge_with_stops_held(pair, judged[key], stops[key], held)
+            for key, pair in open_pairs.items()
         }
 
     def _note_reference(self, pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]) -> None:
@@ -116,14 +124,14 @@ class StopGradients:
             if stops:
                 self.changing.update(_compare(pairs[key], sample, stops).keys)
 
-    def _weigh(
+    def _judge_with_stops_held(
         self, pair: Pair, sample: PairSample, stops: Mapping[str, str], verdicts: _HeldVerdicts
     ) -> PairSample:
         op = pair.operations.differenced
         closed = op.facts.closed(*pair.key) if self.among is None or _CLOSED_KEY in self.among else []
         if closed and sample.is_wrong:
             self.changing.add(_CLOSED_KEY)
-            return _doubt(sample, CLOSED.format(", ".join(closed)))
+            return _mark_undecided(sample, CLOSED.format(", ".join(closed)))
         if not stops:
             return sample
         try:
@@ -133,8 +141,10 @@ class StopGradients:
             stopped = self._find_stops(pair, sample, stops, held)
         except CaseFailedError as failure:
             where = " and ".join(dict.fromkeys(stops.values()))
-            return _doubt(sample, UNHELD.format(where, failure.message)) if sample.is_wrong else sample
-        return sample if stopped is None else replace(_doubt(sample, str(stopped)), stopped=stopped)
+            return (
+                _mark_undecided(sample, UNHELD.format(where, failure.message)) if sample.is_wrong else sample
+            )
+        return sample if stopped is None else replace(_mark_undecided(sample, str(stopped)), stopped=stopped)
 
     def _find_stops(
         self, pair: Pair, sample: PairSample, stops: Mapping[str, str], held: PairSample
@@ -150,9 +160,6 @@ class StopGradients:
         self.changing.update(keys)
         places = tuple(dict.fromkeys(stops[key] for key in keys))
         return Stopped(places, _largest_error(sample) if sample.is_wrong else change.share)
-
-    def _filter_stops(self, stops: Mapping[str, str]) -> dict[str, str]:
-        return {key: place for key, place in stops.items() if self.among is None or key in self.among}
 
 
 @dataclass
@@ -210,7 +217,7 @@ def _holding(op: Operation, stops: frozenset[str]) -> Operation:
     return op.forms.holding(stops) or op
 
 
-def _doubt(sample: PairSample, message: str) -> PairSample:
+def _mark_undecided(sample: PairSample, message: str) -> PairSample:
     wrong = sample.verdict == Verdict.MISMATCH
     return replace(sample.settle(wrong, Verdict.INCONCLUSIVE, Rule.STOP), doubt=message)
 

@@ -6,16 +6,12 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 import numpy as np
 
 from gradcheck_cli import clock
 from gradcheck_cli.checking.ops.packing import Float
-from gradcheck_cli.numerics.moves import Moves
-
-Points = TypeVar("Points", "np.ndarray[Any, Any]", Moves)
-
+from gradcheck_cli.numerics.sampling import Moves
 
 # Seconds. If a point takes longer than the first, points are evaluated in parts of about the second, and the
 # clock is read between them.
@@ -26,7 +22,7 @@ class OverBudgetError(Exception):
     """An action takes longer than it may."""
 
 
-def _select(points: Points, rows: slice) -> Points:
+def _select(points: Float | Moves, rows: slice) -> Float | Moves:
     return points.take(rows) if isinstance(points, Moves) else points[rows]
 
 
@@ -89,23 +85,23 @@ class Budget:
         if self.is_spent:
             raise OverBudgetError
 
-    def limit(self, evaluate: Callable[[Points], Float] | None) -> Any:  # noqa: ANN401 (a function, or None)
+    def limit(self, evaluate: Callable[[Float | Moves], Float]) -> Callable[[Float | Moves], Float]:
         """Return a function that raises `OverBudgetError` instead of evaluating once the time is up.
 
         Where a point takes long, as in a model whose weights must be written for each point, the time is
         checked every few points.
         """
-        if evaluate is None or self.seconds == math.inf:
+        if self.seconds == math.inf:
             return evaluate
 
-        def evaluate_in_time(points: Points) -> Float:
+        def evaluate_in_time(points: Float | Moves) -> Float:
             self.require()
             began = self.spent
             values = evaluate(points)
             self._watch.cost = (self.spent - began) / max(len(points), 1)
             return values
 
-        def evaluate_in_parts(points: Points) -> Float:
+        def evaluate_in_parts(points: Float | Moves) -> Float:
             cost = self._watch.cost
             most = len(points) if cost < _SLOW else max(1, int(_GLANCE / cost))
             if len(points) <= most:

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
-from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
+from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
 from gradcheck_cli.numerics import Precision, precision_of
-from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.sampling import Index, Moves, Sparsity
 from gradcheck_cli.numerics.shared_limits import FLOATS_AT_ONCE
-from gradcheck_cli.numerics.sparsity import Index, Sparsity
+from gradcheck_cli.numerics.steps import scales
+from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN
 
 PairKey = tuple[int, int]  # which output, which input
 
@@ -149,24 +150,17 @@ def pull_back(op: Operation, output: int, upstream: Float | Moves) -> dict[int, 
     return packed
 
 
-def packed_function(op: Operation, input_index: int, outputs: Sequence[int]) -> Callable[[Float], Float]:
-    """Return the op as a function of one packed input, with the packed outputs side by side."""
+def packed_function(
+    op: Operation, input_index: int, outputs: Sequence[int]
+) -> Callable[[Float | Moves], Float]:
+    """Return the op as a function of one packed input, with the packed outputs side by side.
+
+    A complex input has two parts, so its points can't be described as moves.
+    """
     info = op.inputs[input_index]
 
-    def evaluate(points: Float) -> Float:
-        values = op.evaluate({input_index: unpack(points, info)})
-        return np.concatenate([pack(values[output], op.outputs[output]) for output in outputs], axis=1)
-
-    return evaluate
-
-
-def packed_moves(op: Operation, input_index: int, outputs: Sequence[int]) -> Callable[[Moves], Float] | None:
-    """Return the same for points described as moves; `None` for a complex input, which has two parts."""
-    if op.inputs[input_index].is_complex:
-        return None
-
-    def evaluate(moves: Moves) -> Float:
-        values = op.evaluate({input_index: moves})
+    def evaluate(points: Float | Moves) -> Float:
+        values = op.evaluate({input_index: points if isinstance(points, Moves) else unpack(points, info)})
         return np.concatenate([pack(values[output], op.outputs[output]) for output in outputs], axis=1)
 
     return evaluate
@@ -202,3 +196,29 @@ def working_dtype(op: Operation, dtype: str) -> str:
     """Return the dtype with the precision in which a tensor of this dtype moves; see `working_precision`."""
     precision = working_precision(op, dtype)
     return dtype if precision == precision_of(dtype) else precision.name
+
+
+def rounding_slack(op: Operation, pair: tuple[int, int], upstream: Float, matrix: Jacobian) -> Float:
+    """Return the rounding, (B, n), that a gradient may show in the coarser of a pair's two dtypes.
+
+    It grows with the rows' magnitudes and with what the outputs' rounding is relative to, over the input's
+    scale: a vjp that cancels, such as softmax's u s - s sum(u s) or y(1 - y) near saturation, is only as
+    accurate as its terms.
+
+    Args:
+        upstream: (B, m).
+        matrix: the pair's Jacobian.
+    """
+    output, input_info = op.outputs[pair[0]], op.inputs[pair[1]]
+    precision = coarsest(*[working_precision(op, info.dtype) for info in (output, input_info)])
+    point = np.abs(packed_point(op, pair[1]))
+    value = packed_magnitude(op.rounded_sizes(pair[1])[pair[0]], output)
+    value = np.where(np.isfinite(value), value, 0.0)
+    size, step = np.abs(upstream), scales(point).step
+    if matrix.sparsity is None:
+        magnitudes = matrix.magnitudes.pull(size) + (size @ value)[:, np.newaxis] / step[np.newaxis, :]
+    else:  # other classes' outputs don't matter
+        terms = matrix.magnitudes.values + value[:, np.newaxis] / step[matrix.columns]
+        magnitudes = replace(matrix, values=terms).pull(size)
+    roundings = min(ROUNDINGS_OF_A_RUN * precision.unit_roundoff, 0.25)
+    return np.asarray(roundings * magnitudes + ROUNDINGS_OF_A_RUN * precision.smallest_kept)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.numerics.moves import Moves
+from gradcheck_cli.numerics.sampling import Moves
 
 Array = npt.NDArray[np.generic]
 Stack = Array | Moves
@@ -78,27 +78,6 @@ class Site:
     def message(self) -> str:
         """The place, and what the points lack there, in words."""
         return f"{self.place}: {'; '.join(self.unseen)}"
-
-
-def unseen_sites(points: Iterable[Sequence[Site]]) -> list[Site]:
-    """Return the sites of a forward at which no point shows the corruption.
-
-    Args:
-        points: the sites at each sample point, in the same order.
-    """
-    merged: list[Site] = []
-    for sites in points:
-        if not merged:
-            merged = list(sites)
-            continue
-        if len(sites) != len(merged):  # another trace: each point has its own sites
-            merged += sites
-            continue
-        merged = [
-            replace(site, unseen=tuple(lack for lack in site.unseen if lack in other_site.unseen))
-            for site, other_site in zip(merged, sites, strict=True)
-        ]
-    return [site for site in dict.fromkeys(merged) if site.unseen and site.pairs]
 
 
 @dataclass(frozen=True)

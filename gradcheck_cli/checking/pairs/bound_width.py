@@ -122,10 +122,7 @@ def _measure_coverage(sample: PairSample, lost: npt.NDArray[np.bool_]) -> _Cover
         bound += sample.smallness.rtol * slope
         # The slopes on both sides of a kink differ by more than what is allowed, or it isn't called a kink.
         tested = (slope > bound) | (sample.verdict == Verdict.KINK)
-    columns = sample.size[1]
-    where = np.broadcast_to(
-        np.arange(columns)[None] if sample.columns is None else sample.columns, slope.shape
-    )
+    columns, (_, where) = sample.size[1], sample.each_place()
     by_column, column_is_tested = np.zeros(columns), np.zeros(columns, dtype=bool)
     np.maximum.at(by_column, where, slope)
     column_is_tested[where[tested]] = True

@@ -10,9 +10,7 @@ import numpy as np
 
 from gradcheck_cli.checking.ops.jacobian import (
     PairKey,
-    packed_complex_function,
     packed_function,
-    packed_moves,
     packed_point,
     pull_back,
     working_precision,
@@ -22,7 +20,7 @@ from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
 from gradcheck_cli.checking.ops.packing import Float, index_of, packed_magnitude, packed_size
 from gradcheck_cli.numerics import FLOAT64, Precision, Problem, ToleranceRule, precision_of, rule_for
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.sparsity import Sparsity
+from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.numerics.tolerance import largest_finite
 from gradcheck_cli.spec.case import Case, PairRule
 
@@ -100,6 +98,15 @@ class Pair:
         return coarsest(declared, *map(precision_of, op.facts.low_precision_between(*self.key)))
 
     @property
+    def may_be_rounded(self) -> bool:
+        """Whether the declared dtype may explain errors: it is narrower, and the spec states no `atol`."""
+        return (
+            self.operations.has_reference_precision
+            and self.formula_precision != FLOAT64
+            and self.tolerance.atol is None
+        )
+
+    @property
     def is_expected_wrong(self) -> bool:
         """Whether the spec says that the pair mismatches."""
         return is_expected_wrong(self.rule)
@@ -168,7 +175,6 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
         packed_magnitude(op.base_values[output], info) for output, info in zip(outputs, infos, strict=True)
     ]
     low, high = first.domain
-    in_complex = operations.in_complex
     return Problem(
         operations.budget.limit(packed_function(op, input_index, outputs)),
         packed_point(op, input_index),
@@ -183,10 +189,7 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
         base_value=np.concatenate(values),
         largest_beside=np.concatenate([np.full(each.size, largest_finite(each)) for each in values]),
         rounded_size=lambda: _rounded_size(op, input_index, outputs),
-        moves=operations.budget.limit(packed_moves(op, input_index, outputs)),
-        evaluate_complex=None
-        if in_complex is None
-        else packed_complex_function(in_complex, input_index, outputs),
+        takes_moves=not op.inputs[input_index].is_complex,
         may_round=bool(op.facts.quantisers),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.ops.packing import Float, pack
 from gradcheck_cli.numerics import Judgement, Reason, Verdict
 
 Index = npt.NDArray[np.int64]
@@ -24,10 +25,9 @@ class Rule(IntEnum):
     PLAIN = 0
     KINK = 1
     TIE = 2
-    OWN_ROUNDING = 3
+    ROUNDING = 3
     FORWARD_MODE = 5
     EXACT_POINT = 6
-    CONSTANTS = 7
     APPROXIMATION = 8
     STOP = 9
     JOINED_KINKS = 10
@@ -44,10 +44,9 @@ _WORDS = {
     Rule.PLAIN: "plainly",
     Rule.KINK: "at a kink",
     Rule.TIE: "at a tie",
-    Rule.OWN_ROUNDING: "within the gradient's rounding",
+    Rule.ROUNDING: "within measured rounding",
     Rule.FORWARD_MODE: "by forward mode",
     Rule.EXACT_POINT: "at the values before rounding",
-    Rule.CONSTANTS: "within the rounding of its constants",
     Rule.APPROXIMATION: "tuned to its dtype",
     Rule.STOP: "open for a stop_gradient",
     Rule.JOINED_KINKS: "open at joined kinks",
@@ -135,6 +134,9 @@ class Smallness:
     is_remainder: bool = False  # the output doesn't move at all, and the gradient is rounding of what cancels
 
 
+_ARRAYS = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
+
+
 @dataclass(frozen=True)
 class PairSample:
     """The verdicts on a packed Jacobian of shape `size`, for the elements that were judged one by one.
@@ -168,8 +170,8 @@ class PairSample:
         analytic: Float,
         numeric_dtype: str,
         *,
-        is_connected: bool = True,
         rows: slice = slice(None),
+        places: Places | None = None,
     ) -> PairSample:
         """Return what differences say of some rows, before any entry of the ledger acts.
 
@@ -177,8 +179,8 @@ class PairSample:
             judgement: what they say of all rows.
             analytic: the gradient, of these rows.
             numeric_dtype: the dtype in which it was differenced.
-            is_connected: whether the gradient is a tensor.
             rows: which.
+            places: where the elements are, if they aren't a whole Jacobian.
         """
         return PairSample(
             analytic=analytic,
@@ -187,8 +189,9 @@ class PairSample:
             allowed=judgement.allowed[rows],
             verdict=judgement.verdict[rows],
             reason=judgement.reason[rows],
-            is_connected=is_connected,
+            is_connected=True,
             differencing=Differencing(judgement.method, judgement.evaluations, numeric_dtype),
+            places=places,
         )
 
     def settle(
@@ -267,10 +270,8 @@ class PairSample:
 
     def place(self, row: int, column: int) -> tuple[int, int]:
         """Return the Jacobian's row and column of an element of the arrays."""
-        shape = self.verdict.shape
-        at_row = row if self.rows is None else int(np.broadcast_to(self.rows, shape)[row, column])
-        at_column = column if self.columns is None else int(np.broadcast_to(self.columns, shape)[row, column])
-        return at_row, at_column
+        rows, columns = self.each_place()
+        return int(rows[row, column]), int(columns[row, column])
 
     def each_place(self) -> tuple[Index, Index]:
         """Return the Jacobian's row and column of each element of the arrays, in two arrays of their shape.
@@ -284,9 +285,8 @@ class PairSample:
 
     def take(self, row: int, column: int) -> PairSample:
         """Return the verdict on one element of the arrays alone."""
-        names = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
         arrays: dict[str, Any] = {
-            name: getattr(self, name)[row : row + 1, column : column + 1] for name in names
+            name: getattr(self, name)[row : row + 1, column : column + 1] for name in _ARRAYS
         }
         at_row, at_column = (places[row : row + 1, column : column + 1] for places in self.each_place())
         rules = self.decided_by[row : row + 1, column : column + 1]
@@ -303,8 +303,7 @@ class PairSample:
             np.put_along_axis(out, columns, values, axis=1)
             return out
 
-        names = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
-        arrays: dict[str, Any] = {name: write_out(getattr(self, name)) for name in names}
+        arrays: dict[str, Any] = {name: write_out(getattr(self, name)) for name in _ARRAYS}
         rules = None if self.rules is None else write_out(self.rules)
         return replace(self, **arrays, rules=rules, places=None)
 
@@ -319,3 +318,40 @@ class PairSample:
         if self.probes is not None:
             return self.probes.output_is_still
         return not self.numeric.any() and not (self.verdict == Verdict.KINK).any()
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdicts on a pair at each sample point."""
+
+    output: TensorInfo  # the output that is differentiated
+    input_info: TensorInfo  # the input that it is differentiated by
+    samples: tuple[PairSample, ...]  # one for each point that was judged
+
+
+@dataclass(frozen=True)
+class PointData:
+    """A sample point: the inputs' values and the outputs'."""
+
+    point: Mapping[str, Float]
+    values: Mapping[str, Float]
+
+    @staticmethod
+    def of(
+        inputs: Sequence[TensorInfo],
+        point: Sequence[npt.NDArray[np.generic]],
+        outputs: Sequence[TensorInfo],
+        values: Sequence[npt.NDArray[np.generic]],
+    ) -> PointData:
+        """Pack the differentiable tensors of a sample point."""
+
+        def pack_all(
+            infos: Sequence[TensorInfo], arrays: Sequence[npt.NDArray[np.generic]]
+        ) -> dict[str, Float]:
+            return {
+                info.name: pack(array[np.newaxis], info)[0]
+                for info, array in zip(infos, arrays, strict=True)
+                if info.is_differentiable
+            }
+
+        return PointData(pack_all(inputs, point), pack_all(outputs, values))

@@ -18,8 +18,7 @@ from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, working_p
 from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
-from gradcheck_cli.numerics.joint.joint_slopes import Claims, Place, Placement, judge_rows
-from gradcheck_cli.numerics.joint.pieces import Neighbourhood, is_bent
+from gradcheck_cli.numerics.joint_slopes import Claims, Neighbourhood, Place, Placement, is_bent, judge_rows
 from gradcheck_cli.numerics.precision import FLOAT64, coarsest
 from gradcheck_cli.numerics.random_vectors import draw_signed
 from gradcheck_cli.numerics.reasons import Reason, Verdict
@@ -216,11 +215,7 @@ class _Tied:
             elements = np.arange(sample.verdict.shape[1])
             if not self.bent[row]:
                 elements = np.flatnonzero(is_tied[row])
-            places = (
-                elements
-                if sample.columns is None
-                else np.broadcast_to(sample.columns, sample.verdict.shape)[row, elements]
-            )
+            places = sample.each_place()[1][row, elements]
             columns.append(start + places)
             gradient.append(sample.analytic[row, elements] * self.scale[start + places])
         return np.concatenate(columns), np.concatenate(gradient)
@@ -247,12 +242,7 @@ class _Tied:
         active = np.zeros(self.point.size, dtype=bool)
         for start, sample, is_tied in zip(self.starts, self.samples, self.tied, strict=False):
             row, elements = np.nonzero(is_tied[rows])
-            columns = (
-                elements
-                if sample.columns is None
-                else np.broadcast_to(sample.columns, is_tied.shape)[rows[row], elements]
-            )
-            active[start + columns] = True
+            active[start + sample.each_place()[1][rows[row], elements]] = True
         return np.flatnonzero(active)
 
     def _choose_directions(self, active: np.ndarray, widest: int) -> Float:
@@ -283,7 +273,7 @@ class _Tied:
             inside, unknown, blur = (np.zeros((len(columns), 1)) for _ in range(3))
             inside[rows[finding.place == Place.INSIDE]] = 1
             unknown[rows[(finding.place == Place.UNKNOWN) & finding.is_tie]] = 1
-            blur[rows, 0] = finding.doubt
+            blur[rows, 0] = finding.error_bound
             blur = blur / self.scale[own_inputs][columns]
             right = (inside > 0) & self.tied[index]
             settled = sample.settle(right, Verdict.KINK, Rule.TIE, numeric=sample.analytic, uncertainty=blur)

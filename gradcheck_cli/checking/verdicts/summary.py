@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.all_zero import NO_PATH, UNTESTED_NONE, explain_untested
+from gradcheck_cli.checking.checks.case_checks import NO_PATH, UNTESTED_NONE, explain_untested
 from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
 from gradcheck_cli.checking.ops.packing import Float, index_of, part_of
 from gradcheck_cli.checking.pairs.bound_width import explain_wide_bound
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, ProbeNumbers, Stopped
-from gradcheck_cli.checking.pairs.pair_view import Judged
-from gradcheck_cli.covered import Branch, GradientRun
+from gradcheck_cli.checking.pairs.pair_sample import Judged, PairSample, ProbeNumbers, Stopped
+from gradcheck_cli.gate import Branch, GradientRun
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import (
     Cause,
@@ -26,10 +25,14 @@ from gradcheck_cli.results import (
     PairResult,
     SearchResult,
     Status,
+    UndifferentiatedOutput,
     WorstElement,
 )
 
-_TELLING = ("forward_mode", "ladder")  # a pair reports these methods even if only one sample needed them
+_NAMED_METHODS = (
+    "forward_mode",
+    "ladder",
+)  # a pair reports these methods even if only one sample needed them
 
 
 @dataclass
@@ -39,8 +42,7 @@ class Findings:
     pairs: tuple[PairResult, ...] = ()
     checks: tuple[CheckResult, ...] = ()
     warnings: tuple[str, ...] = ()
-    numeric_dtype: str = ""
-    not_differentiated: tuple[tuple[str, str], ...] = ()  # integer outputs and the like, with dtype
+    not_differentiated: tuple[UndifferentiatedOutput, ...] = ()  # integer outputs and the like, with dtype
     first: Operation | None = None  # the op at the first sample point; None if nothing could be judged
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
     mutants: tuple[Mutant, ...] = ()
@@ -52,6 +54,13 @@ class Findings:
     search: SearchResult | None = None
     sides_unknown: str = ""  # why no branch was examined, or not all of them
     chosen_points: int = 0  # extra points that were checked because they take sides that the others don't
+
+    @property
+    def numeric_dtype(self) -> str:
+        """The dtype of the numeric derivative; empty where there is none."""
+        return next(
+            (pair.numeric.reference_dtype for pair in self.pairs if pair.numeric.method != "none"), ""
+        )
 
 
 @dataclass(frozen=True)
@@ -153,48 +162,25 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
         leads: whether the forward leads from the input to the output, as far as that is known.
         may_be_zero: whether an all-zero gradient may pass.
     """
-    first = samples[0]
-    verdicts = [sample.verdict for sample in samples]
-    wrong = max(int(np.count_nonzero(verdict == Verdict.MISMATCH)) for verdict in verdicts)
-    stopped = _join_stops(samples)
-    kinks = sum(int(np.count_nonzero(verdict == Verdict.KINK)) for verdict in verdicts)
-    errors = [_measure_errors(sample) for sample in samples]
-    worst, where = _find_worst(samples, errors, output, input_info)
-    status, message, undecided_word = _decide(samples, may_be_zero=may_be_zero, leads=leads)
-    bound = 0.0 if where is None else float(samples[where[0]].allowed[where[1]])
+    first, stopped = samples[0], _join_stops(samples)
     probed = [sample.probes for sample in samples if sample.probes is not None]
-    worst_probes = max(probed, key=lambda probes: probes.error, default=ProbeNumbers())
     chances = [probes.miss_probability for probes in probed if probes.miss_probability is not None]
-    if where is None:
-        bound = worst_probes.bound
-    error, allowed = _find_shown_error(samples, errors, worst_probes)
-    uncertainty = 0.0 if where is None else float(samples[where[0]].uncertainty[where[1]])
+    status, message, undecided_word = _decide(samples, may_be_zero=may_be_zero, leads=leads)
+    numbers = _measure_pair(samples, probed, output, input_info)
     methods = {sample.differencing.method for sample in samples}
     return PairResult(
         label=label,
-        mismatch=_describe_kind(samples) if wrong else "",
+        mismatch=_describe_kind(samples) if numbers.wrong_elements else "",
         undecided=undecided_word,
         output=output.name,
         input=input_info.name,
         status=status,
         connected=any(sample.is_connected for sample in samples),
-        note=_note(samples, wrong, kinks, status),
+        note=_note(samples, numbers.wrong_elements, numbers.kinks, status),
         message=message,
-        numbers=PairNumbers(
-            max(_find_maximum([error.absolute for error in errors], verdicts), worst_probes.error),
-            max(_find_maximum([error.relative for error in errors], verdicts), worst_probes.error),
-            allowed=bound,
-            uncertainty=uncertainty,
-            elements=max(sample.elements for sample in samples),
-            kinks=kinks,
-            wrong_elements=wrong,
-            decided_by=_count_rules(samples),
-            worst=worst,
-            worst_error=error,
-            worst_bound=allowed,
-        ),
+        numbers=numbers,
         numeric=NumericSide(
-            next((name for name in _TELLING if name in methods), first.differencing.method),
+            next((name for name in _NAMED_METHODS if name in methods), first.differencing.method),
             first.differencing.dtype,
             first.differencing.not_float64,
             evaluations=sum(sample.differencing.evaluations for sample in samples),
@@ -203,6 +189,37 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
             miss_size=probed[0].miss_size if chances else None,
         ),
         cause=Cause() if stopped is None else Cause(stops=stopped.places, stop_change=stopped.change),
+    )
+
+
+def _measure_pair(
+    samples: Sequence[PairSample],
+    probed: Sequence[ProbeNumbers],
+    output: TensorInfo,
+    input_info: TensorInfo,
+) -> PairNumbers:
+    """Return the errors of a pair's elements and probes, over all samples, and how many are wrong."""
+    verdicts = [sample.verdict for sample in samples]
+    errors = [_measure_errors(sample) for sample in samples]
+    probes = max(probed, key=lambda probes: probes.error, default=ProbeNumbers())
+    worst, bound, uncertainty = None, probes.bound, 0.0
+    if (gravest_element := _find_gravest(samples, errors, 0)) is not None:
+        sample, place = samples[gravest_element[1]], gravest_element[2]
+        worst = _element(sample, *place, output, input_info)
+        bound, uncertainty = float(sample.allowed[place]), float(sample.uncertainty[place])
+    error, allowed = _find_shown_error(samples, errors, probes)
+    return PairNumbers(
+        max(_find_maximum([error.absolute for error in errors], verdicts), probes.error),
+        max(_find_maximum([error.relative for error in errors], verdicts), probes.error),
+        allowed=bound,
+        uncertainty=uncertainty,
+        elements=max(sample.elements for sample in samples),
+        kinks=sum(int(np.count_nonzero(verdict == Verdict.KINK)) for verdict in verdicts),
+        wrong_elements=max(int(np.count_nonzero(verdict == Verdict.MISMATCH)) for verdict in verdicts),
+        decided_by=_count_rules(samples),
+        worst=worst,
+        worst_error=error,
+        worst_bound=allowed,
     )
 
 
@@ -235,28 +252,29 @@ def _find_maximum(values: Sequence[Float], verdicts: Sequence[np.ndarray]) -> fl
     return largest
 
 
-def _find_worst(
-    samples: Sequence[PairSample], errors: Sequence[_Errors], output: TensorInfo, input_info: TensorInfo
-) -> tuple[WorstElement | None, tuple[int, tuple[int, int]] | None]:
-    """Find the element with the largest ratio of error to bound; wrong elements precede undecided ones."""
+def _find_gravest(
+    samples: Sequence[PairSample], errors: Sequence[_Errors], rank_of_kinks: int
+) -> tuple[tuple[int, float], int, tuple[int, int]] | None:
+    """Find the element of the highest rank, and among those the one with the largest ratio of error to bound.
+
+    Args:
+        rank_of_kinks: 0 to count them among those that pass.
+
+    Returns:
+        Its rank and ratio, the index of its sample, and its place there.
+    """
     best: tuple[tuple[int, float], int, tuple[int, int]] | None = None
     for sample_index, (sample, error) in enumerate(zip(samples, errors, strict=True)):
         if not sample.verdict.size:
             continue
-        rank = RANK[sample.verdict]
+        rank = np.where(sample.verdict == Verdict.KINK, rank_of_kinks, RANK[sample.verdict])
         gravest = int(rank.max())
-        # Kinks and passes count the same here: the largest ratio is shown.
-        among = rank == gravest if gravest > 1 else np.ones(rank.shape, dtype=bool)
-        ratio = np.where(among, error.ratio, -1.0)
+        ratio = np.where(rank == gravest, error.ratio, -1.0)
         row, column = (int(index) for index in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
-        key = (gravest if gravest > 1 else 0, float(ratio[row, column]))
+        key = (gravest, float(ratio[row, column]))
         if best is None or key > best[0]:
             best = (key, sample_index, (row, column))
-    if best is None:
-        return None, None
-    _, sample_index, (row, column) = best
-    sample = samples[sample_index]
-    return _element(sample, row, column, output, input_info), (sample_index, (row, column))
+    return best
 
 
 def _element(
@@ -282,26 +300,12 @@ def _find_shown_error(
     An element at a kink is compared with two slopes, not one. It ranks below right elements and below what
     random probes found.
     """
-    best = ((0, 0.0), 0.0, 0.0)
-    if probes.bound:
-        best = ((0, probes.error / probes.bound), probes.error, probes.bound)
-    first = True
-    for sample, error in zip(samples, errors, strict=True):
-        if not sample.verdict.size:
-            continue
-        rank = np.where(sample.verdict == Verdict.KINK, -1, RANK[sample.verdict])
-        gravest = int(rank.max())
-        ratio = np.where(rank == gravest, error.ratio, -1.0)
-        element = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
-        key = (gravest, float(ratio[element]))
-        if key > best[0] or (first and not probes.bound):
-            best = (
-                key,
-                float(error.absolute[element]),
-                float(sample.allowed[element] + sample.uncertainty[element]),
-            )
-        first = False
-    return best[1], best[2]
+    gravest_element = _find_gravest(samples, errors, -1)
+    if gravest_element is None or (probes.bound and gravest_element[0] <= (0, probes.error / probes.bound)):
+        return probes.error if probes.bound else 0.0, probes.bound
+    _, index, place = gravest_element
+    sample = samples[index]
+    return float(errors[index].absolute[place]), float(sample.allowed[place] + sample.uncertainty[place])
 
 
 def largest_gradient(

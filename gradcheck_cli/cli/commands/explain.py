@@ -7,7 +7,7 @@ import sys
 import click
 from click.shell_completion import CompletionItem
 
-from gradcheck_cli.errors import UsageError
+from gradcheck_cli.errors import UsageError, suggest
 
 
 def _codes(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -37,7 +37,9 @@ def command(code: str | None) -> None:
         return
     match = find_code(code)
     if match is None:
-        raise UsageError(_unknown(code))
+        hint = suggest(code, [word for listed in CODES for word in (listed.number, listed.name)])
+        hint = hint.replace("Did", "did") or "`gradcheck explain` lists them all."
+        raise UsageError(f"no finding has the code '{code}'; {hint}")
     if not sys.stdout.isatty():
         click.echo(page_of(match), nl=False)
         return
@@ -46,14 +48,3 @@ def command(code: str | None) -> None:
     from gradcheck_cli.cli.console import console_for
 
     console_for(sys.stdout).print(Markdown(page_of(match).removeprefix("#")))
-
-
-def _unknown(text: str) -> str:
-    import difflib
-
-    from gradcheck_cli.reporting.codes import CODES
-
-    words = {word.lower(): word for code in CODES for word in (code.number, code.name)}
-    close = difflib.get_close_matches(text.lower(), words, n=1)
-    hint = f"did you mean '{words[close[0]]}'?" if close else "`gradcheck explain` lists them all."
-    return f"no finding has the code '{text}'; {hint}"

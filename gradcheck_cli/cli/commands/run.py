@@ -18,7 +18,7 @@ from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand, 
 from gradcheck_cli.cli.options.report_options import ReportTarget, print_report, report_options, write_reports
 from gradcheck_cli.cli.options.selection_options import SelectionOptions, list_cases, selection_options
 from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
-from gradcheck_cli.cli.outlet import go_on_without_output
+from gradcheck_cli.cli.stdout_guard import go_on_without_output
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -172,8 +172,7 @@ def _run(
     files = [target.file for target in options.reports if target.file is not None]
     workers = start_workers(ctx, options.workers, files)
     from gradcheck_cli.results import Policy
-    from gradcheck_cli.running.selection.filters import selection_of
-    from gradcheck_cli.running.selection.history import write_history
+    from gradcheck_cli.running.selection import selection_of, write_history
 
     policy = Policy(options.strict, options.strict_precision)
     changes, selection = options.changes, options.selection
@@ -181,12 +180,14 @@ def _run(
     selected = selection.select(loaded)
     kinds = {options.form, *(target.kind for target in options.reports)}
     cases = _prepare_cases(
-        changes.apply_to(selected.cases), kinds, is_remembered=any(part.needs_fingerprints for part in parts)
+        changes.apply_to(selected.cases),
+        kinds,
+        needs_fingerprints=any(part.needs_fingerprints for part in parts),
     )
     for notice in selected.notices:
         click.echo(notice, err=True)
     if cases:
-        from gradcheck_cli.cli.progress import run_and_print
+        from gradcheck_cli.cli.console import run_and_print
 
         lines_of = _lines_of(options.verbosity, policy) if options.form == "table" else lambda _: []
         stopper = selection.stopper(policy, began)
@@ -211,12 +212,14 @@ def _run(
     return write_reports(options.reports, options.form, report) or unwritten
 
 
-def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, is_remembered: bool) -> tuple[Case, ...]:
+def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, needs_fingerprints: bool) -> tuple[Case, ...]:
     """Return the cases with what the reports need, and no more: fingerprints, pictures."""
     # A table alone says nothing of changes since an earlier run, so it needs no fingerprints.
-    remembered = is_remembered or kinds not in ({"table"}, {"concise"})
-    drawn = "doubtful" if "html" in kinds else ""
-    return tuple(replace(case, remembered=remembered, drawn=drawn) for case in cases)
+    needs_fingerprints = needs_fingerprints or kinds not in ({"table"}, {"concise"})
+    figures_of = "doubtful" if "html" in kinds else ""
+    return tuple(
+        replace(case, records_fingerprint=needs_fingerprints, figures_of=figures_of) for case in cases
+    )
 
 
 def _lines_of(verbosity: Verbosity, policy: Policy) -> Callable[[CaseResult], Sequence[Text]]:

@@ -51,8 +51,8 @@ def command(*, paths: tuple[str, ...], form: str) -> None:
 def _print(form: str, faults: Sequence[Fault]) -> None:
     """Print faults for another program; for people they are printed when the command ends."""
     from gradcheck_cli.cli.options.report_options import root_folder
-    from gradcheck_cli.cli.outlet import print_commands
-    from gradcheck_cli.reporting.exchange.fault_reports import faults_json
+    from gradcheck_cli.cli.stdout_guard import print_commands
+    from gradcheck_cli.reporting.formats import faults_json
 
     if form == "json":
         click.echo(faults_json(faults), nl=False)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     if value is None:
         return None
-    from gradcheck_cli.spec.models.leaf_types import DEVICE
+    from gradcheck_cli.spec.leaf_types import DEVICE
 
     if not DEVICE.fullmatch(value):
         raise click.BadParameter(f"must be a device with its number, such as GPU:0, but got '{value}'.")

@@ -5,7 +5,6 @@ Options can also be set by `GRADCHECK_...` variables or, with lower priority, in
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
@@ -17,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from gradcheck_cli import hooks
-from gradcheck_cli.errors import UsageError
+from gradcheck_cli.errors import UsageError, nearest, suggest
 from gradcheck_cli.project import SPECS_VARIABLE, Settings, default_paths, read_settings, settings_for
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
@@ -143,18 +142,22 @@ class ConfiguredCommand(click.Command):
             return
         known_keys = [*keys, "specs"]
         faults = [
-            f"{settings.place(key)}: unknown key.{_suggest(key, known_keys)}"
+            f"{settings.place(key)}: unknown key. "
+            + (
+                suggest(key.replace("_", "-"), known_keys)
+                or f"Possible keys: {', '.join(sorted(known_keys))}."
+            )
             for key in settings.table
             if key not in known_keys
         ]
         if faults:
             raise UsageError("\n".join(faults))
-        variables = [SPECS_VARIABLE, *(self.variable(key) for key in keys)]
-        for name in sorted(os.environ):
-            if name.startswith(_PREFIX) and name not in variables:
-                close = difflib.get_close_matches(name, variables, n=1, cutoff=0.85)
-                if close:
-                    click.echo(f"{name}: unknown variable, ignored. Did you mean {close[0]}?", err=True)
+        variables = [SPECS_VARIABLE, *map(self.variable, keys)]
+        ends = [variable.removeprefix(_PREFIX) for variable in variables]
+        unknown = (name for name in sorted(os.environ) if name.startswith(_PREFIX) and name not in variables)
+        for name in unknown:
+            if near := nearest(name.removeprefix(_PREFIX), ends):
+                click.echo(f"{name}: unknown variable, ignored. Did you mean {_PREFIX}{near}?", err=True)
 
     def _add_place(self, error: click.BadParameter, settings: Settings) -> Exception | None:
         """Return the error with the place of the bad value, unless that is the command line."""
@@ -172,30 +175,16 @@ class ConfiguredCommand(click.Command):
 class RunCommand(ConfiguredCommand):
     """`run`, whose help groups its many options."""
 
+    # headings, and the names of their options' parameters in order
     groups = (
         (
             "Which cases",
-            (
-                "ops",
-                "names",
-                "expression",
-                "tags",
-                "op_types",
-                "last_failed",
-                "failed_first",
-                "changed",
-                "shard",
-                "collect_only",
-                "cache",
-            ),
+            "ops names expression tags op_types last_failed failed_first changed shard collect_only cache",
         ),
-        (
-            "How they are checked",
-            ("seed", "modes", "device", "power", "budget", "require", "search", "strict", "strict_precision"),
-        ),
-        ("When to end", ("stop_first", "max_failures", "max_time", "is_watching")),
-        ("What is reported", ("select", "ignore", "form", "reports", "durations", "quiet", "verbose")),
-        ("Processes", ("jobs", "isolate", "timeout", "memory", "cluster", "allow_version_skew")),
+        ("How they are checked", "seed modes device power budget require search strict strict_precision"),
+        ("When to end", "stop_first max_failures max_time is_watching"),
+        ("What is reported", "select ignore form reports durations quiet verbose"),
+        ("Processes", "jobs isolate timeout memory cluster allow_version_skew"),
     )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -205,8 +194,9 @@ class RunCommand(ConfiguredCommand):
             for param in self.get_params(ctx)
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx))
         }
+        own_groups = [(title, names.split()) for title, names in self.groups]
         features = [(group.heading, group.parameters) for group in hooks.run_options()]
-        for title, names in (*self.groups, *features):
+        for title, names in (*own_groups, *features):
             with formatter.section(title):
                 formatter.write_dl([records.pop(name) for name in names if name in records])
         with formatter.section("Other options"):
@@ -255,8 +245,3 @@ def _text(value: object) -> str:
     if isinstance(value, Path):
         return value.as_posix()
     return str(value)
-
-
-def _suggest(key: str, known_keys: Sequence[str]) -> str:
-    close = difflib.get_close_matches(key.replace("_", "-"), known_keys, n=1)
-    return f" Did you mean '{close[0]}'?" if close else f" Possible keys: {', '.join(sorted(known_keys))}."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gradcheck_cli.cli.outlet import print_commands
+from gradcheck_cli.cli.stdout_guard import print_commands
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.extensions import REPORTS, extensions
 from gradcheck_cli.reporting.formats import FORMATS, TO_FILES, render

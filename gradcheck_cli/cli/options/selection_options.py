@@ -13,6 +13,7 @@ import click
 
 from gradcheck_cli.cli import completing
 from gradcheck_cli.cli.options.configured import Function, option_group
+from gradcheck_cli.errors import GradcheckError, UsageError
 from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.results import Policy
     from gradcheck_cli.running.run_loop import Stopper
     from gradcheck_cli.spec.case import Case
+
 
 _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 
@@ -110,7 +112,7 @@ class NamedCases:
         Raises:
             NoSpecsError: a requested name doesn't exist.
         """
-        from gradcheck_cli.running.selection.filters import CaseFilter, choose
+        from gradcheck_cli.running.selection import CaseFilter, choose
 
         return choose(cases, CaseFilter(self.names, self.tags, self.op_types, self.expression, self.ops))
 
@@ -134,8 +136,7 @@ class PickedCases:
             NoSpecsError: there is no such case, or no such op.
             UsageError: no case can have such a pair.
         """
-        from gradcheck_cli.cli.pick_case import filter_by_pair
-        from gradcheck_cli.running.selection.filters import CaseFilter, choose
+        from gradcheck_cli.running.selection import CaseFilter, choose, filter_by_pair
         from gradcheck_cli.spec.load import load_cases
 
         chosen = choose(load_cases([self.spec]), CaseFilter(names=self.names, ops=self.ops))
@@ -159,6 +160,29 @@ def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
         _op_option("Which op, where the spec has several; repeatable. [default: all]"),
         _case_option("Which case, where the op has several; repeatable. [default: all]"),
     )
+
+
+def handle_cases(cases: Sequence[Case], handle: Callable[[Case], int]) -> int:
+    """Handle each case. An error in one is printed on standard error, and the others go on.
+
+    Returns:
+        The gravest exit code, in the order 1 (a fault), 2, 3 (undecided), 0.
+
+    Raises:
+        GradcheckError: the error of the only case.
+    """
+    if len(cases) == 1:
+        return handle(cases[0])
+    codes, failed = set(), set()
+    for case in cases:
+        try:
+            codes.add(handle(case))
+        except GradcheckError as error:
+            click.echo(f"{case.op} · case {case.name} · {case.dtype}: {error}", err=True)
+            failed.add(error.exit_code)
+    if codes:  # one case has the requested pair; it is no fault of the command line that another one lacks it
+        failed.discard(UsageError.exit_code)
+    return next((code for code in (1, 2, 3) if code in codes | failed), 0)
 
 
 @dataclass(frozen=True)
@@ -196,7 +220,7 @@ class SelectionOptions(NamedCases):
         past runs is none: there is nothing to check.
         """
         # Late imports for each option: git and reading modules cost time.
-        from gradcheck_cli.running.selection.history import failed_before, read_history
+        from gradcheck_cli.running.selection import failed_before, read_history
 
         chosen = self.choose(cases)
         notices = []
@@ -211,7 +235,7 @@ class SelectionOptions(NamedCases):
             first = {id(case) for case in failed}
             chosen = (*failed, *(case for case in chosen if id(case) not in first))
         if self.changed is not None:
-            from gradcheck_cli.running.selection.changed import changed_cases
+            from gradcheck_cli.running.changed import changed_cases
 
             touched = changed_cases(chosen, self.changed)
             notices.append(
@@ -219,7 +243,7 @@ class SelectionOptions(NamedCases):
             )
             chosen = touched
         if self.shard is not None:
-            from gradcheck_cli.running.selection.filters import shard_of
+            from gradcheck_cli.running.selection import shard_of
 
             whole = len(chosen)
             chosen, shard = shard_of(chosen, *self.shard, read_history(self.cache_folder))

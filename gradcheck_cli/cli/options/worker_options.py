@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from gradcheck_cli import hooks
 from gradcheck_cli.cli.options.configured import option_group
-from gradcheck_cli.running.processes.limits import (
+from gradcheck_cli.running.limits import (
     DEFAULT_TIMEOUT,
     Limits,
     default_jobs,
@@ -25,7 +25,7 @@ from gradcheck_cli.running.processes.limits import (
 )
 
 if TYPE_CHECKING:
-    from gradcheck_cli.running.workers import Workers
+    from gradcheck_cli.running.run_loop import Workers
 
 _SCHEDULER = re.compile(r"dask://(?P<address>[^/\s]+:\d+)/?")
 _LOCAL_CLUSTER = "dask"  # on this machine
@@ -115,7 +115,7 @@ def start_workers(
     if options.jobs == 0 or (options.jobs is None and options.cluster is None and default_jobs() == 0):
         workers = _start_in_process(ctx, options)
     elif options.cluster is None:
-        from gradcheck_cli.running.processes.local_workers import LocalWorkers
+        from gradcheck_cli.running.local_workers import LocalWorkers
 
         workers = LocalWorkers(
             default_jobs() if options.jobs is None else options.jobs,

@@ -24,13 +24,13 @@ from gradcheck_cli.checking.pairs.pair import Pair, label_of
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.numerics import precision_of
-from gradcheck_cli.numerics.random_vectors import LARGEST_SEED, draw_frozen
 from gradcheck_cli.results import PairResult
 from gradcheck_cli.spec.case import Case
 
 # Beyond this many elements in a tensor, projections are taken one at a time. Beyond this many in all inputs,
 # they move together.
 _LARGE = 2**18
+_LARGEST_SEED = 2**32  # of `_draw_frozen`
 COUNT = 3  # one random projection may hide a change by chance; three don't
 _DIGITS = 8  # after the point: nine in all
 _SAME = 1e-8  # numbers that differ by at most this share of the sum of magnitudes are equal: the ninth digit
@@ -151,8 +151,8 @@ def _draw_seeded(role: str, info: TensorInfo, indices: Sequence[int]) -> Float:
     rows = np.empty((len(indices), packed_size(info)))
     for row, index in enumerate(indices):
         text = f"{role}:{index}:{info.name}:{info.shape}".encode("utf-8", "surrogatepass")
-        seed = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") % LARGEST_SEED
-        draw_frozen(seed, rows[row])
+        seed = int.from_bytes(hashlib.sha256(text).digest()[:8], "big") % _LARGEST_SEED
+        _draw_frozen(seed, rows[row])
     return rows
 
 
@@ -230,7 +230,7 @@ class BaselineFacts:
         for key, pair in pairs.items():
             rule = pair.tolerance
             self.tolerances[key] = Tolerance(rule.rtol, rule.ratol, rule.atol)
-        if case.remembered:
+        if case.records_fingerprint:
             self.fingerprints = fingerprints(
                 formula,
                 list(pairs),
@@ -251,3 +251,19 @@ class BaselineFacts:
             )
             for result in results
         )
+
+
+def _draw_frozen(seed: int, out: Float) -> None:
+    """Fill a vector with multiples of 2^-7 between a half and one, with random signs: exact in every dtype.
+
+    Baselines store numbers computed from them. NumPy's legacy generator has a stream that is frozen for ever.
+    The new generator's stream may change with NumPy, which would break all baselines.
+
+    Args:
+        seed: below `_LARGEST_SEED`.
+        out: (n,) the vector.
+    """
+    generator = np.random.RandomState(seed)
+    drawn = generator.randint(64, 129, out.shape[0], dtype=np.int16)  # int16 keeps a large array small
+    drawn *= 2 * generator.randint(0, 2, drawn.shape, dtype=np.int16) - 1
+    np.divide(drawn, 128.0, out=out)

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from gradcheck_cli import serial
-from gradcheck_cli.covered import side_counts
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Tolerance
+from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Tolerance, side_counts
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.results import FAILING, GREEN, UNDECIDED, CaseResult, PairResult, Report, Status
 

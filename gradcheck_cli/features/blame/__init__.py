@@ -11,11 +11,10 @@ if TYPE_CHECKING:
     from gradcheck_cli.checking.ops.operation import Operation
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
+_COMMANDS = "gradcheck_cli.features.blame.blame_commands"
 COMMANDS = {
-    "blame": Command(
-        "gradcheck_cli.features.blame.blame_command", "Find the op whose own gradient is wrong."
-    ),
-    "trace": Command("gradcheck_cli.features.blame.trace_command", "Print one backward pass, op by op."),
+    "blame": Command(_COMMANDS, "Find the op whose own gradient is wrong.", "blame"),
+    "trace": Command(_COMMANDS, "Print one backward pass, op by op.", "trace"),
 }
 HOOKS = {
     "explain_mismatches": f"{__name__}:explain_mismatches",

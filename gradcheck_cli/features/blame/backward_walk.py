@@ -7,7 +7,6 @@ are visited one by one. The ops in a loop's or a branch's body belong to the loo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.backward_pass import OpPass
 from gradcheck_cli.checking.ops.operation import OpPlace
+from gradcheck_cli.features.blame.backward_pass import OpPass
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
@@ -45,17 +44,73 @@ class Walk:
     """
 
     source: TracedCase  # the case that was traced, or its twin
+    graph: GradientGraph  # forward and gradient
     output: int
     input_indices: tuple[int, ...]
-    function: Any  # forward and gradient, traced
-    inputs: tuple[Any, ...]  # every argument's tensor
-    handles: Mapping[int, Any]  # the handle of each variable that the walk leads to, by input index
-    upstream: Any  # the placeholder of the upstream
-    result: Any  # the output's tensor
-    gradients: tuple[Any, ...]  # for each of these inputs, its gradient, or `None`
-    steps: tuple[Step, ...]  # the ops on the path, in backward order
+    # What `build` finds in the graph.
+    upstream: Any = None  # the placeholder of the upstream
+    handles: dict[int, Any] = field(default_factory=dict)  # of the variables among these inputs, by index
+    gradients: list[Any] = field(default_factory=list)  # for each of these inputs, its gradient, or `None`
+    steps: list[Step] = field(default_factory=list)  # the ops on the path, in backward order
     # what keeps its value while the inputs move: draws, and `stop_gradient`s if they are held
-    held: frozen.Held
+    held: frozen.Held = field(default_factory=frozen.Held)
+
+    @staticmethod
+    def of(op: GraphOperation, output: int, input_indices: Sequence[int]) -> Walk:
+        """Trace the backward pass from an output to some inputs, variables included.
+
+        Raises:
+            CaseFailedError: what forward or gradient raised; an override that no op carries.
+            GradientFormError: a gradient of wrong shape, found while the graph is built.
+        """
+        declared = op.traced.declared
+        subject, info = declared.subject(declared.bound()), declared.outputs[output]
+        graph = GradientGraph(subject, op.traced.forward, inlined=True)
+        walk = Walk(op.traced, graph, output, tuple(input_indices))
+        graph.trace(walk.build, [*subject.signature, tf.TensorSpec(info.shape, info.dtype)])
+        walk.held = graph.find_held(walk.held.stops)
+        return walk
+
+    def build(self, *tensors: Any) -> list[Any]:
+        """Build the graph from its inputs and the upstream, and return the output."""
+        *inputs, self.upstream = tensors
+        result = self.graph.call_forward(inputs)[self.output]
+        all_inputs = [*inputs, *self.graph.subject.variables]
+        sources = [all_inputs[input_index] for input_index in self.input_indices]
+        # A variable's tensor in the graph is its handle.
+        graph = tf.compat.v1.get_default_graph()
+        self.handles = {
+            input_index: graph.capture(all_inputs[input_index].handle)
+            for input_index in self.input_indices
+            if input_index >= len(inputs)
+        }
+        graph_sources = [
+            self.handles[input_index] if input_index in self.handles else inputs[input_index]
+            for input_index in self.input_indices
+        ]
+        with private_gradients.backward_log() as visits:
+            pulled = gradients_of([result], sources, [self.upstream])
+        self.gradients = [dense(gradient, source) for gradient, source in zip(pulled, sources, strict=True)]
+        self.graph.order.add()
+        if self.source.case.freeze is not False:
+            self.held = frozen.Held(frozen.stops_among(graph_sources, [result]))
+        self.steps = steps_of(visits, graph_sources, result, self.upstream, self.held.stops)
+        return [tf.identity(result)]
+
+    @property
+    def function(self) -> Any:
+        """Forward and gradient, traced."""
+        return self.graph.function
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """Every argument's tensor."""
+        return self.graph.inputs
+
+    @property
+    def result(self) -> Any:
+        """The output's tensor."""
+        return self.graph.outputs[self.output]
 
     @cached_property
     def point(self) -> list[Any]:
@@ -112,7 +167,7 @@ class Walk:
         """Return the tensors that hold an input; for a variable, what is read from its handle."""
         if input_index < len(self.inputs):
             return [self.inputs[input_index]]
-        return reads_of(self.handles[input_index])
+        return [output for op in self.handles[input_index].consumers() for output in op.outputs]
 
     def is_source(self, tensor: Any) -> bool:
         """Whether a tensor is an input that the walk leads to, or its handle."""
@@ -152,8 +207,8 @@ class Walk:
                 dtype = self.source.inputs[index].dtype
                 arguments[index] = tf.constant(dtypes.narrow(value, dtype), dtype)
         variables = {index - count: value[np.newaxis] for index, value in moved.items() if index >= count}
-        with at_values(self.source.variables, variables) if variables else nullcontext([0]) as rows:
-            next(iter(rows))
+        with at_values(self.source.variables, variables) as rows:
+            next(rows)
             values = function(*arguments, *self.drawn, *self._held_values)
         return {
             id(tensor): dtypes.widen(value.numpy()) for tensor, value in zip(tensors, values, strict=True)
@@ -246,75 +301,6 @@ class Walk:
         return [place_of(step.op) for step in self.steps]
 
 
-def walk(op: GraphOperation, output: int, input_indices: Sequence[int]) -> Walk:
-    """Trace the backward pass from an output to some inputs, variables included.
-
-    Raises:
-        CaseFailedError: what forward or gradient raised; an override that no op carries.
-        GradientFormError: a gradient of wrong shape, found while the graph is built.
-    """
-    source = op.traced
-    traced = source if source.narrow is None else source.narrow
-    subject, info = traced.subject(traced.bound()), traced.outputs[output]
-    graph = GradientGraph(subject, source.forward, inlined=True)
-    backward_pass = _BackwardPass(graph, output, input_indices, holds_stops=source.case.freeze is not False)
-    graph.trace(backward_pass.build, [*subject.signature, tf.TensorSpec(info.shape, info.dtype)])
-    return Walk(
-        source,
-        output,
-        tuple(input_indices),
-        graph.function,
-        graph.inputs,
-        backward_pass.handles,
-        backward_pass.upstream,
-        graph.outputs[output],
-        tuple(backward_pass.gradients),
-        tuple(backward_pass.steps),
-        graph.find_held(backward_pass.stops),
-    )
-
-
-@dataclass
-class _BackwardPass:
-    """One backward pass in a graph that is being traced."""
-
-    graph: GradientGraph  # the forward's part of the graph
-    output: int  # index of the output that it starts from
-    input_indices: Sequence[int]  # indices of the inputs that it leads to
-    holds_stops: bool  # whether `stop_gradient`s keep their value while the inputs move
-    upstream: Any = None  # the placeholder of the upstream
-    handles: dict[int, Any] = field(default_factory=dict)  # of the variables among these inputs, by index
-    gradients: list[Any] = field(default_factory=list)  # for each of these inputs, its gradient, or `None`
-    stops: Sequence[Any] = ()  # the `stop_gradient`s that are held
-    steps: list[Step] = field(default_factory=list)  # the ops on the path, in backward order
-
-    def build(self, *tensors: Any) -> list[Any]:
-        """Build the graph from its inputs and the upstream, and return the output."""
-        *inputs, self.upstream = tensors
-        result = self.graph.call_forward(inputs)[self.output]
-        all_inputs = [*inputs, *self.graph.subject.variables]
-        sources = [all_inputs[input_index] for input_index in self.input_indices]
-        # A variable's tensor in the graph is its handle.
-        graph = tf.compat.v1.get_default_graph()
-        self.handles = {
-            input_index: graph.capture(all_inputs[input_index].handle)
-            for input_index in self.input_indices
-            if input_index >= len(inputs)
-        }
-        graph_sources = [
-            self.handles[input_index] if input_index in self.handles else inputs[input_index]
-            for input_index in self.input_indices
-        ]
-        with private_gradients.backward_log() as visits:
-            pulled = gradients_of([result], sources, [self.upstream])
-        self.gradients = [dense(gradient, source) for gradient, source in zip(pulled, sources, strict=True)]
-        self.graph.order.add()
-        if self.holds_stops:
-            self.stops = frozen.stops_among(graph_sources, [result])
-        self.steps = steps_of(visits, graph_sources, result, self.upstream, self.stops)
-        return [tf.identity(result)]
-
-
 _HANDLES = (tf.resource, tf.variant)
 
 
@@ -345,11 +331,6 @@ class Step:
     def passes_on(self) -> bool:
         """Whether it is a plain `Identity`."""
         return bool(self.op.type == "Identity" and not private_gradients.has_own_gradient(self.op))
-
-
-def reads_of(handle: Any) -> list[Any]:
-    """Return what is read from a variable's handle."""
-    return [output for op in handle.consumers() for output in op.outputs]
 
 
 def is_numeric(tensor: Any) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from gradcheck_cli.checking.ops.backward_pass import PassTrace, TensorSummary, TracedOp
 from gradcheck_cli.checking.ops.operation import OpPlace
-from gradcheck_cli.features.blame.blame_result import (
+from gradcheck_cli.features.blame.backward_pass import PassTrace, TensorSummary, TracedOp
+from gradcheck_cli.features.blame.path_blame import (
     LISTED,
     Blame,
     PathBlame,
@@ -143,15 +143,16 @@ def _values(values: object) -> str:
     return f"{values:.6g}" if isinstance(values, int | float) else str(values)
 
 
+def _document(case: Case, **content: object) -> str:
+    about = {"op": case.op, "case": case.name, "spec": case.spec, "dtype": case.dtype}
+    return json.dumps({"schema_version": 1, **about, **content}, allow_nan=False, ensure_ascii=False) + "\n"
+
+
 def trace_json(case: Case, passes: Sequence[PassTrace]) -> str:
     """Render backward passes as JSON text; NaN and infinities are strings, complex numbers `[re, im]`."""
-    content = {
-        "schema_version": 1,
-        "op": case.op,
-        "case": case.name,
-        "spec": case.spec,
-        "dtype": case.dtype,
-        "passes": [
+    return _document(
+        case,
+        passes=[
             {
                 "output": pass_trace.output,
                 "inputs": list(pass_trace.inputs),
@@ -165,8 +166,7 @@ def trace_json(case: Case, passes: Sequence[PassTrace]) -> str:
             }
             for pass_trace in passes
         ],
-    }
-    return json.dumps(content, allow_nan=False, ensure_ascii=False) + "\n"
+    )
 
 
 def place_json(place: OpPlace) -> dict[str, object]:
@@ -229,14 +229,10 @@ def _counts(blame: Blame) -> str:
 
 def blame_json(case: Case, path_blames: Sequence[PathBlame], exit_code: int) -> str:
     """Render the result as JSON text, with every op."""
-    content = {
-        "schema_version": 1,
-        "op": case.op,
-        "case": case.name,
-        "spec": case.spec,
-        "dtype": case.dtype,
-        "exit_code": exit_code,
-        "paths": [
+    return _document(
+        case,
+        exit_code=exit_code,
+        paths=[
             {
                 "output": path_blame.output,
                 "inputs": list(path_blame.inputs),
@@ -258,5 +254,4 @@ def blame_json(case: Case, path_blames: Sequence[PathBlame], exit_code: int) -> 
             }
             for path_blame in path_blames
         ],
-    }
-    return json.dumps(content, allow_nan=False, ensure_ascii=False) + "\n"
+    )

@@ -13,28 +13,27 @@ from typing import Any
 import numpy as np
 
 from gradcheck_cli import clock
-from gradcheck_cli.checking.ops.backward_pass import (
-    PassTrace,
-    explain_missing_gradient,
-    summarise_pass,
-    summarise_tensor,
-)
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
-from gradcheck_cli.features.blame.blame_result import (
+from gradcheck_cli.features.blame.backward_pass import (
+    PassTrace,
+    explain_missing_gradient,
+    summarise_pass,
+    summarise_tensor,
+)
+from gradcheck_cli.features.blame.path_blame import (
     Blame,
     OpVerdict,
     PathBlame,
     exit_code_of,
+    find_blame,
     gradient_at,
     sentence,
 )
-from gradcheck_cli.features.blame.path_blame import find_blame
-from gradcheck_cli.figure import PathOp
-from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, Status
+from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, PathOp, Status
 from gradcheck_cli.running.session import check, open_pair, start_tensorflow, user_code
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import BINDINGS
@@ -288,13 +287,13 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
     """
     start_tensorflow()
     with user_code(case):
-        from gradcheck_cli.features.blame.backward_walk import walk
+        from gradcheck_cli.features.blame.backward_walk import Walk
 
         _, op, paths = _open_paths(case, label)
         traces, types_seen = [], set()
         for output, input_indices in paths:
             try:
-                walked = walk(op, output, input_indices)
+                walked = Walk.of(op, output, input_indices)
             except GradientFormError as error:
                 raise CaseFailedError("gradient", error.message) from error
             passes, gradients = walked.passes(np.ones(op.outputs[output].shape))

@@ -10,7 +10,7 @@ import numpy as np
 from gradcheck_cli import hooks
 from gradcheck_cli.checking.checks.check import UpstreamView
 from gradcheck_cli.checking.checks.linearity import check_linearity
-from gradcheck_cli.checking.checks.pulled import pull_outputs
+from gradcheck_cli.checking.checks.output_vjp import pull_outputs
 from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs
 from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs
@@ -21,8 +21,7 @@ from gradcheck_cli.checking.ops.opener import Operations
 from gradcheck_cli.checking.ops.operation import Array, GradientFormError, Operation, TensorInfo
 from gradcheck_cli.checking.ops.packing import index_of, pack, packed_size, part_of, unpack
 from gradcheck_cli.checking.pairs.pair import Pair, pair_keys, pairs_at
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
-from gradcheck_cli.checking.pairs.pair_view import PointData
+from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
 from gradcheck_cli.checking.pairs.triangles import hint_on_triangle
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict

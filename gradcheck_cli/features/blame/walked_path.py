@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.backward_pass import OpPass
 from gradcheck_cli.checking.ops.operation import Operation, OpFacts, TensorInfo
 from gradcheck_cli.checking.ops.packing import Float
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.blame.backward_walk import READ, Step, Walk, is_numeric, walk
+from gradcheck_cli.features.blame.backward_pass import OpPass
+from gradcheck_cli.features.blame.backward_walk import READ, Step, Walk, is_numeric
 from gradcheck_cli.features.blame.path_blame import OpOnPath
 from gradcheck_cli.numerics import Precision, precision_of
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.random_vectors import draw_spread
+from gradcheck_cli.numerics.random_vectors import draw_signs
 from gradcheck_cli.numerics.steps import scales
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack
@@ -28,7 +28,6 @@ from gradcheck_cli.tensorflow_backend.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_sites
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
-    ShapeChangesError,
     dense,
     gradients_of,
     run_error,
@@ -44,7 +43,7 @@ class WalkedPath:
     @staticmethod
     def of(source: GraphOperation, output: int, input_indices: Sequence[int]) -> WalkedPath:
         """Trace the backward pass from an output to some inputs."""
-        return WalkedPath(walk(source, output, input_indices))
+        return WalkedPath(Walk.of(source, output, input_indices))
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -202,7 +201,7 @@ class WalkedPath:
 
 @dataclass
 class WalkedProbe:
-    """One upstream and one direction, with the backward pass for it; see `checking.blame.Probe`."""
+    """One upstream and one direction, with the backward pass for it; see `path_blame.Probe`."""
 
     walk: Walk  # the backward pass
     upstream: Array
@@ -293,7 +292,7 @@ class WalkedProbe:
 
 def _draw_both_signs(generator: np.random.Generator, shape: tuple[int, ...], *, is_complex: bool) -> Array:
     """Draw numbers of either sign, none of them small, so that no error is multiplied by almost zero."""
-    values = draw_spread(generator, shape)
+    values = draw_signs(generator, shape) * generator.uniform(0.5, 1.5, shape)
     if not is_complex:
         return values
     return values + 1j * _draw_both_signs(generator, shape, is_complex=False)
@@ -307,89 +306,10 @@ def _inner(flow: Array, value: Array) -> float:
 
 @dataclass(frozen=True)
 class LocalFacts(OpFacts):
-    """What is known of an op on a walk. The inside of an op, such as a loop, isn't looked at."""
+    """What is known of one op on a walk. The inside of an op, such as a loop, isn't looked at."""
 
-    runs: LocalRuns = field(kw_only=True)
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """The tensors that move."""
-        return self.runs.inputs
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """The tensors that have an upstream."""
-        return self.runs.outputs
-
-    @property
-    def point(self) -> list[Array]:
-        """The op's own operating point."""
-        return self.runs.point
-
-    @property
-    def base_values(self) -> list[Array]:
-        """The outputs there."""
-        return self.runs.base_values
-
-    @cached_property
-    def quantisers(self) -> tuple[str, ...]:
-        """Types of ops between the tensors that move and the outputs that round."""
-        return tuple(graph_path.quantisers(self.runs.walk.function.graph, self.runs.fed, self.runs.fetched))
-
-    @cached_property
-    def low_precision(self) -> tuple[str, ...]:
-        """Dtypes below float64 between the tensors that move and the outputs."""
-        return tuple(self.runs.walk.low_precision(self.runs.fed, self.runs.fetched))
-
-    @cached_property
-    def dtype_faults(self) -> dict[int, str]:
-        """Per input, what is wrong with its gradient's dtype."""
-        runs = self.runs
-        return {
-            input_index: f"the gradient must be {tensor.dtype.name}, as its input is, but is "
-            f"{gradient.dtype.name}."
-            for input_index, (tensor, gradient) in enumerate(zip(runs.fed, runs.gradients, strict=True))
-            if gradient is not None and gradient.dtype != tensor.dtype
-        }
-
-    def leads_to(self, output: int, input_index: int) -> bool:
-        """Whether this input moves this output through floating tensors."""
-        runs = self.runs
-        return graph_path.leads_to(runs.fed[input_index], runs.fetched[output], runs.walk.held.stops)
-
-    def passes_numpy(self, output: int, input_index: int) -> bool:
-        """Whether this input moves this output through NumPy functions alone, which have no gradient."""
-        result = self.runs.fetched[output]
-        return graph_path.passes_numpy(result.graph, self.runs.fed[input_index], result)
-
-
-def isolate(walk: Walk, step: Step) -> Operation:
-    """Return an op on a walk as an op of its own, at its own operating point.
-
-    Its inputs are those that move, and its outputs those with an upstream. A `tf.custom_gradient` is one op,
-    with its whole forward between its arguments and its results.
-
-    Raises:
-        CaseFailedError: it takes a variable itself, not its value.
-    """
-    runs = LocalRuns(walk, step)
-    if any(tensor.dtype == tf.resource for tensor in runs.fed):
-        raise CaseFailedError("forward", "it reads a variable, whose place no other value can take")
-    return Operation(
-        facts=LocalFacts(runs.is_connected, runs=runs),
-        evaluate=runs.evaluate,
-        vjp=runs.vjp,
-        joint_vjp=runs.joint_vjp,
-        rounded_sizes=runs.rounded_sizes,
-    )
-
-
-@dataclass
-class LocalRuns:
-    """Runs one op on a walk, and its own gradient."""
-
-    walk: Walk
-    step: Step
+    walk: Walk = field(kw_only=True)
+    step: Step = field(kw_only=True)
 
     @cached_property
     def fed(self) -> list[Any]:
@@ -402,7 +322,8 @@ class LocalRuns:
         """The tensors that have an upstream."""
         return [self.step.op.outputs[index] for index in self.step.upstreams]
 
-    def _values(self, tensors: Sequence[Any]) -> list[Array]:
+    def values(self, tensors: Sequence[Any]) -> list[Array]:
+        """Return the values of tensors at the op at the base point."""
         return [self.walk.base[id(tensor)] for tensor in tensors]
 
     @cached_property
@@ -415,23 +336,28 @@ class LocalRuns:
         """The tensors that have an upstream."""
         return self._infos("out", self.fetched)
 
+    def _infos(self, word: str, tensors: Sequence[Any]) -> tuple[TensorInfo, ...]:
+        """Describe tensors, as `in`, or `in0` and `in1`: their own names say nothing."""
+        return tuple(
+            TensorInfo(
+                f"{word}{index}" if len(tensors) > 1 else word, self.walk.dtype_of(tensor).name, value.shape
+            )
+            for index, (tensor, value) in enumerate(zip(tensors, self.values(tensors), strict=True))
+        )
+
     @property
     def point(self) -> list[Array]:
         """The op's own operating point."""
-        return [dtypes.widen(value) for value in self._values(self.fed)]
+        return [dtypes.widen(value) for value in self.values(self.fed)]
 
     @property
     def base_values(self) -> list[Array]:
         """The outputs there."""
-        return [dtypes.widen(value) for value in self._values(self.fetched)]
-
-    def rounded_sizes(self, input_index: int) -> list[Array]:
-        """Return the outputs' own size: it is a single op."""
-        del input_index  # the same for each input
-        return [dtypes.magnitude(value) for value in self.base_values]
+        return [dtypes.widen(value) for value in self.values(self.fetched)]
 
     @cached_property
-    def _upstreams(self) -> list[Any]:
+    def upstreams(self) -> list[Any]:
+        """A placeholder for the upstream of each output."""
         shapes = [info.shape for info in self.outputs]  # before the graph is used: this runs the forward
         with self.walk.function.graph.as_default():
             return [
@@ -442,29 +368,89 @@ class LocalRuns:
     @cached_property
     def gradients(self) -> list[Any]:
         """The op's own gradient, called again; CaseFailedError for what it raises."""
-        upstreams = self._upstreams
+        upstreams = self.upstreams
         with self.walk.function.graph.as_default():
             gradients = gradients_of(self.fetched, self.fed, upstreams, stops=self.fed)
             return [dense(gradient, tensor) for gradient, tensor in zip(gradients, self.fed, strict=True)]
+
+    @cached_property
+    def quantisers(self) -> tuple[str, ...]:
+        """Types of ops between the tensors that move and the outputs that round."""
+        return tuple(graph_path.quantisers(self.walk.function.graph, self.fed, self.fetched))
+
+    @cached_property
+    def low_precision(self) -> tuple[str, ...]:
+        """Dtypes below float64 between the tensors that move and the outputs."""
+        return tuple(self.walk.low_precision(self.fed, self.fetched))
+
+    @cached_property
+    def dtype_faults(self) -> dict[int, str]:
+        """Per input, what is wrong with its gradient's dtype."""
+        return {
+            input_index: f"the gradient must be {tensor.dtype.name}, as its input is, but is "
+            f"{gradient.dtype.name}."
+            for input_index, (tensor, gradient) in enumerate(zip(self.fed, self.gradients, strict=True))
+            if gradient is not None and gradient.dtype != tensor.dtype
+        }
+
+    def leads_to(self, output: int, input_index: int) -> bool:
+        """Whether this input moves this output through floating tensors."""
+        return graph_path.leads_to(self.fed[input_index], self.fetched[output], self.walk.held.stops)
+
+    def passes_numpy(self, output: int, input_index: int) -> bool:
+        """Whether this input moves this output through NumPy functions alone, which have no gradient."""
+        result = self.fetched[output]
+        return graph_path.passes_numpy(result.graph, self.fed[input_index], result)
+
+
+def isolate(walk: Walk, step: Step) -> Operation:
+    """Return an op on a walk as an op of its own, at its own operating point.
+
+    Its inputs are those that move, and its outputs those with an upstream. A `tf.custom_gradient` is one op,
+    with its whole forward between its arguments and its results.
+
+    Raises:
+        CaseFailedError: it takes a variable itself, not its value.
+    """
+
+    def is_connected(_: int, input_index: int) -> bool:  # to any output
+        return facts.gradients[input_index] is not None
+
+    facts = LocalFacts(is_connected, walk=walk, step=step)
+    if any(tensor.dtype == tf.resource for tensor in facts.fed):
+        raise CaseFailedError("forward", "it reads a variable, whose place no other value can take")
+    runs = LocalRuns(facts)
+    return Operation(
+        facts=facts,
+        evaluate=runs.evaluate,
+        vjp=runs.vjp,
+        joint_vjp=runs.joint_vjp,
+        rounded_sizes=runs.rounded_sizes,
+    )
+
+
+@dataclass
+class LocalRuns:
+    """Runs one op on a walk, and its own gradient."""
+
+    facts: LocalFacts
+
+    def rounded_sizes(self, input_index: int) -> list[Array]:
+        """Return the outputs' own size: it is a single op."""
+        del input_index  # the same for each input
+        return [dtypes.magnitude(value) for value in self.facts.base_values]
 
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the op at several points; if it refuses one, its outputs are NaN there."""
         moved = {
             place: rows for input_index, rows in batch.items() for place in self._feed_indices[input_index]
         }
-        size = sum(info.size for info in self.outputs)
-        return run_where_accepted(lambda part: self._forward(part, size), moved, self._refuse)
-
-    def _refuse(self, error: tf.errors.OpError | ShapeChangesError) -> list[Array]:
-        failure = error if isinstance(error, ShapeChangesError) else run_error(error, "forward")
-        if failure.kind != "forward" and not isinstance(failure, ShapeChangesError):
-            raise failure from error
-        return [np.full(info.shape, np.nan) for info in self.outputs]
-
-    def is_connected(self, output: int, input_index: int) -> bool:
-        """Whether the op gives a gradient for this input, to any output."""
-        del output
-        return self.gradients[input_index] is not None
+        size = sum(info.size for info in self.facts.outputs)
+        return run_where_accepted(
+            lambda part: self._forward(part, size),
+            moved,
+            lambda _: [np.full(info.shape, np.nan) for info in self.facts.outputs],
+        )
 
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input that moves."""
@@ -473,19 +459,21 @@ class LocalRuns:
     def joint_vjp(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
         """Pull upstreams of all outputs back at once; missing ones are zero."""
         connected = [
-            input_index for input_index, gradient in enumerate(self.gradients) if gradient is not None
+            input_index for input_index, gradient in enumerate(self.facts.gradients) if gradient is not None
         ]
-        result: list[Array | None] = [None] * len(self.fed)
+        result: list[Array | None] = [None] * len(self.facts.fed)
         if not connected:
             return result
         count = len(next(iter(upstreams.values())))
         first = len(self._always_fed)
         flows = {
             first + output_index: upstreams.get(output_index, np.zeros((count, *info.shape)))
-            for output_index, info in enumerate(self.outputs)
+            for output_index, info in enumerate(self.facts.outputs)
         }
         try:
-            gradients = self._pull(flows, sum(self.inputs[input_index].size for input_index in connected))
+            gradients = self._pull(
+                flows, sum(self.facts.inputs[input_index].size for input_index in connected)
+            )
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
         for input_index, gradient in zip(connected, gradients, strict=True):
@@ -495,13 +483,13 @@ class LocalRuns:
     @cached_property
     def _always_fed(self) -> list[Any]:
         """What is always fed: the case's inputs, its draws, and tensors that move without being an input."""
-        tensors = [*self.walk.inputs, *self.walk.held.draws]
-        tensors += [tensor for fed in self.fed for tensor in self._moved_with(fed)]
+        tensors = [*self.facts.walk.inputs, *self.facts.walk.held.draws]
+        tensors += [tensor for fed in self.facts.fed for tensor in self._moved_with(fed)]
         return list({id(tensor): tensor for tensor in tensors}.values())
 
     def _moved_with(self, fed: Any) -> list[Any]:
         """Return what moves with an input: a custom gradient's forward reads a variable for itself."""
-        if not self.step.results or fed.op.type != READ:
+        if not self.facts.step.results or fed.op.type != READ:
             return [fed]
         others = [op.outputs[0] for op in fed.op.inputs[0].consumers() if op.type == READ]
         return [fed, *[tensor for tensor in others if tensor is not fed]]
@@ -510,34 +498,36 @@ class LocalRuns:
     def _feed_indices(self) -> list[list[int]]:
         """Where each moving tensor is in `_always_fed`, with what moves with it."""
         places = {id(tensor): index for index, tensor in enumerate(self._always_fed)}
-        return [[places[id(tensor)] for tensor in self._moved_with(fed)] for fed in self.fed]
+        return [[places[id(tensor)] for tensor in self._moved_with(fed)] for fed in self.facts.fed]
 
     @cached_property
     def _forward(self) -> Batched:
-        return self._batch([], self.fetched)
+        return self._batch([], self.facts.fetched)
 
     @cached_property
     def _pull(self) -> Batched:
-        return self._batch(self._upstreams, [gradient for gradient in self.gradients if gradient is not None])
+        return self._batch(
+            self.facts.upstreams, [gradient for gradient in self.facts.gradients if gradient is not None]
+        )
 
     def _batch(self, upstreams: Sequence[Any], results: Sequence[Any]) -> Batched:
         """Batch a part of the graph as a function of what is always fed, upstreams, and held stops."""
-        walk, source = self.walk, self.walk.source
+        walk, source = self.facts.walk, self.facts.walk.source
         known_ids = {id(tensor) for tensor in self._always_fed}
         # An op's other inputs keep their values: a condition may be made of what moves, too.
-        after = graph_path.ops_after(self.fed)
-        held = [*walk.held.stops, *(tensor for tensor in self.step.beside if tensor.op in after)]
+        after = graph_path.ops_after(self.facts.fed)
+        held = [*walk.held.stops, *(tensor for tensor in self.facts.step.beside if tensor.op in after)]
         stops = [tensor for tensor in held if id(tensor) in walk.base and id(tensor) not in known_ids]
         moving_tensors = self._always_fed[len(walk.inputs) + len(walk.held.draws) :]
-        read = {id(tensor): fed for fed in self.fed for tensor in self._moved_with(fed)}
+        read = {id(tensor): fed for fed in self.facts.fed for tensor in self._moved_with(fed)}
         extra = [*moving_tensors, *upstreams, *stops]
-        flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in self.outputs]
+        flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in self.facts.outputs]
         point = [
             *source.at.narrow,
             *[value.numpy() for value in walk.drawn],
-            *self._values([read[id(tensor)] for tensor in moving_tensors]),
+            *self.facts.values([read[id(tensor)] for tensor in moving_tensors]),
             *(flows if upstreams else []),
-            *self._values(stops),
+            *self.facts.values(stops),
         ]
         kinds = [dtype for dtype, _ in source.at.arguments]
         kinds += [walk.dtype_of(tensor).name for tensor in (*walk.held.draws, *extra)]
@@ -545,16 +535,5 @@ class LocalRuns:
             walk.extract(extra, results),
             [(kind, np.shape(value)) for kind, value in zip(kinds, point, strict=True)],
             point,
-            [walk.dtype_of(tensor) for tensor in results],
-            vectorize=False,
             rewind=walk.rewind,
-        )
-
-    def _infos(self, word: str, tensors: Sequence[Any]) -> tuple[TensorInfo, ...]:
-        """Describe tensors, as `in`, or `in0` and `in1`: their own names say nothing."""
-        return tuple(
-            TensorInfo(
-                f"{word}{index}" if len(tensors) > 1 else word, self.walk.dtype_of(tensor).name, value.shape
-            )
-            for index, (tensor, value) in enumerate(zip(tensors, self._values(tensors), strict=True))
         )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from gradcheck_cli.running.processes.limits import Limits
-    from gradcheck_cli.running.workers import Workers
+    from gradcheck_cli.running.limits import Limits
+    from gradcheck_cli.running.run_loop import Workers
 
 HOOKS = {"start_in_cluster": f"{__name__}:start_in_cluster"}
 

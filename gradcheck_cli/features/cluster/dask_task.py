@@ -29,12 +29,11 @@ from distributed import Reschedule, Worker, get_worker
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CaseResult
-from gradcheck_cli.running.processes.limits import Limits, default_memory, format_size
-from gradcheck_cli.running.processes.local_workers import LocalWorkers
-from gradcheck_cli.running.processes.messages import CodePlace
-from gradcheck_cli.running.selection.changed import dependencies
-from gradcheck_cli.running.selection.modules import is_installed
-from gradcheck_cli.running.workers import Ended, Started
+from gradcheck_cli.running.changed import dependencies, is_installed
+from gradcheck_cli.running.fork_server import CodePlace
+from gradcheck_cli.running.limits import Limits, default_memory, format_size
+from gradcheck_cli.running.local_workers import LocalWorkers
+from gradcheck_cli.running.run_loop import Ended, Started
 from gradcheck_cli.spec.case import Argument, Case, InputSpec
 
 LIMIT = 64 * 2**20  # bytes; the scheduler holds each folder for as long as a run takes
@@ -290,13 +289,14 @@ def _collect(worker: Worker, tensorflow: str, results: dict[int, CaseResult]) ->
     """Return the results with what failed cases printed, read from the files that were kept here."""
     printed = {}
     for index, result in results.items():
-        if result.ran.output_file:
-            with suppress(OSError), Path(result.ran.output_file).open("rb") as stream:
+        output = result.ran.output
+        if output is not None and output.file:
+            with suppress(OSError), Path(output.file).open("rb") as stream:
                 printed[index] = stream.read(_MOST_PRINTED).decode(errors="replace")
-            Path(result.ran.output_file).unlink(missing_ok=True)
-        results[index] = replace(
-            result, ran=replace(result.ran, output_file="", worker=str(worker.name), host=platform.node())
-        )
+            Path(output.file).unlink(missing_ok=True)
+            output = replace(output, file="")
+        ran = replace(result.ran, output=output, worker=str(worker.name), host=platform.node())
+        results[index] = replace(result, ran=ran)
     ordered = tuple(results[index] for index in sorted(results))
     return Answer(worker.address, "", tensorflow, ordered, printed)
 

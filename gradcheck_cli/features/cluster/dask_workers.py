@@ -34,12 +34,10 @@ from gradcheck_cli.features.cluster.dask_task import (
     pack,
 )
 from gradcheck_cli.results import CaseError, CaseResult
-from gradcheck_cli.running.failed_case import failed_case
-from gradcheck_cli.running.processes.limits import Limits
-from gradcheck_cli.running.processes.messages import CodePlace
-from gradcheck_cli.running.processes.output import OutputFolder
-from gradcheck_cli.running.processes.running_task import Numbered, group_cases
-from gradcheck_cli.running.workers import Ended, Event, Noted, Started, Waited, WorkersLostError
+from gradcheck_cli.running.fork_server import CodePlace
+from gradcheck_cli.running.limits import Limits
+from gradcheck_cli.running.local_workers import Numbered, OutputFolder, group_cases
+from gradcheck_cli.running.run_loop import Ended, Event, Noted, Started, Waited, WorkersLostError, failed_case
 from gradcheck_cli.spec.case import Case
 
 _ATTEMPTS = 3  # attempts at a document: if its worker is lost, it is tried twice more
@@ -531,7 +529,8 @@ class DaskWorkers:
             printed = (answer.printed or {}).get(position)
             file = "" if printed is None else self._output_folder.keep_text(numbered_case.case, printed)
             named = _name_worker(result)
-            yield Ended(numbered_case.index, replace(named, ran=replace(named.ran, output_file=file)))
+            lines = () if named.ran.output is None else named.ran.output.lines
+            yield Ended(numbered_case.index, named.printed(lines, file))
 
     def _give_up(self, document: _Document) -> Iterator[Event]:
         names = ", ".join(document.begun[:_ATTEMPTS])

@@ -129,7 +129,7 @@ class Coverage:
         places = [str(Path.cwd()), *beside]
         packages = tuple(read_package(name, places) for name in names)
         if changed:
-            from gradcheck_cli.running.selection.changed import changed_files
+            from gradcheck_cli.running.changed import changed_files
 
             files = changed_files(changed)
             packages = tuple(package.within(files) for package in packages)

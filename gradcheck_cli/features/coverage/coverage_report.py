@@ -6,10 +6,10 @@ import json
 
 from rich.text import Text
 
-from gradcheck_cli.covered import CoverageStatus, GradientCoverage, WrittenGradient
+from gradcheck_cli.gate import CoverageStatus, GradientCoverage, WrittenGradient
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS
-from gradcheck_cli.reporting.exchange.markdown_tables import escape, folded_lines, table_lines
 from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.reporting.terminal.layout import escape, folded_lines, table_lines
 from gradcheck_cli.results import Report
 from gradcheck_cli.serial import plain
 

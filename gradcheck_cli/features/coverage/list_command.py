@@ -81,7 +81,7 @@ def command(
         entries = read_gradients(modules)
     chosen = _choose(entries, pattern, statuses)
     if not chosen:
-        from gradcheck_cli.running.selection.filters import suggest_name
+        from gradcheck_cli.running.selection import suggest_name
 
         hint = (
             suggest_name(pattern, [entry.name for entry in entries])
@@ -94,8 +94,8 @@ def command(
 
 def _specs_by_name(folder: str) -> dict[str, list[str]]:
     """Return the specs that cover each op type, and each function that they name as forward."""
+    from gradcheck_cli.spec.case import cases_by_type
     from gradcheck_cli.spec.load import load
-    from gradcheck_cli.spec.models.versions import cases_by_type
 
     cases = load([folder]).cases
     specs = {

@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from gradcheck_cli import serial
-from gradcheck_cli.covered import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
 from gradcheck_cli.features.coverage.gradients_in_text import (
     CUSTOM,
     MODULE,
@@ -27,6 +26,7 @@ from gradcheck_cli.features.coverage.gradients_in_text import (
     GradientInText,
     Package,
 )
+from gradcheck_cli.gate import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
 from gradcheck_cli.results import CaseResult, Status
 from gradcheck_cli.serial import TypeFault
 from gradcheck_cli.visible import clean

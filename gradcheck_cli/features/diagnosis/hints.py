@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.ops.packing import Float
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
-from gradcheck_cli.checking.pairs.pair_view import PointData
+from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
 from gradcheck_cli.numerics import Verdict
 
 Mask = npt.NDArray[np.bool_]

@@ -262,7 +262,7 @@ class DraftingProcess:
 
 def serve(descriptor: int) -> None:
     """Draft what is requested on a connection, until it is closed."""
-    from gradcheck_cli.running.processes.process import end_with_parent
+    from gradcheck_cli.running.limits import end_with_parent
 
     end_with_parent()
     connection = Connection(descriptor)

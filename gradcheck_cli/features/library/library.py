@@ -16,14 +16,13 @@ from typing import Any, SupportsFloat, SupportsIndex, cast
 
 import numpy as np
 
-from gradcheck_cli.errors import NoSpecsError
+from gradcheck_cli.errors import NoSpecsError, suggest
 from gradcheck_cli.reporting.exchange.findings import BAD, findings_of
 from gradcheck_cli.reporting.terminal.report_text import render_report
 from gradcheck_cli.results import Report
 from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.running.session import InProcess, start_tensorflow
-from gradcheck_cli.spec.case import Case, FunctionRef, Tolerance, in_each_mode
-from gradcheck_cli.spec.faults import suggest
+from gradcheck_cli.spec.case import Case, FunctionRef, StatedTolerance, in_each_mode
 from gradcheck_cli.spec.load import load_cases, load_mapping
 from gradcheck_cli.spec.words import MODES
 
@@ -161,12 +160,12 @@ def check_function(  # noqa: PLR0913 (the options of one call)
             arguments=arguments,
             dtype=inputs[0].dtype if inputs else "float32",
             reference=truth,
-            tolerance=Tolerance(atol, rtol),
+            tolerance=StatedTolerance(atol, rtol),
             seed=seed,
             modes=modes,
             mode=modes[0],
             variables=True if call.variables is not None else cast("bool | None", variables),
-            remembered=False,
+            records_fingerprint=False,
             given=call,
         )
         report = run_in_workers(InProcess(), in_each_mode([case]))

@@ -23,16 +23,16 @@ from gradcheck_cli.checking.ops.operation import (
     Array,
     Gradients,
     Operation,
+    Site,
     Stack,
     TensorInfo,
-    unseen_sites,
 )
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.numerics.moves import Moves
 from gradcheck_cli.numerics.random_vectors import draw_eight_bits
+from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import Case, rule_for
 
@@ -68,7 +68,7 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
     """
     caching = CachingOpener(opener)
     unneeded = frozenset(check.name for check in CHECKS if check.can_be_off) - _NEEDED
-    plain = replace(case, second_order=(), remembered=False, checks_off=case.checks_off | unneeded)
+    plain = replace(case, second_order=(), records_fingerprint=False, checks_off=case.checks_off | unneeded)
     first = caching.open(Opening(samples[0]))
     labels = [label_of(first, pair) for pair in pair_keys(first)] if case.second_order else []
     subject = _Subject(replace(plain, second_order=case.second_order), caching, samples, 1)
@@ -78,7 +78,7 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
         try:
             vjp = caching.vjp(first)
             second = _Subject(
-                replace(vjp.case, remembered=False, checks_off=plain.checks_off),
+                replace(vjp.case, records_fingerprint=False, checks_off=plain.checks_off),
                 vjp,
                 samples,
                 2,
@@ -265,6 +265,27 @@ def _has_effect(op: Operation, wrong: Operation, pair: PairKey, flow: Array) -> 
     largest = np.max(np.abs(before))
     moved = largest if after is None else np.max(np.abs(after - before))
     return bool(largest > 0 and moved > _NO_CHANGE * largest)
+
+
+def unseen_sites(points: Iterable[Sequence[Site]]) -> list[Site]:
+    """Return the sites of a forward at which no point shows the corruption.
+
+    Args:
+        points: the sites at each sample point, in the same order.
+    """
+    merged: list[Site] = []
+    for sites in points:
+        if not merged:
+            merged = list(sites)
+            continue
+        if len(sites) != len(merged):  # another trace: each point has its own sites
+            merged += sites
+            continue
+        merged = [
+            replace(site, unseen=tuple(lack for lack in site.unseen if lack in other_site.unseen))
+            for site, other_site in zip(merged, sites, strict=True)
+        ]
+    return [site for site in dict.fromkeys(merged) if site.unseen and site.pairs]
 
 
 # Corrupted gradients.

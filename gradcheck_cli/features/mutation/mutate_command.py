@@ -103,8 +103,7 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     cases = options.named.choose(load_cases(paths, seed=options.seed))
     cases = _add_corruptions(cases, options.kinds or tuple(CORRUPTIONS))
     workers = start_workers(ctx, options.workers)
-    from gradcheck_cli.cli.console import terminal_width
-    from gradcheck_cli.cli.progress import run_and_print
+    from gradcheck_cli.cli.console import run_and_print, terminal_width
 
     width = terminal_width()
 

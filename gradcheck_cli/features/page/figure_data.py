@@ -14,14 +14,12 @@ from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, w
 from gradcheck_cli.checking.ops.opener import Opening
 from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
 from gradcheck_cli.checking.ops.packing import Float, name_element
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
-from gradcheck_cli.checking.pairs.pair_view import Judged
+from gradcheck_cli.checking.pairs.pair_sample import Judged, PairSample
 from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
-from gradcheck_cli.figure import MOST_CELLS, Figure, HeatMap, Ladder
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.steps import Domain, power_of_two, scales, step_to_both_sides
-from gradcheck_cli.results import PairResult, Status
+from gradcheck_cli.results import MOST_CELLS, Figure, HeatMap, Ladder, PairResult, Status
 from gradcheck_cli.running.session import open_pair
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
@@ -168,7 +166,7 @@ def _shorten(values: Float) -> tuple[float, ...]:
     return tuple(float(f"{value:.{_DIGITS}g}") for value in values)
 
 
-DOUBTFUL = "doubtful"  # the value of `Case.drawn` for all pairs that aren't a plain pass
+DOUBTFUL = "doubtful"  # the value of `Case.figures_of` for all pairs that aren't a plain pass
 # If a case has more such pairs, only the first ones are drawn, and no more after this many seconds of
 # processor time.
 _MOST = 12
@@ -176,14 +174,14 @@ _LONG = 15.0
 
 
 def draw_figures(judged: hooks.OpenCase) -> None:
-    """Add figures to the pairs that `Case.drawn` asks for."""
+    """Add figures to the pairs that `Case.figures_of` asks for."""
     case, findings = judged.opener.case, judged.findings
-    if not case.drawn:
+    if not case.figures_of:
         return
     is_wanted = (
         (lambda pair: not is_plain(pair))
-        if case.drawn == DOUBTFUL
-        else (lambda pair: pair.label == case.drawn)
+        if case.figures_of == DOUBTFUL
+        else (lambda pair: pair.label == case.figures_of)
     )
     began, drawn, pairs = clock.now(), 0, []
     for pair in findings.pairs:

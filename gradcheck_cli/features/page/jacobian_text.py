@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
@@ -12,17 +12,17 @@ import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
-from gradcheck_cli.checking.checks.gradient_form import FORM
+from gradcheck_cli.checking.checks.case_checks import FORM
+from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.ops.packing import Float, name_element
-from gradcheck_cli.checking.pairs.pair_view import PairView
+from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
-from gradcheck_cli.figure import HeatMap
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import verdict_text
-from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, Status
+from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, CheckResult, HeatMap, PairResult, Status
 from gradcheck_cli.running.session import check, run_case, start_tensorflow, user_code
 from gradcheck_cli.serial import plain
 from gradcheck_cli.spec.case import Case, PairRule, rule_for
@@ -42,6 +42,45 @@ _WORDS = {
 
 
 # The pair.
+
+
+@dataclass(frozen=True)
+class PairView:
+    """One pair at one sample point, with every element's verdict and the result of the whole run."""
+
+    label: str  # `dOUT/dIN`
+    output: TensorInfo  # the output that is differentiated
+    input_info: TensorInfo  # the input that it is differentiated by
+    point: int  # index of the sample point
+    sample: PairSample  # every element, packed: real parts before imaginary ones, in rows and in columns
+    result: PairResult  # the pair's own result, over all points, with the spec's expectation applied
+    failing: tuple[CheckResult, ...] = ()  # the structural checks of its case that fail
+    warnings: tuple[str, ...] = ()  # the case's warnings about the pair
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The upstreams that rows belong to: 1, and 1j where the output is complex."""
+        return ("1", "1j") if self.output.is_complex else ("1",)
+
+    def rows(self, index: tuple[int, ...] | None, part: str | None = None) -> npt.NDArray[np.int64]:
+        """Return the packed rows of one or all elements of the output, for one or all upstreams."""
+        size = self.output.size
+        elements = np.arange(size) if index is None else np.array([_flat(index, self.output.shape)])
+        starts = [part_index * size for part_index, name in enumerate(self.parts) if part in {None, name}]
+        return np.concatenate([start + elements for start in starts])
+
+    def join_parts(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.inexact]:
+        """Combine real and imaginary columns as TensorFlow writes gradients: dL/dRe + i dL/dIm."""
+        if not self.input_info.is_complex:
+            return values
+        complex_values: npt.NDArray[np.inexact] = (
+            values[:, : self.input_info.size] + 1j * values[:, self.input_info.size :]
+        )
+        return complex_values
+
+
+def _flat(index: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    return int(np.ravel_multi_index(index, shape)) if index else 0
 
 
 def pair_view(case: Case, label: str) -> PairView:
@@ -70,7 +109,7 @@ def pair_view(case: Case, label: str) -> PairView:
     if result.mismatch == FORM:  # zeros replace it, and nobody's gradient would be shown
         raise CaseFailedError("gradient", result.message)
     judged = findings.judged[label]
-    point = judged.index_to_show
+    point = _index_to_show(judged.samples)
     return PairView(
         label,
         judged.output,
@@ -93,7 +132,7 @@ def _is_whole(findings: Findings, label: str) -> bool:
     """Whether a pair was judged element by element; one of wrong form has no elements at all."""
     if label in findings.judged:
         judged = findings.judged[label]
-        return judged.samples[judged.index_to_show].rows is None
+        return judged.samples[_index_to_show(judged.samples)].rows is None
     return all(pair.status is not Status.SKIPPED for pair in findings.pairs if pair.label == label)
 
 
@@ -105,7 +144,7 @@ def draw_pair(case: Case, label: str) -> CaseResult:
         CaseFailedError: the case can't be checked.
     """
     start_tensorflow()
-    result = run_case(replace(case, drawn=label, remembered=False))
+    result = run_case(replace(case, figures_of=label, records_fingerprint=False))
     if result.error is not None:
         raise CaseFailedError(result.error.kind, result.error.message, result.error.traceback)
     pairs = [pair for pair in result.pairs if pair.label == label]
@@ -116,6 +155,12 @@ def draw_pair(case: Case, label: str) -> CaseResult:
 
 
 # Its Jacobian.
+
+
+def _index_to_show(samples: Sequence[PairSample]) -> int:
+    """Return the index of the point to show: the first with a mismatch, else the first undecided, else 0."""
+    ranks = [2 if sample.is_wrong else 0 if sample.is_right else 1 for sample in samples]
+    return ranks.index(max(ranks))
 
 
 def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = None) -> str:

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from gradcheck_cli.figure import PathOp
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.results import Status
+from gradcheck_cli.results import PathOp, Status
 
 MOST_NODES = 40  # nobody reads a larger graph as a whole
 _NEAR = 6  # edges from the op to blame: a chain then fits a screen

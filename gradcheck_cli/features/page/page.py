@@ -19,7 +19,6 @@ from markupsafe import Markup
 
 from gradcheck_cli.features.page.op_graph import graph_of
 from gradcheck_cli.features.page.pictures import Picture
-from gradcheck_cli.figure import Figure, HeatMap
 from gradcheck_cli.gate import BaselineFinding
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
@@ -42,7 +41,7 @@ from gradcheck_cli.reporting.exchange.findings import (
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, describe_rules, is_plain, number_cells
 from gradcheck_cli.reporting.terminal.report_text import all_right, branch_line, summary_lines
-from gradcheck_cli.results import CaseResult, PairResult, Report, Status
+from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, Report, Status
 
 COLUMNS = (
     ("spec", "text"),

@@ -22,8 +22,8 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from gradcheck_cli.figure import Figure, HeatMap, Ladder
 from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.results import Figure, HeatMap, Ladder
 
 # Stands for the page's own colour until the SVG is complete.
 _INK = "#010203"

@@ -89,7 +89,7 @@ def command(
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `show --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import terminal_width
-    from gradcheck_cli.cli.pick_case import handle_cases
+    from gradcheck_cli.cli.options.selection_options import handle_cases
 
     cases = picked.load()
     if target is not None:

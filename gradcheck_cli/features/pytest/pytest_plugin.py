@@ -16,7 +16,7 @@ import pytest
 
 if TYPE_CHECKING:
     from gradcheck_cli.results import CaseResult, PairResult
-    from gradcheck_cli.running.processes.local_workers import LocalWorkers
+    from gradcheck_cli.running.local_workers import LocalWorkers
     from gradcheck_cli.spec.case import Case
 
 OPTION = "--gradcheck"
@@ -109,7 +109,7 @@ class Runs:
         return self._results[key]
 
     def _run(self, cases: Sequence[Case], *, listing: bool = False) -> list[CaseResult]:
-        from gradcheck_cli.running.workers import Ended
+        from gradcheck_cli.running.run_loop import Ended
 
         results = {
             event.index: event.result
@@ -120,8 +120,8 @@ class Runs:
 
     def _start_workers(self) -> LocalWorkers:
         if self._workers is None:
-            from gradcheck_cli.running.processes.limits import Limits, default_jobs, default_memory
-            from gradcheck_cli.running.processes.local_workers import LocalWorkers
+            from gradcheck_cli.running.limits import Limits, default_jobs, default_memory
+            from gradcheck_cli.running.local_workers import LocalWorkers
 
             self._workers = LocalWorkers(default_jobs(), Limits(memory=default_memory()))
         return self._workers

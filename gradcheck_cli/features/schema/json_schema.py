@@ -17,7 +17,7 @@ import click
 
 from gradcheck_cli.gate import BaselineFinding, Projection
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, SCHEMA_VERSION, Object
-from gradcheck_cli.results import CaseError, CaseResult, CheckResult, PairResult, Report
+from gradcheck_cli.results import CaseError, CheckResult, PairResult, Report
 from gradcheck_cli.serial import Layout, written_fields
 from gradcheck_cli.spec.words import DTYPE_KINDS, EXCEPTIONS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
 
@@ -43,25 +43,6 @@ _SCHEMAS: dict[type, dict[str, Object]] = {
         "summary": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
         "evaluations_per_element": _NUMBER,
         "sides": {"type": "object", "properties": {"seen": {"type": "integer"}, "all": {"type": "integer"}}},
-    },
-    CaseResult: {
-        "output": {
-            "anyOf": [
-                {"type": "null"},
-                {
-                    "type": "object",
-                    "properties": {
-                        "lines": {"type": "array", "items": _TEXT},
-                        "file": {"type": ["string", "null"]},
-                    },
-                    "required": ["lines", "file"],
-                },
-            ]
-        },
-        "not_differentiated": {
-            "type": "array",
-            "items": {"type": "object", "properties": {"output": _TEXT, "dtype": _TEXT}},
-        },
     },
     PairResult: {
         "worst_ratio": {"anyOf": [_NUMBER, {"type": "null"}]},
@@ -145,7 +126,7 @@ def json_schema() -> dict[str, Any]:
     # Late imports: `schema --help` shouldn't wait for them.
     from pydantic.json_schema import models_json_schema
 
-    from gradcheck_cli.spec.models.document_model import Defaults, ExceptionsFile, OpModel, OpsFile
+    from gradcheck_cli.spec.document_model import Defaults, ExceptionsFile, OpModel, OpsFile
 
     references, schema = models_json_schema(
         [(model, "validation") for model in (OpModel, OpsFile, Defaults, ExceptionsFile)],
@@ -199,7 +180,7 @@ _SHAPE = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 
 
 def _allow_short_forms(properties: dict[str, Any], definitions: dict[str, Any]) -> None:
-    """Allow the short forms that `short_forms` expands before a model sees them."""
+    """Allow the short forms that `merge_trees` expands before a model sees them."""
     for key in ("inputs", "dict", "fields"):
         for names, forms in properties.get(key, {}).get("patternProperties", {}).items():
             properties[key]["patternProperties"][names] = _input_forms(forms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,13 @@ import numpy as np
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.opener import Opening, open_operations
 from gradcheck_cli.checking.ops.operation import GradientFormError
-from gradcheck_cli.covered import Branch, with_excuses
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.point_field import PointField
 from gradcheck_cli.features.search.free_inputs import reach_of
 from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.features.search.side_search import SideSearch
 from gradcheck_cli.features.search.suspicion import FINER, STEP, is_smooth, suspect
+from gradcheck_cli.gate import Branch, with_excuses
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.results import GREEN, Status
 from gradcheck_cli.spec.words import CHECKS
@@ -526,8 +526,8 @@ def check_at(
     count = base.traced.at.count
     variables = {index - count: np.asarray(value)[None] for index, value in point.items() if index >= count}
     off = (frozenset(CHECKS) - checks) | opener.case.checks_off
-    case = replace(opener.case, checks_off=off, second_order=(), remembered=False)
-    with at_values(base.traced.variables, variables) if variables else nullcontext(iter([0])) as rows:
+    case = replace(opener.case, checks_off=off, second_order=(), records_fingerprint=False)
+    with at_values(base.traced.variables, variables) as rows:
         next(rows)
         return check_case(case, opener, [sample])
 

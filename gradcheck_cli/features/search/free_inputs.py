@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values.constraints import allowed_intervals
-from gradcheck_cli.spec.values.distributions import Interval, Normal, Uniform, distribution_of
+from gradcheck_cli.spec.values.distributions import Interval, distribution_of
 from gradcheck_cli.spec.words import kind_of
 
 Array = NDArray[Any]
@@ -213,18 +213,19 @@ def _free_draws(index: int, tensor: InputSpec, far: float) -> Iterator[FreeInput
     """Yield an input if its elements are real or complex, and drawn one by one."""
     distribution, kind = distribution_of(tensor), kind_of(tensor.dtype)
     if (
-        not isinstance(distribution, Normal | Uniform)
+        distribution is None
+        or distribution.kind not in ("normal", "uniform")
         or kind not in ("float", "complex")
         or tensor.symmetric
         or tensor.min_gap is not None
         or (tensor.away_from and kind == "complex")
     ):
         return
-    is_stated = tensor.source.kind != "default" and isinstance(distribution, Normal)
+    is_stated = tensor.source.kind != "default" and distribution.kind == "normal"
     low, high = distribution.range
-    middle = low / 2 + high / 2
-    if isinstance(distribution, Normal):
-        middle, far = distribution.mean, _STATED if is_stated else far
+    middle = distribution.mean
+    if distribution.kind == "normal":
+        far = _STATED if is_stated else far
         low, high = middle - far * distribution.stddev, middle + far * distribution.stddev
     allowed = allowed_intervals(distribution, tensor.away_from, tensor.domain)
     intervals = tuple((max(a, low), min(b, high)) for a, b in allowed if max(a, low) < min(b, high))

@@ -20,7 +20,7 @@ import numpy as np
 from gradcheck_cli.features.search.free_inputs import FreeInputs
 from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values.constraints import allowed_intervals
-from gradcheck_cli.spec.values.distributions import Integers, contains, distribution_of
+from gradcheck_cli.spec.values.distributions import contains, distribution_of, integer_ends
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.spec.words import SOURCES, kind_of
 
@@ -312,8 +312,8 @@ def _values_of(tensor: InputSpec) -> Array:
         values = np.array(written, object if kind == "string" else None)
     elif kind == "bool" and source.kind in ("default", "bool"):
         return np.array([False, True])
-    elif isinstance(distribution, Integers):
-        low, high = distribution.low, distribution.high
+    elif distribution is not None and distribution.kind == "integers":
+        low, high = integer_ends(tensor)
         values = np.arange(low, min(high, low + _WHOLE))
         if high - low > _WHOLE:
             values = np.random.default_rng(0).integers(low, high, _WHOLE)

@@ -21,7 +21,7 @@ from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.features.search.branches import pace as pacing
 from gradcheck_cli.features.search.exploring import ERRORS, RIGHT, Exploration, with_note
 from gradcheck_cli.results import CheckResult, PairResult, Status
-from gradcheck_cli.running.processes.process import times_of
+from gradcheck_cli.running.limits import times_of
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
@@ -141,7 +141,7 @@ def check_more_draws(opener: GraphOpener, findings: Findings, spent: float) -> N
     is_open = {pair.label for pair in pairs if _is_open(pair)}
     if not (is_open and case.is_generated) or any(pair.status is Status.MISMATCHED for pair in pairs):
         return
-    alone: Case = replace(case, checks_off=frozenset(CHECKS), second_order=(), remembered=False)
+    alone: Case = replace(case, checks_off=frozenset(CHECKS), second_order=(), records_fingerprint=False)
     pace = pacing.Pace(float(np.clip(spent, _SHORT, _LONG)))
     for sample in range(case.samples, case.samples + _DRAWS):
         if pace.left <= 0:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from gradcheck_cli.checking.verdicts.summary import Findings
-from gradcheck_cli.covered import side_counts
 from gradcheck_cli.features.search.branches import pace as pacing
 from gradcheck_cli.features.search.exploring import ERRORS, Candidate, Exploration, wrong_pairs
 from gradcheck_cli.features.search.free_inputs import reach_of
 from gradcheck_cli.features.search.mixed_points import MixedPoints
+from gradcheck_cli.gate import side_counts
 from gradcheck_cli.results import Counterexample, SearchResult, Status
 from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values.distributions import distribution_of

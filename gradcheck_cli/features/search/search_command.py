@@ -76,16 +76,17 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
     or a bad spec, 3 a case can't be decided, 5 no spec matched, 130 interrupted.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `search --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.cli.console import console_for, print_lines, run_and_print, terminal_width
     from gradcheck_cli.cli.options.report_options import print_report
-    from gradcheck_cli.cli.progress import run_and_print
     from gradcheck_cli.reporting.closing import closing_lines
     from gradcheck_cli.reporting.terminal.report_text import case_lines
     from gradcheck_cli.spec.case import in_each_mode
     from gradcheck_cli.spec.load import load_cases
 
     cases = options.named.choose(load_cases(options.paths, seed=options.seed))
-    cases = tuple(replace(case, search=options.seconds, remembered=False) for case in in_each_mode(cases))
+    cases = tuple(
+        replace(case, search=options.seconds, records_fingerprint=False) for case in in_each_mode(cases)
+    )
     workers = start_workers(ctx, options.workers)
     width = terminal_width()
 

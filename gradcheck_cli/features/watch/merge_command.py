@@ -14,10 +14,9 @@ import click
 from gradcheck_cli.cli.options.configured import SharingCommand
 from gradcheck_cli.cli.options.report_options import ReportTarget, print_report, report_options, write_reports
 from gradcheck_cli.cli.options.selection_options import cache_option, default_cache
-from gradcheck_cli.cli.outlet import go_on_without_output
-from gradcheck_cli.covered import join
+from gradcheck_cli.cli.stdout_guard import go_on_without_output
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.gate import Selection
+from gradcheck_cli.gate import Selection, join
 from gradcheck_cli.results import CaseResult, Machine, Policy, Report
 
 _SHOWN = 5  # cases that a message names; they fit a line
@@ -49,7 +48,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.reporting.closing import closing_lines
     from gradcheck_cli.reporting.exchange.json_report import read_report
     from gradcheck_cli.reporting.terminal.report_text import case_lines
-    from gradcheck_cli.running.selection.history import write_history
+    from gradcheck_cli.running.selection import write_history
 
     if reports:
         go_on_without_output()

@@ -17,8 +17,8 @@ import click
 from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
 from gradcheck_cli.results import CaseResult, Policy
-from gradcheck_cli.running.selection.changed import clear_cache, dependencies
-from gradcheck_cli.running.workers import Ended, Workers
+from gradcheck_cli.running.changed import clear_cache, dependencies
+from gradcheck_cli.running.run_loop import Ended, Workers
 from gradcheck_cli.spec.case import Case
 
 INTERRUPTED = 130
@@ -136,7 +136,7 @@ class _LastResults:
 
     def search(self, cases: Sequence[Case], watched: FileWatch) -> frozenset[Path]:
         """Search the cases with a search time until a file changes; return the files that have changed."""
-        from gradcheck_cli.running.processes.local_workers import LocalWorkers
+        from gradcheck_cli.running.local_workers import LocalWorkers
 
         todo = [case for case in cases if case.search and _key_of_case(case) not in self.searched]
         if not todo or not isinstance(self.workers, LocalWorkers):

@@ -70,6 +70,30 @@ class Edge(IntEnum):
 
 
 @dataclass(frozen=True)
+class Departure:
+    """How functions depart from their tangents, (e,) each: abruptly at these steps, if anywhere."""
+
+    edge: np.ndarray  # of `Edge`
+    low: Float  # the largest step that still agrees with the tangent
+    high: Float  # the smallest that doesn't
+    beyond: Float  # by how much the slope differs there, or at the next step
+
+    @staticmethod
+    def empty(size: int) -> Departure:
+        """Return departures that aren't known, to be filled by `put`."""
+        return Departure(np.full(size, Edge.NONE, np.int8), *(np.zeros(size) for _ in range(3)))
+
+    def put(self, which: np.ndarray, other: Departure) -> None:
+        """Overwrite some elements, in place."""
+        for field in fields(self):
+            getattr(self, field.name)[which] = getattr(other, field.name)
+
+    def take(self, which: np.ndarray) -> Departure:
+        """Return some elements."""
+        return Departure(*(getattr(self, field.name)[which] for field in fields(self)))
+
+
+@dataclass(frozen=True)
 class Stairs:
     """Stairs, (e,) each, 0 where there are none.
 
@@ -90,9 +114,7 @@ class Stairs:
             mine[which[other.is_even]] = its[other.is_even]
 
 
-def find_edges(
-    series: Series, slope: Float, uncertainty: Float, noise: Float
-) -> tuple[np.ndarray, Float, Float, Float]:
+def find_departure(series: Series, slope: Float, uncertainty: Float, noise: Float) -> Departure:
     """Find the first rung that disagrees with a slope, and how the disagreement grows.
 
     Args:
@@ -100,10 +122,6 @@ def find_edges(
         slope: (e,) the slope.
         uncertainty: (e,) and its bound.
         noise: (e,) bound on the error of a value, where it was measured.
-
-    Returns:
-        `Edge`, the step before it, the step at it, and by how much the slope differs there or at the next,
-        (e,) each. Where the edge is `LATER`, the steps are those of the abrupt departure.
     """
     at, first = series.at, series.sentinels
     edge = np.full(slope.shape, Edge.NONE, dtype=np.int8)
@@ -129,7 +147,7 @@ def find_edges(
             is_here = leaves | is_later
             low, high = np.where(is_here, series.step[k - 1], low), np.where(is_here, series.step[k], high)
             is_open = is_open & ~leaves
-    return edge.astype(np.int8), low, high, beyond
+    return Departure(edge.astype(np.int8), low, high, beyond)
 
 
 def absorbed_slope(size: Float, unit: Float, step_scale: Float) -> Float:

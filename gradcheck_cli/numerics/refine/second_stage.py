@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradcheck_cli.numerics.first_pass import FirstPass
+from gradcheck_cli.numerics.differences import FirstPass
 from gradcheck_cli.numerics.precision import FLOAT64, Float
 from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import Reason, Verdict
@@ -20,7 +20,7 @@ from gradcheck_cli.numerics.refine.edges import (
     Stairs,
     Tread,
     absorbed_slope,
-    find_edges,
+    find_departure,
     find_stairs,
 )
 from gradcheck_cli.numerics.refine.series import Elements, sample
@@ -36,7 +36,7 @@ from gradcheck_cli.numerics.shared_limits import (
 )
 from gradcheck_cli.numerics.steps import own_scale
 from gradcheck_cli.numerics.tolerance import allowed_error, row_scale
-from gradcheck_cli.numerics.verdict import PASS_REACH, decide
+from gradcheck_cli.numerics.verdict import decide
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class Refined:
     noisy: int
 
 
-def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Float | None) -> Refined:
+def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Float) -> Refined:
     """Resolve doubtful elements; columns of `elements` are slots of the problem.
 
     Args:
         first: what the first pass found about all elements.
         elements: the doubtful ones, ordered by column.
-        analytic: (e,) their analytic values; `None` to resolve each to within its tolerance.
+        analytic: (e,) their analytic values.
 
     Returns:
         Resolutions and verdicts.
@@ -106,16 +106,12 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
             seen.steepest = np.fmax(seen.steepest, found_slope)
         is_spent = open_now & (this_round is None)
         refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
-        if analytic is not None:
-            is_hidden = confirm(problem, sampled, refined, analytic)
-            if is_hidden.any():
-                resolution.slope[is_hidden], resolution.uncertainty[is_hidden] = np.nan, np.inf
-                resolution.reason[is_hidden] = Reason.STAIRCASE
-                refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
-        if analytic is None:
-            open_now = ~(resolution.uncertainty <= PASS_REACH * refined.allowed)
-        else:
-            open_now = refined.verdict == Verdict.INCONCLUSIVE
+        is_hidden = confirm(problem, sampled, refined, analytic)
+        if is_hidden.any():
+            resolution.slope[is_hidden], resolution.uncertainty[is_hidden] = np.nan, np.inf
+            resolution.reason[is_hidden] = Reason.STAIRCASE
+            refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
+        open_now = refined.verdict == Verdict.INCONCLUSIVE
         is_small = is_small & (this_round is None or not this_round.is_own)
         # Steps far beyond an input's own size may pass over a pole or a kink: lgamma at 1e-14 looks smooth
         # there, and what remains of the pole looks like noise.
@@ -127,12 +123,9 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
             break
     if refined is None:  # there is always a first round
         raise AssertionError
-    if analytic is not None:
-        # Small steps agree with the gradient, large ones don't. Rounding stairs look like this.
-        is_hidden = (
-            seen.is_level & (refined.verdict == Verdict.MISMATCH) & (np.abs(analytic) <= refined.allowed)
-        )
-        refined.verdict[is_hidden], refined.reason[is_hidden] = Verdict.INCONCLUSIVE, Reason.STAIRCASE
+    # Small steps agree with the gradient, large ones don't. Rounding stairs look like this.
+    is_hidden = seen.is_level & (refined.verdict == Verdict.MISMATCH) & (np.abs(analytic) <= refined.allowed)
+    refined.verdict[is_hidden], refined.reason[is_hidden] = Verdict.INCONCLUSIVE, Reason.STAIRCASE
     return refined
 
 
@@ -191,7 +184,7 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
             is_better &= ~(new.is_flat & (new.uncertainty > KNOWN * steepest) & (steepest > 0))
             # Closer to the point, a tread is as flat, or bends as before, and shows no more of the stairs.
             # Below float64, whose few digits made the stairs, nothing else shows more, either.
-            tells = ~new.is_flat & (old.edge != Edge.LATER) & (problem.working is FLOAT64)
+            tells = ~new.is_flat & (old.departure.edge != Edge.LATER) & (problem.working is FLOAT64)
             is_better &= tells | (old.reason != Reason.STAIRCASE)
             if this_round.is_own:  # the derivative is what the smaller steps show, if they show it clearly
                 is_clear = ~new.is_flat & (new.uncertainty <= KNOWN * np.abs(new.slope))
@@ -229,7 +222,7 @@ class _Doubtful:
 
     elements: Elements  # where they are, by slot
     sampled: Elements  # where they are, by column of the point
-    analytic: Float | None  # their analytic values, if there are any
+    analytic: Float  # their analytic values
     trusted: Float  # (m, slots) the slopes of which the first pass is certain
 
 
@@ -262,9 +255,8 @@ def _apply_tolerances(
     # Where f and its slope are 0 (x^2 at 0), values further out show how large f is. They are ignored if the
     # slope is certain, because they may be larger by any factor (a Gaussian's tail).
     value = np.where(is_sure, rounded, np.maximum(rounded, resolution.value))
-    claimed = np.zeros(rows.shape) if analytic is None else analytic
     allowed = allowed_error(
-        problem.rule, (claimed, sure_size), scale[rows], value, problem.step_scale[sampled.columns], rtol
+        problem.rule, (analytic, sure_size), scale[rows], value, problem.step_scale[sampled.columns], rtol
     )
     # If a gradient and a slope are both hidden by the forward's noise (an attention key's bias, which doesn't
     # affect the softmax), they are equal as far as can be seen. That is enough if the noise is within what
@@ -277,11 +269,8 @@ def _apply_tolerances(
     )
     with np.errstate(all="ignore"):
         is_lost = is_spent & ~resolution.is_kink & (resolution.uncertainty <= floor)
-        is_lost &= np.maximum(np.abs(claimed), np.abs(resolution.slope)) <= resolution.uncertainty
+        is_lost &= np.maximum(np.abs(analytic), np.abs(resolution.slope)) <= resolution.uncertainty
     allowed = np.where(is_lost, np.maximum(allowed, resolution.uncertainty), allowed)
-    if analytic is None:
-        verdict = np.full(rows.size, Verdict.PASS, dtype=np.int8)
-        return Refined(resolution, verdict, resolution.reason, allowed, 0)
     verdict, reason = decide(resolution, analytic, allowed, bias, problem.unit[rows], problem.working)
     return Refined(resolution, verdict, reason, allowed, int((rtol > problem.rule.rtol).sum()))
 
@@ -321,6 +310,7 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
         (e,) whether stairs could undo the verdict.
     """
     rows, resolution, verdict = sampled.rows, refined.resolution, refined.verdict
+    departure = resolution.departure
     fails = verdict == Verdict.MISMATCH
     size = np.fmax(problem.size_of_terms[rows], resolution.value)
     absorbed = absorbed_slope(size, problem.unit[rows], problem.step_scale[sampled.columns])
@@ -330,22 +320,22 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
     # flatness that wasn't seen as far as the first pass looked, or was seen only close to the point.
     passes = verdict == Verdict.PASS
     on_trust = passes & ((resolution.is_flat & (analytic == 0)) | (resolution.depth > 0))
-    unseen = np.flatnonzero((fails | on_trust) & (resolution.edge == Edge.NONE))
+    unseen = np.flatnonzero((fails | on_trust) & (departure.edge == Edge.NONE))
     if unseen.size:
         _look_further(problem, sampled, unseen, resolution)
     # A flat part may hide a slope of 4u|f| over its width, and then belongs to the slope beyond it. If this
     # is less than a thousandth of that slope, it isn't hidden here: the edge is a kink.
     with np.errstate(all="ignore"):
-        hides = 2 * OF_A_VALUE * problem.unit[rows] * size / resolution.edge_low
+        hides = 2 * OF_A_VALUE * problem.unit[rows] * size / departure.low
         is_hidden |= (
-            on_trust & resolution.is_flat & (resolution.beyond > 0) & ~(hides <= DIGITS * resolution.beyond)
+            on_trust & resolution.is_flat & (departure.beyond > 0) & ~(hides <= DIGITS * departure.beyond)
         )
     with np.errstate(all="ignore"):
         noise = np.maximum(OF_A_VALUE * problem.unit[rows], resolution.noise) * size
     claims = _Claims(sampled, fails, refined.allowed, analytic)
-    on_zero = on_trust & resolution.is_flat & (resolution.edge_high > 0)
-    is_abrupt = (resolution.edge == Edge.ABRUPT) & (fails | passes)
-    is_abrupt |= (resolution.edge == Edge.LATER) & fails
+    on_zero = on_trust & resolution.is_flat & (departure.high > 0)
+    is_abrupt = (departure.edge == Edge.ABRUPT) & (fails | passes)
+    is_abrupt |= (departure.edge == Edge.LATER) & fails
     is_abrupt &= ~resolution.is_kink
     for beyond, chosen in ((BEYOND[0], is_abrupt | on_zero), *((far, on_zero) for far in BEYOND[1:])):
         which = np.flatnonzero(chosen & ~is_hidden)
@@ -353,9 +343,9 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
             tread = Tread(
                 resolution.slope[which],
                 noise[which],
-                resolution.edge_low[which],
-                resolution.edge_high[which],
-                resolution.edge[which] == Edge.LATER,
+                departure.low[which],
+                departure.high[which],
+                departure.edge[which] == Edge.LATER,
             )
             stairs = find_stairs(problem, sampled.take(which), tread, beyond)
             for further in BEYOND[1:]:
@@ -372,16 +362,16 @@ def _is_undone(
 ) -> np.ndarray:
     """Say which verdicts these stairs could undo, (w,); record them in `resolution`."""
     sampled, fails, allowed, analytic = claims.sampled, claims.fails, claims.allowed, claims.analytic
-    slope = resolution.slope[which]
+    slope, departure = resolution.slope[which], resolution.departure
     with np.errstate(all="ignore"):  # a value that isn't finite is wrong on any stairs
         more = analytic[which] - slope
         explains = (more >= stairs.least) & (more <= stairs.most)
         # A single riser as far away as x itself is a jump of another kind: sign's at 0.
-        is_far = resolution.edge_high[which] > FAR * problem.step_scale[sampled.columns[which]]
+        is_far = departure.high[which] > FAR * problem.step_scale[sampled.columns[which]]
         explains &= ~is_far | (stairs.risers > 1)
         # A curve with a jump or two beside it is no staircase, unless the function is known to be one: of
         # round(x) * cos(x), the risers are few where the cosine passes 0.
-        is_bent = resolution.edge[which] == Edge.LATER
+        is_bent = departure.edge[which] == Edge.LATER
         is_climb = is_bent & (stairs.is_even | (stairs.risers >= PATTERN))
         explains &= ~is_bent | is_climb | (explains & is_climb).any()
         relative = stairs.height / np.abs(problem.value[sampled.rows[which]])
@@ -392,7 +382,7 @@ def _is_undone(
     # Stairs are noise for the whole row.
     relative = np.where(is_undone & np.isfinite(relative), relative, 0.0)
     resolution.bias[which] = np.maximum(resolution.bias[which], relative)
-    resolution.edge[which[~is_undone]] = Edge.GRADUAL  # these stairs don't matter
+    departure.edge[which[~is_undone]] = Edge.GRADUAL  # these stairs don't matter
     return np.asarray(is_undone)
 
 
@@ -412,7 +402,7 @@ def _look_further(problem: Problem, sampled: Elements, which: np.ndarray, resolu
         for series in sample(problem, sampled.take(alike), scale, rungs, int(depth)):
             here = alike[series.which]
             noise = resolution.noise[here] * np.abs(series.base)
-            edges = find_edges(series, resolution.slope[here], resolution.uncertainty[here], noise)
-            resolution.edge[here], resolution.edge_low[here], resolution.edge_high[here] = edges[:3]
-            resolution.beyond[here] = edges[3]
-    resolution.edge[which[resolution.edge[which] == Edge.NONE]] = Edge.GRADUAL  # straight all the way
+            departure = find_departure(series, resolution.slope[here], resolution.uncertainty[here], noise)
+            resolution.departure.put(here, departure)
+    edge = resolution.departure.edge
+    edge[which[edge[which] == Edge.NONE]] = Edge.GRADUAL  # straight all the way

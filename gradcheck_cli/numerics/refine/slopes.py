@@ -9,14 +9,11 @@ import numpy as np
 from gradcheck_cli.numerics.differences import Mask
 from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.reasons import Reason
-from gradcheck_cli.numerics.refine.edges import Edge, find_edges
+from gradcheck_cli.numerics.refine.edges import Departure, find_departure
 from gradcheck_cli.numerics.refine.ladder import ONE_SIDED, Settled, settle
 from gradcheck_cli.numerics.refine.series import SAME_OVER_ORDERS, Series
 from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, KNOWN, OF_MANY_OPERATIONS, PATTERN
 
-# Functions that are differentiable only once contract by 4 instead of 16; the bound is then far less certain.
-# The factor is empirical.
-ONCE_DIFFERENTIABLE_PENALTY = 8.0
 # The three lowest movements times their steps agree: noise, not shape. Noise that they or the larger
 # noise points show is accepted only up to many times the known noise; without this limit, aliasing would pass
 # for noise. (empirical)
@@ -55,10 +52,7 @@ class Resolution:
     rungs: np.ndarray  # number of steps that had a difference
     local: Float  # the slope of the sentinel that is closest to the point without being hidden by noise
     local_noise: Float  # assumed, not measured, bound on its rounding error
-    edge: np.ndarray  # how f departs from the slope towards large steps, as `Edge`
-    edge_low: Float  # the largest step that still agrees with the slope
-    edge_high: Float  # the smallest that doesn't
-    beyond: Float  # by how much the slope differs there
+    departure: Departure  # how f departs from the slope towards large steps
     noise: Float
     bias: Float
     value: Float  # the largest |f| near the point: f itself may be 0 there
@@ -80,10 +74,7 @@ class Resolution:
             rungs=np.zeros(size, dtype=np.int64),
             local=none.copy(),
             local_noise=np.full(size, np.inf),
-            edge=np.full(size, Edge.NONE, dtype=np.int8),
-            edge_low=np.zeros(size),
-            edge_high=np.zeros(size),
-            beyond=np.zeros(size),
+            departure=Departure.empty(size),
             noise=np.zeros(size),
             bias=np.zeros(size),
             value=np.zeros(size),
@@ -92,12 +83,17 @@ class Resolution:
 
     def put(self, which: np.ndarray, other: Resolution) -> None:
         """Overwrite some elements, in place."""
-        for field in fields(self):
-            getattr(self, field.name)[which] = getattr(other, field.name)
+        self.departure.put(which, other.departure)
+        for name in _ARRAYS:
+            getattr(self, name)[which] = getattr(other, name)
 
     def take(self, which: np.ndarray) -> Resolution:
         """Return some elements."""
-        return Resolution(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
+        arrays = {name: getattr(self, name)[which] for name in _ARRAYS}
+        return Resolution(**arrays, departure=self.departure.take(which))
+
+
+_ARRAYS = [field.name for field in fields(Resolution) if field.name != "departure"]
 
 
 def resolve(series: Series) -> Resolution:
@@ -137,7 +133,6 @@ def resolve(series: Series) -> Resolution:
         bias = np.where(np.isfinite(bias), bias, 0.0)
     slope, uncertainty = np.where(is_known, slope, np.nan), np.where(is_known, uncertainty, np.inf)
     local, local_noise = _local(series, slope)
-    edge, edge_low, edge_high, beyond = find_edges(series, slope, uncertainty, noise)
     return Resolution(
         slope=slope,
         uncertainty=uncertainty,
@@ -149,10 +144,7 @@ def resolve(series: Series) -> Resolution:
         rungs=settled.rungs,
         local=local,
         local_noise=local_noise,
-        edge=edge,
-        edge_low=edge_low,
-        edge_high=edge_high,
-        beyond=beyond,
+        departure=find_departure(series, slope, uncertainty, noise),
         noise=relative,
         bias=bias,
         value=value,
@@ -178,8 +170,7 @@ def _settle_slope(series: Series) -> Settled:
     at, first = series.at, series.sentinels
     central = settle(at.slope, at.noise, at.is_central, first)
     once = settle(at.slope, at.noise, at.is_central, first, ONE_SIDED)
-    penalised = Settled(once.slope, ONCE_DIFFERENTIABLE_PENALTY * once.uncertainty, once.rungs)
-    best = central.where(penalised.uncertainty < central.uncertainty, penalised)
+    best = central.where(once.uncertainty < central.uncertainty, once)
     for side in (at.up, at.down):
         is_there = np.isfinite(side)
         is_only = is_there.sum(axis=0) >= at.is_central.sum(axis=0) + PATTERN

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from gradcheck_cli.covered import CoverageStatus
-from gradcheck_cli.gate import BaselineFinding, Change
+from gradcheck_cli.gate import BaselineFinding, Change, CoverageStatus
 from gradcheck_cli.reporting import codes
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers, worst_element
 from gradcheck_cli.reporting.terminal.report_text import inputs_of, search_summary
@@ -58,11 +57,26 @@ class Finding:
     name: str  # its subject within the case: a pair's label, `check linearity`, `case`
     title: str  # one line
     text: str = ""  # the details, in several lines; may be empty
-    file: str = ""  # the place to look, as the report names it; empty if there is none
-    line: int = 0  # 1-based; 0 for the whole file
+    place: str = ""  # where to look, "path:line" or a path, as the report names it; empty if there is none
     case: CaseResult | None = None  # the case it belongs to
     pair: PairResult | None = None  # the pair it is about
-    code: codes.Code | None = None  # its code; `None` for what passed
+
+    @property
+    def file(self) -> str:
+        """The file to look at; empty if there is none."""
+        return split_place(self.place)[0]
+
+    @property
+    def line(self) -> int:
+        """The line in it, 1-based; 0 for the whole file."""
+        return split_place(self.place)[1]
+
+    @property
+    def code(self) -> codes.Code | None:
+        """Its code; `None` for what passed."""
+        if self.pair is not None:
+            return codes.code_of_pair(self.pair)
+        return None if self.rule == "search" else codes.code_of(self.rule)
 
     @property
     def headline(self) -> str:
@@ -86,14 +100,11 @@ def findings_of(report: Report) -> tuple[Finding, ...]:
         _finding_of_change(finding, cases.get((finding.op, finding.case, finding.dtype, finding.mode)))
         for finding in report.baseline
     ]
-    code = codes.code_of("unchecked")
     findings += _findings_of_coverage(report)
-    findings += [
-        Finding("unchecked", Outcome.UNDECIDED, "run", text, text, code=code) for text in report.unchecked
-    ]
+    unchecked_texts = list(report.unchecked)
     if report.interrupted:
-        text = "interrupted: cases that hadn't ended weren't checked"
-        findings.append(Finding("unchecked", Outcome.UNDECIDED, "run", text, text, code=code))
+        unchecked_texts.append("interrupted: cases that hadn't ended weren't checked")
+    findings += [Finding("unchecked", Outcome.UNDECIDED, "run", text, text) for text in unchecked_texts]
     return tuple(findings)
 
 
@@ -195,20 +206,15 @@ def _findings_of_case(case: CaseResult, report: Report, *, strict: bool) -> Iter
         text = "\n".join([case.error.message, *case.error.traceback, *_reproduce(case)])
         title = f"{case.error.kind}: {first_line(case.error.message)}"
         about_spec = case.error.kind in _ABOUT_THE_SPEC or not case.seen.source
-        fallback = split_place(case.spec if about_spec else case.seen.source)
-        file, line = _place_in_traceback(case.error.traceback) or fallback
-        rule, code = f"error/{case.error.kind}", codes.code_of_error(case.error)
-        yield Finding(rule, Outcome.UNDECIDED, "case", title, text, file, line, case, code=code)
+        place = _place_in_traceback(case.error.traceback) or (case.spec if about_spec else case.seen.source)
+        yield Finding(f"error/{case.error.kind}", Outcome.UNDECIDED, "case", title, text, place, case)
     if case.search is not None and case.search.found is None:
-        file, line = split_place(case.spec)
         text = search_summary(case.search)
-        yield Finding("search", Outcome.PASSED, "search", text, text, file, line, case)
+        yield Finding("search", Outcome.PASSED, "search", text, text, case.spec, case)
     for warning in case.warnings:
         outcome = Outcome.FAILED if report.policy.strict_precision else Outcome.WARNED
         title = f"precision: {first_line(warning)}"
-        file, line = split_place(case.seen.source or case.spec)
-        code = codes.code_of("precision")
-        yield Finding("precision", outcome, "precision", title, warning, file, line, case, code=code)
+        yield Finding("precision", outcome, "precision", title, warning, case.seen.source or case.spec, case)
 
 
 def _outcome_of(status: Status, *, strict: bool) -> Outcome:
@@ -223,15 +229,12 @@ def _finding_of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Fin
     outcome = _outcome_of(pair.status, strict=strict)
     words = str(pair.status).replace("_", " ")
     note = f": {pair.note}" if pair.note else ""
-    # If it is right, there is nothing to see except what was requested.
-    file, line = _place_of(case, outcome)
     text = ""
     if outcome is not Outcome.PASSED:
         lines = [*pair_lines(pair), *counterexample_lines(case, pair), *_reason(case), *_reproduce(case)]
         text = "\n".join(lines)
     title = f"{pair.label} {words}{note}"
-    code = codes.code_of_pair(pair)
-    return Finding(str(pair.status), outcome, pair.label, title, text, file, line, case, pair, code)
+    return Finding(str(pair.status), outcome, pair.label, title, text, _place_of(case, outcome), case, pair)
 
 
 def pair_lines(pair: PairResult) -> list[str]:
@@ -253,18 +256,17 @@ def counterexample_lines(case: CaseResult, pair: PairResult) -> list[str]:
     return [search_summary(case.search), *inputs_of(case.search.found)]
 
 
-def _place_of(case: CaseResult, outcome: Outcome) -> tuple[str, int]:
+def _place_of(case: CaseResult, outcome: Outcome) -> str:
     """Return the gradient's place if it is wrong and its place is known, else the spec's."""
-    return split_place(case.seen.source if outcome is Outcome.FAILED and case.seen.source else case.spec)
+    return case.seen.source if outcome is Outcome.FAILED and case.seen.source else case.spec
 
 
 def _finding_of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> Finding:
     outcome = _outcome_of(check.status, strict=strict)
-    file, line = _place_of(case, outcome)
     title = f"check {check.name} {str(check.status).replace('_', ' ')}"
     text = "\n".join([check.message or title, *_reason(case), *_reproduce(case)])
-    name, code = f"check {check.name}", codes.code_of_check(check)
-    return Finding(f"check/{check.name}", outcome, name, title, text, file, line, case, code=code)
+    name, place = f"check {check.name}", _place_of(case, outcome)
+    return Finding(f"check/{check.name}", outcome, name, title, text, place, case)
 
 
 def _finding_of_change(finding: BaselineFinding, case: CaseResult | None) -> Finding:
@@ -272,13 +274,12 @@ def _finding_of_change(finding: BaselineFinding, case: CaseResult | None) -> Fin
     words = str(finding.change).replace("_", " ")
     outcome = Outcome.FAILED if finding.is_failure else Outcome.PASSED
     where = f"{name} · {finding.pair}"
-    file, line = split_place(finding.spec)  # for something that was deleted, this is all that is left
+    place = finding.spec  # for something that was deleted, this is all that is left
     if case is not None:
         about_code = finding.change in _IN_THE_CODE and case.seen.source
-        file, line = split_place(case.seen.source if about_code else case.spec)
+        place = case.seen.source if about_code else case.spec
     text = f"{where}: {finding.message}"
-    rule, code = f"baseline/{finding.change}", codes.code_of_change(finding)
-    return Finding(rule, outcome, where, f"{where}: {words}", text, file, line, code=code)
+    return Finding(f"baseline/{finding.change}", outcome, where, f"{where}: {words}", text, place)
 
 
 def _findings_of_coverage(report: Report) -> Iterator[Finding]:
@@ -288,11 +289,7 @@ def _findings_of_coverage(report: Report) -> Iterator[Finding]:
             if never:
                 first = next(branch for branch in case.seen.branches if branch.unseen)
                 title, text = f"{len(never)} sides of branches never seen", f"never: {', '.join(never)}"
-                file, line = split_place(first.place)
-                code = codes.code_of("unseen")
-                yield Finding(
-                    "unseen", Outcome.UNDECIDED, "branches", title, text, file, line, case, code=code
-                )
+                yield Finding("unseen", Outcome.UNDECIDED, "branches", title, text, first.place, case)
     if report.coverage is None:
         return
     outcome = Outcome.UNDECIDED if report.coverage.falls_short else Outcome.WARNED
@@ -303,10 +300,8 @@ def _findings_of_coverage(report: Report) -> Iterator[Finding]:
             target = gradient.name.partition(".<locals>")[0]
             text = f"{title}: {gradient.reason}; `gradcheck init {target}` writes a spec to start from"
             message = text if gradient.line else f"{title}: {gradient.reason}"
-            code = codes.code_of("uncovered")
-            yield Finding(
-                "uncovered", outcome, gradient.name, title, message, gradient.file, gradient.line, code=code
-            )
+            place = f"{gradient.file}:{gradient.line}"
+            yield Finding("uncovered", outcome, gradient.name, title, message, place)
 
 
 def _reason(case: CaseResult) -> list[str]:
@@ -322,11 +317,10 @@ def first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def _place_in_traceback(frames: tuple[str, ...]) -> tuple[str, int] | None:
-    """Return file and line of the innermost of the user's own frames, from `path:line: in function`."""
+def _place_in_traceback(frames: tuple[str, ...]) -> str:
+    """Return the place of the innermost of the user's own frames, from `path:line: in function`."""
     for frame in reversed(frames):
         head, _, rest = frame.partition(": in ")
-        file, line = split_place(head)
-        if rest and line and not frame.startswith(" "):
-            return file, line
-    return None
+        if rest and split_place(head)[1] and not frame.startswith(" "):
+            return head
+    return ""

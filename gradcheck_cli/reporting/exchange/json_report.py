@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from gradcheck_cli import results, serial
-from gradcheck_cli.covered import CoverageStatus, GradientCoverage
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.figure import Figure, HeatMap, Ladder
-from gradcheck_cli.gate import BaselineFinding, Projection
+from gradcheck_cli.gate import BaselineFinding, CoverageStatus, GradientCoverage, Projection
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import Code, code_of_change, code_of_check, code_of_error, code_of_pair
+from gradcheck_cli.results import Figure, HeatMap, Ladder
 from gradcheck_cli.serial import Layout, TypeFault
 
 Object = dict[str, Any]
@@ -33,31 +32,6 @@ def _number_getter(code_of: Callable[[Any], Code | None]) -> Callable[[Any], str
         return None if code is None else code.number
 
     return get_number
-
-
-def _output_of(case: results.CaseResult) -> object:
-    """Return the caught output of a case that isn't green."""
-    if case.status in results.GREEN or not case.ran.output:
-        return None
-    return {"lines": case.ran.output, "file": case.ran.output_file or None}
-
-
-def _unfold_case(content: Object, place: str) -> Object:
-    """Return a case's mapping with its specially written fields in their plain form."""
-    for key in ("output", "not_differentiated"):
-        if key not in content:
-            raise TypeFault(f"{place} lacks {key!r}")
-    where = f"{place}.not_differentiated"
-    outputs = serial.read(tuple[dict[str, str], ...], content["not_differentiated"], where)
-    try:
-        pairs = [[entry["output"], entry["dtype"]] for entry in outputs]
-    except KeyError as error:
-        raise TypeFault(f"{where} lacks {error}") from None
-    output = {"lines": [], "file": None} if content["output"] is None else content["output"]
-    if not isinstance(output, dict) or not {"lines", "file"} <= output.keys():
-        raise TypeFault(f"{place}.output must be null, or lines and a file")
-    file = "" if output["file"] is None else output["file"]
-    return {**content, "not_differentiated": pairs, "output": output["lines"], "output_file": file}
 
 
 def _require_agreement(case: results.CaseResult, place: str) -> None:
@@ -100,8 +74,7 @@ def _require_order(figure: Figure, place: str) -> None:
             raise TypeFault(f"{place}.path[{index}].reads must be earlier ops, or -1")
 
 
-# The order of keys is that of earlier reports. A new field needs no entry in `order`: it is written last. It
-# needs one in `absent` if reports without it must still be readable.
+# A new field needs an entry here only if reports without it must still be readable: one in `absent`.
 LAYOUTS: serial.Layouts = {
     results.Report: Layout(
         order=(
@@ -124,31 +97,12 @@ LAYOUTS: serial.Layouts = {
         },
     ),
     results.CaseResult: Layout(
-        order=(
-            *("op", "case", "spec", "mode", "dtype", "numeric_dtype", "status", "duration_s", "reason"),
-            *("error", "output", "source", "held", "checks_off", "samples", "gradients_seen", "work"),
-            *(
-                "custom_gradients",
-                "chosen_points",
-                "branches",
-                "sides_unknown",
-                "search",
-                "reproduce",
-                "host",
-                "worker",
-                "warnings",
-            ),
-            *("not_differentiated", "checks", "pairs"),
-        ),
         inline=frozenset({"how", "ran", "seen"}),
-        left_out=frozenset({"mutants", "output_file"}),
+        left_out=frozenset({"mutants"}),
         null=frozenset({"source", "host", "worker"}),
         computed={
             "numeric_dtype": lambda case: case.how.numeric_dtype or case.dtype,
-            "output": _output_of,
-            "not_differentiated": lambda case: [
-                {"output": name, "dtype": dtype} for name, dtype in case.how.not_differentiated
-            ],
+            "output": lambda case: None if case.status in results.GREEN else case.ran.output,
         },
         absent={
             "gradients_seen": {},
@@ -160,18 +114,9 @@ LAYOUTS: serial.Layouts = {
             "sides_unknown": "",
             **dict.fromkeys(("host", "worker", "search")),
         },
-        unfold=_unfold_case,
         require=_require_agreement,
     ),
     results.PairResult: Layout(
-        order=(
-            *("label", "order", "output", "input", "status", "connected", "method", "reference_dtype"),
-            *("not_float64", "evaluations", "columns", "miss_probability", "miss_size", "max_abs_error"),
-            *("max_rel_error", "allowed", "uncertainty", "kinks", "elements", "decided_by"),
-            *("wrong_elements", "worst"),
-            *("diagnosis", "note", "message", "stops", "stop_change", "mismatch", "undecided", "code"),
-            *("worst_error", "worst_bound", "worst_ratio", "relative_error", "tolerance", "fingerprint"),
-        ),
         inline=frozenset({"numbers", "numeric", "cause"}),
         null=frozenset({"mismatch", "undecided"}),
         computed={
@@ -188,10 +133,10 @@ LAYOUTS: serial.Layouts = {
             "decided_by": {},
         },
     ),
+    results.Printed: Layout(null=frozenset({"file"})),
     results.CheckResult: Layout(computed={"code": _number_getter(code_of_check)}),
     results.CaseError: Layout(order=("kind", "code"), computed={"code": _number_getter(code_of_error)}),
     BaselineFinding: Layout(
-        order=("op", "case", "dtype", "mode", "pair", "change", "failure", "code"),
         computed={"failure": lambda finding: finding.is_failure, "code": _number_getter(code_of_change)},
     ),
     GradientCoverage: Layout(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from gradcheck_cli import results
-from gradcheck_cli.covered import side_counts
+from gradcheck_cli.gate import side_counts
 from gradcheck_cli.reporting.codes import code_of, code_of_check, code_of_error
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import pair_lines, verdict_text
@@ -55,8 +55,8 @@ def case_lines(case: results.CaseResult, *, width: int = 80, verbose: bool = Fal
         lines += layout.wrap(f"warning {precision.number}: {warning}", width=width, indent=4, style="yellow")
     if case.how.reason:
         lines += layout.wrap(f"reason: {case.how.reason}", width=width, indent=4)
-    if case.ran.output and (verbose or case.status not in results.GREEN):
-        lines += _output(case)
+    if case.ran.output is not None and (verbose or case.status not in results.GREEN):
+        lines += _output(case.ran.output)
     if case.status not in results.GREEN and case.ran.reproduce:
         lines += _command_lines(case.ran.reproduce, width)
     return lines
@@ -142,7 +142,7 @@ def _lines_beside_pairs(case: results.CaseResult, width: int, *, verbose: bool) 
     """Name the outputs without a pair, what was held while the inputs moved, and sides that no point took."""
     lines = []
     if case.how.not_differentiated:
-        named = ", ".join(f"{name} ({dtype})" for name, dtype in case.how.not_differentiated)
+        named = ", ".join(f"{left.output} ({left.dtype})" for left in case.how.not_differentiated)
         lines += layout.wrap(f"not differentiated: {named}", width=width, indent=2, style="dim")
     if case.how.held:
         lines += layout.wrap(f"held: {', '.join(case.how.held)}", width=width, indent=2)
@@ -204,12 +204,12 @@ def _check(check: results.CheckResult, width: int) -> list[Text]:
     return lines
 
 
-def _output(case: results.CaseResult) -> list[Text]:
+def _output(printed: results.Printed) -> list[Text]:
     """Lay out the user's output: its last lines, and the file with all of it."""
-    where = f" (all of it: {layout.clean(case.ran.output_file)})" if case.ran.output_file else ""
+    where = f" last (all of it: {layout.clean(printed.file)})" if printed.file else ""
     # Never wrapped, like the frames: its layout is the author's.
-    lines = [Text(f"    printed last{where}:" if case.ran.output_file else "    printed:")]
-    for line in case.ran.output:
+    lines = [Text(f"    printed{where}:")]
+    for line in printed.lines:
         lines += [Text(f"      {piece}", style="dim") for piece in layout.lines_of(line)]
     return lines
 

@@ -17,7 +17,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradcheck_cli.spec.faults import show, suggest, suggest_file
+from gradcheck_cli.errors import suggest
+from gradcheck_cli.spec.faults import show, suggest_file
 from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, kind_of
 
 _BLOCK = 2**20  # values at a time: some MiB

@@ -14,20 +14,22 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.extensions import GENERATORS, extensions
 from gradcheck_cli.spec.case import Case, InputSpec
-from gradcheck_cli.spec.values import arrays, literals
+from gradcheck_cli.spec.values import arrays, constraints
 from gradcheck_cli.spec.values.constraints import AWAY, FEW_ELEMENTS, allowed_intervals, few_values
 from gradcheck_cli.spec.values.distributions import ElementDistribution, Interval, distribution_of, pick
-from gradcheck_cli.spec.values.generators import Drawing, draw_places, draw_structured, mirror
 from gradcheck_cli.spec.words import kind_of
 
 Array = NDArray[np.generic]
+Floats = NDArray[np.floating | np.complexfloating]
 
 # With the least probability that validation accepts (`allowed_intervals`), a value is still outside after
 # this many draws with a probability of 0.99**5000, or 1e-22.
@@ -35,6 +37,12 @@ MAX_ROUNDS = 5_000
 # A side with a probability of 1 % per draw is found with a probability of 99.8 %; otherwise elements stay on
 # their side.
 TURNS = 600
+# Eigenvalues in this range keep the condition number of `spd` at 4 or less.
+EIGENVALUES = (0.5, 2.0)
+# Off-diagonal part of `triangular`, relative to 1/sqrt(n): small against a diagonal in [1, 2].
+OFF_DIAGONAL = 0.5
+# Least share of a probability, relative to the mean of the exponentials that are normalised.
+PROBABILITY_FLOOR = 0.1
 
 
 def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
@@ -98,8 +106,8 @@ def _read_value(tensor: InputSpec) -> Array:
     value = tensor.source.arguments["value"]
     if isinstance(value, np.ndarray):  # given in Python
         return value
-    flat = [leaf for _, leaf in literals.leaves(value)]
-    array = _convert(tensor, flat).reshape(literals.shape_of(value) or ())
+    flat = [leaf for _, leaf in constraints.leaves(value)]
+    array = _convert(tensor, flat).reshape(constraints.shape_of(value) or ())
     try:
         return np.array(np.broadcast_to(array, tensor.shape))
     except ValueError:
@@ -110,7 +118,7 @@ def _convert(tensor: InputSpec, flat: list[object]) -> Array:
     wide = arrays.wide_type(tensor.dtype)
     kind = kind_of(tensor.dtype)
     if kind == "complex":
-        flat = [literals.to_number(leaf) for leaf in flat]
+        flat = [constraints.to_number(leaf) for leaf in flat]
     elif kind == "integer":
         flat = [int(str(leaf)) if isinstance(leaf, int) else int(float(str(leaf))) for leaf in flat]
     return np.array(flat, dtype=wide)
@@ -248,10 +256,12 @@ def _draw_structured(tensor: InputSpec, rng: np.random.Generator) -> Array:
     """Draw an array with structure; its elements can't be redrawn one by one, so the whole array is."""
     low, high = tensor.domain
     is_complex = kind_of(tensor.dtype) == "complex"
+    if 0 in tensor.shape:
+        return np.zeros(tensor.shape, complex if is_complex else float)
     drawing = Drawing(rng, tensor.shape, tensor.source.arguments, is_complex)
     for _ in range(MAX_ROUNDS // 50):
-        drawn = draw_structured(tensor.source.kind, drawing)
-        if is_complex or not drawn.size:
+        drawn = _STRUCTURED[tensor.source.kind](drawing)
+        if is_complex:
             return drawn
         wide = drawn.astype(np.float64)
         if (low is None or wide.min() >= low) and (high is None or wide.max() <= high):
@@ -293,3 +303,127 @@ def _spread(values: NDArray[np.float64], gap: float, intervals: Sequence[Interva
     moved = np.empty_like(values)
     moved[order] = joined + cut[np.searchsorted(low[1:] - cut[1:], joined, side="right")]
     return moved
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What to draw."""
+
+    rng: np.random.Generator  # source of randomness
+    shape: tuple[int, ...]  # the result's shape
+    arguments: Mapping[str, object]  # the generator's arguments
+    is_complex: bool = False  # whether matrices are complex
+
+
+def draw_places(rng: np.random.Generator, arguments: Mapping[str, object], shape: tuple[int, ...]) -> Array:
+    """Draw distinct places in the dense shape among the arguments, in order.
+
+    The int64 result's `shape` says how many places, and how many indices each has.
+    """
+    dense: tuple[int, ...] = arguments["shape"]  # type: ignore[assignment]
+    if not shape[0]:
+        return np.zeros(shape, np.int64)
+    chosen = np.sort(rng.choice(math.prod(dense), shape[0], replace=False))
+    return np.stack(np.unravel_index(chosen, dense), axis=-1).reshape(shape).astype(np.int64)
+
+
+def mirror(matrix: Array) -> Array:
+    """Return a matrix, or a stack of them, with its lower triangle mirrored: symmetric, or Hermitian."""
+    values: Floats = np.asarray(matrix)
+    lower = np.tril(values, -1)
+    diagonal = np.arange(values.shape[-1])
+    full = lower + np.conj(np.swapaxes(lower, -1, -2))
+    full[..., diagonal, diagonal] = values[..., diagonal, diagonal].real
+    return np.asarray(full)
+
+
+def _gaussian(drawing: Drawing) -> Floats:
+    real = drawing.rng.standard_normal(drawing.shape)
+    return real + 1j * drawing.rng.standard_normal(drawing.shape) if drawing.is_complex else real
+
+
+def _one_hot(drawing: Drawing) -> Array:
+    shape = drawing.shape
+    chosen = drawing.rng.integers(0, shape[-1], (*shape[:-1], 1))
+    return np.asarray(np.arange(shape[-1]) == chosen, np.int64)
+
+
+def _probabilities(drawing: Drawing) -> Array:
+    weights = drawing.rng.standard_exponential(drawing.shape) + PROBABILITY_FLOOR
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+def _orthogonal(drawing: Drawing) -> Floats:
+    *batch, rows, columns = drawing.shape
+    tall = replace(drawing, shape=(*batch, max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(_gaussian(tall))
+    # Without the signs of r's diagonal, q isn't uniformly distributed (Mezzadri 2007, "How to generate random
+    # matrices from the classical compact groups").
+    diagonal = np.diagonal(r, axis1=-2, axis2=-1)
+    q = q * (diagonal / np.abs(diagonal))[..., np.newaxis, :]
+    return np.asarray(q if rows >= columns else np.conj(np.swapaxes(q, -1, -2)))
+
+
+def _spd(drawing: Drawing) -> Floats:
+    q, shape = _orthogonal(drawing), drawing.shape
+    low, high = EIGENVALUES
+    size = shape[-1]
+    # One eigenvalue in the middle half of each of n equal slots: none repeats, so gradients of eigenvalue
+    # decompositions exist and are moderate.
+    slots = (np.arange(size) + drawing.rng.uniform(0.25, 0.75, shape[:-1])) / size
+    product = (q * (low + (high - low) * slots)[..., np.newaxis, :]) @ np.conj(np.swapaxes(q, -1, -2))
+    return np.asarray((product + np.conj(np.swapaxes(product, -1, -2))) / 2)
+
+
+def _triangular(drawing: Drawing) -> Floats:
+    rows, columns = drawing.shape[-2:]
+    scale = OFF_DIAGONAL / np.sqrt(max(rows, columns))
+    full = scale * _gaussian(drawing)
+    triangle = np.tril(full, -1) if drawing.arguments["side"] == "lower" else np.triu(full, 1)
+    diagonal = np.arange(min(rows, columns))
+    triangle[..., diagonal, diagonal] = 1j * full[..., diagonal, diagonal].imag if drawing.is_complex else 0
+    triangle[..., diagonal, diagonal] += drawing.rng.uniform(
+        1.0, 2.0, triangle[..., diagonal, diagonal].shape
+    )
+    return np.asarray(triangle)
+
+
+def _call_extension(drawing: Drawing) -> Array:
+    """Draw with a function of another package.
+
+    Raises:
+        CaseFailedError: there is no generator of that name, it raises, or it returns another shape.
+    """
+    name, installed = str(drawing.arguments["name"]), extensions(GENERATORS)
+    if name not in installed:
+        raise CaseFailedError(
+            "values",
+            f"no installed package brings a generator '{name}' (entry points of {GENERATORS}); there are: "
+            f"{', '.join(sorted(installed)) or 'none'}.",
+        )
+    try:
+        drawn = np.asarray(installed[name](drawing.rng, drawing.shape))
+    except Exception as error:
+        raise CaseFailedError(
+            "values", f"generator '{name}' raised {type(error).__name__}: {error}"
+        ) from error
+    if drawn.shape != drawing.shape or drawn.dtype.kind not in "fciub":
+        raise CaseFailedError(
+            "values",
+            f"generator '{name}' must return numbers of shape {list(drawing.shape)}, but returned "
+            f"{drawn.dtype} of shape {list(drawn.shape)}.",
+        )
+    return drawn
+
+
+# The generators of arrays whose elements depend on each other. The last one or two dimensions hold the
+# structure, the others are a batch. Those of permutation and one_hot are integers.
+_STRUCTURED: dict[str, Callable[[Drawing], Array]] = {
+    "permutation": lambda drawing: np.asarray(np.argsort(drawing.rng.random(drawing.shape), axis=-1)),
+    "one_hot": _one_hot,
+    "probabilities": _probabilities,
+    "spd": _spd,
+    "orthogonal": _orthogonal,
+    "triangular": _triangular,
+    "generator": _call_extension,
+}

@@ -123,15 +123,9 @@ def import_module(name: str) -> ModuleType:
                     _replay([module_name])
                 else:
                     __import__(module_name)
-    _current.requested = _switches_of(names)
+    for module_name in names:
+        _current.requested |= _RECORDS.get(sys.modules[module_name], Switches())
     return sys.modules[name]
-
-
-def _switches_of(names: list[str]) -> Switches:
-    requested = _current.requested
-    for name in names:
-        requested |= _RECORDS.get(sys.modules[name], Switches())
-    return requested
 
 
 @contextlib.contextmanager

@@ -127,8 +127,12 @@ class Binder:
         function = self._load(self.case.reference, "reference")
         case = replace(self.case, attrs=attrs_of_reference(function, self.case))
         if case.implicit:
+
+            def make_distribution(tensors: Sequence[Any]) -> Any:
+                return call_with(lambda values, named: function(*values, **named), function, case, tensors)
+
             sampler = self._flat_function(case.forward, "forward")
-            return Bound(self._symmetrise_inputs(_implicit_sample(sampler, _make_from_flat(function, case))))
+            return Bound(self._symmetrise_inputs(_implicit_sample(sampler, make_distribution)))
         binder = replace(self, case=case)
         call = binder._tensor_or_numpy_function(function, "reference")  # noqa: SLF001 (of the same class)
         return Bound(self._symmetrise_inputs(call))
@@ -305,13 +309,6 @@ class Binder:
             return outputs
 
         return call
-
-
-def _make_from_flat(function: Callable[..., Any], case: Case) -> Callable[[Sequence[Any]], Any]:
-    """Return a function of flat tensors that calls another with a case's arguments."""
-    return lambda tensors: call_with(
-        lambda positional, keywords: function(*positional, **keywords), function, case, tensors
-    )
 
 
 def _implicit_sample(

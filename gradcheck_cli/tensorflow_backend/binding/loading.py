@@ -47,7 +47,8 @@ def _forget_namesakes(front: list[str]) -> None:
     for folder in front:
         local_modules = {**_modules_in(folder), **local_modules}
     for name in local_modules.keys() & sys.modules.keys() - {_OWN}:
-        origin = _origin(sys.modules[name])
+        file = getattr(sys.modules[name], "__file__", None)
+        origin = Path(file).resolve() if isinstance(file, str) else None
         if origin is None or local_modules[name].resolve() == origin or is_installed(origin):
             continue
         for stale in [
@@ -72,11 +73,6 @@ def _modules_in(folder: str) -> dict[str, Path]:
         if name in sys.modules and package.is_file():
             modules[name] = package
     return modules
-
-
-def _origin(module: object) -> Path | None:
-    file = getattr(module, "__file__", None)
-    return Path(file).resolve() if isinstance(file, str) else None
 
 
 def is_installed(path: Path) -> bool:
@@ -142,12 +138,13 @@ def _layout_hint(name: str) -> str:
 def _places() -> list[str]:
     """Return where modules are looked for: folders of the user's, then the rest in one word."""
     folders = [Path(entry or ".").absolute() for entry in sys.path]
-    own = [folder for folder in folders if folder.is_dir() and not _is_of_python(folder)]
+    python = Path(sys.executable).parent
+    own = [
+        folder
+        for folder in folders
+        if folder.is_dir() and not (is_installed(folder) or folder.is_relative_to(python))
+    ]
     return [*dict.fromkeys(short_path(str(folder)) for folder in own), "the installed packages"]
-
-
-def _is_of_python(folder: Path) -> bool:
-    return is_installed(folder) or folder.is_relative_to(Path(sys.executable).parent)
 
 
 def _import(name: str, role: str) -> Any:

@@ -55,16 +55,21 @@ def _replace_malformed(gradients: list[Gradient], op: Any, names: Sequence[str])
     Raises:
         GradientFormError: one is malformed, and malformed ones aren't noted.
     """
-    note, well_formed = _note.get(), list(gradients)
+    well_formed = list(gradients)
     for input_index, name in enumerate(names):
         tensor = op.inputs[input_index]
         message = _fault(name, gradients[input_index], tensor)
-        if message and note is None:
-            raise GradientFormError((input_index,), message)
-        if message and note is not None:
-            note(tensor, message)
+        if message:
+            _note_or_raise(op, input_index, message)
             well_formed[input_index] = tf.zeros_like(tensor)
     return well_formed
+
+
+def _note_or_raise(op: Any, input_index: int, message: str) -> None:
+    note = _note.get()
+    if note is None:
+        raise GradientFormError((input_index,), message)
+    note(op.inputs[input_index], message)
 
 
 def guard_gradient(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[..., list[Gradient]]:
@@ -202,10 +207,7 @@ def _check_dtypes(gradients: list[Any], indices: list[int], op: Any, names: Sequ
                 f"the gradient for {names[input_index]} must be {expected.name}, as its input is, "
                 f"but is {actual.name}; NumPy may have promoted it."
             )
-            note = _note.get()
-            if note is None:
-                raise GradientFormError((input_index,), message)
-            note(op.inputs[input_index], message)
+            _note_or_raise(op, input_index, message)
             malformed.append(input_index)
     return [input_index for input_index in indices if input_index not in malformed]
 

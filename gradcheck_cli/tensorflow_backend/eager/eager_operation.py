@@ -236,9 +236,6 @@ class CalledCase:
         """The outputs at the base point."""
         return [dtypes.widen(value.numpy()) for value in self.base]
 
-    def _count_gradients(self) -> contextlib.AbstractContextManager[None]:
-        return private_gradients.count_gradients(self.seen)
-
     def gradients(
         self,
         upstreams: Mapping[int, Stack],
@@ -268,9 +265,13 @@ class CalledCase:
                             call(*map(dtypes.moved, self.tensors))
                     self.call.reseed(self.call.seed + 1)  # the gradient draws independently of the forward
                 targets = [outputs[output] for output in upstreams]
-                flows = [
-                    _upstream_tensor(stack, row, target)
+                values = [
+                    value_of(stack, row, tuple(target.shape))
                     for stack, target in zip(upstreams.values(), targets, strict=True)
+                ]
+                flows = [
+                    tf.constant(dtypes.narrow(value, target.dtype.name), target.dtype)
+                    for value, target in zip(values, targets, strict=True)
                 ]
                 with (
                     in_users_words(list(sources_by_input.values())),
@@ -324,7 +325,7 @@ class CalledCase:
             @contextlib.contextmanager
             def watching(ran: list[Any] = ran) -> Iterator[None]:
                 ran.clear()  # what the forward differentiated by itself is no part of the backward pass
-                with self._count_gradients():
+                with private_gradients.count_gradients(self.seen):
                     yield
 
             ones = {output: np.ones((1, *info.shape))}
@@ -388,11 +389,6 @@ class CalledCase:
             raise
         except BaseException as error:  # the user's code may raise anything
             raise describe_failure(error, "forward") from error
-
-
-def _upstream_tensor(stack: Stack, row: int, target: Any) -> Any:
-    value = value_of(stack, row, tuple(target.shape))
-    return tf.constant(dtypes.narrow(value, target.dtype.name), target.dtype)
 
 
 def describe_failure(error: BaseException, what: str) -> CaseFailedError:
@@ -561,12 +557,9 @@ class EagerRuns:
         rows = []
         count = self.called.at.count
         moved = {input_index - count: stack for input_index, stack in batch.items() if input_index >= count}
-        with (
-            at_values(self.called.state.variables, moved)
-            if moved
-            else contextlib.nullcontext() as sample_rows
-        ):
-            for row in sample_rows or range(len(next(iter(batch.values())))):
+        points = len(next(iter(batch.values())))
+        with at_values(self.called.state.variables, moved, points) as sample_rows:
+            for row in sample_rows:
                 tensors = list(self.called.tensors)
                 for input_index in batch.keys() & set(range(count)):
                     info = self.called.inputs[input_index]
@@ -589,12 +582,7 @@ class EagerRuns:
             failure = describe_failure(error, "forward")
         else:
             return values
-        # It accepted the base point, so the point is at fault. What isn't compared is as ever.
-        self.called.state.note_refusal(failure)
-        return [
-            np.full(output.shape, np.nan) if output.is_differentiable else value
-            for output, value in zip(self.called.outputs, self.called.base_values, strict=True)
-        ]
+        return self.called.state.refuse(self.called, failure)
 
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
@@ -642,10 +630,12 @@ class EagerRuns:
         return self._pull(upstreams)
 
     def _pull(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
-        rows = [self._widen_row(gradients) for gradients in self.called.gradients(upstreams)]
+        rows = self.called.gradients(upstreams)
         result: list[Array | None] = [None] * len(self.called.inputs)
         for input_index in self.called.at.differentiable:
-            column = [row[input_index] for row in rows]
+            column = [
+                None if row[input_index] is None else dtypes.widen(row[input_index].numpy()) for row in rows
+            ]
             gradients = [value for value in column if value is not None]
             if len({value.shape for value in gradients}) > 1:
                 name = self.called.inputs[input_index].name
@@ -655,12 +645,6 @@ class EagerRuns:
                 zero = np.zeros_like(gradients[0])
                 result[input_index] = np.stack([zero if value is None else value for value in column])
         return result
-
-    def _widen_row(self, gradients: Mapping[int, Any]) -> dict[int, Array | None]:
-        return {
-            input_index: None if gradient is None else dtypes.widen(gradient.numpy())
-            for input_index, gradient in gradients.items()
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -677,7 +661,7 @@ class EagerOperation(OpenedOperation):
             opening=called.opening,
             called=called,
             facts=EagerFacts(partial(_is_connected, called), partial(_is_plain_chain, called), called=called),
-            forms=OpForms(partial(_hold, called)),
+            forms=OpForms(lambda stops: EagerOperation.of(replace(called, stops=stops))),
             evaluate=runs.evaluate,
             vjp=runs.vjp,
             joint_vjp=runs.joint_vjp,
@@ -719,10 +703,6 @@ class EagerOperation(OpenedOperation):
         called = self.called  # the gradient of a tf.function is built only once, under a tape
         with private_eager.run_functions_eagerly():
             return EagerOperation.of(CalledCase(called.case, called.opening, called.state)).gradients_seen
-
-
-def _hold(called: CalledCase, stops: frozenset[str]) -> EagerOperation:
-    return EagerOperation.of(replace(called, stops=stops))
 
 
 def _are_equal(values: Sequence[Array], other_values: Sequence[Array]) -> bool:

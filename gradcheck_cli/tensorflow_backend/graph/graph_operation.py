@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
@@ -280,16 +280,16 @@ class GraphOperation(OpenedOperation):
                 partial(_is_connected, traced), partial(_is_plain_chain, traced), traced=traced, runs=runs
             ),
             forms=OpForms(
-                partial(_hold, traced),
-                cache(partial(_at_unrounded_point, traced)),
-                cache(partial(_round_otherwise, traced)),
-                partial(_on_one_piece, traced),
+                partial(_form, traced.holding),
+                cache(partial(_form, traced.exactly)),
+                cache(partial(_form, traced.rounded_otherwise)),
+                partial(_form, traced.on_one_piece),
             ),
             evaluate=runs.evaluate,
             vjp=runs.vjp,
             joint_vjp=runs.joint_vjp,
             vjp_beside=runs.vjp_beside,
-            rounded_sizes=runs.rounded_sizes,
+            rounded_sizes=cache(runs.rounded_sizes),
         )
 
     @staticmethod
@@ -358,28 +358,10 @@ class GraphOperation(OpenedOperation):
             return retraced.vjp_trace.gradients_seen
 
 
-def _hold(traced: TracedCase, stops: frozenset[str]) -> GraphOperation | None:
-    held = traced.holding(stops)
-    return None if held is traced else GraphOperation.of(held)
-
-
-def _at_unrounded_point(traced: TracedCase) -> GraphOperation | None:
-    if traced.narrow is None or traced.is_exact:
-        return None
-    exact = traced.exactly()
-    is_same_point = all(
-        np.array_equal(value, rounded) for value, rounded in zip(exact.at.point, traced.at.point, strict=True)
-    )
-    return None if is_same_point else GraphOperation.of(exact)
-
-
-def _round_otherwise(traced: TracedCase, draw: int) -> GraphOperation | None:
-    return None if traced.narrow is None else GraphOperation.of(replace(traced, roundings=draw))
-
-
-def _on_one_piece(traced: TracedCase) -> GraphOperation | None:
-    piece = traced.on_one_piece()
-    return None if piece is None else GraphOperation.of(piece)
+def _form(make: Callable[..., TracedCase | None], *arguments: Any) -> GraphOperation | None:
+    """Return another form of a traced case as an op."""
+    traced = make(*arguments)
+    return None if traced is None else GraphOperation.of(traced)
 
 
 def _dtypes_of(narrow_ops: Sequence[NarrowOp]) -> tuple[str, ...]:

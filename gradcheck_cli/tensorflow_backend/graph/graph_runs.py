@@ -13,7 +13,12 @@ import tensorflow as tf
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, take_points
 from gradcheck_cli.tensorflow_backend.graph import terms
-from gradcheck_cli.tensorflow_backend.graph.batching import Batched, pull_in_spoilt_memory, run_where_accepted
+from gradcheck_cli.tensorflow_backend.graph.batching import (
+    Batched,
+    pull_in_spoilt_memory,
+    refusal_of,
+    run_where_accepted,
+)
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
@@ -43,7 +48,6 @@ class GraphRuns:
     # by the outputs whose upstreams they take
     _pullbacks: dict[tuple[int, ...], Batched] = field(default_factory=dict)
     _beside: dict[tuple[int, ...], Batched] = field(default_factory=dict)
-    _rounded_sizes: dict[int, list[Array]] = field(default_factory=dict)
 
     # The forward.
 
@@ -70,26 +74,11 @@ class GraphRuns:
             require_shapes((value.shape[1:] for value in values), outputs)
             return values
 
-        return run_where_accepted(run, argument_batch, self._refuse)
+        return run_where_accepted(run, argument_batch, partial(self.traced.state.refuse, self.traced))
 
     def once(self) -> list[Array]:
         """Run the forward at the base point as for differences, and return its outputs."""
         return self._forward.once()
-
-    def _refuse(self, error: tf.errors.OpError | ShapeChangesError) -> list[Array]:
-        """Return the outputs at a point that the forward refuses; those that aren't compared are as ever.
-
-        Raises:
-            CaseFailedError: the point isn't at fault.
-        """
-        failure = error if isinstance(error, ShapeChangesError) else run_error(error, "forward")
-        if failure.kind != "forward" and not isinstance(failure, ShapeChangesError):
-            raise failure from error
-        self.traced.state.note_refusal(failure)
-        return [
-            np.full(output.shape, np.nan) if output.is_differentiable else value
-            for output, value in zip(self.traced.outputs, self.traced.base_values, strict=True)
-        ]
 
     def _feed_variables(self, moved: Mapping[int, Stack]) -> tuple[Batched, dict[int, Stack]] | None:
         """Return a function that also takes variables' values, and these values; `None` if there is none."""
@@ -105,7 +94,7 @@ class GraphRuns:
 
     def _evaluate_at_variables(self, batch: Mapping[int, Stack], moved: Mapping[int, Stack]) -> list[Array]:
         """Evaluate at several points of the variables, one by one, and restore the variables."""
-        outputs = self.traced.outputs
+        outputs, refuse = self.traced.outputs, partial(self.traced.state.refuse, self.traced)
         size = sum(output.size for output in outputs)
         rows = []
         with at_values(self.traced.variables, moved) as sample_rows:
@@ -121,7 +110,7 @@ class GraphRuns:
                     require_shapes((value.shape for value in values), outputs)
                     rows.append(values)
                 except (tf.errors.OpError, ShapeChangesError) as error:
-                    rows.append(self._refuse(error))
+                    rows.append(refuse(refusal_of(error)))
         if not rows:
             return [np.empty((0, *output.shape)) for output in outputs]
         return [np.stack(column) for column in zip(*rows, strict=True)]
@@ -130,7 +119,7 @@ class GraphRuns:
     def _forward(self) -> Batched:
         trace, traced = self.traced.forward, self.traced
         held = zip((*traced.held_tensors, *trace.held.draws), traced.base.values, strict=True)
-        return self._batched(traced.differenced, trace, held, trace.dtypes)
+        return self._batched(traced.differenced, trace, held)
 
     @cached_property
     def _fed_forward(self) -> tuple[Batched, list[list[int]]] | None:
@@ -152,7 +141,7 @@ class GraphRuns:
         function = trace.pruned([tensor for tensor, _ in constants])
         indices = iter(range(count, count + len(read_values)))
         return (
-            self._batched(function, trace, constants, trace.dtypes),
+            self._batched(function, trace, constants),
             [[next(indices) for _ in read_tensors] for read_tensors in reads],
         )
 
@@ -196,8 +185,6 @@ class GraphRuns:
         pullback = self.traced.vjp_trace.pullbacks.get(output)
         if pullback is None:
             return [None] * len(self.traced.inputs)
-        if not variables:
-            return self._pull(pullback, {output: upstream}, arguments)
         with at_values(self.traced.variables, variables) as rows:
             next(rows)
             return self._pull(pullback, {output: upstream}, arguments)
@@ -221,10 +208,7 @@ class GraphRuns:
         """
         infos, count = self.traced.inputs, len(next(iter(upstreams.values())))
         if pullback.outputs not in self._pullbacks:
-            results = [tf.as_dtype(infos[input_index].dtype) for input_index in pullback.inputs]
-            self._pullbacks[pullback.outputs] = self._batched_gradient(
-                pullback.function, pullback.outputs, results
-            )
+            self._pullbacks[pullback.outputs] = self._batched_gradient(pullback.function, pullback.outputs)
         batch: dict[int, Stack] = {
             index: upstreams.get(output, np.zeros((count, *self.traced.outputs[output].shape)))
             for index, output in enumerate(pullback.outputs)
@@ -239,12 +223,12 @@ class GraphRuns:
         by_input = dict(zip(pullback.inputs, gradients, strict=True))
         return [by_input.get(input_index) for input_index in range(len(infos))]
 
-    def _batched_gradient(self, function: Any, outputs: Sequence[int], results: Sequence[Any]) -> Batched:
+    def _batched_gradient(self, function: Any, outputs: Sequence[int]) -> Batched:
         """Batch a function of the upstreams of some outputs, the inputs and the draws."""
         trace = self.traced.vjp_trace
         for resource in trace.unrestored:
             self.traced.state.written.record(resource)
-        return self._batched(function, trace, self._draws_of(trace), results, outputs)
+        return self._batched(function, trace, self._draws_of(trace), outputs)
 
     def _draws_of(self, trace: VjpTrace) -> Iterable[tuple[Any, Array]]:
         return zip(trace.held.draws, self.traced.draws(trace.held), strict=True)
@@ -253,11 +237,6 @@ class GraphRuns:
 
     def rounded_sizes(self, input_index: int) -> list[Array]:
         """Return the size that each output's rounding is relative to at the base point; see `terms`."""
-        if input_index not in self._rounded_sizes:
-            self._rounded_sizes[input_index] = self._measure_rounded_sizes(input_index)
-        return self._rounded_sizes[input_index]
-
-    def _measure_rounded_sizes(self, input_index: int) -> list[Array]:
         starts, values = self.traced.starts(input_index), self._values_of_terms
         moving_ops = graph_path.ops_after(starts) | {start.op for start in starts}
         return [
@@ -281,7 +260,7 @@ class GraphRuns:
     def values_beside_gradient(self) -> list[Array]:
         """The outputs at the base point, from the graph that also computes the gradient."""
         trace = self.traced.vjp_trace
-        return self._batched(trace.forward, trace, self._draws_of(trace), self.traced.forward.dtypes).once()
+        return self._batched(trace.forward, trace, self._draws_of(trace)).once()
 
     def beside_gradient(
         self,
@@ -314,7 +293,6 @@ class GraphRuns:
             self._beside[key] = self._batched_gradient(
                 subgraph_function(trace.whole if copy is None else copy, feeds, results),
                 trace.sources,
-                [tensor.dtype for tensor in fetches],
             )
         first = len(upstreams)
         batch = {first + input_index: stack for input_index, stack in points.items()} | dict(
@@ -330,14 +308,12 @@ class GraphRuns:
         function: Any,
         trace: ForwardTrace | VjpTrace,
         constants: Iterable[tuple[Any, Array]],
-        results: Sequence[Any],
         outputs: Sequence[int] = (),
     ) -> Batched:
         """Batch a part of a traced graph as a function of upstreams, of the arguments and of constants.
 
         Args:
             constants: tensors, after the arguments, that have the same values at each point, with the values.
-            results: the dtypes of what it returns.
             outputs: for a part of the gradient, the outputs whose upstreams come before the arguments.
         """
         traced, state, body_holds = self.traced, self.traced.state, trace.held.body_holds
@@ -360,11 +336,9 @@ class GraphRuns:
                 *traced.at.narrow,
                 *[value for _, value in values],
             ],
-            results,
-            vectorize=not trace.random_types and body_holds is None and not traced.trace_mode.compiled,
             rewind=None if body_holds is None else partial(body_holds.rewind, traced.holds),
             compiled=None if is_python else state.compiled_form(traced.trace_mode, function, prepare=prepare),
             is_prepared=prepare and not traced.trace_mode.compiled,
             unrestored=frozenset(id(resource.handle) for resource in unrestored),
-            batches=state.batches_of(function),
+            loops=state.loops_around(function),
         )

@@ -72,22 +72,15 @@ class Vjp:
             flows = dict(zip(self.connected, upstreams, strict=True))
             outputs, rows = pull(forward, arguments, chosen_sources, flows)
             for (output, connected), row in zip(self.connected.items(), rows, strict=True):
-                if surrogate:
-                    filled = [
-                        tf.zeros_like(source) if gradient is None else gradient
-                        for source, gradient in zip(chosen_sources, row, strict=True)
-                    ]
-                    by_input = dict(zip(input_indices, filled, strict=True))
-                    all_gradients += [
-                        dense(by_input[input_index], sources[input_index]) for input_index in connected
-                    ]
-                    continue
                 gradients = {
                     input_index: dense(gradient, sources[input_index])
                     for input_index, gradient in zip(input_indices, row, strict=True)
                     if gradient is not None
                 }
-                if tuple(gradients) != connected:
+                if surrogate:
+                    zeros = {index: tf.zeros_like(sources[index]) for index in connected}
+                    gradients = {index: gradients.get(index, zero) for index, zero in zeros.items()}
+                elif tuple(gradients) != connected:
                     raise CaseFailedError(
                         "gradient",
                         f"the gradient of {self.outputs[output].name} is None for other inputs each time: "
@@ -155,16 +148,12 @@ def case_of_vjp(case: Case, op: Operation, reference: Any = None) -> tuple[Case,
     connected = {output: inputs for output, inputs in connected.items() if inputs}
     count = sum(not tensor.is_variable for tensor in case.tensors)
     vjp = Vjp(case, tuple(op.outputs), connected, count)
-    if reference is not None and _calls_numpy(reference):
+    reference_ops = [] if reference is None else reference.traced.forward.function.graph.get_operations()
+    if any(op.type in graph_path.NUMPY_CALLS for op in reference_ops):
         # TensorFlow has no gradient for it. The vjp is then compared with differences of the gradient itself:
         # the first order has shown that this is the reference's.
         case = replace(case, reference=None)
     return second_order_case(case, op.outputs, connected), vjp
-
-
-def _calls_numpy(reference: Any) -> bool:
-    ops = reference.traced.forward.function.graph.get_operations()
-    return any(op.type in graph_path.NUMPY_CALLS for op in ops)
 
 
 def second_order_case(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.opener import Opening
@@ -20,7 +21,6 @@ from gradcheck_cli.tensorflow_backend.binding import flat_outputs
 from gradcheck_cli.tensorflow_backend.binding.behaviour import seed_globals
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
 from gradcheck_cli.tensorflow_backend.dtypes import Array
-from gradcheck_cli.tensorflow_backend.graph.batching import Batches
 from gradcheck_cli.tensorflow_backend.graph.sample_point import SamplePoint
 from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp, bind
 from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog
@@ -49,8 +49,7 @@ from gradcheck_cli.tensorflow_backend.twin.float64_twin import (
     widen_forward,
     widen_vjp,
 )
-from gradcheck_cli.tensorflow_backend.twin.one_piece import PIECES
-from gradcheck_cli.tensorflow_backend.twin.widening import Roundings
+from gradcheck_cli.tensorflow_backend.twin.widening import PIECES, Roundings
 
 
 @dataclass
@@ -64,7 +63,7 @@ class CaseState:
         graphs: the first traced case of each form and mode of tracing; its graphs serve every point.
         compiled: what runs instead of traced functions, by their ids, together with the functions, so that
             the ids stay in use.
-        batches: the batched traces of functions, likewise by their ids.
+        loops: the loops in a graph around functions, likewise by their ids; see `Batched`.
         openers_of_vjps: by the id of an opened op, that op and the opener of its vjp.
         chosen: the arguments' values at points that were chosen rather than drawn, by sample number.
         gradients: the hand-written gradients that were made, and those that ran.
@@ -82,7 +81,7 @@ class CaseState:
     written: State = field(default_factory=State)
     graphs: dict[Any, Any] = field(default_factory=dict)
     compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    batches: dict[int, tuple[Any, Batches]] = field(default_factory=dict)
+    loops: dict[int, tuple[Any, dict[tuple[int, ...], Any]]] = field(default_factory=dict)
     openers_of_vjps: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     chosen: dict[int, Sequence[Any]] = field(default_factory=dict)
     gradients: GradientLog = field(default_factory=GradientLog)
@@ -90,9 +89,17 @@ class CaseState:
     is_vjp_prepared: bool | None = None
     refusal: str = ""
 
-    def note_refusal(self, failure: CaseFailedError) -> None:
-        """Keep what the forward raised at a point; the first counts."""
+    def refuse(self, opened: Any, failure: CaseFailedError) -> list[Array]:
+        """Return the outputs of an opened case at a point that its forward refuses: NaN.
+
+        What isn't compared is as at the base point, which it accepted. What was raised is kept; the first
+        counts.
+        """
         self.refusal = self.refusal or failure.message
+        return [
+            np.full(output.shape, np.nan) if output.is_differentiable else value
+            for output, value in zip(opened.outputs, opened.base_values, strict=True)
+        ]
 
     def compiled_form(self, mode: TraceMode, function: Any, *, prepare: bool) -> Any:
         """Return what runs instead of a traced function; it is made once, since XLA takes its time."""
@@ -100,9 +107,9 @@ class CaseState:
             self.compiled[id(function)] = (function, mode.compile(function, prepare=prepare))
         return self.compiled[id(function)][1]
 
-    def batches_of(self, function: Any) -> Batches:
-        """Return the batched traces of a function, which serve every sample point."""
-        return self.batches.setdefault(id(function), (function, Batches()))[1]
+    def loops_around(self, function: Any) -> dict[tuple[int, ...], Any]:
+        """Return the loops in a graph around a function, which serve every sample point."""
+        return self.loops.setdefault(id(function), (function, {}))[1]
 
     def seed_at_first_use(self, seed: int) -> contextlib.AbstractContextManager[None]:
         """Seed the global generators when the forward is called for the first time: it may build layers."""
@@ -156,9 +163,16 @@ class TracedCase:
         opening = replace(self.opening, dtype="float64")
         return replace(self, opening=opening, narrow=self, graphs=None, anew=False)
 
-    def exactly(self) -> TracedCase:
-        """Return a twin at the values as they were drawn, before the declared dtypes round them."""
-        return replace(self, is_exact=True)
+    def exactly(self) -> TracedCase | None:
+        """Return a twin at the values as they were drawn; `None` where the declared dtypes round none."""
+        if self.narrow is None or self.is_exact:
+            return None
+        exact = replace(self, is_exact=True)
+        return None if all(map(np.array_equal, exact.at.point, self.at.point)) else exact
+
+    def rounded_otherwise(self, draw: int) -> TracedCase | None:
+        """Return a twin with other roundings; see `OpForms`."""
+        return None if self.narrow is None else replace(self, roundings=draw)
 
     def on_one_piece(self) -> TracedCase | None:
         """Return a twin whose kinked ops keep each element on its side, to be differenced.
@@ -181,12 +195,12 @@ class TracedCase:
         # Any key makes the trace open them: none is held yet.
         return replace(self, graphs=None, stops=frozenset([""]), modified=[])
 
-    def holding(self, stops: Collection[str]) -> TracedCase:
-        """Return the same case with exactly these `stop_gradient`s held."""
+    def holding(self, stops: Collection[str]) -> TracedCase | None:
+        """Return the same case with exactly these `stop_gradient`s held; `None` if it holds none anyway."""
         if not (stops or self.stops or self.holds_every_stop):
-            return self
+            return None
         if self.narrow is not None:
-            narrow = self.narrow.holding(stops)
+            narrow = self.narrow.holding(stops) or self.narrow
             return replace(self, narrow=narrow, graphs=None, stops=frozenset(stops), modified=[])
         opened = self.with_open_stops
         return replace(opened, graphs=opened, anew=False, stops=frozenset(stops), modified=[])

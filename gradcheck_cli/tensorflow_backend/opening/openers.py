@@ -23,8 +23,7 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN
 from gradcheck_cli.results import VERSION_CHECK
-from gradcheck_cli.spec.case import Case
-from gradcheck_cli.spec.models import versions
+from gradcheck_cli.spec.case import Case, version_fits
 from gradcheck_cli.spec.words import BINDINGS
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import behaviour, flat_outputs
@@ -471,7 +470,7 @@ def require_version(case: Case) -> None:
     Raises:
         CaseSkippedError: of the check `VERSION_CHECK`, with the required and the installed version.
     """
-    if case.tensorflow and not versions.matches(tf.__version__, case.tensorflow):
+    if case.tensorflow and not version_fits(tf.__version__, case.tensorflow):
         raise CaseSkippedError(
             VERSION_CHECK, f"it is for TensorFlow {case.tensorflow}; this is {tf.__version__}."
         )

@@ -58,8 +58,7 @@ def function_nodes(name: str) -> list[Any]:
         visited.add(function_name)
         for node in eager_context.get_function_def(function_name).node_def:
             nodes.append(node)
-            for attr in node.attr.values():
-                waiting += [function.name for function in (attr.func, *attr.list.func) if function.name]
+            waiting += private_graphs.function_names(node)
     return nodes
 
 

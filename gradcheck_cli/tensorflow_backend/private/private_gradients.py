@@ -43,6 +43,22 @@ class Visit:
     gradients: tuple[Any, ...]
 
 
+def _look_at_each_op(
+    look: Callable[[Any, Any, Any], None],
+) -> contextlib.AbstractContextManager[None]:
+    """Call `look(op, upstreams, gradients)` for each op that `tf.gradients` visits in the block.
+
+    Where the gradients are a list, backpropagation goes on with that list, and `look` may change it.
+    """
+    log = gradients_util._LogOpGradients
+
+    def looking(op: Any, upstreams: Any, gradients: Any) -> Any:
+        look(op, upstreams, gradients)
+        return log(op, upstreams, gradients)
+
+    return replace_attributes(gradients_util, _LogOpGradients=looking)
+
+
 @contextlib.contextmanager
 def backward_log() -> Iterator[list[Visit]]:
     """Record each op that `tf.gradients` visits in the block, in order from the outputs to the inputs.
@@ -52,12 +68,11 @@ def backward_log() -> Iterator[list[Visit]]:
     """
     visits: list[Visit] = []
     depth = 0
-    log, helper = gradients_util._LogOpGradients, gradients_util._GradientsHelper
+    helper = gradients_util._GradientsHelper
 
-    def noting(op: Any, upstreams: Any, gradients: Any) -> Any:
+    def note(op: Any, upstreams: Any, gradients: Any) -> None:
         if depth == 1:
             visits.append(Visit(op, tuple(upstreams), tuple(gradients)))
-        return log(op, upstreams, gradients)
 
     def counting(*args: Any, **keywords: Any) -> Any:
         nonlocal depth
@@ -67,7 +82,7 @@ def backward_log() -> Iterator[list[Visit]]:
         finally:
             depth -= 1
 
-    with replace_attributes(gradients_util, _LogOpGradients=noting, _GradientsHelper=counting):
+    with _look_at_each_op(note), replace_attributes(gradients_util, _GradientsHelper=counting):
         yield visits
 
 
@@ -95,25 +110,20 @@ def from_number(gradient: Any, dtype: tf.DType) -> Any:
     return tf.constant(gradient, dtype) if is_number and dtype != tf.resource else gradient
 
 
-@contextlib.contextmanager
-def accept_numbers() -> Iterator[None]:
+def accept_numbers() -> contextlib.AbstractContextManager[None]:
     """Let gradient functions return numbers and arrays in the block; see `from_number`."""
-    log = gradients_util._LogOpGradients
 
-    def converting(op: Any, upstreams: Any, gradients: Any) -> Any:
-        if isinstance(gradients, list):  # backpropagation goes on with this list
+    def convert(op: Any, _: Any, gradients: Any) -> None:
+        if isinstance(gradients, list):
             for input_index, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
                 gradients[input_index] = from_number(gradient, tensor.dtype)
-        return log(op, upstreams, gradients)
 
-    with replace_attributes(gradients_util, _LogOpGradients=converting):
-        yield
+    return _look_at_each_op(convert)
 
 
-@contextlib.contextmanager
 def note_shape_faults(
     note: Callable[[Any, int, Any], None], spread: Callable[[Any, Any], Any]
-) -> Iterator[None]:
+) -> contextlib.AbstractContextManager[None]:
     """Replace gradients of another shape than their input by zeros, and note them.
 
     TensorFlow stops at the first, so nothing would be known about the others.
@@ -122,9 +132,8 @@ def note_shape_faults(
         note: is called with the op, the index of its input, and the gradient.
         spread: makes a tensor of hand-written IndexedSlices; it also gets their op's input.
     """
-    log = gradients_util._LogOpGradients
 
-    def mending(op: Any, upstreams: Any, gradients: Any) -> Any:
+    def mend(op: Any, _: Any, gradients: Any) -> None:
         for input_index, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
             # A variable's handle has another shape than its gradient; TensorFlow ignores that.
             is_value = tensor.dtype.is_floating or tensor.dtype.is_complex
@@ -138,11 +147,9 @@ def note_shape_faults(
             if not is_list:
                 continue  # nothing can replace it: TensorFlow raises, and its message says so
             note(op, input_index, gradient)
-            gradients[input_index] = tf.zeros_like(tensor)  # backpropagation goes on with this list
-        return log(op, upstreams, gradients)
+            gradients[input_index] = tf.zeros_like(tensor)
 
-    with replace_attributes(gradients_util, _LogOpGradients=mending):
-        yield
+    return _look_at_each_op(mend)
 
 
 @contextlib.contextmanager

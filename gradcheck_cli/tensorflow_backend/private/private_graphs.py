@@ -26,7 +26,6 @@ from tensorflow.python.eager.polymorphic_function import (
     atomic_function,
     attributes,
     concrete_function,
-    function_type_utils,
     polymorphic_function,
 )
 from tensorflow.python.framework import (
@@ -54,6 +53,8 @@ _OWN = "gradcheck_cli."
 # The names under which our own wrappers close over the user's function.
 _WRAPPED = ("gradient", "function")
 _DEEPEST = 10
+# What a tf.function returns as a tensor.
+_NUMERIC = (np.ndarray, np.generic, bool, int, float, complex, tf.Variable)
 
 
 @contextlib.contextmanager
@@ -119,6 +120,18 @@ def may_call(op_type: str) -> bool:
     """Whether an op of this type may have functions among its attrs."""
     definition = op_def(op_type)
     return definition is None or any(attr.type in ("func", "list(func)") for attr in definition.attr)
+
+
+def function_names(node: Any) -> list[str]:
+    """Return the names of the functions that a NodeDef calls: a tf.function's body, a loop's, a branch's."""
+    if not may_call(node.op):
+        return []
+    names = []
+    for attr in node.attr.values():
+        if attr.HasField("func"):
+            names.append(attr.func.name)
+        names += [function.name for function in attr.list.func]
+    return names
 
 
 def override_of(node: Any) -> str:
@@ -421,7 +434,9 @@ def inline_functions() -> Iterator[None]:
                 result = call_with_autograph(target, args, keywords)
             else:
                 result = target(*args, **keywords)
-        return tf.nest.map_structure(_as_result, result)
+        return tf.nest.map_structure(
+            lambda value: tf.convert_to_tensor(value) if isinstance(value, _NUMERIC) else value, result
+        )
 
     with replace_attributes(polymorphic_function.Function, __call__=call):
         yield
@@ -454,11 +469,6 @@ def _as_arguments(target: Any, args: Sequence[Any], keywords: Mapping[str, Any])
     return args, {key: tf.nest.map_structure(convert, value) for key, value in keywords.items()}
 
 
-def _as_result(value: Any) -> Any:
-    numeric = isinstance(value, np.ndarray | np.generic | bool | int | float | complex | tf.Variable)
-    return tf.convert_to_tensor(value) if numeric else value
-
-
 class _Subgraph:
     """A FuncGraph with only those ops of a graph that some outputs need; everything else is the graph's."""
 
@@ -471,7 +481,7 @@ class _Subgraph:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """What `isinstance` sees: vectorized_map takes only a FuncGraph."""
+        """What `isinstance` sees: TensorFlow makes functions of a FuncGraph only."""
         return func_graph.FuncGraph
 
     def __getattr__(self, name: str) -> Any:
@@ -554,43 +564,18 @@ def import_graph(
         inner = {name: graph.capture(value) for name, value in captures.items()}
         feeds = {f"{name}:0": tensor for name, tensor in inner.items() if name in used}
         tf.graph_util.import_graph_def(graph_def, feeds, name="")
-    functions = graph._functions
-    functions.update({name: _WithBody(body, graph) for name, body in functions.items()})
     return graph, inner
-
-
-class _WithBody:
-    """A function of an imported graph that has its own graph, which vectorized_map converts."""
-
-    def __init__(self, function: Any, library: Any) -> None:
-        self._function, self._library = function, library
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._function, name)
-
-    @functools.cached_property
-    def graph(self) -> Any:
-        """The body, made when it is first needed."""
-        return _body_of(self._function, self._library)
-
-    @functools.cached_property
-    def function_type(self) -> Any:
-        """The types of its arguments and results."""
-        return function_type_utils.derive_from_graph(self.graph)
-
-
-def _body_of(function: Any, library: Any) -> Any:
-    """Make a graph of a function's definition; the functions that it calls are those of another graph."""
-    with library.as_default():
-        body = function_def_to_graph.function_def_to_graph(function.cached_definition)
-    body._functions.update(library._functions)
-    return body
 
 
 def graph_of_function(graph: Any, name: str) -> Any | None:
     """Return a graph with the ops of a function that a graph calls, however that was made."""
     function_called = graph._functions.get(name)
-    return None if function_called is None else _body_of(function_called, graph)
+    if function_called is None:
+        return None
+    with graph.as_default():
+        body = function_def_to_graph.function_def_to_graph(function_called.cached_definition)
+    body._functions.update(graph._functions)
+    return body
 
 
 def numpy_function(token: str) -> Callable[..., Any] | None:

@@ -25,7 +25,7 @@ from tensorflow.python.framework import function as functions
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import custom_gradient
 
-from gradcheck_cli.covered import GradientRun
+from gradcheck_cli.gate import GradientRun
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED

@@ -119,7 +119,9 @@ def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool =
 
     def by_name(variables: Iterable[Any], key: Any = None) -> list[Any]:
         del key  # TensorFlow's is the name alone, which several variables may share
-        ordered_variables = builtins.sorted(variables, key=_name_and_age, reverse=reverse)
+        ordered_variables = builtins.sorted(
+            variables, key=lambda variable: (variable.name, int(variable.handle._id)), reverse=reverse
+        )
         if ordered_variables and running and not private_graphs.recomputes(running[-1]):
             note(ordered_variables)
         return ordered_variables
@@ -140,10 +142,6 @@ def order_of_variables(note: Callable[[Sequence[Any]], None], *, reverse: bool =
         vars(custom_gradient).update(names)
 
 
-def _name_and_age(variable: Any) -> tuple[str, int]:
-    return variable.name, int(variable.handle._id)
-
-
 _DECORATORS = ("_graph_mode_decorator", "_eager_mode_decorator")
 
 
@@ -162,8 +160,9 @@ def is_write(op_type: str) -> bool:
     definition = private_graphs.op_def(op_type)
     if definition is None or op_type in auto_control_deps_utils.RESOURCE_READ_OPS | _TABLE_READS:
         return False
-    calls = any(attr.type in {"func", "list(func)"} for attr in definition.attr)
-    return not calls and any(arg.type == types_pb2.DT_RESOURCE for arg in definition.input_arg)
+    return not private_graphs.may_call(op_type) and any(
+        arg.type == types_pb2.DT_RESOURCE for arg in definition.input_arg
+    )
 
 
 def resources_used(op: Any) -> list[tuple[Any, bool]]:
@@ -184,7 +183,7 @@ def calls_python(op: Any) -> bool:
         return True
     if not op._is_stateful:
         return False
-    waiting, visited = _functions(op.node_def), set()
+    waiting, visited = private_graphs.function_names(op.node_def), set()
     while waiting:
         name = waiting.pop()
         function = op.graph._get_function(name)
@@ -194,12 +193,8 @@ def calls_python(op: Any) -> bool:
         for node in function.cached_definition.node_def:
             if node.op in _PYTHON:
                 return True
-            waiting += _functions(node)
+            waiting += private_graphs.function_names(node)
     return False
-
-
-def _functions(node: Any) -> list[str]:
-    return [attr.func.name for attr in node.attr.values() if attr.HasField("func")]
 
 
 def ordered_before(op: Any) -> list[Any]:

@@ -2,7 +2,7 @@
 
 Backpropagation treats a `stop_gradient` that it meets as a constant; where that is meant, the stop keeps its
 base value. Random numbers are drawn once, for the forward, the gradient and every difference. Both are fed as
-constants if they are in the traced graph itself (`base_run` has the values).
+constants if they are in the traced graph itself (`TracedCase.base` has the values).
 
 Inside a loop's or a branch's body, which can't be fed, each such op's result is passed through a Python
 function. At the base point it records the op's values, call by call; afterwards it replays them. Loops run
@@ -97,12 +97,6 @@ class BodyHolds:
     def again(self) -> BodyHolds:
         """Return body holds for the same ops in a graph made from this one; they record values again."""
         return replace(self, ops=[replace(held_op, recorded=[], calls=0) for held_op in self.ops])
-
-    def find_stops(self, is_met: Callable[[Any], bool], key_of: Callable[[Any], str]) -> None:
-        """Find out which `stop_gradient`s backpropagation meets: only those can be held."""
-        for held_op in self.ops:
-            if held_op.op.type in STOPS and is_met(held_op.op):
-                held_op.key = key_of(held_op.op)
 
     @property
     def stops(self) -> list[HeldOp]:
@@ -205,7 +199,7 @@ class Held:
     closed: tuple[Any, ...] = ()  # ops whose body has a `stop_gradient` that nothing can hold in this trace
     inlined: bool = False  # whether tf.functions were inlined for it
     can_be_opened: bool = False  # whether another trace could hold what is closed here
-    sides: tuple[Any, ...] = ()  # for kinked ops, the side that elements are on (`twin/one_piece.py`)
+    sides: tuple[Any, ...] = ()  # for kinked ops, the side that elements are on (`twin/widening.py`)
 
     def again(self) -> Held:
         """Return the same for a graph made from this one, in which values are recorded again."""
@@ -246,8 +240,9 @@ def find_held(
         for op in _moving_ops_met(inputs, outputs)
         if any(node.op in STOPS and MARK not in node.attr for node in graph_path.inner_nodes(graph, op))
     ]
-    if body_holds is not None:
-        body_holds.find_stops(lambda op: _is_met_in_body(op, outputs), lambda op: Stop.of(op).key)
+    for held_op in body_holds.ops if body_holds is not None else ():
+        if held_op.op.type in STOPS and _is_met_in_body(held_op.op, outputs):  # only those can be held
+            held_op.key = Stop.of(held_op.op).key
     stops = stops_among(inputs, outputs)
     return Held(
         stops=stops,
@@ -302,7 +297,9 @@ def _is_met_in_body(op: Any, outputs: Sequence[Any]) -> bool:
             return False
         name, graph = graph.name, graph.outer_graph
         callers = [
-            caller for caller in graph.get_operations() if name in graph_path.function_names(caller.node_def)
+            caller
+            for caller in graph.get_operations()
+            if name in private_graphs.function_names(caller.node_def)
         ]
         if not callers:
             return False

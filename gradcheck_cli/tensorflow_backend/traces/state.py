@@ -201,15 +201,19 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
 
 
 @contextlib.contextmanager
-def at_values(variables: Sequence[Any], moved: Mapping[int, Stack]) -> Iterator[Iterator[int]]:
+def at_values(
+    variables: Sequence[Any], moved: Mapping[int, Stack], count: int = 1
+) -> Iterator[Iterator[int]]:
     """Yield the indices of rows, with the variables set to each row's values; restore them at the end.
 
-    Those that move have stacks of wide values, or moves, by index.
+    Args:
+        moved: stacks of wide values, or moves, of those that move, by index.
+        count: how many rows there are if none moves.
     """
     before = {index: variables[index].read_value() for index in moved}
 
     def rows() -> Iterator[int]:
-        for row in range(len(next(iter(moved.values())))):
+        for row in range(len(next(iter(moved.values()), range(count)))):
             for index, stack in moved.items():
                 variable = variables[index]
                 value = value_of(stack, row, tuple(variable.shape))

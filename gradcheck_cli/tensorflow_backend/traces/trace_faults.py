@@ -238,9 +238,7 @@ def _shape_fault(error: ValueError, inputs: Sequence[Any]) -> GradientFormError:
     op, op_input = _op_named(clash["name"]), int(clash["index"])
     where = f"input {op_input} of op {clash['name']}"
     if op is not None:
-        input_indices = _indices_of(op.inputs[op_input], inputs)
-        unit = private_graphs.custom_gradient_of(op)
-        where = where if unit is None else f"argument {op_input - unit.results} of a custom gradient"
+        input_indices, where = _indices_of(op.inputs[op_input], inputs), _describe_input(op, op_input)
     return ShapeClashError(
         input_indices,
         where,
@@ -252,13 +250,16 @@ def _shape_fault(error: ValueError, inputs: Sequence[Any]) -> GradientFormError:
 def shape_fault(op: Any, input_index: int, gradient: Any, inputs: Sequence[Any]) -> str:
     """Describe a gradient whose shape isn't that of the op's input; `inputs` are those of the forward."""
     tensor = op.inputs[input_index]
-    unit = private_graphs.custom_gradient_of(op)
-    where = f" for input {input_index} of op {op.name}"
-    if _indices_of(tensor, inputs):
-        where = ""  # the report names the input
-    elif unit is not None:
-        where = f" for argument {input_index - unit.results} of a custom gradient"
+    is_named = _indices_of(tensor, inputs)  # by the report
+    where = "" if is_named else f" for {_describe_input(op, input_index)}"
     return f"the gradient{where} {form_fault(tensor.shape, gradient.shape)}"
+
+
+def _describe_input(op: Any, input_index: int) -> str:
+    unit = private_graphs.custom_gradient_of(op)
+    if unit is not None:
+        return f"argument {input_index - unit.results} of a custom gradient"
+    return f"input {input_index} of op {op.name}"
 
 
 class ShapeClashError(GradientFormError):

@@ -135,7 +135,7 @@ def _require_override(
             types = {node.op for node in graph_path.inner_nodes(graph, op)}
             if types & set(override.op_types):
                 inside.append(
-                    f"{op.name} ({op.type}, calls {', '.join(graph_path.function_names(op.node_def))})"
+                    f"{op.name} ({op.type}, calls {', '.join(private_graphs.function_names(op.node_def))})"
                 )
     if inside:
         message += (
@@ -171,7 +171,7 @@ def _find_missed(
         if op.type in op_types and not private_graphs.override_of(op.node_def):
             missed.append(op.name)
         inside: list[str] = []
-        for name in graph_path.function_names(op.node_def):
+        for name in private_graphs.function_names(op.node_def):
             body = private_graphs.graph_of_function(graph, name)
             if body is not None:
                 inside += _find_missed(body, body.inputs, body.outputs, op_types)

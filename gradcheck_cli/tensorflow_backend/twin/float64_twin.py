@@ -21,7 +21,7 @@ from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds, Held
 from gradcheck_cli.tensorflow_backend.traces.state import Resource
 from gradcheck_cli.tensorflow_backend.traces.vjp_trace import Pullback, VjpTrace
 from gradcheck_cli.tensorflow_backend.twin import widening
-from gradcheck_cli.tensorflow_backend.twin.one_piece import hold_sides
+from gradcheck_cli.tensorflow_backend.twin.widening import hold_sides
 
 
 @dataclass

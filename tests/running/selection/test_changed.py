@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.running.selection import changed
-from gradcheck_cli.running.selection.changed import changed_cases
+from gradcheck_cli.running import changed
+from gradcheck_cli.running.changed import changed_cases
 from gradcheck_cli.spec.load import load_cases
 
 FILES = {

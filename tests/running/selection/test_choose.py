@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gradcheck_cli.errors import NoSpecsError, UsageError
-from gradcheck_cli.running.selection.filters import CaseFilter, choose
+from gradcheck_cli.running.selection import CaseFilter, choose
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradcheck_cli.running.selection.filters import ExpressionError, compile_expression
+from gradcheck_cli.running.selection import ExpressionError, compile_expression
 
 TEXT = "specs/losses/huber.yaml huber_loss wide and tall"
 

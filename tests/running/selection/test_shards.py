@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from gradcheck_cli.gate import BaselineFinding, Change, Shard
 from gradcheck_cli.results import CaseError, Report, Status
-from gradcheck_cli.running.failed_case import failed_case
-from gradcheck_cli.running.selection.filters import shard_of
-from gradcheck_cli.running.selection.history import Past, failed_before, read_history, write_history
+from gradcheck_cli.running.run_loop import failed_case
+from gradcheck_cli.running.selection import Past, failed_before, read_history, shard_of, write_history
 from gradcheck_cli.spec.load import load_mapping
 
 CASES = [

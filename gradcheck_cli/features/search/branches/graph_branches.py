@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.covered import Branch
 from gradcheck_cli.features.search.branches.branch_kinds import (
     BODIES,
     CALLS,
@@ -31,6 +30,7 @@ from gradcheck_cli.features.search.branches.branch_kinds import (
     align,
     index_kind,
 )
+from gradcheck_cli.gate import Branch
 from gradcheck_cli.tensorflow_backend.frames import is_guard_of_tensorflow, place_of_branch
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.private import private_graphs

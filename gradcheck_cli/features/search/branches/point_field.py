@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.covered import Branch, with_excuses
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.search.branches.graph_branches import find_branches, needed_by
 from gradcheck_cli.features.search.branches.python_branches import constants_in, python_branches, trace_jumps
 from gradcheck_cli.features.search.branches.side_graph import SideGraph
+from gradcheck_cli.gate import Branch, with_excuses
 from gradcheck_cli.tensorflow_backend.binding.user_gradient import PY_FUNC_TYPES
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes

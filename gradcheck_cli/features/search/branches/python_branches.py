@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from gradcheck_cli.covered import Branch
+from gradcheck_cli.gate import Branch
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend.frames import is_users
 from gradcheck_cli.tensorflow_backend.private.private_eager import around_python_calls

@@ -1,1 +1,0 @@
-"""Slopes at ties, along all inputs together."""

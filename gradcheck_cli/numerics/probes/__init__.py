@@ -1,1 +1,0 @@
-"""Random probes of large Jacobians."""

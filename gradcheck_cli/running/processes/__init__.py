@@ -1,1 +1,0 @@
-"""The local processes in which cases run."""

@@ -1,0 +1,364 @@
+"""Selects cases: by `--op`, `--case`, `-k`, `--tag`, `--op-type` and `--pair`, by shard, by past failure.
+
+The results and durations of past runs are kept in a folder that may be deleted at any time. Never imports the
+code under test.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from gradcheck_cli import serial
+from gradcheck_cli.errors import NoSpecsError, UsageError, suggest
+from gradcheck_cli.gate import Selection, Shard
+from gradcheck_cli.plain_files import MIB, read_plain, write_text
+from gradcheck_cli.results import CaseResult, Report
+from gradcheck_cli.serial import TypeFault
+from gradcheck_cli.spec.case import Case, could_match
+
+Matcher = Callable[[str], bool]
+
+Key = tuple[str, str, str]  # op, case, dtype: a case may occur once per dtype
+
+_LABEL = re.compile(r"d(?P<output>.+)/d(?P<input>.+)")
+_SECOND = re.compile(r"d2(?P<output>.+)/d(?P<input>.+)\.d.+")
+_SHOWN = 10  # names that a message lists; they fit a line
+
+
+@dataclass(frozen=True)
+class CaseFilter:
+    """The conditions on a case: one of the words in each field that isn't empty."""
+
+    names: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    op_types: Sequence[str] = ()
+    expression: str | None = None
+    ops: Sequence[str] = ()
+
+
+def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
+    """Return the cases that pass a filter.
+
+    Raises:
+        NoSpecsError: there is none; or a requested name, tag or op type doesn't occur, even if others do.
+        UsageError: the expression is malformed.
+    """
+    filters = (
+        (case_filter.ops, "no op is named '{}'.", lambda case: (case.op,)),
+        (case_filter.names, "no case is named '{}'.", lambda case: (case.name,)),
+        (case_filter.tags, "no spec has the tag '{}'.", lambda case: case.tags),
+        (
+            case_filter.op_types,
+            "no spec has the op_type '{}'.",
+            lambda case: (*((case.op_type,) if case.op_type else ()), *case.covers),
+        ),
+    )
+    chosen = tuple(cases)
+    for requested, message, names_of in filters:
+        # The names of cases are those of the requested ops.
+        among = chosen if requested is case_filter.names and case_filter.ops else cases
+        _require(requested, message, names_of, among)
+        chosen = tuple(case for case in chosen if not requested or set(requested) & set(names_of(case)))
+    if case_filter.expression is not None:
+        try:
+            holds = compile_expression(case_filter.expression)
+        except ExpressionError as error:
+            raise UsageError(f"-k '{case_filter.expression}': {error}.") from error
+        # They are separated by blanks, so that no word matches across two of them.
+        chosen = tuple(case for case in chosen if holds(f"{case.path} {case.op} {case.name}"))
+    if cases and not chosen:
+        raise NoSpecsError(f"none of {len(cases)} cases matches {_describe(case_filter)}.")
+    return chosen
+
+
+def _require(
+    requested: Sequence[str], message: str, names_of: Callable[[Case], Sequence[str]], cases: Sequence[Case]
+) -> None:
+    known_names = list(dict.fromkeys(name for case in cases for name in names_of(case)))
+    missing = [name for name in requested if name not in known_names]
+    if missing:
+        raise NoSpecsError(
+            "\n".join(message.format(name) + suggest_name(name, known_names) for name in missing)
+        )
+
+
+def suggest_name(name: str, known_names: Sequence[str]) -> str:
+    """Return ` Did you mean 'x'?` or, if nothing is similar, the first known names."""
+    if near := suggest(name, known_names):
+        return f" {near}"
+    shown = ", ".join(known_names[:_SHOWN]) + (", ..." if len(known_names) > _SHOWN else "")
+    return f" There are: {shown}." if known_names else ""
+
+
+def _describe(case_filter: CaseFilter) -> str:
+    parts = [] if case_filter.expression is None else [f"-k '{case_filter.expression}'"]
+    options = (
+        ("--tag", case_filter.tags),
+        ("--op-type", case_filter.op_types),
+        ("--op", case_filter.ops),
+        ("--case", case_filter.names),
+    )
+    parts += [f"{option} {' or '.join(values)}" for option, values in options if values]
+    return " and ".join(parts)
+
+
+def filter_by_pair(cases: Sequence[Case], label: str | None) -> list[Case]:
+    """Return the cases that can have a pair, such as `dM1/dM0`; all of them without one.
+
+    Raises:
+        UsageError: no case can have such a pair.
+    """
+    fitting = [case for case in cases if label is None or _fits(case, label)]
+    if not fitting:
+        labels = list(dict.fromkeys(name for case in cases for name in case.labels))
+        raise UsageError(f"no pair is labelled '{label}'.{suggest_name(str(label), labels)}")
+    return fitting
+
+
+def _fits(case: Case, label: str) -> bool:
+    """Whether the case can have the pair. Names of variables and of parts of outputs show only in a trace."""
+    second = _SECOND.fullmatch(label) if case.second_order else None
+    if second is not None:  # what follows the dot, perhaps an upstream, is known only after tracing
+        label = f"d{second['output']}/d{second['input']}"
+    if case.may_have_variables:
+        return _LABEL.fullmatch(label) is not None
+    if case.outputs:
+        return any(label == known_label or could_match(label, known_label) for known_label in case.labels)
+    inputs = {known_label.partition("/")[2] for known_label in case.labels}
+    return _LABEL.fullmatch(label) is not None and any(label.endswith(f"/{name}") for name in inputs)
+
+
+def shard_of(
+    cases: Sequence[Case], index: int, count: int, history: Mapping[Key, Past]
+) -> tuple[tuple[Case, ...], Shard]:
+    """Return one part of the cases, of which the first has the index 1, and the record for merging the parts.
+
+    The longest case goes first, and each goes to the part with the least work so far. A case without a past
+    duration counts as average. The same cases and the same history give the same parts; `gradcheck merge`
+    detects parts of different divisions.
+    """
+    durations = {key: past.duration_s for key, past in history.items() if past.duration_s is not None}
+    usual = median(durations.values()) if durations else 1.0
+    cost = [durations.get(key_of(case), usual) for case in cases]
+    loads = [0.0] * count
+    parts = [0] * len(cases)
+    for case_index in sorted(
+        range(len(cases)), key=lambda case_index: (-cost[case_index], key_of(cases[case_index]))
+    ):
+        # Among equally loaded parts, the one with fewer cases is taken: otherwise cases that take no time
+        # would pile up.
+        part = min(range(count), key=lambda part: (loads[part], parts.count(part + 1), part))
+        loads[part] += cost[case_index]
+        parts[case_index] = part + 1
+    mine = tuple(case for case, part in zip(cases, parts, strict=True) if part == index)
+    return mine, Shard(index, count, tuple(key_of(case) for case in cases))
+
+
+def selection_of(
+    cases: Sequence[CaseResult],
+    loaded: Sequence[Case],
+    paths: Sequence[str],
+    options: Sequence[str] = (),
+    modes: Sequence[str] = (),
+) -> Selection:
+    """Record what was requested of a run, and which options, in words, selected among the loaded cases."""
+    done = {(case.op, case.case, case.dtype) for case in cases if case.pairs}
+    loaded_keys = dict.fromkeys((case.op, case.name, case.dtype) for case in loaded)
+    left_out = tuple(key for key in loaded_keys if key not in done)
+    return Selection(tuple(map(str, paths)), tuple(options), tuple(modes), left_out)
+
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<bracket>[()])|(?P<quote>['"])(?P<quoted>.*?)(?P=quote)|(?P<word>[^\s()'"]+))"""
+)
+_KEYWORDS = ("and", "or", "not")
+_DEEPEST = 50  # levels of `not` and brackets: no real expression has more, and Python's stack ends
+
+
+class ExpressionError(ValueError):
+    """A malformed expression; the text says where the fault is and what was expected."""
+
+
+@dataclass(frozen=True)
+class _Token:
+    text: str
+    position: int
+    is_name: bool
+
+    def __str__(self) -> str:
+        return f"{self.text!r} (character {self.position + 1})" if self.text else "the end"
+
+
+def compile_expression(text: str) -> Matcher:
+    """Return a function that says whether an expression holds for a text.
+
+    Args:
+        text: such as `huber and not (wide or tall)`. A word holds if the text contains it, in upper or lower
+            case. In quotes it may contain blanks and brackets, or be `and`, `or`, `not`.
+
+    Raises:
+        ExpressionError: the expression is malformed.
+    """
+    parser = _Parser(text)
+    matcher = parser.parse_or(0)
+    parser.expect_end()
+    return lambda target: matcher(target.casefold())
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._tokens = list(_tokens(text))
+        self._next = 0
+
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _takes(self, word: str) -> bool:
+        is_match = self._token.text == word and not self._token.is_name
+        self._next += is_match
+        return is_match
+
+    def parse_or(self, depth: int) -> Matcher:
+        sides = [self._parse_and(depth)]
+        while self._takes("or"):
+            sides.append(self._parse_and(depth))
+        return lambda text: any(side(text) for side in sides)
+
+    def _parse_and(self, depth: int) -> Matcher:
+        sides = [self._parse_not(depth)]
+        while self._takes("and"):
+            sides.append(self._parse_not(depth))
+        return lambda text: all(side(text) for side in sides)
+
+    def _parse_not(self, depth: int) -> Matcher:
+        if depth > _DEEPEST:
+            raise ExpressionError(f"must not go deeper than {_DEEPEST} levels of 'not' and brackets")
+        if self._takes("not"):
+            inner = self._parse_not(depth + 1)
+            return lambda text: not inner(text)
+        if self._takes("("):
+            inner = self.parse_or(depth + 1)
+            if not self._takes(")"):
+                raise ExpressionError(f"expected 'and', 'or' or ')', but got {self._token}")
+            return inner
+        token = self._token
+        if not token.is_name:
+            raise ExpressionError(f"expected a name, 'not' or '(', but got {token}")
+        self._next += 1
+        word = token.text.casefold()
+        return lambda text: word in text
+
+    def expect_end(self) -> None:
+        if self._token.text or self._token.is_name:
+            raise ExpressionError(f"expected 'and', 'or' or the end, but got {self._token}")
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    position = 0
+    text = text.rstrip()
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise ExpressionError(f"a quote is never closed: {text[position:].lstrip()!r}")
+        start = position + len(match[0]) - len(match[0].lstrip())
+        if match["quoted"] is not None:
+            yield _Token(match["quoted"], start, is_name=True)
+        else:
+            word = match["bracket"] or match["word"]
+            yield _Token(word, start, is_name=not match["bracket"] and word not in _KEYWORDS)
+        position = match.end()
+    yield _Token("", len(text), is_name=False)
+
+
+VERSION = 1
+_FILE = "history.json"
+_LIMIT = 64 * MIB  # a case has some 100 bytes
+
+
+class Past(NamedTuple):
+    """How a case went when it last ran; `None` if its duration isn't known."""
+
+    failed: bool
+    duration_s: float | None
+
+
+def key_of(case: Case) -> Key:
+    """Return what identifies a case, in this run and the next."""
+    return case.op, case.name, case.dtype
+
+
+def read_history(folder: Path) -> dict[Key, Past]:
+    """Return what is known about cases; nothing if there is no file, or it isn't ours."""
+    try:
+        content = serial.read(_History, serial.parse(read_plain(folder / _FILE, _LIMIT)))
+    except (OSError, TypeFault):
+        return {}
+    if content.version != VERSION or any(not entry.is_possible for entry in content.cases):
+        return {}
+    return {
+        (entry.op, entry.case, entry.dtype): Past(entry.failed, entry.duration_s) for entry in content.cases
+    }
+
+
+@dataclass(frozen=True)
+class _CaseHistory:
+    op: str
+    case: str
+    dtype: str
+    failed: bool
+    duration_s: float | None
+
+    @property
+    def is_possible(self) -> bool:
+        return self.duration_s is None or 0 <= self.duration_s < math.inf
+
+
+@dataclass(frozen=True)
+class _History:
+    version: int
+    cases: tuple[_CaseHistory, ...]
+
+
+def write_history(folder: Path, report: Report) -> None:
+    """Add a run to the history; if the folder can't be written, nothing is recorded.
+
+    Args:
+        folder: the folder; created if necessary, with a .gitignore that covers all of it.
+        report: the run; its results replace earlier ones. A shard's durations are left out: the next shard is
+            computed from the history, and must use the same one as this shard.
+    """
+    past = read_history(folder)
+    broken = {(finding.op, finding.case, finding.dtype) for finding in report.baseline if finding.is_failure}
+    now: dict[Key, Past] = {}
+    for case in report.cases:
+        key = case.op, case.case, case.dtype
+        earlier = now.get(key, Past(failed=False, duration_s=0.0))
+        failed = earlier.failed or not report.is_fine(case) or key in broken
+        now[key] = Past(failed, (earlier.duration_s or 0.0) + case.ran.duration_s)
+    if report.shard is not None:
+        now = {
+            key: past_run._replace(duration_s=past[key].duration_s if key in past else None)
+            for key, past_run in now.items()
+        }
+    history = _History(
+        VERSION, tuple(_CaseHistory(*key, *past_run) for key, past_run in sorted({**past, **now}.items()))
+    )
+    with suppress(OSError):  # a read-only checkout has no history
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+        write_text(folder / _FILE, json.dumps(serial.plain(history)))
+
+
+def failed_before(cases: Sequence[Case], history: Mapping[Key, Past]) -> tuple[Case, ...]:
+    """Return the cases that failed when they last ran."""
+    return tuple(case for case in cases if (past := history.get(key_of(case))) is not None and past.failed)

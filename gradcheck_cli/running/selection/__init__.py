@@ -1,1 +1,0 @@
-"""Selects and orders the cases to run; never imports the code under test."""

@@ -1,1 +1,0 @@
-"""The spec format: which keys there are, and of what type."""

@@ -1,0 +1,452 @@
+"""Reads the arguments of a case, each a tensor or a structure of tensors that are named by their path in it.
+
+A tensor's dtype is its own, else bool for a `bool` generator, else the entry of `dtypes` that made the case,
+else float64.
+
+A SparseTensor or RaggedTensor is read as its parts: the values, and the places of the values. The values are
+an input like any other. Indices, dense shape and row splits are integer inputs beside them, as TensorFlow's
+ops take them; they aren't moved, and nothing is differentiated by them.
+
+The defaults and rules of `binding` stand here, too: without `gradient` the default is `autodiff`; with it,
+`override` where `op_type` stands without `forward`, else `custom_gradient`. Only `override` takes both
+`forward` and `op_type`, since there the forward creates the op whose registered gradient is replaced.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from gradcheck_cli.errors import suggest
+from gradcheck_cli.spec.case import Argument, Form, FunctionRef, InputSpec, Source
+from gradcheck_cli.spec.document_model import Defaults, OpModel
+from gradcheck_cli.spec.faults import FaultLog, Unreadable, show
+from gradcheck_cli.spec.input_model import InputModel, Ragged, Sparse
+from gradcheck_cli.spec.values import constraints
+from gradcheck_cli.spec.words import BINDINGS, DEFAULT_DTYPE, GENERATORS, SOURCES, kind_of
+from gradcheck_cli.spec.yaml_tree import Node
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+Tensors = InputModel | list[InputModel] | None
+Read = tuple[Form, tuple[InputSpec, ...]]
+
+# The value of a generator's key -> its arguments, as plain data that can be pickled.
+_ARGUMENTS: dict[str, Callable[[Any], dict[str, object]]] = {
+    "value": lambda value: {"value": value},
+    "file": lambda name: dict(zip(("path", "key"), constraints.split_file(name), strict=True)),
+    "choices": lambda values: {"values": tuple(values)},
+    "probability": lambda chance: {"probability": 0.5 if chance is True else float(chance)},
+    "side": lambda side: {"side": side},
+    "name": lambda name: {"name": name},
+    "switch": lambda _: {},
+    "numbers": dict,
+}
+
+
+class InputReader:
+    """Reads the inputs of one case, in one variant of its dtypes."""
+
+    def __init__(self, log: FaultLog, folder: str, variant: str | None) -> None:
+        self.log = log
+        self.folder = folder
+        self.variant = variant
+
+    def read(self, name: str, node: Node, model: InputModel) -> InputSpec:
+        """Return the input, named `values[0]` in a list.
+
+        Raises:
+            Unreadable: it has faults, which are logged.
+        """
+        log, before = self.log, self.log.count
+        kinds = [kind for kind in GENERATORS if node.get(kind) is not None]
+        if len(kinds) > 1:
+            log.refuse(
+                node,
+                f"must have one source of values, but got {' and '.join(kinds)}. Keep one of them",
+                kinds[1],
+            )
+        kind, value = next(iter(model.sources.items()), ("default", None))
+        dtype = model.dtype or _own_dtype(model) or self.variant or DEFAULT_DTYPE
+        source = Source(kind, _ARGUMENTS[SOURCES[kind].takes](value))
+        self._require_family(kind, dtype, node)
+        checks = constraints.LiteralChecks(log, node, dtype)
+        shape = self._check_source(checks, source, model)
+        if shape is None:
+            if log.count == before:
+                log.add(node, "is missing; write the dimensions, such as [3, 2] ([] for a scalar)", "shape")
+            raise Unreadable
+        checks.check_shape(kind, shape)
+        tensor = InputSpec(
+            name=name,
+            dtype=dtype,
+            shape=shape,
+            source=source,
+            differentiate=model.differentiate,
+            domain=(model.domain.low, model.domain.high) if model.domain else (None, None),
+            scale=model.scale,
+            away_from=tuple(model.away_from or ()),
+            min_gap=model.min_gap,
+            symmetric=bool(model.symmetric),
+        )
+        if log.count == before:
+            constraints.check_moving(log, node, tensor)
+        if log.count == before and tensor.symmetric:
+            constraints.check_symmetric(log, node, tensor)
+        if log.count > before:
+            raise Unreadable
+        return tensor
+
+    def _check_source(
+        self, checks: constraints.LiteralChecks, source: Source, model: InputModel
+    ) -> tuple[int, ...] | None:
+        """Check where values come from, and return the shape: as written, or that of the value or file."""
+        shape = tuple(model.shape) if model.shape is not None else None
+        if source.kind == "value":
+            return checks.check_value(source.arguments["value"], shape)
+        if source.kind == "file":
+            return checks.check_file(self.folder, source.arguments, shape)
+        checks.check_arguments(source)
+        return shape
+
+    def _require_family(self, kind: str, dtype: str, node: Node) -> None:
+        """Refuse a dtype that a generator can't fill."""
+        fitting = SOURCES[kind].families
+        if not fitting or kind_of(dtype) in fitting:
+            return
+        if kind == "default":
+            self.log.refuse(node, f"must have a value, file or choice for dtype {dtype}, but got none")
+        families = " or ".join(", ".join(fitting).rsplit(", ", 1))
+        self.log.refuse(
+            node,
+            f"must go with a {families} dtype, but got dtype {dtype}. "
+            "Change the dtype, or how values are made",
+            kind,
+        )
+
+
+def takes_variant(model: InputModel) -> bool:
+    """Tell whether `dtypes` sets the dtype of an input."""
+    return model.dtype is None and not _own_dtype(model)
+
+
+def _own_dtype(model: InputModel) -> str:
+    """Return the dtype that an input's generator implies; empty if it implies none."""
+    return next((GENERATORS[kind].dtype for kind in model.sources), "")
+
+
+def leaves_of(tensors: Tensors) -> Iterator[InputModel]:
+    """Yield the tensors of an argument; a name alone declares one about which nothing is known."""
+    if tensors is None:
+        yield InputModel()
+    elif isinstance(tensors, list):
+        for element in tensors:
+            yield from leaves_of(element)
+    elif not tensors.structure:
+        yield tensors
+    else:
+        for part in _named_parts(tensors).values() or _listed_parts(tensors):
+            yield from leaves_of(part)
+
+
+def read_arguments(reader: InputReader, node: Node, model: OpModel) -> tuple[Argument, ...]:
+    """Return a case's arguments.
+
+    Raises:
+        Unreadable: there are faults, which are logged.
+    """
+    inputs = model.inputs or {}
+
+    def read_argument(name: str) -> Argument:
+        written = node.get("inputs", name) or node
+        _require_fit(reader.log, written, inputs[name], model)
+        form, tensors = _read(reader, name, written, inputs[name])
+        return Argument(name, tensors, form)
+
+    arguments = tuple(_read_each(inputs, read_argument))
+    _require_labels(reader.log, node, arguments)
+    return arguments
+
+
+def _read_each(parts: Iterable[Part], read: Callable[[Part], Result]) -> list[Result]:
+    """Read every part, so that the faults of all are logged before the first one is raised."""
+    sound, broken = [], False
+    for part in parts:
+        try:
+            sound.append(read(part))
+        except Unreadable:
+            broken = True
+    if broken:
+        raise Unreadable
+    return sound
+
+
+def check_known(log: FaultLog, case_inputs: Node, op_inputs: Node) -> None:
+    """Log a case's names of inputs, or parts of inputs, that its op doesn't have."""
+    names = list(op_inputs.children)
+    for name, node in case_inputs.children.items():
+        if name not in names:
+            remedy = suggest(name, names) or f"Inputs: {', '.join(names)}"
+            log.add_key(case_inputs, f"must be an input of the op, but got {name!r}. {remedy}", name)
+            continue
+        for key in ("dict", "fields"):
+            inner, below = node.get(key), op_inputs.get(name, key)
+            if inner is not None and below is not None:
+                check_known(log, inner, below)
+
+
+def _require_fit(log: FaultLog, node: Node, tensors: Tensors, model: OpModel) -> None:
+    """Refuse an argument that the forward can't take: op types and NumPy functions don't take every kind."""
+    if isinstance(tensors, list):
+        for index, part in enumerate(tensors):
+            _require_fit(log, node.get(index) or node, part, model)
+        return
+    is_raw_op = model.op_type is not None and model.forward is None
+    if tensors is not None and tensors.structure and is_raw_op:
+        log.refuse(
+            node,
+            "must be a tensor or a list of tensors for an op type, but got a structure "
+            f"({tensors.structure}). Name the op type's own arguments",
+        )
+    for leaf in leaves_of(tensors):
+        kind = "sparse" if leaf.sparse is not None else "ragged" if leaf.ragged is not None else ""
+        if kind and is_raw_op:
+            log.refuse(
+                node,
+                f"must be a tensor or a list of tensors for an op type, but got a {kind} one. "
+                "Name the op type's own arguments, such as its indices and its values",
+            )
+        if kind and (BINDINGS[binding_of(model)].is_numpy or isinstance(model.forward, dict)):
+            log.refuse(
+                node,
+                f"must be of arrays for a NumPy forward, but got a {kind} tensor. "
+                "Give its parts as inputs of their own, and build it in the forward",
+            )
+
+
+def _read(reader: InputReader, name: str, node: Node, tensors: Tensors) -> Read:
+    if isinstance(tensors, list):
+        return _read_elements(reader, name, node, "list", tensors)
+    model = tensors or InputModel()
+    kind = model.structure
+    if not kind:
+        return _read_tensor(reader, name, node, model)
+    _require_alone(reader.log, node, kind)
+    named = _named_parts(model)
+    if not named:
+        return _read_elements(reader, name, node.get(kind) or node, kind, _listed_parts(model))
+    key = "fields" if kind == "object" else kind
+    parts = _read_each(
+        named, lambda part: _read(reader, f"{name}.{part}", node.get(key, part) or node, named[part])
+    )
+    return _combine(kind, parts, keys=named, target=model.object_ or "")
+
+
+def _read_tensor(reader: InputReader, name: str, node: Node, model: InputModel) -> Read:
+    if model.sparse is not None and model.ragged is not None:
+        reader.log.refuse(node, "must not stand beside sparse. Keep one of them", "ragged")
+    if model.sparse is not None:
+        return _read_sparse(reader, name, node, model, model.sparse)
+    if model.ragged is not None:
+        return _read_ragged(reader, name, node, model, model.ragged)
+    return Form(), (reader.read(name, node, model),)
+
+
+def _read_elements(reader: InputReader, name: str, node: Node, kind: str, parts: Sequence[Tensors]) -> Read:
+    elements = _read_each(
+        range(len(parts)), lambda i: _read(reader, f"{name}[{i}]", node.get(i) or node, parts[i])
+    )
+    return _combine(kind, elements)
+
+
+def _combine(kind: str, parts: Sequence[Read], *, keys: Iterable[str] = (), target: str = "") -> Read:
+    form = Form(kind, tuple(form for form, _ in parts), tuple(keys), target)
+    return form, tuple(tensor for _, tensors in parts for tensor in tensors)
+
+
+def _require_alone(log: FaultLog, node: Node, kind: str) -> None:
+    """Refuse a structure that isn't written with only its own keys, and with all of them."""
+    own_keys = ("object", "fields") if kind == "object" else (kind,)
+    for key in node.children:
+        if key not in own_keys:
+            log.add_key(
+                node,
+                f"must not stand beside {own_keys[-1]}: a structure has no values of its own. "
+                "Write it in each tensor of the structure, or remove it",
+                key,
+            )
+            raise Unreadable
+    remedies = {
+        "fields": "write the fields of the object, such as {h: {shape: [2]}}",
+        "object": "name the class of the fields, as module:Class",
+    }
+    for key in own_keys:
+        if key not in node.children:
+            log.refuse(node, f"is missing; {remedies[key]}", key)
+
+
+def _named_parts(model: InputModel) -> Mapping[str, Tensors]:
+    return model.dict_ or model.fields or {}
+
+
+def _listed_parts(model: InputModel) -> Sequence[Tensors]:
+    return model.tuple_ or model.list_ or []
+
+
+def _require_labels(log: FaultLog, node: Node, arguments: Sequence[Argument]) -> None:
+    """Refuse two tensors with the same label, as `a.b` and the `b` of a dict `a` would have."""
+    counts: Counter[str] = Counter()
+    for argument in arguments:
+        counts.update(tensor.name for tensor in argument.tensors)
+        ((label, count),) = counts.most_common(1)
+        if count > 1:
+            log.refuse(
+                node,
+                f"must have labels that differ, but two tensors are {label!r}. Rename one",
+                "inputs",
+                argument.name,
+            )
+
+
+def _read_sparse(reader: InputReader, name: str, node: Node, model: InputModel, sparse: Sparse) -> Read:
+    """Return a SparseTensor's indices, values and dense shape."""
+    if not model.shape:
+        fault = "is missing" if model.shape is None else "must have a dimension, but got []"
+        reader.log.refuse(
+            node, f"{fault}; write the dense shape of the sparse tensor, such as [3, 4]", "shape"
+        )
+    shape = tuple(model.shape)
+    count = _count_nonzeros(reader.log, node, sparse, shape)
+    values = reader.read(f"{name}.values", node, model.model_copy(update={"shape": [count], "sparse": None}))
+    is_written = sparse.indices is not None and count > 0
+    source = Source("value", {"value": sparse.indices}) if is_written else Source("places", {"shape": shape})
+    indices = InputSpec(f"{name}.indices", "int64", (count, len(shape)), source)
+    dense = InputSpec(f"{name}.dense_shape", "int64", (len(shape),), Source("value", {"value": list(shape)}))
+    return Form("sparse", shape=shape), (indices, values, dense)
+
+
+def _count_nonzeros(log: FaultLog, node: Node, sparse: Sparse, shape: tuple[int, ...]) -> int:
+    """Return the number of nonzeros; refuse those that don't fit."""
+    elements = math.prod(shape)
+    if (sparse.indices is None) == (sparse.nnz is None):
+        got = "neither" if sparse.nnz is None else "both"
+        log.refuse(
+            node, f"must have one of indices and nnz, but got {got}. Write nnz: 5, for example", "sparse"
+        )
+    if elements > constraints.MAX_ELEMENTS:
+        log.refuse(node, f"must hold at most 2**31 elements, but got {show(shape)}", "shape")
+    for row, place in enumerate(sparse.indices or ()):
+        if len(place) != len(shape) or any(i >= size for i, size in zip(place, shape, strict=True)):
+            log.refuse(
+                node,
+                f"must be a place in the shape {show(shape)}, but got {show(place)}. "
+                "Write one index for each dimension, from 0",
+                *("sparse", "indices", row),
+            )
+    count = sparse.nnz or len(sparse.indices or ())
+    if sparse.indices is None and count > elements:
+        message = f"must be at most {elements}, the elements of shape {show(shape)}, but got {count}"
+        log.refuse(node, message, "sparse", "nnz")
+    return count
+
+
+def _read_ragged(reader: InputReader, name: str, node: Node, model: InputModel, ragged: Ragged) -> Read:
+    """Return a RaggedTensor's flat values and row splits."""
+    if model.shape is not None:
+        reader.log.refuse(
+            node,
+            "must be left out for a ragged tensor: ragged.row_lengths says how long its rows are. "
+            "Write ragged.inner_shape for the dimensions of each value",
+            "shape",
+        )
+    # One list of lengths for each ragged dimension.
+    nested = [row for row in ragged.row_lengths if isinstance(row, list)] or [
+        [length for length in ragged.row_lengths if isinstance(length, int)]
+    ]
+    for outer, (above, lengths) in enumerate(itertools.pairwise(nested)):
+        if len(lengths) != sum(above):
+            reader.log.refuse(
+                node,
+                f"must have as many rows as the dimension before, {sum(above)}, but got {len(lengths)}",
+                *("ragged", "row_lengths", outer + 1),
+            )
+    shape = [sum(nested[-1]), *ragged.inner_shape]
+    values = reader.read(
+        f"{name}.flat_values", node, model.model_copy(update={"shape": shape, "ragged": None})
+    )
+    names = (
+        [f"{name}.row_splits"]
+        if len(nested) == 1
+        else [f"{name}.nested_row_splits[{depth}]" for depth in range(len(nested))]
+    )
+    ends = [list(itertools.accumulate(lengths, initial=0)) for lengths in nested]
+    splits = tuple(
+        InputSpec(split, "int64", (len(rows),), Source("value", {"value": rows}))
+        for split, rows in zip(names, ends, strict=True)
+    )
+    return Form("ragged", splits=len(splits)), (values, *splits)
+
+
+KEYS = frozenset({"forward", "op_type", "gradient", "binding"})
+
+
+def function_ref(written: object) -> FunctionRef | None:
+    """Return a function as named in a spec: `module:attribute` or `{numpy: module:function}`."""
+    if isinstance(written, dict):
+        return FunctionRef(str(written["numpy"]), numpy=True)
+    return None if written is None else FunctionRef(str(written))
+
+
+def binding_of(model: Defaults) -> str:
+    """Return the binding, written or by default."""
+    if model.binding is not None:
+        return model.binding
+    if model.gradient is None:
+        return "autodiff"
+    return "override" if model.op_type is not None and model.forward is None else "custom_gradient"
+
+
+def check_binding(log: FaultLog, node: Node, model: Defaults, broken: set[str]) -> None:
+    """Log contradictions among forward, op_type, gradient and binding, if none of these keys is broken."""
+    if KEYS & broken:
+        return
+    binding = binding_of(model)
+    has_forward, has_type, has_gradient = (
+        value is not None for value in (model.forward, model.op_type, model.gradient)
+    )
+    if not has_forward and not has_type:
+        log.add(node, "is missing; write forward: module:function, or op_type for a raw op", "forward")
+        return
+    facts = BINDINGS[binding]
+    if has_forward and has_type and not facts.is_override:
+        log.add(
+            node,
+            f"must stand without forward, but got both with binding {binding}. "
+            "Drop one, or write binding: override",
+            "op_type",
+        )
+    elif facts.is_override and not has_type:
+        log.add(node, "is missing; binding override replaces the gradient of this op type", "op_type")
+    elif not has_forward and not facts.is_of_op_type:
+        log.add(node, f"is missing; binding {binding} wraps a function, not an op type", "forward")
+    if not facts.has_gradient and has_gradient:
+        log.add(
+            node,
+            "must be left out with binding autodiff, but got a function. "
+            "Drop it, or write binding: custom_gradient",
+            "gradient",
+        )
+    elif facts.has_gradient and not has_gradient:
+        log.add(node, f"is missing; binding {binding} attaches it to the forward", "gradient")
+    elif not facts.has_gradient and isinstance(model.forward, dict):
+        log.add(
+            node,
+            "must be a function of tensors for binding autodiff, but got a NumPy function. "
+            "Write gradient and binding: py_func",
+            "forward",
+        )
+    if model.build is not None and not has_forward:
+        log.add(node, "must go with forward, but got op_type alone. Use attrs", "build")
