@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
 
+from rows_on_main import mark_rows
 from warm_process import WarmProcess
 
 import gradcheck_cli
@@ -32,6 +33,12 @@ def pytest_ignore_collect(collection_path):
     if FEATURES.is_dir() or collection_path.suffix != ".py":
         return None
     return "gradcheck_cli.features" in collection_path.read_text(encoding="utf-8") or None
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` says
+def pytest_collection_modifyitems(items):
+    """Leave to main the rows of tables whose code other rows run too."""
+    mark_rows(items)
 
 
 @pytest.fixture(scope="session")

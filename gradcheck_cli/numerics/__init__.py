@@ -4,8 +4,7 @@ A `Problem` is a function at a point. `judge` compares an analytic Jacobian with
 returns the differences alone.
 """
 
-from gradcheck_cli.numerics.complex_step import judge_complex_step
-from gradcheck_cli.numerics.judge import Judgement, estimate, judge
+from gradcheck_cli.numerics.judge import Judgement, estimate, judge, judge_complex_step
 from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Precision, precision_of
 from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import EXPLANATIONS, Explanation, Reason, Verdict

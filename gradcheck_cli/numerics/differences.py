@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gradcheck_cli.numerics.precision import Float, smallest_subnormals
 from gradcheck_cli.numerics.problem import Problem
+from gradcheck_cli.numerics.sampling import Index
 from gradcheck_cli.numerics.shared_limits import KNOWN, OF_A_VALUE
 from gradcheck_cli.numerics.steps import power_of_two, step_to_both_sides
 
@@ -119,15 +120,53 @@ def first_pass(problem: Problem) -> FirstPass:
     Returns:
         Slopes with their errors.
     """
-    sampler, shape, domain = problem.sampler, problem.shape, problem.domain
+    return _difference(problem, np.arange(problem.shape[1]), problem.working.first_step)
+
+
+def widen_steps(problem: Problem, first: FirstPass, allowed: Float) -> FirstPass:
+    """Difference once more with a larger step where rounding alone hides a slope.
+
+    That takes two points of a column; the second stage takes some thirty. A slope counts if both steps show
+    it, each to within its error.
+
+    Args:
+        first: what the first pass found.
+        allowed: (m, slots) the tolerance of each element.
+    """
+    # The step is a quarter of the way from the first one to the scale, in powers: noise falls by 2**3.75 in
+    # float64, and truncation grows by the square of that.
+    step = problem.working.first_step**0.75
+    is_hidden = (first.noise > allowed) & (first.noise * problem.working.first_step <= allowed * step)
+    is_hidden &= (first.truncation <= allowed) & ~first.is_flat
+    slots = np.flatnonzero(is_hidden.any(axis=0))
+    if not slots.size:
+        return first
+    wide = _difference(problem, slots, step)
+    with np.errstate(invalid="ignore"):
+        both = wide.uncertainty + first.uncertainty[:, slots]
+        is_seen = is_hidden[:, slots] & (np.maximum(wide.noise, wide.truncation) <= allowed[:, slots])
+        is_seen &= np.abs(wide.slope - first.slope[:, slots]) <= both
+    rows, at = np.nonzero(is_seen)
+    seen = replace(
+        first, slope=first.slope.copy(), noise=first.noise.copy(), truncation=first.truncation.copy()
+    )
+    for old, new in ((seen.slope, wide.slope), (seen.noise, wide.noise), (seen.truncation, wide.truncation)):
+        old[rows, slots[at]] = new[rows, at]
+    return seen
+
+
+def _difference(problem: Problem, slots: Index, relative_step: float) -> FirstPass:
+    """Difference the columns of some slots once, by this part of their scales."""
+    sampler, domain, shape = problem.sampler, problem.domain, (problem.shape[0], slots.size)
     slope, noise, truncation = np.empty(shape), np.empty(shape), np.empty(shape)
     is_flat, is_central = np.empty(shape, dtype=bool), np.empty(shape, dtype=bool)
     step_scale = problem.step_scale
-    step = power_of_two(problem.working.first_step * domain.fit(step_scale))
+    step = power_of_two(relative_step * domain.fit(step_scale))
     neighbours = step_to_both_sides(sampler.point, step[:, None], domain, sampler.precision)
-    columns, to_both = np.arange(step.size), np.concatenate([neighbours.up, neighbours.down], axis=1)
+    columns = np.unique(problem.table[:, slots])
+    to_both = np.concatenate([neighbours.up[columns], neighbours.down[columns]], axis=1)
     for batch in sampler.move_columns(columns, to_both):
-        here, own = batch.slots, problem.table[:, batch.slots]
+        here, own = batch.slots, problem.table[:, slots[batch.slots]]
         sides = Sides(
             batch.base[:, None],
             batch.values[:, 0, :].T,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,14 @@ class Sparsity:
     def columns(self) -> Index:
         """The column that element (row, slot) stands for, (m, slots)."""
         return self.table[self.row_class]
+
+    @cached_property
+    def rows(self) -> Index:
+        """The rows of each class, (classes, most rows of a class); m stands for none."""
+        counts = np.bincount(self.row_class, minlength=len(self.table))
+        rows = np.full((len(self.table), counts.max(initial=0)), self.row_class.size)
+        rows[self.row_class, rank_in_class(self.row_class)] = np.arange(self.row_class.size)
+        return rows
 
 
 def rank_in_class(classes: Index) -> Index:

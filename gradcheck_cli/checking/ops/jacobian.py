@@ -51,10 +51,20 @@ class Jacobian:
         """Return upstreams (B, m) times the Jacobian, (B, n)."""
         if self.sparsity is None:
             return np.asarray(upstream @ self.values)
-        where = self.columns.ravel()
-        return np.stack(
-            [np.bincount(where, (row[:, None] * self.values).ravel(), self.width) for row in upstream]
-        )
+        rows, blocks = self._by_class
+        own = np.pad(upstream, ((0, 0), (0, 1)))[:, rows].transpose(1, 0, 2)
+        pulled = np.zeros((len(upstream), self.width))
+        pulled[:, self.sparsity.table] = (own @ blocks).transpose(1, 0, 2)
+        return pulled
+
+    @cached_property
+    def _by_class(self) -> tuple[Index, Float]:
+        """Rows, (classes, rows), and values, (classes, rows, slots).
+
+        Where a class has fewer rows than another, the row is m and the values are zero.
+        """
+        rows = np.arange(len(self.values))[None] if self.sparsity is None else self.sparsity.rows
+        return rows, np.asarray(np.pad(self.values, ((0, 1), (0, 0)))[rows])
 
     def first_rows(self, terms: int) -> npt.NDArray[np.int64]:
         """Return the first row that isn't zero, of each column with at least this many such rows."""

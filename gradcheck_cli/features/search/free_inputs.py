@@ -53,6 +53,7 @@ class FreeInput:
     middle: float  # the middle of the distribution
     spread: float  # its standard deviation
     reach: float = math.inf  # the most that the root mean square of all distances may be, in spreads
+    is_variable: bool = False
 
     @property
     def size(self) -> int:
@@ -148,12 +149,15 @@ class FreeInputs:
         return np.concatenate([vectors[:, :0], *(part.draw_in(own) for part, own in parts)], axis=1)
 
     def share_moves(self, vectors: Array, moves: Array) -> Array:
-        """Return moves, (B, size), the same where an input has the same value at successive points.
+        """Return moves, (B, size), the same where a variable has the same value at successive points.
 
-        So a variable takes few values: each takes a call of its own.
+        So it takes few values: each takes a call of its own.
         """
         shared = []
-        for own, own_moves in zip(self.split(vectors), self.split(moves), strict=True):
+        for part, own, own_moves in zip(self.parts, self.split(vectors), self.split(moves), strict=True):
+            if not part.is_variable:
+                shared.append(own_moves)
+                continue
             begins = np.append(True, (own[1:] != own[:-1]).any(axis=1))
             shared.append(own_moves[np.maximum.accumulate(np.where(begins, np.arange(len(own)), 0))])
         return np.concatenate([moves[:, :0], *shared], axis=1)
@@ -206,7 +210,9 @@ def _free_variable(input_index: int, tensor: InputSpec) -> FreeInput:
     spread = size if math.isfinite(size) and size else 1.0
     is_complex = kind_of(tensor.dtype) == "complex"
     ends = (-_FAR * spread, _FAR * spread)
-    return FreeInput(input_index, tensor.shape, is_complex, (ends,), 0.0, spread, _OF_VARIABLE)
+    return FreeInput(
+        input_index, tensor.shape, is_complex, (ends,), 0.0, spread, reach=_OF_VARIABLE, is_variable=True
+    )
 
 
 def _free_draws(index: int, tensor: InputSpec, far: float) -> Iterator[FreeInput]:

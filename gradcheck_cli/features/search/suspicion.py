@@ -7,7 +7,7 @@ tolerances.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,51 +59,58 @@ def suspect(
     """
     generator, step, ways = moving
     vectors = free.pack(points)
-    signs = np.where(generator.random(vectors.shape) < 0.5, -1.0, 1.0)  # noqa: PLR2004 (half)
-    sizes = np.maximum(np.abs(vectors), free.spreads)
-    # In every other point a component moves by its own size: beside a border, there is no room for more.
-    tiny = np.abs(vectors) < _TINY * free.spreads
-    alone = tiny & tiny.any(axis=1, keepdims=True) & (ways % 3 > 0)[:, None]
-    signs = np.where(alone.any(axis=1, keepdims=True) & ~alone, 0.0, signs)
-    own_size = (ways % 2 == 1)[:, None] & (vectors != 0)
-    moves = free.share_moves(vectors, signs * step * np.where(own_size, np.abs(vectors), sizes))
+    moves = free.share_moves(vectors, _draw_moves(vectors, free.spreads, generator, ways) * step)
     others = free.others(points)
     above = free.clip(vectors + moves)
-    above = np.where(above == vectors, free.clip(vectors - moves), above)
-    below = 2 * vectors - above
+    blocked = above == vectors
+    if blocked.any():
+        above = np.where(blocked, free.clip(vectors - moves), above)
+    distance = 2 * (above - vectors)
     indices = _differentiable_outputs(op)
-    values = op.evaluate(free.unpack(above, others))
+    values: Sequence[Any] = op.evaluate(free.unpack(above, others))
     ahead, here = [values[index] for index in indices], looked.values
     if looked.op is not op:  # a backward pass's values may differ in their last bits
         values = op.evaluate(free.unpack(vectors, others))
         here = [values[index] for index in indices]
     with np.errstate(all="ignore"):
-        behind = [2 * middle - end for middle, end in zip(here, ahead, strict=True)]
-        seen = _compare(looked, free, (ahead, here, behind), above - below)
+        changes = [2 * (end - middle) for end, middle in zip(ahead, here, strict=True)]
+        seen = _compare(looked, free, (changes, here, []), distance)
         # Most points are right: only others need the other side, which shows kinks.
         rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
-        if len(rows):
-            below[rows] = free.clip(vectors[rows] - (above[rows] - vectors[rows]))
-            own_others = {index: stack if len(stack) == 1 else stack[rows] for index, stack in others.items()}
-            values = op.evaluate(free.unpack(below[rows], own_others))
-            for index, each in zip(indices, behind, strict=True):
-                each[rows] = values[index]
-            seen = _compare(looked, free, (ahead, here, behind), above - below)
+        if not len(rows):
+            return seen
+        below = free.clip(2 * vectors[rows] - above[rows])
+        own_others = {index: stack if len(stack) == 1 else stack[rows] for index, stack in others.items()}
+        values = op.evaluate(free.unpack(below, own_others))
+        behind = [values[index] for index in indices]
+        ahead, here = ([stack[rows] for stack in stacks] for stacks in (ahead, here))
+        both = [end - other for end, other in zip(ahead, behind, strict=True)]
+        bends = [end - 2 * middle + other for end, middle, other in zip(ahead, here, behind, strict=True)]
+        again = _compare(looked.at(rows), free, (both, here, bends), above[rows] - below)
+        seen.disagreement[rows], seen.is_spoilt[rows] = again.disagreement, again.is_spoilt
+        seen.is_bent[rows] = again.is_bent
     return seen
 
 
 def _compare(
     looked: Looked, free: FreeInputs, values: tuple[list[Array], list[Array], list[Array]], distance: Array
 ) -> Suspicion:
-    """Compare gradients with values ahead, there and behind, which are a distance, (B, size), apart."""
+    """Compare gradients with the changes of values over a distance, (B, size).
+
+    Args:
+        values: changes of each output, (B, *shape); its values; and how far they bend; none if
+            that wasn't measured.
+    """
+    changes, here, bends = values
     count = len(distance)
     numeric, size, noise, bend = (np.zeros(count) for _ in range(4))
-    for flow, ahead, here, behind in zip(looked.upstreams, *values, strict=True):
-        products = _rows(np.real(np.conj(flow) * (ahead - behind)))
+    for flow, change, middle in zip(looked.upstreams, changes, here, strict=True):
+        products = _rows(np.real(np.conj(flow) * change))
         numeric += products.sum(axis=1)
         size += np.abs(products).sum(axis=1)
-        noise += _ROUNDINGS * _rows(np.abs(flow * here)).sum(axis=1)
-        bend += _rows(np.abs(flow * (ahead - 2 * here + behind))).sum(axis=1)
+        noise += _ROUNDINGS * _rows(np.abs(flow * middle)).sum(axis=1)
+    for flow, second in zip(looked.upstreams, bends, strict=False):
+        bend += _rows(np.abs(flow * second)).sum(axis=1)
     analytic, moved = np.zeros(count), size.copy()
     is_whole = np.ones(count, bool)
     for free_input, own in zip(free.parts, free.split(distance), strict=True):
@@ -111,15 +118,33 @@ def _compare(
         if gradient is None:
             continue
         flat = _rows(gradient)
-        flat = np.concatenate([flat.real, flat.imag], axis=1) if free_input.is_complex else flat.real
+        if free_input.is_complex:
+            flat = np.concatenate([flat.real, flat.imag], axis=1)
+        products = flat.real * own
+        analytic += products.sum(axis=1)
+        size += np.abs(products, out=products).sum(axis=1)
         is_whole &= np.isfinite(flat).all(axis=1)
-        analytic += (flat * own).sum(axis=1)
-        size += np.abs(flat * own).sum(axis=1)
     excess = np.maximum(np.abs(analytic - numeric) - noise - bend, 0.0)
     share = np.where(size > 0, excess / size, 0.0)
     is_known = looked.is_finite & np.isfinite(numeric)
     disagreement = np.where(is_known & is_whole, np.nan_to_num(share), 0.0)
     return Suspicion(disagreement, is_known & ~is_whole, bend > _GROWS * moved)
+
+
+def _draw_moves(vectors: Array, spreads: Array, generator: np.random.Generator, ways: Array) -> Array:
+    """Draw how far each component moves, (B, size): by its size or its spread, with a random sign.
+
+    In every other point a component moves by its own size: beside a border, there is no room for more.
+    """
+    sizes = np.abs(vectors)
+    tiny = sizes < _TINY * spreads
+    alone = np.flatnonzero(tiny.any(axis=1) & (ways % 3 > 0))
+    own = (ways % 2 == 1)[:, None] & (sizes > 0)
+    moves = np.where(own, sizes, np.maximum(sizes, spreads))
+    moves[alone] *= tiny[alone]
+    bits = np.frombuffer(generator.bytes(-(-moves.size // 8)), np.uint8)
+    signs = np.unpackbits(bits, count=moves.size).reshape(moves.shape).view(np.int8)
+    return np.asarray(moves * (2 * signs - 1))
 
 
 def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> Array:

@@ -46,6 +46,12 @@ class Looked:
     # what the upstreams are pulled back to for each input, (B, *shape); `None` for no path
     gradients: list[Array | None]
 
+    def at(self, rows: Array) -> Looked:
+        """Return what was seen at some of the points."""
+        values, upstreams = ([stack[rows] for stack in stacks] for stacks in (self.values, self.upstreams))
+        gradients = [None if stack is None else stack[rows] for stack in self.gradients]
+        return Looked(self.op, self.taken[rows], self.is_finite[rows], values, upstreams, gradients)
+
 
 class PointField:
     """Looks at points, and keeps which sides were tested."""
