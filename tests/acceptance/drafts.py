@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from contextlib import closing
 
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
 from gradcheck_cli.features.init.init_command import DraftingProcess
@@ -75,7 +76,7 @@ def main() -> None:
     options = parser.parse_args()
     index, count = (int(part) for part in options.part.split("/"))
     counts: Counter[str] = Counter()
-    with DraftingProcess() as process:
+    with closing(DraftingProcess()) as process:
         for name in (targets() if options.what == "functions" else op_types())[index - 1 :: count]:
             status, told = drafted(process, name)
             counts[status] += 1

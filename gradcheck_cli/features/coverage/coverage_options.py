@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,13 +100,13 @@ _options = option_group(
 class Coverage:
     """What to measure in a run; nothing without `--cov`."""
 
-    packages: tuple[Package, ...]
-    importing: Importing | None
-    excuses: Mapping[str, str]
-    fail_under: float | None
-    changed: str
-    reports: Sequence[CoverageReport]
-    branch_fail_under: float | None = None
+    branch_fail_under: float | None
+    packages: tuple[Package, ...] = ()
+    importing: Importing | None = None
+    excuses: Mapping[str, str] = field(default_factory=dict)
+    fail_under: float | None = None
+    changed: str = ""
+    reports: Sequence[CoverageReport] = ()
 
     @classmethod
     def begin(cls, ctx: click.Context, folders: Sequence[str], options: CoverageOptions) -> Coverage:
@@ -116,8 +116,9 @@ class Coverage:
             UsageError: there is no such package.
         """
         names, changed = options.cov, ctx.params["changed"] or ""
+        branch_share = _required_share(ctx, "branch_fail_under")
         if not names:
-            return cls((), None, {}, None, "", (), _required_share(ctx, "branch_fail_under"))
+            return cls(branch_share)
         # Late imports: most runs don't need them.
         from gradcheck_cli.features.coverage.gradients_in_text import read_package
         from gradcheck_cli.features.coverage.measure import Importing
@@ -132,20 +133,13 @@ class Coverage:
 
             files = changed_files(changed)
             packages = tuple(package.within(files) for package in packages)
-        modules = [module for package in packages for module in package.paths]
+        importing = Importing([module for package in packages for module in package.paths], places)
         excuses = {
             exception.op_type: f"{exception.kind}: {exception.reason}"
             for exception in load(list(folders)).exceptions
         }
-        return cls(
-            packages,
-            Importing(modules, places),
-            excuses,
-            _required_share(ctx, "cov_fail_under"),
-            changed,
-            options.cov_report,
-            _required_share(ctx, "branch_fail_under"),
-        )
+        share = _required_share(ctx, "cov_fail_under")
+        return cls(branch_share, packages, importing, excuses, share, changed, options.cov_report)
 
     def add_to(self, report: Report) -> Report:
         """Return a report with the coverage of its cases."""

@@ -70,15 +70,15 @@ class Importing:
         """Import the remaining modules, in a new process after each crash."""
         while self._modules:
             began = ""
-            for begins, content in self._lines():
-                if begins:
-                    began = begins
+            for content in self._lines():
+                began = str(content["module"])
+                if "made" not in content:  # it only begins
                     continue
                 self._modules.remove(began)
                 if content.get("failure"):
                     self._imported.failures[began] = clean(str(content["failure"]))
                 with suppress(TypeFault):  # other code wrote to our pipe
-                    self._imported.made += serial.read(tuple[GradientRun, ...], content.get("made"))
+                    self._imported.made += serial.read(tuple[GradientRun, ...], content["made"])
                 began = ""
             if not began and self._modules:  # it never reached a first module
                 self._imported.failures |= dict.fromkeys(
@@ -89,8 +89,8 @@ class Importing:
                 self._modules.remove(began)
                 self._imported.failures[began] = "the process ends as it is imported"
 
-    def _lines(self) -> Iterator[tuple[str, dict[str, object]]]:
-        """Yield the name of each module when it begins, then its result with an empty name."""
+    def _lines(self) -> Iterator[dict[str, object]]:
+        """Yield what is told of each module when it begins, and when it ends."""
         reading, writing = os.pipe()
         command = [sys.executable, "-m", __name__, str(writing)]
         request = json.dumps({"modules": self._modules, "folders": self._folders})
@@ -107,9 +107,7 @@ class Importing:
                 process.stdin.write(request)
                 process.stdin.close()
             with os.fdopen(reading, encoding="utf-8") as stream:
-                for line in stream:
-                    content = json.loads(line)
-                    yield str(content.get("begins", "")), content
+                yield from map(json.loads, stream)
 
 
 def _main() -> None:
@@ -125,7 +123,7 @@ def _main() -> None:
     sys.path[:0] = request["folders"]
     with os.fdopen(int(sys.argv[1]), "w", buffering=1, encoding="utf-8") as stream, startup.settings():
         for module in request["modules"]:
-            stream.write(json.dumps({"begins": module}) + "\n")
+            stream.write(json.dumps({"module": module}) + "\n")
             log, failure = GradientLog(), ""
             try:
                 with note_sites(log):
@@ -133,7 +131,7 @@ def _main() -> None:
             except BaseException as error:  # noqa: BLE001 (a script without a guard may exit)
                 failure = frames.first_line(error)
             made = serial.plain([site.as_run() for site in log.made])
-            stream.write(json.dumps({"failure": failure, "made": made}) + "\n")
+            stream.write(json.dumps({"module": module, "failure": failure, "made": made}) + "\n")
     os._exit(0)  # threads that modules have started don't delay it
 
 

@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings_of
 from gradcheck_cli.results import Report
 
+_TAGS = {Outcome.FAILED: "failure", Outcome.UNDECIDED: "error", Outcome.SKIPPED: "skipped"}
 # XML 1.0, production 2: the characters that may occur in a document. The rest has no escape, so it is spelt
 # out.
 _ALLOWED = ((0x9, 0xA), (0xD, 0xD), (0x20, 0xD7FF), (0xE000, 0xFFFD), (0x10000, 0x10FFFF))
@@ -59,13 +60,10 @@ def _add(suite: ET.Element, finding: Finding, seconds: float) -> None:
     element = ET.SubElement(
         suite, "testcase", classname=_classname(finding), name=_clean(name), time=f"{seconds:.3f}"
     )
-    if finding.outcome is Outcome.FAILED:
-        ET.SubElement(element, "failure", message=_clean(finding.headline)).text = _clean(finding.text)
-    elif finding.outcome is Outcome.UNDECIDED:
-        ET.SubElement(element, "error", message=_clean(finding.headline)).text = _clean(finding.text)
-    elif finding.outcome is Outcome.SKIPPED:
-        skipped = ET.SubElement(element, "skipped", type="gradcheck.skip", message=_clean(finding.headline))
-        skipped.text = _clean(finding.text)
+    if finding.outcome in _TAGS:
+        kind = {"type": "gradcheck.skip"} if finding.outcome is Outcome.SKIPPED else {}
+        tag = ET.SubElement(element, _TAGS[finding.outcome], kind, message=_clean(finding.headline))
+        tag.text = _clean(finding.text)
     elif finding.text:
         ET.SubElement(element, "system-out").text = _clean(finding.text)
 

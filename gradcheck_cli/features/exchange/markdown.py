@@ -18,7 +18,7 @@ from gradcheck_cli.reporting.exchange.findings import (
 )
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.layout import escape, folded_lines, limit_rows, table_lines
-from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, named_numbers
+from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, number_cells
 from gradcheck_cli.reporting.terminal.report_text import all_right, summary_lines
 from gradcheck_cli.results import PairResult, Report
 
@@ -93,7 +93,11 @@ def _row_of(alike: Sequence[Finding], root: Path) -> Sequence[str]:
 
 
 def _row(finding: Finding, pair: PairResult) -> Sequence[str]:
-    numbers = ["disconnected", "", ""] if not pair.connected else list(named_numbers(pair).values())
     code = "" if finding.code is None else finding.code.number
     verdict = " ".join(filter(None, [str(pair.status).replace("_", " "), code, pair.note]))
-    return (_MARKS[finding.outcome], *map(escape, [finding.case_name, pair.label]), *numbers, escape(verdict))
+    return (
+        _MARKS[finding.outcome],
+        *map(escape, [finding.case_name, pair.label]),
+        *number_cells(pair),
+        escape(verdict),
+    )

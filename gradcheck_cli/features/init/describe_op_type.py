@@ -219,8 +219,8 @@ def _choices(argument: Any, says: Any) -> list[Any]:
         return [{"value": value, **says} for value in integers(argument.name)]
     if dtype == "string":
         return [{"value": "text", **says}]
-    between = number_range(argument.name)
-    drawn = {} if between is None else {"uniform": {"low": between[0], "high": between[1]}}
+    ranges = (numbers for key, numbers in _RANGES.items() if re.search(rf"(^|_){key}(vals)?$", argument.name))
+    drawn = next(({"uniform": {"low": low, "high": high}} for low, high in ranges), {})
     return [{"shape": shape, **drawn, **says} for shape in shapes(argument.name)]
 
 
@@ -519,9 +519,13 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
+def _first_match(table: Sequence[tuple[str, tuple[Any, ...]]], name: str) -> tuple[Any, ...]:
+    return next((values for pattern, values in table if re.fullmatch(pattern, name)), ())
+
+
 def integers(name: str) -> list[Any]:
     """Return the values that a whole-number input may have, the likeliest first, by its name in the OpDef."""
-    by_name = next((values for pattern, values in _INTEGERS if re.fullmatch(pattern, name)), ())
+    by_name = _first_match(_INTEGERS, name)
     return [*by_name, *(value for value in _ANY_INTEGERS if value not in by_name)]
 
 
@@ -531,9 +535,7 @@ def shapes(name: str) -> list[list[int]]:
     One shape of each rank comes before a second one of any: a rank that is refused is refused for every
     shape.
     """
-    by_name = next(
-        (named_shapes for pattern, named_shapes in _SHAPES_BY_NAME if re.fullmatch(pattern, name)), ()
-    )
+    by_name = _first_match(_SHAPES_BY_NAME, name)
     others = [shape for rank in (2, 1, 3, 4, 5, 0) for shape in SHAPES[rank] if shape not in by_name]
     others.sort(key=lambda shape: SHAPES[len(shape)].index(shape))
     return [*by_name, *others, *([[0]] if name in _MAYBE_EMPTY else [])]
@@ -555,9 +557,3 @@ def attr_values(name: str, kind: str, least: int) -> tuple[Any, ...]:
     if kind == "shape":
         return tuple(shape for shapes in SHAPES[1:3] for shape in shapes[:2])
     return {"float": (1.0,), "list(float)": ([1.0],), "bool": (False,), "string": ("",)}.get(kind, ())
-
-
-def number_range(name: str) -> tuple[float, float] | None:
-    """Return the range in which an input's numbers must lie, if its name suggests one."""
-    key = next((key for key in _RANGES if re.search(rf"(^|_){key}(vals)?$", name)), None)
-    return None if key is None else _RANGES[key]

@@ -17,7 +17,7 @@ import numpy as np
 
 from gradcheck_cli import clock
 from gradcheck_cli.errors import GradcheckError
-from gradcheck_cli.features.init.draft import KINDS, MOST_TRIES, Draft, DraftInput, fits, kind_of, list_tries
+from gradcheck_cli.features.init.draft import KINDS, MOST_TRIES, Draft, fits, kind_of, list_tries
 from gradcheck_cli.results import GREEN, CaseError, CaseResult, PairResult, Status
 from gradcheck_cli.running.session import list_pairs, run_case, start_tensorflow
 from gradcheck_cli.spec.case import Case
@@ -144,12 +144,6 @@ class Drafted:
         return "\n  ".join(troubles)
 
 
-def _differing(inputs: Sequence[DraftInput], others: Sequence[DraftInput]) -> str:
-    """Write those inputs that say something else than others do."""
-    pairs = zip(inputs, others, strict=True)
-    return ", ".join(f"{own.name}: {as_flow(own.says)}" for own, other in pairs if own.says != other.says)
-
-
 def _why(pair: PairResult) -> str:
     return pair.message or "; ".join(pair.cause.diagnosis) or pair.note or "see gradcheck run"
 
@@ -223,16 +217,16 @@ def _ask(wrong: Drafted, right: Drafted) -> Drafted:
 
     The right one may also be one that only leaves something open.
     """
-    inputs = _differing(wrong.draft.inputs, right.draft.inputs)
-    question = f"is it meant for {inputs}, too? There {wrong.trouble.splitlines()[0]}"
-    return replace(right, draft=replace(right.draft, asked=_make_case(wrong, right.draft)), question=question)
-
-
-def _make_case(wrong: Drafted, right: Draft) -> dict[str, Any]:
-    """Return a case with the inputs for which a gradient is wrong; it is skipped, and a run says why."""
-    pairs = zip(wrong.draft.inputs, right.inputs, strict=True)
-    inputs = {wide.name: _over(wide.says, own.says) for wide, own in pairs if wide.says != own.says}
-    return {"name": "other_inputs", "inputs": inputs, "pairs": _SKIPPED}
+    both = zip(wrong.draft.inputs, right.draft.inputs, strict=True)
+    differing = [(wide, own.says) for wide, own in both if wide.says != own.says]
+    names = ", ".join(f"{wide.name}: {as_flow(wide.says)}" for wide, _ in differing)
+    asked = {
+        "name": "other_inputs",
+        "inputs": {wide.name: _over(wide.says, below) for wide, below in differing},
+        "pairs": _SKIPPED,  # a run says why
+    }
+    question = f"is it meant for {names}, too? There {wrong.trouble.splitlines()[0]}"
+    return replace(right, draft=replace(right.draft, asked=asked), question=question)
 
 
 def _over(says: Any, below: Any) -> Any:

@@ -11,10 +11,10 @@ import re
 import subprocess
 import sys
 import traceback
+from contextlib import closing
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import click
@@ -89,7 +89,7 @@ def command(  # noqa: PLR0913 (one argument per option)
         raise click.UsageError(f"-o names one file, and there are {len(targets)} specs to write.", ctx)
     failures = 0
     requested = () if missing is not None and not targets else targets or (str(op_type),)
-    with DraftingProcess() as process:
+    with closing(DraftingProcess()) as process:
         for index, target in enumerate(requested):
             try:
                 drafted = _draft(target, process)
@@ -211,14 +211,6 @@ class DraftingProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    def __enter__(self) -> DraftingProcess:  # noqa: PYI034 (Python 3.10 has no Self)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
-    ) -> None:
-        self._end()
-
     def draft(self, target: str) -> Drafted:
         """Draft the spec of a function, `module:attribute`, or of an op type.
 
@@ -235,7 +227,7 @@ class DraftingProcess:
                 while isinstance(message := connection.recv(), str):
                     trying = message
             except (EOFError, ConnectionError):
-                self._end()
+                self.close()
                 deadly.add(trying)
                 if not trying or len(deadly) > _MOST_DEATHS:
                     raise GradcheckError(
@@ -259,7 +251,8 @@ class DraftingProcess:
             theirs.close()
         return self._connection
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """End the process."""
         if self._connection is not None:
             self._connection.close()
         if self._process is not None:

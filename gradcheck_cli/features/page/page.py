@@ -39,7 +39,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     summarize_specs,
 )
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, describe_rules, is_plain, named_numbers
+from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, describe_rules, is_plain, number_cells
 from gradcheck_cli.reporting.terminal.report_text import all_right, branch_line, summary_lines
 from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, Report, Status
 
@@ -213,14 +213,7 @@ def _row(finding: Finding, case: CaseResult, anchor: str) -> dict[str, str]:
     """Return the row of a pair, or of a case that ended in an error, and so has no pairs."""
     pair = finding.pair
     status = case.status if pair is None else pair.status
-    if pair is None or pair.status is Status.SKIPPED or not pair.numbers.elements:
-        numbers = dict.fromkeys(NUMBERS, "-")
-    else:
-        numbers = (
-            named_numbers(pair)
-            if pair.connected
-            else dict(zip(NUMBERS, ("disconnected", "", ""), strict=True))
-        )
+    numbers = ["-"] * len(NUMBERS) if pair is None else number_cells(pair)
     return {
         "spec": split_place(case.spec)[0],
         "op": f"{case.op} · {case.case}" if case.case != "default" else case.op,
@@ -231,7 +224,7 @@ def _row(finding: Finding, case: CaseResult, anchor: str) -> dict[str, str]:
         "status": str(status),
         "code": str(finding.code or ""),
         "anchor": anchor,
-        **numbers,
+        **dict(zip(NUMBERS, numbers, strict=True)),
     }
 
 
@@ -413,9 +406,5 @@ def _changed_row(
         "change": "" if change is None else str(change.change).replace("_", " "),
         "is_failure": change is not None and change.is_failure,
         "message": "" if change is None else change.message,
-        "sides": [(side.status, _ratio(side)) if side is not None else None for side in (before, after)],
+        "sides": [(side.status, number_cells(side)[-1] or "-") if side else None for side in (before, after)],
     }
-
-
-def _ratio(pair: PairResult) -> str:
-    return named_numbers(pair)["ratio"] if pair.connected and pair.numbers.elements else "-"

@@ -71,7 +71,7 @@ def _row(pair: PairResult, label: str, verdict: Text, column: int, width: int) -
     if layout.cells(label) > column:
         lines.append(Text(" " * INDENT + label))
         label = ""
-    row = Text(" " * INDENT + layout.pad(label, column) + _numbers(pair) + "  ") + verdict
+    row = Text(" " * INDENT + layout.pad(label, column) + _columns(number_cells(pair)) + "  ") + verdict
     note = _note(pair)
     if note and row.cell_len + 2 + layout.cells(note) <= width:
         row += Text(f"  {note}")
@@ -97,12 +97,13 @@ def _fold(pair: PairResult, label: str, verdict: Text, width: int) -> list[Text]
     return lines
 
 
-def _numbers(pair: PairResult) -> str:
+def number_cells(pair: PairResult) -> Sequence[str]:
+    """Return a pair's cells in the columns `NUMBERS` of a table."""
     if not pair.connected:
-        return _columns(("disconnected", "", ""))
+        return "disconnected", "", ""
     if pair.status is Status.SKIPPED or not pair.numbers.elements or pair.numeric.method == "none":
-        return _columns(("-", "-", "-"))
-    return _columns(list(named_numbers(pair).values()))
+        return "-", "-", "-"
+    return list(named_numbers(pair).values())
 
 
 def _columns(texts: Sequence[str]) -> str:
