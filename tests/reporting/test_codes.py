@@ -47,7 +47,12 @@ def test_the_page_of_the_documentation_is_the_packages_own():
 
 
 def test_every_check_that_is_made_has_its_code():
-    names = written(r'CheckResult\(\s*"(\w+)"') | {"repeat", "retrace", "variables_order", "tensorflow"}
+    names = written(r'\b(?:CheckResult|report)\(\s*"(\w+)"') | {
+        "repeat",
+        "retrace",
+        "variables_order",
+        "tensorflow",
+    }
     assert len(names) > 15
     for name in names:
         assert codes.code_of(f"check/{name}").number not in GENERIC, name
