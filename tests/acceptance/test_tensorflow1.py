@@ -83,7 +83,7 @@ COMMANDS = [
     (("blame", "ops.yaml"), 1, "gradient half at old_code.py"),
     (("trace", "ops.yaml"), 0, "half at old_code.py"),
     (("show", "ops.yaml", "--pair", "dy/dx"), 0, "dy/dx"),
-    (("mutate", "ops.yaml", "-k", "square or double"), 0, "called a mismatch"),
+    (("mutate", "ops.yaml", "-k", "square or double"), 3, "called a mismatch"),  # square is wrong as it is
     (("list", "HalfOf*", "--import", "old_code"), 0, "old_code.py"),
     (("init", "old_code:cube"), 0, "wrote specs/cube.yaml"),
 ]
