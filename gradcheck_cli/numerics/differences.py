@@ -133,8 +133,8 @@ def widen_steps(problem: Problem, first: FirstPass, allowed: Float) -> FirstPass
         first: what the first pass found.
         allowed: (m, slots) the tolerance of each element.
     """
-    # The step is a quarter of the way from the first one to the scale, in powers: noise falls by 2**3.75 in
-    # float64, and truncation grows by the square of that.
+    # A quarter of the way from the first step to the scale, in powers: 2**3.75 times the first in float64, or
+    # 8 or 16 times, since steps are powers of two. Noise falls by that, and truncation grows by its square.
     step = problem.working.first_step**0.75
     is_hidden = (first.noise > allowed) & (first.noise * problem.working.first_step <= allowed * step)
     is_hidden &= (first.truncation <= allowed) & ~first.is_flat

@@ -53,7 +53,7 @@ class FreeInput:
     middle: float  # the middle of the distribution
     spread: float  # its standard deviation
     reach: float = math.inf  # the most that the root mean square of all distances may be, in spreads
-    is_variable: bool = False
+    is_variable: bool = False  # whether each of its values takes a call of its own
 
     @property
     def size(self) -> int:
