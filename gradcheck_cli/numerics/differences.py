@@ -163,7 +163,8 @@ def _difference(problem: Problem, slots: Index, relative_step: float) -> FirstPa
     step_scale = problem.step_scale
     step = power_of_two(relative_step * domain.fit(step_scale))
     neighbours = step_to_both_sides(sampler.point, step[:, None], domain, sampler.precision)
-    columns = np.unique(problem.table[:, slots])
+    by_class = np.arange(step.size)[None] if problem.sparsity is None else problem.sparsity.table
+    columns = np.sort(by_class[:, slots], axis=None)
     to_both = np.concatenate([neighbours.up[columns], neighbours.down[columns]], axis=1)
     for batch in sampler.move_columns(columns, to_both):
         here, own = batch.slots, problem.table[:, slots[batch.slots]]
