@@ -212,7 +212,7 @@ class OutputVjp:
         """A quarter of the relative tolerance of the dtype that the gradient was written for.
 
         In the half precisions it is float32's: TensorFlow's matrix solvers have no kernels for them, so that
-        what is solved for is solved for in float32 (decision 72).
+        what is solved for is solved for in float32 (decision 98).
         """
         written_for = rule_for(self.declared or self.precision, FLOAT64)
         return min(written_for.rtol, rule_for(FLOAT32, FLOAT64).rtol) / 4
