@@ -108,13 +108,20 @@ def test_each_decision_that_is_named_has_its_page():
     assert {(name, number) for name, number in named if number not in pages} == set()
 
 
+def test_a_link_to_a_decision_has_its_number():
+    link = re.compile(r"\bdecision\s+(\d+)\]\((?:\.\./)?(?:decisions/)?(\d{4})-")
+    links = [pair for file in DOCS.rglob("*.md") for pair in link.findall(file.read_text(encoding="utf-8"))]
+    assert links
+    assert [pair for pair in links if int(pair[0]) != int(pair[1])] == []
+
+
 def test_each_file_that_the_guides_name_is_there():
     names = {file.name for folder in (PACKAGE, ROOT / "tests") for file in folder.rglob("*.*")}
     guides = [*(DOCS / "decisions").glob("*.md"), DOCS / "architecture.md", DOCS / "contributing.md"]
     missing = {
         (guide.name, path)
         for guide in guides
-        for path in re.findall(r"`([\w/]+\.py)", guide.read_text(encoding="utf-8"))
+        for path in re.findall(r"`([\w/]+\.py)\b", guide.read_text(encoding="utf-8"))
         if Path(path).name not in names and "NAME" not in path and "FAMILY" not in path
     }
     assert missing == set()
