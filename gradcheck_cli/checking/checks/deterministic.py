@@ -52,10 +52,10 @@ def check_random(view: OpenedView) -> list[CheckResult]:
         ):
             return []
         return _undecided(
-            f"the parameters of a draw move with the inputs ({', '.join(types)}): the sampler's gradient is an "
-            "implicit reparameterisation, not the derivative of the draw, so differences can't check it. Make "
-            "the draw an input, and check what is computed from it; or compare it with a 'reference' that "
-            "computes the sample from its quantile"
+            f"the parameters of a draw move with the inputs ({', '.join(types)}): the sampler's gradient is "
+            "an implicit reparameterisation, not the derivative of the draw, so differences can't check it. "
+            "Make the draw an input, and check what is computed from it; or compare it with a 'reference' "
+            "that computes the sample from its quantile"
             f"{'' if is_same else ', with a stateless sampler'}."
         )
     if any(name.startswith(_TAKES_AWAY) for name in types):
@@ -157,8 +157,8 @@ def check_frozen(view: OpenedView) -> list[CheckResult]:
     if facts.passed_over and not any(info.of for info in view.op.outputs):
         message = (
             f"{message or 'nothing is held:'} 'freeze: true' doesn't hold the stop_gradient at "
-            f"{' and '.join(facts.passed_over)}: it is inside a custom gradient's own forward. Backpropagation "
-            "never meets it there, and the gradient must be the derivative of that forward."
+            f"{' and '.join(facts.passed_over)}: it is inside a custom gradient's own forward. "
+            "Backpropagation never meets it there, and the gradient must be the derivative of that forward."
         )
     return [CheckResult("frozen", Status.PASSED, message)] if message else []
 

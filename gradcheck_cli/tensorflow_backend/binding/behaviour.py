@@ -277,7 +277,7 @@ def _make_variable(make: Callable[..., Any], **keywords: Any) -> Any:
     if by_dtype and variable.dtype not in by_dtype:
         raise CaseFailedError(
             "forward",
-            f"the variable {variable.name!r} has the input's dtype, so in another dtype it is another variable.",
+            f"the variable {variable.name!r} has the input's dtype: in another one, it is another variable.",
         )
     return by_dtype.setdefault(variable.dtype, variable)
 
