@@ -1,6 +1,6 @@
 """What each allowance excuses: the largest error, of right gradients and of others, beside its limit.
 
-`python tests/attacks --excused [TABLE ...]` prints a table of it. `earning_numbers.py` switches allowances off.
+`python tests/attacks --excused [TABLE ...]` prints it as a table. `earning_numbers.py` tries what is said without.
 """
 
 from __future__ import annotations
