@@ -1,6 +1,6 @@
 """What each allowance excuses: the largest error, of right gradients and of others, beside its limit.
 
-`python tests/attacks --excused [TABLE ...]` prints it as a table. `earning_numbers.py` tries what is said without.
+`python tests/attacks --excused [TABLE ...]` prints it as a table. `earning_numbers.py` leaves allowances out.
 """
 
 from __future__ import annotations
