@@ -1,14 +1,15 @@
 """Which tuned numbers and allowances earn their place: what is said of gradients with others in their place.
 
-`python tests/earning_numbers.py FILE [NAME ...]` multiplies each number of `checking` and `numerics` by 4 and
-by 1/4, wherever it is used, and switches each entry of the ledger off. It tells for which gradients of
-`tests/numerics` and `tests/attacks` something else is said then. With names it tries those whose name ends in
-one of them. Each line of FILE is a row or a result, as JSON. What is there already isn't done again, so a run
-may be interrupted. `--table` prints the results in FILE as a table instead.
+`python tests/earning_numbers.py FILE` multiplies each number of `checking` and `numerics` by 4 and by 1/4,
+wherever it is used, and switches each entry of the ledger off. It notes gradients of `tests/numerics` and
+`tests/attacks` for which another verdict is reached then, three at most for each number and factor. The lines
+of FILE are rows and results, as JSON. What is there already isn't done again, so a run may be interrupted.
+`--table` prints the results in FILE as a table instead.
 
-Each row runs once under a tracer, to see which numbers it reaches. A number is
-only tried on rows that reach it; of the rows of one kind, the fastest come first. If it changes nothing, more
-rows follow. Of the attacks, those take part that `rows_on_main.py` chose to run on each change.
+Each row runs once under a tracer, to see which numbers it reaches. Then those of them that haven't changed
+enough rows yet are all changed at once. Usually the verdicts stay; otherwise halves of the numbers are tried,
+and so on. The fastest rows of each kind come first. Of the attacks, those take part that `rows_on_main.py`
+chose to run on each change.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from __future__ import annotations
 import ast
 import json
 import os
+import signal
 import sys
 import time
-import traceback
-from collections import Counter, defaultdict
+from collections import defaultdict
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from importlib import import_module
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -44,14 +45,41 @@ from gradcheck_cli.numerics import precision
 
 HERE = Path(__file__).parent
 FACTORS = (4.0, 0.25)
-# Seconds for each factor: of rows in NumPy, and of attacks. The second ones are taken if nothing changes.
-ROUNDS = ((1.0, 2.5), (2.0, 5.0))
+ENOUGH = 3  # flips of one number by one factor: more aren't looked for
+FIRST = (
+    600  # gradients in NumPy that are tried before the attacks, each of which takes as long as ten of them
+)
+# These decide how much is done at once, or when a search ends: what a run costs.
+COST = (
+    "check_case._FOR_WHOLE_JACOBIANS",
+    "probe_search._OF_A_LADDER",
+    "probe_search._MOST_TESTS",
+    "analytic.MOST_ELEMENTS",
+    "analytic.FEWEST_ELEMENTS",
+    "analytic.WORTH",
+    "analytic._BATCH",
+    "analytic._PER_COLUMN",
+    "analytic._TRIES",
+    "rounding._MOST_GROUPS",
+    "joint_slopes.LEADS",
+    "joint_slopes.COMBINED",
+    "joint_slopes.PER_INPUT",
+    "joint_slopes.MOST_STEPS",
+    "judge._MANY",
+    "probes.CHUNK",
+    "probes._TYPICAL_ROWS",
+    "series.MAX_ELEMENTS",
+    "shared_limits.FLOATS_AT_ONCE",
+    "shared_limits.CHEAP",
+)
 ON_MAIN = "tests/attacks/test_attacks.py::test_what_is_said_is_true"
 EXPONENTS = {
     "FINE",
     *precision.LadderSteps.__annotations__,
 }  # of two: one that is four times as large has 2 more
-FACTS = {"unit_roundoff", "smallest_subnormal", "largest", "smallest_kept"}  # of a format: not tuned
+# What formats are, and how a difference's error falls with its step: not tuned.
+FACTS = {"unit_roundoff", "smallest_subnormal", "largest", "smallest_kept", "RATIO", "CENTRAL"}
+LONGEST = 10.0  # seconds of a row: with another number, a loop may never end
 
 
 @dataclass(frozen=True)
@@ -71,15 +99,12 @@ class Number:
     lines: frozenset = frozenset()
     rule: object = None
 
-    def others(self):
-        """Yield what to call another value, and what puts it into place."""
+    def changed(self, factor):
+        """Return what puts another value into place."""
         if self.rule is not None:
             rest = tuple(entry for entry in ledger.ALLOWANCES if entry.rule is not self.rule)
-            yield "off", partial(replaced, ledger, "ALLOWANCES", rest)
-            return
-        is_exponent = self.name.rpartition(".")[2] in EXPONENTS
-        for factor in FACTORS:
-            yield f"x{factor:g}", partial(self.put, multiply(self.value, factor, is_exponent=is_exponent))
+            return self.put(rest)
+        return self.put(multiply(self.value, factor, is_exponent=self.name.rpartition(".")[2] in EXPONENTS))
 
     @contextmanager
     def put(self, other):
@@ -175,9 +200,13 @@ def _uses(tree, name):
 def list_numbers():
     """Return all numbers, those of each format by themselves, and the entries of the ledger."""
     package = Package()
-    every = [package.number(label) for label in numbers()]
+    every = [package.number(label) for label in numbers() if label.partition(":")[2] not in FACTS]
     every = [number for number in every if not isinstance(number.value, precision.Precision)]
-    every += [Number(f"ledger.{entry.rule.name}", rule=entry.rule) for entry in ledger.ALLOWANCES]
+    place = ((ledger, "ALLOWANCES"),)
+    every += [
+        Number(f"ledger.{entry.rule.name}", entry.limit, place, rule=entry.rule)
+        for entry in ledger.ALLOWANCES
+    ]
     for its in precision.PRECISIONS:
         for owner, name in _records(its, f"numerics.precision.{its.name.upper()}"):
             for part, value in vars(owner).items():
@@ -203,12 +232,21 @@ def list_attacks():
                 yield Row(attack.name, table, attack.truth, partial(said_of, attack))
 
 
+def stop(*_):
+    """End a row that takes too long."""
+    raise TimeoutError
+
+
 def said(row):
     """Return what is said of a row, by pair or element, and what else it may change; or how it fails."""
+    signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST)
     try:
         return row.say()
     except Exception as error:  # noqa: BLE001 (whatever comes of such a number)
-        return {"": f"{type(error).__name__}"}, traceback.format_exc(limit=-1)
+        return {"": type(error).__name__}, ""
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 class Reached:
@@ -287,125 +325,125 @@ def key_of(row):
     return f"{row.group}: {row.name} ({row.truth})"
 
 
-@dataclass
-class Trial:
-    """What one other value changed."""
+def said_with(row, chosen, factor):
+    """Return the verdicts of a row with other values of some numbers."""
+    try:
+        with ExitStack() as stack:
+            for number in chosen:
+                stack.enter_context(number.changed(factor))
+            return said(row)[0]
+    except Exception as error:  # noqa: BLE001 (what is derived from a number may not exist)
+        return {"": type(error).__name__}
 
-    tried: int = 0
-    flips: list = field(default_factory=list)  # (row, truth, what, before, after): another verdict
-    others: int = 0  # rows of which only a rule, a reason or a count changed
-    failed: list = field(default_factory=list)  # (row, error)
-    seconds: float = 0.0
 
-    def run(self, rows, before, put, budget):
-        """Try rows until the time is used up; return those that are left."""
-        began = time.process_time()
-        for place, row in enumerate(rows):
-            spent = time.process_time() - began
-            if spent > budget:
-                self.seconds += spent
-                return rows[place:]
-            self._try(row, before, put)
-        self.seconds += time.process_time() - began
-        return []
+def find_flips(row, before, chosen, factor):
+    """Yield those of some numbers that change a verdict of a row by themselves, with the verdicts then.
 
-    def _try(self, row, before, put):
-        verdicts, rest = before[key_of(row)]
-        with put():
-            now, rest_now = said(row)
-        self.tried += 1
-        if now == verdicts and rest_now == rest:
-            return
-        if said(row) != (verdicts, rest):
-            return  # it changes by itself
-        if set(now) == {""}:
-            self.failed.append((key_of(row), now[""], rest_now.strip().rpartition("\n")[2]))
-        elif now == verdicts:
-            self.others += 1
+    All are changed at once, then half of them, and so on: most rows need one run only.
+    """
+    if not chosen or (now := said_with(row, chosen, factor)) == before:
+        return
+    if len(chosen) == 1:
+        yield chosen[0], now
+        return
+    middle = len(chosen) // 2
+    yield from find_flips(row, before, chosen[:middle], factor)
+    yield from find_flips(row, before, chosen[middle:], factor)
+
+
+def describe(before, now):
+    """Say which verdict changed first, and how."""
+    if set(now) == {""} != set(before):
+        return f"fails: {now['']}"
+    what = next(key for key in {**before, **now} if before.get(key) != now.get(key))
+    return f"{what}: {before.get(what)} -> {now.get(what)}".removeprefix(": ")
+
+
+class Results:
+    """The lines of a file: what rows say and reach, what flips, and which rows were tried."""
+
+    def __init__(self, file):
+        self._file = file
+        self.measured, self.flips, self.tried = {}, defaultdict(list), set()
+        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+            self._add(json.loads(line))
+
+    def note(self, **line):
+        """Add a line."""
+        with self._file.open("a", encoding="utf-8") as out:
+            print(json.dumps(line), file=out)
+        self._add(line)
+
+    def _add(self, line):
+        if "reached" in line:
+            self.measured[line["row"]] = line
+        elif "flip" in line:
+            self.flips[line["number"], line["factor"]].append(line["flip"])
         else:
-            what = next(key for key in {**verdicts, **now} if verdicts.get(key) != now.get(key))
-            self.flips.append((key_of(row), row.truth, what, verdicts.get(what), now.get(what)))
+            self.tried.add((line["tried"], line["factor"]))
 
+    def left(self, every, row, factor):
+        """Return the numbers to try on a row."""
+        own = set(self.measured[key_of(row)]["reached"])
+        return [
+            number
+            for number in every
+            if number.name in own
+            and not number.name.endswith(COST)
+            and len(self.flips[number.name, factor]) < ENOUGH
+            and (number.rule is None or factor < 1)  # an entry is off or not
+        ]
 
-def try_number(number, rows, measured):
-    """Return what other values of a number change, as JSON, and the seconds that it took."""
-    seconds = {key: row["seconds"] for key, row in measured.items()}
-    before = {key: (row["said"][0], row["said"][1]) for key, row in measured.items()}
-    reaching = [[row for row in kind if number.name in measured[key_of(row)]["reached"]] for kind in rows]
-    left = {label: [in_turns(kind, seconds) for kind in reaching] for label, _ in number.others()}
-    trials = {label: Trial() for label in left}
-    for budgets in ROUNDS:
-        for label, put in number.others():
-            left[label] = [
-                trials[label].run(kind, before, put, budget)
-                for kind, budget in zip(left[label], budgets, strict=True)
-            ]
-        if any(trial.flips for trial in trials.values()):
-            break
-    return {
-        "number": number.name,
-        "value": str(number.value),
-        "reached": [len(kind) for kind in reaching],
-        "trials": {label: vars(trial) for label, trial in trials.items()},
-    }
+    def try_row(self, every, row, factor):
+        """Note which numbers change a row's verdicts."""
+        key = key_of(row)
+        before = self.measured[key]["said"][0]
+        for number, now in find_flips(row, before, self.left(every, row, factor), factor):
+            if said(row)[0] != before:
+                break  # it changes by itself
+            self.note(number=number.name, factor=factor, flip=f"{key}: {describe(before, now)}")
+        self.note(tried=key, factor=factor)
 
 
 def main():
     """Measure rows and try numbers, as far as the file doesn't have them."""
-    arguments = [argument for argument in sys.argv[1:] if argument != "--table"]
-    file, chosen = Path(arguments[0]), tuple(arguments[1:])
-    lines = (
-        [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
-    )
-    measured = {line.pop("row"): line for line in lines if "row" in line}
-    results = {line["number"]: line for line in lines if "number" in line}
-    if "--table" in sys.argv:
-        print("\n".join(table(results.values())))  # noqa: T201 (what it is for)
-        return
+    results = Results(Path(next(argument for argument in sys.argv[1:] if argument != "--table")))
     every = list_numbers()
+    if "--table" in sys.argv:
+        print("\n".join(table(every, results)))  # noqa: T201 (what it is for)
+        return
+    quick, slow = list(list_rows()), list(list_attacks())
     reached = Reached(every)
-    rows = [list(list_rows()), list(list_attacks())]
-    with file.open("a", encoding="utf-8") as out, replaced(blame, "explain_mismatches", lambda _judged: None):
-
-        def note(result, line):
-            print(json.dumps(result), file=out, flush=True)
-            print(line, flush=True)  # noqa: T201 (what it is for)
-
-        for row in (row for kind in rows for row in kind):
-            if key_of(row) not in measured:
-                measured[key_of(row)] = measure(row, every, reached)
-                verdicts = Counter(measured[key_of(row)]["said"][0].values())
-                note({"row": key_of(row), **measured[key_of(row)]}, f"{key_of(row)}: {dict(verdicts)}")
-        measured = json.loads(json.dumps(measured))
-        for number in every:
-            if number.name not in results and number.name.endswith(chosen or ("",)):
-                results[number.name] = try_number(number, rows, measured)
-                note(results[number.name], summary(results[number.name]))
+    with replaced(blame, "explain_mismatches", lambda _judged: None):
+        for row in (*quick, *slow):
+            if key_of(row) not in results.measured:
+                results.note(row=key_of(row), **measure(row, every, reached))
+        seconds = {key: line["seconds"] for key, line in results.measured.items()}
+        quick, slow = in_turns(quick, seconds), in_turns(slow, seconds)
+        for row, factor in product((*quick[:FIRST], *slow, *quick[FIRST:]), FACTORS):
+            if (key_of(row), factor) not in results.tried:
+                results.try_row(every, row, factor)
 
 
-def summary(result):
-    """Return a line on one result."""
-    trials = ", ".join(
-        f"{label}: {len(trial['flips'])} of {trial['tried']} flip ({trial['others']} else, "
-        f"{len(trial['failed'])} fail)"
-        for label, trial in result["trials"].items()
-    )
-    return f"{result['number']} = {result['value'][:30]}: reached by {result['reached']}; {trials}"
-
-
-def table(results):
+def table(every, results):
     """Yield the results as a table, an example of a flip each."""
     yield "| number | value | rows that reach it | x4 | x1/4 | such as |"
     yield "|---|---|--:|--:|--:|---|"
-    for result in results:
-        cells, example = [], ""
-        for label, trial in result["trials"].items():
-            cells.append(f"{len(trial['flips'])} of {trial['tried']}")
-            for row, _, _, before, after in trial["flips"][:1]:
-                example = example or f"{label}: {row}: {before} -> {after}"
-        cells += [""] * (2 - len(cells))
-        number, value, reached = result["number"], result["value"], sum(result["reached"])
-        yield f"| `{number}` | {value} | {reached} | {' | '.join(cells)} | {example} |"
+    for number in every:
+        count = sum(number.name in line["reached"] for line in results.measured.values())
+        more, less = (results.flips[number.name, factor] for factor in FACTORS)
+        examples = [
+            f"{'x4' if example is more else 'x1/4'}: {example[0]}" for example in (more, less) if example
+        ]
+        cells = (
+            f"`{number.name}`",
+            str(number.value),
+            str(count),
+            str(len(more)),
+            str(len(less)),
+            *examples[:1],
+        )
+        yield f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
