@@ -18,7 +18,7 @@ from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
-from gradcheck_cli.extensions import CHECKS, extensions
+from gradcheck_cli.hooks import CHECKS, extensions
 from gradcheck_cli.results import (
     CaseError,
     CaseResult,
@@ -167,9 +167,8 @@ def check(case: Case, *, explains: bool = True) -> Findings:
 
 def _add_own_checks(judged: hooks.OpenCase) -> None:
     findings = judged.findings
-    if findings.first is not None:
-        own_checks = run_own_checks(judged.opener.case, findings.first)
-        judged.findings = replace(findings, checks=(*findings.checks, *own_checks))
+    own_checks = run_own_checks(judged.opener.case, findings.first)
+    judged.findings = replace(findings, checks=(*findings.checks, *own_checks))
 
 
 def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:

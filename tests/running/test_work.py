@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradcheck_cli.reporting.exchange.json_report import to_dict
-from gradcheck_cli.reporting.terminal.report_text import render_report
+from gradcheck_cli.reporting.report_text import render_report
 from gradcheck_cli.results import Status, Work
 from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.running.session import InProcess, run_case
