@@ -255,7 +255,7 @@ class OpenCase:
 AFTER_VERDICT: Mapping[str, Callable[[OpenCase], bool]] = {
     "draw_more_points": lambda case: case.has("inconclusive"),
     "explain_mismatches": lambda case: case.explains and case.has("mismatched"),
-    "run_own_checks": lambda case: case.findings.first is not None,
+    "run_own_checks": lambda _: True,
     "choose_points": lambda case: case.explains and bool(case.findings.pairs),
     "draw_figures": lambda case: bool(case.opener.case.figures_of),
 }

@@ -480,7 +480,8 @@ def _conclude(
         checks += run_checks(ModesView(case, operations, own_rules, sparsities, sample, others))
     view = CaseView(case, first, expected_right, pairs, examination.opener.unrun_gradients())
     checks = keep_one_each([*run_checks(view), *checks])
-    if any(finding.status is Status.MISMATCHED for finding in (*pairs, *checks)):
+    statuses = {*(pair.status for pair in pairs), *(check.status for check in checks)}
+    if Status.MISMATCHED in statuses:
         pairs, checks = hooks.find_common_cause(case, operations, pairs, checks)
     pairs = tuple(
         replace(result, fingerprint=fingerprint, numbers=replace(result.numbers, tolerance=tolerance))

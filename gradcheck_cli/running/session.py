@@ -167,8 +167,9 @@ def check(case: Case, *, explains: bool = True) -> Findings:
 
 def _add_own_checks(judged: hooks.OpenCase) -> None:
     findings = judged.findings
-    own_checks = run_own_checks(judged.opener.case, findings.first)
-    judged.findings = replace(findings, checks=(*findings.checks, *own_checks))
+    if findings.first is not None:
+        own_checks = run_own_checks(judged.opener.case, findings.first)
+        judged.findings = replace(findings, checks=(*findings.checks, *own_checks))
 
 
 def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:

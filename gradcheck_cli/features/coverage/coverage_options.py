@@ -39,16 +39,12 @@ class CoverageReport:
         return self.kind if self.file is None else f"{self.kind}:{self.file}"
 
 
-class _ReportType(click.ParamType):
-    """`KIND` or `KIND:FILE`."""
-
-    name = "report"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> CoverageReport:
-        kind, separator, name = value.partition(":")
-        if kind not in (TERM, *_FILES) or (kind == TERM and separator) or (separator and not name):
-            self.fail(f"must be {_FORMS}, but got '{value}'.", param, ctx)
-        return CoverageReport(kind, None if kind == TERM else Path(name or _FILES[kind]))
+def _read_report(value: str) -> CoverageReport:
+    """Read `KIND` or `KIND:FILE`."""
+    kind, separator, name = value.partition(":")
+    if kind not in (TERM, *_FILES) or (kind == TERM and separator) or (separator and not name):
+        raise click.BadParameter(f"must be {_FORMS}, but got '{value}'.")
+    return CoverageReport(kind, None if kind == TERM else Path(name or _FILES[kind]))
 
 
 @dataclass(frozen=True)
@@ -75,7 +71,7 @@ _options = option_group(
         "--cov-report",
         multiple=True,
         metavar="KIND[:FILE]",
-        type=_ReportType(),
+        type=_read_report,
         help=f"What to report besides the counts: {_FORMS}; repeatable. {TERM} names what isn't covered.",
     ),
     click.option(

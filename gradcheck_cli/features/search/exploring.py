@@ -291,7 +291,7 @@ class Exploration:
             return rows[(again.disagreement > threshold) | is_spoilt]
         return rows[:0]
 
-    def look_for_sides(self, points: dict[int, Array]) -> Looked | None:
+    def look_for_sides(self, points: Point) -> Looked | None:
         """Look at points for the sides that they take; `None` if there is no time, or a call raises."""
         count = len(next(iter(points.values())))
         if self.pace.point * count > self.pace.left - self.kept:

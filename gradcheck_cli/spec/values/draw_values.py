@@ -156,7 +156,7 @@ def _read_file(case: Case, tensor: InputSpec) -> Array:
         arrays.require_fit(array, tensor.dtype)
     except arrays.ArrayError as error:
         raise _error(tensor, f"file {error}") from error
-    wide = array.astype(wide_type(tensor.dtype), copy=False)
+    wide: Array = array.astype(wide_type(tensor.dtype), copy=False)
     if wide.shape != tensor.shape:
         raise _error(
             tensor, f"file must hold an array of shape {tensor.shape}, but got {wide.shape}: it has changed"
