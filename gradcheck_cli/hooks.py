@@ -349,7 +349,7 @@ def extensions(group: str) -> Mapping[str, Callable[..., Any]]:
             functions[point.name] = point.load()
         except Exception as error:  # another package's module may raise anything
             raise UsageError(
-                f"entry point '{point.name}' of {group}, {point.value}, can't be imported: {error}; mend or "
+                f"entry point '{point.name}' of {group}, {point.value}, can't be imported: {error}; fix or "
                 "uninstall the package."
             ) from error
     return functions

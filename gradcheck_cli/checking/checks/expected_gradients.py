@@ -113,7 +113,7 @@ def find_narrowed(pulled: OutputVjp) -> str:
     same, bit by bit, it is rounded. No tolerance is needed, and measured rounding doesn't explain it: such a
     gradient rounds everything that much.
     """
-    if pulled.precision.name == "bfloat16":
+    if not pulled.precision.is_narrowed:
         return ""
     is_half = pulled.precision.nudge is None
     all_same: dict[tuple[int, str], npt.NDArray[np.bool_]] = {}
@@ -165,7 +165,7 @@ def find_absorbed(pulled: OutputVjp) -> str:
         upstream = np.zeros(slopes.shape)
         upstream[terms] = np.sign(slopes[terms]) / share[terms]
         upstream[terms[1:]] *= _ABSORBED
-        upstream[terms[0]] *= pulled.upstreams.absorbing
+        upstream[terms[0]] *= pulled.precision.absorbing
         upstream = pulled.precision.round(upstream)
         of_formula = pull_back(formula, output, upstream[None])[input_index]
         expected = 0.0 if of_formula is None else float(of_formula[0][element])

@@ -29,12 +29,12 @@ from gradcheck_cli.results import CheckResult, Status
 
 _QUESTION = "is the upstream clipped, squared, replaced or ignored?"
 _LOSS = (
-    "either the upstream isn't used linearly, or the gradient loses digits for upstreams as large (as an "
+    "either the upstream isn't used linearly, or the gradient loses digits for upstreams this large (as an "
     "adjoint by scaling and squaring does); divide the upstream by its size, and multiply the gradient by it."
 )
 _STOP = (
-    "either so small an upstream is dropped, or the gradient is solved for by steps that end at an absolute "
-    "error, whatever the upstream's size; make that error relative to the upstream."
+    "either an upstream this small is dropped, or the gradient comes from an iteration that stops at an "
+    "absolute error, whatever the upstream's size; make that error relative to the upstream."
 )
 # No loss sends a larger upstream, even with a loss scale.
 _LOSS_SCALE = 2.0**20

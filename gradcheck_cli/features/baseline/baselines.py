@@ -83,7 +83,7 @@ class Baseline:
         if file is None:
             return
         if ctx.params["seed"] is not None:
-            raise UsageError("--seed draws other inputs than a baseline remembers; leave one of them away.")
+            raise UsageError("--seed draws other inputs than a baseline remembers; leave one of them out.")
         from gradcheck_cli.features.baseline.lock import read_lock
 
         if update is not None and not update.exists():

@@ -160,7 +160,7 @@ def find_common_cause(
     if comparison.status is not Status.MISMATCHED:
         return pairs, checks
     difference = comparison.message.partition(": ")[2]
-    message = f"the reference isn't the forward, in value either: {difference} Is it the right one?"
+    message = f"the reference has other values than the forward: {difference} Is it the right one?"
     pairs = tuple(
         pair.explained(message) if pair.status is Status.MISMATCHED and not pair.cause.diagnosis else pair
         for pair in pairs

@@ -166,7 +166,7 @@ def _require_callable_so(
             hint = "A function to compare with is reference=f; a gradient stands in a spec: check({...})."
         hint = next((text for name, text in _OF_OTHERS.items() if name in kwargs), hint)
         name = getattr(function, "__name__", type(function).__name__)
-        raise TypeError(f"{name} can't be called so: {error}. It takes {signature}. {hint}") from None
+        raise TypeError(f"{name} can't be called like this: {error}. It takes {signature}. {hint}") from None
 
 
 def _names(function: Callable[..., Any], count: int) -> list[str]:
