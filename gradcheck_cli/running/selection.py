@@ -11,10 +11,9 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 from gradcheck_cli import serial
 from gradcheck_cli.errors import NoSpecsError, UsageError, suggest
@@ -284,11 +283,31 @@ _FILE = "history.json"
 _LIMIT = 64 * MIB  # a case has some 100 bytes
 
 
-class Past(NamedTuple):
+@dataclass(frozen=True)
+class Past:
     """How a case went when it last ran; `None` if its duration isn't known."""
 
-    failed: bool
-    duration_s: float | None
+    op: str
+    case: str
+    dtype: str
+    failed: bool = False
+    duration_s: float | None = 0.0
+
+    @property
+    def key(self) -> Key:
+        """What identifies the case."""
+        return self.op, self.case, self.dtype
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether its duration is one."""
+        return self.duration_s is None or 0 <= self.duration_s < math.inf
+
+
+@dataclass(frozen=True)
+class _History:
+    version: int
+    cases: tuple[Past, ...]
 
 
 def key_of(case: Case) -> Key:
@@ -302,30 +321,9 @@ def read_history(folder: Path) -> dict[Key, Past]:
         content = serial.read(_History, serial.parse(read_plain(folder / _FILE, _LIMIT)))
     except (OSError, TypeFault):
         return {}
-    if content.version != VERSION or any(not entry.is_possible for entry in content.cases):
+    if content.version != VERSION or not all(past.is_possible for past in content.cases):
         return {}
-    return {
-        (entry.op, entry.case, entry.dtype): Past(entry.failed, entry.duration_s) for entry in content.cases
-    }
-
-
-@dataclass(frozen=True)
-class _CaseHistory:
-    op: str
-    case: str
-    dtype: str
-    failed: bool
-    duration_s: float | None
-
-    @property
-    def is_possible(self) -> bool:
-        return self.duration_s is None or 0 <= self.duration_s < math.inf
-
-
-@dataclass(frozen=True)
-class _History:
-    version: int
-    cases: tuple[_CaseHistory, ...]
+    return {past.key: past for past in content.cases}
 
 
 def write_history(folder: Path, report: Report) -> None:
@@ -336,22 +334,20 @@ def write_history(folder: Path, report: Report) -> None:
         report: the run; its results replace earlier ones. A shard's durations are left out: the next shard is
             computed from the history, and must use the same one as this shard.
     """
-    past = read_history(folder)
+    before = read_history(folder)
     broken = {(finding.op, finding.case, finding.dtype) for finding in report.baseline if finding.is_failure}
     now: dict[Key, Past] = {}
     for case in report.cases:
         key = case.op, case.case, case.dtype
-        earlier = now.get(key, Past(failed=False, duration_s=0.0))
+        earlier = now.get(key, Past(*key))
         failed = earlier.failed or not report.is_fine(case) or key in broken
-        now[key] = Past(failed, (earlier.duration_s or 0.0) + case.ran.duration_s)
+        now[key] = Past(*key, failed, (earlier.duration_s or 0.0) + case.ran.duration_s)
     if report.shard is not None:
         now = {
-            key: past_run._replace(duration_s=past[key].duration_s if key in past else None)
-            for key, past_run in now.items()
+            key: replace(past, duration_s=before[key].duration_s if key in before else None)
+            for key, past in now.items()
         }
-    history = _History(
-        VERSION, tuple(_CaseHistory(*key, *past_run) for key, past_run in sorted({**past, **now}.items()))
-    )
+    history = _History(VERSION, tuple(past for _, past in sorted({**before, **now}.items())))
     with suppress(OSError):  # a read-only checkout has no history
         if not folder.is_dir():
             folder.mkdir(parents=True)

@@ -33,6 +33,7 @@ from gradcheck_cli.features.blame.path_blame import (
     gradient_at,
     sentence,
 )
+from gradcheck_cli.hooks import OpenCase
 from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, PathOp, Status
 from gradcheck_cli.running.session import check, open_pair, start_tensorflow, user_code
 from gradcheck_cli.spec.case import Case
@@ -150,12 +151,16 @@ def _explain_no_truth(case: Case, random_types: Sequence[str]) -> str:
     return ""
 
 
-def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float) -> Findings:
+def explain_mismatches(judged: OpenCase) -> None:
     """For a forward of several ops, add to each mismatched pair the op that is to blame.
 
-    Args:
-        opener: the opener of the check, so that the results of a factory and the draws stay the same.
+    Ops are examined one by one in a graph only. The opener is that of the check, so that the results of a
+    factory and the draws stay the same.
     """
+    opener, findings = judged.opener, judged.findings
+    case: Case = opener.case
+    if case.mode != "graph":
+        return
     # A raw op, or a forward under one custom gradient, is a single op: the pair says everything.
     is_single = BINDINGS[case.binding].is_one_op or case.forward is None
     orders = (2,) if is_single or case.reference is not None else (1, 2)
@@ -164,23 +169,20 @@ def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float)
         for pair in findings.pairs
         if pair.status is Status.MISMATCHED and pair.numbers.elements and pair.order in orders
     ]
-    if not wrong:
-        return findings
     began = clock.now()
     lines: dict[str, str] = {}
     for label in wrong[:MOST_PAIRS]:
-        if spent + clock.now() - began > LONG:
+        if judged.spent + clock.now() - began > LONG:
             if not _is_single(findings.first, label):
                 lines[label] = f"blame: not looked for, since this takes long: {_blame_command(case, label)}"
             continue
         line = _blame_line(case, label, opener)
         if line:
             lines[label] = f"blame: {line}"
-    pairs = tuple(
+    findings.pairs = tuple(
         pair.explained(*pair.cause.diagnosis, lines[pair.label]) if pair.label in lines else pair
         for pair in findings.pairs
     )
-    return replace(findings, pairs=pairs)
 
 
 def _is_single(op: Any, label: str) -> bool:

@@ -199,6 +199,16 @@ class WalkedPath:
         return ""
 
 
+def find_written_ops(op: GraphOperation, output: int, inputs: Sequence[int]) -> Sequence[Operation] | None:
+    """Return the ops between an output and inputs whose gradients the user wrote; see `hooks`."""
+    # Every input of an op moves, not only those on this path: at a tie, each of a maximum's two gradients may
+    # be right by itself, and both together wrong.
+    path = WalkedPath.of(op, output, inputs)
+    every = [index for index in range(op.traced.at.count) if op.facts.is_connected(output, index)]
+    whole = path if set(every) <= set(inputs) else WalkedPath.of(op, output, every)
+    return path.written_ops(whole)
+
+
 @dataclass
 class WalkedProbe:
     """One upstream and one direction, with the backward pass for it; see `path_blame.Probe`."""
