@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from gradcheck_cli.spec.words import SOURCES
+from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, SOURCES
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,17 @@ class Source:
 
     kind: str = "default"
     arguments: Mapping[str, object] = field(default_factory=dict)
+
+
+def kind_of(dtype: str) -> str:
+    """Return which family a dtype belongs to: float, complex, integer, bool or string."""
+    if dtype in INTEGER_RANGES:
+        return "integer"
+    if dtype.startswith("complex"):
+        return "complex"
+    if dtype in LARGEST_FLOATS:
+        return "float"
+    return "bool" if dtype == "bool" else "string"
 
 
 @dataclass(frozen=True)

@@ -303,14 +303,3 @@ LARGEST_FLOATS = {
 }
 LARGEST_FLOATS["complex64"] = LARGEST_FLOATS["float32"]
 LARGEST_FLOATS["complex128"] = LARGEST_FLOATS["float64"]
-
-
-def kind_of(dtype: str) -> str:
-    """Return which family a dtype belongs to: float, complex, integer, bool or string."""
-    if dtype in INTEGER_RANGES:
-        return "integer"
-    if dtype.startswith("complex"):
-        return "complex"
-    if dtype in LARGEST_FLOATS:
-        return "float"
-    return "bool" if dtype == "bool" else "string"

@@ -23,9 +23,18 @@ from gradcheck_cli.checking.ops.opener import Opening, open_operations
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.features.search.branches.point_field import Looked, PointField, Side, SideSearch
+from gradcheck_cli.features.search.branches.point_field import (
+    FINER,
+    STEP,
+    Looked,
+    PointField,
+    Side,
+    SideSearch,
+    Suspicion,
+    is_smooth,
+    suspect,
+)
 from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
-from gradcheck_cli.features.search.suspicion import FINER, STEP, Suspicion, is_smooth, suspect
 from gradcheck_cli.gate import Branch, with_excuses
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.results import GREEN, CheckResult, PairResult, Status

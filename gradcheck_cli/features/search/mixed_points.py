@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.spec.case import Case, InputSpec
+from gradcheck_cli.spec.case import Case, InputSpec, kind_of
 from gradcheck_cli.spec.values.constraints import (
     Interval,
     allowed_intervals,
@@ -27,7 +27,7 @@ from gradcheck_cli.spec.values.constraints import (
     integer_ends,
 )
 from gradcheck_cli.spec.values.draw_values import draw
-from gradcheck_cli.spec.words import SOURCES, kind_of
+from gradcheck_cli.spec.words import SOURCES
 
 Array = np.ndarray[Any, Any]
 

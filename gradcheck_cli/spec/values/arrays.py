@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradcheck_cli.errors import suggest
+from gradcheck_cli.spec.case import kind_of
 from gradcheck_cli.spec.faults import show, suggest_file
-from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, kind_of
+from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS
 
 _BLOCK = 2**20  # values at a time: some MiB
 _WIDEST = 16  # bytes of a number

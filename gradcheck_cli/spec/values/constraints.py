@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli.spec.case import InputSpec, Source
+from gradcheck_cli.spec.case import InputSpec, Source, kind_of
 from gradcheck_cli.spec.faults import FaultLog, show
-from gradcheck_cli.spec.words import GENERATORS, INTEGER_RANGES, LARGEST_FLOATS, SOURCES, kind_of
+from gradcheck_cli.spec.words import GENERATORS, INTEGER_RANGES, LARGEST_FLOATS, SOURCES
 from gradcheck_cli.spec.yaml_tree import Node
 
 if TYPE_CHECKING:

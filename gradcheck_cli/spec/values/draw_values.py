@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.hooks import GENERATORS, extensions
-from gradcheck_cli.spec.case import Case, InputSpec
+from gradcheck_cli.spec.case import Case, InputSpec, kind_of
 from gradcheck_cli.spec.values import arrays, constraints
 from gradcheck_cli.spec.values.constraints import (
     AWAY,
@@ -34,7 +34,6 @@ from gradcheck_cli.spec.values.constraints import (
     few_values,
     pick,
 )
-from gradcheck_cli.spec.words import kind_of
 
 Array = NDArray[np.generic]
 Floats = NDArray[np.floating | np.complexfloating]
