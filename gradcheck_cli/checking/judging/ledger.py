@@ -93,9 +93,8 @@ class Evidence:
     judge: JudgePairs | None = None  # judges other forms of pairs by differences
     analytic: Mapping[PairKey, Jacobian | None] = field(default_factory=dict)
     sparsities: Mapping[PairKey, Sparsity] = field(default_factory=dict)
-    judge_stops: JudgeStops = lambda _pairs, _analytic, judged, _sample: dict(
-        judged
-    )  # doubts what stops may mean
+    # leaves undecided what is right only if a stop is meant
+    judge_stops: JudgeStops = lambda _pairs, _analytic, judged, _sample: dict(judged)
     are_right_alone: Callable[[PairKey], bool] = lambda _: False
     sample: int = 0  # index of the sample point
 
