@@ -3,7 +3,8 @@
 A feature is a folder of `gradcheck_cli.features`. Its `__init__` is all that the core sees of it: tables of
 what it has, each entry with the module that is imported when it is used. `COMMANDS` and `FORMATS` are by
 name; `HOOKS` has `module:name` of what is called at a hook; `FOR_CASES` lists the modules that a case needs.
-Without its folder a feature is missing from every list, and nothing else changes.
+Without its folder a feature is missing from every list, and nothing else changes. Other packages add checks,
+reports and generators by entry points (`extensions`).
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import click
+from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    import click
     from rich.text import Text
 
     from gradcheck_cli.checking.ops.jacobian import PairKey
-    from gradcheck_cli.checking.ops.opener import Opener, Operations
-    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
+    from gradcheck_cli.checking.ops.operation import Opener, Operation, Operations, TensorInfo
     from gradcheck_cli.checking.pairs.pair import Pair
     from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
     from gradcheck_cli.checking.verdicts.summary import Findings
@@ -116,6 +117,36 @@ def formats() -> dict[str, Format]:
 def fault_formats() -> dict[str, Format]:
     """Return the formats in which features write a spec's faults, by name."""
     return {name: form for table in _tables("FAULT_FORMATS") for name, form in table.items()}
+
+
+# What other packages register, found by their entry points when it is needed.
+
+CHECKS = "gradcheck.checks"
+REPORTS = "gradcheck.reports"
+GENERATORS = "gradcheck.generators"
+
+
+@lru_cache(maxsize=3)
+def extensions(group: str) -> Mapping[str, Callable[..., Any]]:
+    """Return the functions that installed packages register under a group, by name.
+
+    Raises:
+        UsageError: two packages register the same name, or a function can't be imported.
+    """
+    from importlib.metadata import entry_points
+
+    functions: dict[str, Callable[..., Any]] = {}
+    for point in sorted(entry_points(group=group), key=lambda point: point.name):
+        if point.name in functions:
+            raise UsageError(f"entry point '{point.name}' of {group} is there twice; uninstall one package.")
+        try:
+            functions[point.name] = point.load()
+        except Exception as error:  # another package's module may raise anything
+            raise UsageError(
+                f"entry point '{point.name}' of {group}, {point.value}, can't be imported: {error}; mend or "
+                "uninstall the package."
+            ) from error
+    return functions
 
 
 # A run.

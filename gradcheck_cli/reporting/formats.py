@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import Fault
-from gradcheck_cli.extensions import REPORTS, extensions
-from gradcheck_cli.hooks import Format, formats
+from gradcheck_cli.hooks import REPORTS, Format, extensions, formats
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.visible import clean
 

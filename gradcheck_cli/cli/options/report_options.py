@@ -14,7 +14,7 @@ import click
 
 from gradcheck_cli.cli.stdout_guard import print_commands
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.extensions import REPORTS, extensions
+from gradcheck_cli.hooks import REPORTS, extensions
 from gradcheck_cli.reporting.formats import FORMATS, TO_FILES, render
 
 if TYPE_CHECKING:

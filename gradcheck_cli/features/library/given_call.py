@@ -14,7 +14,7 @@ import tensorflow as tf
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.spec.case import Argument, Given, InputSpec, Source
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.binding.flat_outputs import NO_LABEL, leaves_of, unique
+from gradcheck_cli.tensorflow_backend.binding.flat_tensors import NO_LABEL, leaves_of, unique
 from gradcheck_cli.tensorflow_backend.private import private_state
 
 OPTIONS = ("reference", "variables", "modes", "rtol", "atol", "seed")  # those of `check_function`

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradcheck_cli.checking.check_case import check_case
-from gradcheck_cli.checking.ops.opener import Opening, open_operations
-from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, open_operations
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.point_field import PointField
 from gradcheck_cli.features.search.free_inputs import reach_of

@@ -18,6 +18,7 @@ import numpy as np
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.verdicts.summary import Findings
+from gradcheck_cli.clock import count_work
 from gradcheck_cli.features.search.branches import pace as pacing
 from gradcheck_cli.features.search.exploring import ERRORS, RIGHT, Exploration, with_note
 from gradcheck_cli.results import CheckResult, PairResult, Status
@@ -25,7 +26,6 @@ from gradcheck_cli.running.limits import times_of
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
-from gradcheck_cli.tensorflow_backend.work_counts import count_work
 
 # Mixed points: the first call builds what is called, and the second shows how long a point takes.
 _FIRST, _TIMED, _REST = 8, 24, 224

@@ -170,7 +170,7 @@ def _explain_refusal(opener: GraphOpener, findings: Findings) -> str:
 
 def _search_one_row(search: Exploration, seconds: float) -> Exploration | None:
     """Return an exploration that found a wrong gradient with a batch of one, at the sample points, if any."""
-    from gradcheck_cli.checking.ops.opener import Opening
+    from gradcheck_cli.checking.ops.operation import Opening
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
     case = cut_to_one_row(search.opener.case)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.extensions import GENERATORS, extensions
+from gradcheck_cli.hooks import GENERATORS, extensions
 from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values import arrays, constraints
 from gradcheck_cli.spec.values.constraints import AWAY, FEW_ELEMENTS, allowed_intervals, few_values
