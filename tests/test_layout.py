@@ -10,6 +10,8 @@ from pathlib import Path
 import gradcheck_cli
 
 PACKAGE = Path(gradcheck_cli.__file__).parent
+ROOT = PACKAGE.parent
+DOCS = ROOT / "docs"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MOST_LINES = 60  # of a function, its docstring aside
 MOST_PARAMETERS = 6
@@ -85,3 +87,41 @@ def test_each_waiver_has_its_reason():
     ]
     assert [waiver for waiver in waivers if not re.search(r"# noqa: [A-Z0-9, ]+ \(.+\)$", waiver)] == []
     assert len(waivers) < MOST_WAIVERS
+
+
+def test_only_one_folder_relies_on_tensorflows_private_parts():
+    private = PACKAGE / "tensorflow_backend" / "private"
+    others = [file for file in FILES if not file.is_relative_to(private)]
+    imports = re.compile(r"^\s*(from|import) tensorflow\.python", re.MULTILINE)
+    assert [file.name for file in others if imports.search(file.read_text(encoding="utf-8"))] == []
+
+
+def test_each_decision_that_is_named_has_its_page():
+    pages = {int(file.name[:4]) for file in (DOCS / "decisions").glob("0*.md")}
+    texts = [*FILES, *DOCS.rglob("*.md"), *(ROOT / "tests").rglob("*.py")]
+    named = {
+        (file.name, int(number))
+        for file in texts
+        for number in re.findall(r"\bdecisions?\s+(\d+)", file.read_text(encoding="utf-8"))
+    }
+    assert len(named) > len(pages)
+    assert {(name, number) for name, number in named if number not in pages} == set()
+
+
+def test_a_link_to_a_decision_has_its_number():
+    link = re.compile(r"\bdecision\s+(\d+)\]\((?:\.\./)?(?:decisions/)?(\d{4})-")
+    links = [pair for file in DOCS.rglob("*.md") for pair in link.findall(file.read_text(encoding="utf-8"))]
+    assert links
+    assert [pair for pair in links if int(pair[0]) != int(pair[1])] == []
+
+
+def test_each_file_that_the_guides_name_is_there():
+    names = {file.name for folder in (PACKAGE, ROOT / "tests") for file in folder.rglob("*.*")}
+    guides = [*(DOCS / "decisions").glob("*.md"), DOCS / "architecture.md", DOCS / "contributing.md"]
+    missing = {
+        (guide.name, path)
+        for guide in guides
+        for path in re.findall(r"`([\w/]+\.py)\b", guide.read_text(encoding="utf-8"))
+        if Path(path).name not in names and "NAME" not in path and "FAMILY" not in path
+    }
+    assert missing == set()

@@ -61,6 +61,7 @@ from gradcheck_cli.checking.pairs.pair_sample import RIGHT_BESIDE, Judged, PairS
 from gradcheck_cli.checking.verdicts.pair_results import report_malformed, report_raised, results_of, rules_of
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.gate import Fingerprint, Tolerance
 from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.results import CheckResult, Status, UndifferentiatedOutput
 from gradcheck_cli.spec.case import MOVED, Case, PairRule
@@ -96,7 +97,7 @@ class Examination:
 
     Attributes:
         samples: the verdicts of each pair, by sample point.
-        recorders: record facts of the pairs for features.
+        recorded: what a baseline has of each pair, besides its verdict: its tolerance and its fingerprint.
         gradients_seen: how often each registered gradient function was called.
         upstream_faults: for pairs that are expected to be wrong, faults that their Jacobians don't show.
     """
@@ -110,7 +111,7 @@ class Examination:
     checks: list[CheckResult] = field(default_factory=list)  # results of the structural checks
     warnings: list[str] = field(default_factory=list)  # the declared dtype's losses of precision
     first: Operations | None = None  # the ops at the first sample point
-    recorders: list[hooks.PointRecorder] = field(default_factory=hooks.point_recorders)
+    recorded: dict[PairKey, tuple[Tolerance, Fingerprint | None]] = field(default_factory=dict)
     sparsities: dict[PairKey, Sparsity] | None = None  # guessed at the first sample point
     costly: set[PairKey] = field(default_factory=set)  # pairs whose elements aren't judged one by one
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
@@ -212,8 +213,13 @@ class Examination:
     ) -> None:
         """Run the structural checks of a judged point, and record what else is known about it."""
         case, op, is_first = self.case, operations.declared, not self.points
-        for recorder in self.recorders:
-            recorder.keep(case, operations.formula, pairs)
+        if not self.recorded:
+            prints = (
+                hooks.fingerprints(case, operations.formula, [*pairs]) if case.records_fingerprint else {}
+            )
+            for key, pair in pairs.items():
+                rule = pair.tolerance
+                self.recorded[key] = Tolerance(rule.rtol, rule.ratol, rule.atol), prints.get(key)
         self.points.append(PointData.of(op.inputs, op.point, op.outputs, op.base_values))
         # If a pair is expected to be wrong, its behaviour under other upstreams is of no interest. Pairs
         # without a Jacobian cost more and are checked at one point only.
@@ -475,19 +481,16 @@ def _conclude(
         own_rules = {key: rules[key] for key in expected_right}
         sparsities = examination.sparsities or {}
         checks += run_checks(ModesView(case, operations, own_rules, sparsities, sample, others))
-    checks = hooks.order_checks(
-        keep_one_each(
-            [
-                *run_checks(
-                    CaseView(case, first, expected_right, pairs, examination.opener.unrun_gradients())
-                ),
-                *checks,
-            ]
-        )
+    view = CaseView(case, first, expected_right, pairs, examination.opener.unrun_gradients())
+    checks = keep_one_each([*run_checks(view), *checks])
+    statuses = {*(pair.status for pair in pairs), *(check.status for check in checks)}
+    if Status.MISMATCHED in statuses:
+        pairs, checks = hooks.find_common_cause(case, operations, pairs, checks)
+    pairs = tuple(
+        replace(result, fingerprint=fingerprint, numbers=replace(result.numbers, tolerance=tolerance))
+        for key, result in zip(pair_keys(first), pairs, strict=True)
+        for tolerance, fingerprint in [examination.recorded.get(key, (None, None))]
     )
-    pairs = hooks.add_causes(case, operations, pairs, checks)
-    for recorder in examination.recorders:
-        pairs = recorder.add_to(first, pairs)
     return Findings(
         pairs,
         tuple(checks),

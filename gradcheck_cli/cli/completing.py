@@ -80,7 +80,7 @@ def pairs(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> l
 
 
 def _cases(ctx: click.Context) -> Sequence[Case]:
-    from gradcheck_cli.project import default_paths
+    from gradcheck_cli.cli.options.configured import default_paths
     from gradcheck_cli.spec.load import load_cases
 
     paths = ctx.params.get("paths") or ctx.params.get("spec") or default_paths()

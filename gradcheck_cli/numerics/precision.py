@@ -1,7 +1,8 @@
 """The floating-point formats in which ops compute, and every number that is different from one to another.
 
-One of them is how far a gradient may be from the exact one (`ToleranceRule`).
-A new format is a row at the end of the table, and its names in `_BY_DTYPE`.
+One of them is how far a gradient may be from the exact one (`ToleranceRule`). A new format is a row at the
+end of the table, and its names in `_BY_DTYPE`. It has eight bits at least, since upstreams have as many
+(`problem.draw_eight_bits`).
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class LadderSteps:
     """Steps as exponents of two of the scale.
 
     `sentinels` are tiny steps. Every estimate must agree with them within noise, which avoids most traps of
-    extrapolation and decides kinks. `inner` rungs lie around and below the first pass's step; `outer` and
-    `far` ones are used only where these don't decide. `middle` is the spacing of the second set of noise
-    points. `depths` says how many powers of two closer to the point all of this is tried again.
+    extrapolation and decides kinks. `inner` rungs, two at least, lie around and below the first pass's step;
+    `outer` and `far` ones are used only where these don't decide. `middle` is the spacing of the second set
+    of noise points. `depths` says how many powers of two closer to the point all of this is tried again.
     """
 
     sentinels: tuple[int, ...]
@@ -96,6 +97,10 @@ class Precision:
         nudge: upstreams u and u (1 + k nudge) are rounded differently throughout, for small odd k. It keeps
             the product exact: the upstream takes 8 bits, k at least 5. A part that isn't linear in the
             upstream changes only by this share of itself. `None` where there are too few bits.
+        is_narrowed: whether upstreams in it are often cast to a format of eight bits, as bfloat16 has, so
+            that a gradient's bits are compared with those that such a cast leaves.
+        absorbing: how many times the other terms of a sum a first one must be to absorb each of them, where
+            they are added one by one; 1 where TensorFlow itself adds so, or where there are bits to spare.
     """
 
     name: str  # TensorFlow's name of the real dtype
@@ -110,10 +115,17 @@ class Precision:
     pieces: PieceSteps | None
     agreement: float
     nudge: float | None
+    is_narrowed: bool = True
+    absorbing: float = 1.0
 
     def __hash__(self) -> int:
         """Hash the name alone: it is a key of small tables."""
         return hash(self.name)
+
+    @property
+    def is_short_ranged(self) -> bool:
+        """Whether it holds only sizes near 1: float16 ends at 65504."""
+        return self.largest < 2.0**20
 
     @property
     def half_the_digits(self) -> float:
@@ -218,6 +230,8 @@ BFLOAT16 = Precision(
     pieces=None,
     agreement=0.25,
     nudge=None,
+    is_narrowed=False,
+    absorbing=2.0**8,
 )
 PRECISIONS = (FLOAT64, FLOAT32, FLOAT16, BFLOAT16)
 

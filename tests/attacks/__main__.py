@@ -1,7 +1,7 @@
 """`python tests/attacks [TABLE ...]`: what is said of each attack, counted by table and by truth.
 
-A table is a module `attacks_NAME.py` beside this one, with a tuple `ATTACKS`. `--allowances`, `--excused` and
-`--numbers` are explained in `earning.py`.
+A table is a module `attacks_NAME.py` beside this one, with a tuple `ATTACKS`. `--excused` is explained in
+`excused.py`.
 """
 
 from __future__ import annotations
@@ -16,23 +16,18 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from attacking import ALLOWED
-from earning import what_is_excused, with_other_numbers, without_allowances
+from excused import what_is_excused
 
 ALL_TABLES = sorted(path.stem.removeprefix("attacks_") for path in Path(__file__).parent.glob("attacks_*.py"))
 
 
 def main() -> None:
-    options, names = [name for name in sys.argv[1:] if name.startswith("--")], sys.argv[1:]
-    if options:
-        names.remove(*options)
-        module = names.pop(0) if options == ["--numbers"] else ""
-        names = names or ALL_TABLES
+    names = [name for name in sys.argv[1:] if name != "--excused"] or ALL_TABLES
+    if "--excused" in sys.argv:
         attacks = [attack for name in names for attack in import_module(f"attacks_{name}").ATTACKS]
-        ask = what_is_excused if options == ["--excused"] else without_allowances
-        for line in with_other_numbers(module, attacks) if module else ask(attacks):
+        for line in what_is_excused(attacks):
             print(line, flush=True)  # noqa: T201 (what it is for)
         return
-    names = names or ALL_TABLES
     print(f"{'table':<24} {'truth':<10} {'tried':>5} {'as it is':>8}  otherwise")  # noqa: T201 (what it is for)
     for name in names:
         counts: dict[str, Counter[str]] = {}

@@ -66,6 +66,17 @@ class Attack:
         return gradcheck_cli.check(self.spec())
 
 
+def said_of(attack: Attack) -> tuple[dict[str, str], str]:
+    """Return what is said of each case, check and pair of an attack; and by which rules, and why."""
+    said, rest = {}, []
+    for case in attack.report().cases:
+        said |= {case.case: str(case.status)}
+        said |= {f"{case.case} {check.name}": str(check.status) for check in case.checks}
+        said |= {f"{case.case} {pair.label}": str(pair.status) for pair in case.pairs}
+        rest += [f"{pair.mismatch} {pair.undecided} {pair.numbers.decided_by}" for pair in case.pairs]
+    return said, "; ".join(rest)
+
+
 def require(attack: Attack) -> Any:
     """Check an attack and assert that what is said of it is true; return the report."""
     report = attack.report()

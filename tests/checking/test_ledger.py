@@ -27,7 +27,10 @@ def as_table():
 
 
 def test_the_documentation_has_the_same_table():
-    assert as_table() in VERDICTS.read_text(encoding="utf-8"), f"docs/verdicts.md must have:\n{as_table()}"
+    page = VERDICTS.read_text(encoding="utf-8")
+    table = page[page.index("| elements are decided |") :].partition("\n\n")[0]
+    rows = table.splitlines()[2:]  # below the heading and its line
+    assert "\n".join(rows) == as_table(), f"docs/verdicts.md must have:\n{as_table()}"
 
 
 def test_each_rule_is_one_entry():

@@ -127,7 +127,7 @@ def engine(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "gradcheck_cli.spec.load", load)
     monkeypatch.setitem(sys.modules, "gradcheck_cli.running.session", session)
     cache = tmp_path / "cache"
-    monkeypatch.setattr("gradcheck_cli.cli.options.selection_options.default_cache", lambda: cache)
+    monkeypatch.setattr("gradcheck_cli.cli.options.case_options.default_cache", lambda: cache)
     return fake
 
 

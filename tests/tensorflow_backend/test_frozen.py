@@ -1,4 +1,4 @@
-"""What is held while the inputs move, and what isn't: each rule of decisions 0009 and 0023."""
+"""What is held while the inputs move, and what isn't: each rule of decision 9."""
 
 from __future__ import annotations
 

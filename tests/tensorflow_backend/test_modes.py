@@ -221,7 +221,7 @@ LACKING = {
             "forward": lambda x, _: x * x,
             "inputs": {"x": {"shape": [2]}, "text": {"value": "a", "dtype": "string"}},
         },
-        "XLA takes no strings, which the forward does.",
+        "XLA doesn't support strings, which the forward uses.",
     ),
     "py_func under XLA": ("xla", {**SQUARE, "binding": "py_func"}, "XLA compiles no Python: binding py_func"),
     "a NumPy gradient under XLA": (
@@ -399,7 +399,7 @@ def test_a_gamma_sampler_is_inconclusive_eagerly(run_in):
         forward=lambda x: tf.random.stateless_gamma([3, 4], [1, 2], x, dtype=tf.float64),
         inputs={"x": {"shape": [3, 4], "uniform": {"low": 1, "high": 2}}},
     )["eager"]
-    assert "samples by its own parameters" in failed(result)["deterministic"]
+    assert "the parameters of a draw move with the inputs" in failed(result)["deterministic"]
 
 
 def test_the_process_keeps_its_own_seed(run_in):

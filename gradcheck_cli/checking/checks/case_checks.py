@@ -261,7 +261,7 @@ def check_second_point(view: CaseView) -> list[CheckResult]:
     ]
     message = (
         "right at the first sample point, wrong at another; does the gradient keep what it saw first, or "
-        "hold on one side of a branch only?"
+        "is it right on one side of a branch only?"
     )
     return [report("second_point", f"{', '.join(labels)}: {message}" if labels else "")]
 

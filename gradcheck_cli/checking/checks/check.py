@@ -151,11 +151,11 @@ _SIZES_SHIFTED = (2.0**-10, 1.0, 2.0**5)
 # The halvings of neighbouring elements in an upstream of mixed sizes. A few random elements are often all
 # within a factor of ten; then a gradient that drops what is small beside the rest looks linear.
 _HALVINGS = (0, 12, 4, 8)
-_HALVINGS_FLOAT16 = (0, 8, 4)
+_SHORT_HALVINGS = (0, 8, 4)
 # An upstream of eight bits times this has all bits of its dtype. bfloat16 rounds it to that upstream again;
 # and it lies 3/8 to 3/4 of a spacing above one of float16's numbers.
 _NUDGED = 1 + 3 * 2.0**-13 + math.pi * 2.0**-20
-# In float16, this many spacings above one of bfloat16's numbers: bfloat16 rounds that to the same.
+# In a half precision, this many spacings above one of bfloat16's numbers: bfloat16 rounds that to the same.
 _ABOVE = 3
 # A kernel that never writes its result returns zeros every other time. (empirical)
 _TRIES = 16
@@ -180,7 +180,7 @@ class Upstreams:
     """The upstreams of one output.
 
     Attributes:
-        first_rows: in bfloat16, the first row of each sum of many terms.
+        first_rows: where a term may absorb others, the first row of each sum of many terms.
     """
 
     op: Operation
@@ -201,20 +201,11 @@ class Upstreams:
         """The first one, with all bits of its dtype."""
         return self.precision.round(_NUDGED * self.base)
 
-    @property
-    def absorbing(self) -> float:
-        """How much larger the first term of a sum is than the others, so that it absorbs each one.
-
-        What adds in a wider dtype, or in pairs, doesn't lose them. In float16 TensorFlow itself adds one by
-        one: there a sum of ones alone must come out, which it does for up to 2048.
-        """
-        return 1 / self.precision.unit_roundoff if self.precision.name == "bfloat16" else 1.0
-
     def narrowed(self, draw: int) -> tuple[Float, ...]:
         """Return a random upstream with all bits of its dtype, and what bfloat16 and float16 keep of it."""
         eight_bits = random_upstream(self.op, self.output, self.seed, draw)
-        if self.precision.name == "float16":
-            spacing = np.exp2(np.floor(np.log2(np.abs(eight_bits) + (eight_bits == 0)))) * 2.0**-10
+        if self.precision.nudge is None:
+            spacing = self.precision.spacing(eight_bits)
             whole = eight_bits + _ABOVE * np.copysign(spacing, eight_bits)
             return self.shift * whole, self.shift * eight_bits
         whole = self.precision.round(_NUDGED * eight_bits)
@@ -249,14 +240,14 @@ class Upstreams:
             return
         if self.first_rows is not None and len(self.first_rows):
             saturating = ones.copy()
-            saturating[self.first_rows] *= self.absorbing
+            saturating[self.first_rows] *= self.precision.absorbing
             yield Flow(ABSORBING, saturating)
         yield Flow("an upstream of all 1/n", self.precision.round(ones / self._rows))
         yield Flow("an upstream that is positive throughout", np.maximum(np.abs(self.base), self.shift / 128))
         yield Flow(
             "an upstream that is negative throughout", np.minimum(-np.abs(self.base), -self.shift / 128)
         )
-        halvings = _HALVINGS_FLOAT16 if self.precision.name == "float16" else _HALVINGS
+        halvings = _SHORT_HALVINGS if self.precision.is_short_ranged else _HALVINGS
         mixed = self.shift * np.exp2(-np.resize(np.array(halvings, dtype=float), self._rows))
         yield Flow("an upstream whose elements are of different sizes", np.copysign(mixed, self.base))
         if not self.has_rows:
@@ -329,7 +320,7 @@ class OutputVjp:
         """A quarter of the relative tolerance of the dtype that the gradient was written for.
 
         In the half precisions it is float32's: TensorFlow's matrix solvers have no kernels for them, so that
-        what is solved for is solved for in float32 (decision 72).
+        what is solved for is solved for in float32 (decision 98).
         """
         written_for = rule_for(self.declared or self.precision, FLOAT64)
         return min(written_for.rtol, rule_for(FLOAT32, FLOAT64).rtol) / 4
@@ -337,7 +328,7 @@ class OutputVjp:
     @cached_property
     def upstreams(self) -> Upstreams:
         """The upstreams to pull back."""
-        may_absorb = self.precision.name == "bfloat16"
+        may_absorb = self.precision.absorbing > 1
         first = [matrix.first_rows(MANY) for matrix in self.matrices.values() if may_absorb]
         return Upstreams(
             self.op,
@@ -459,7 +450,7 @@ class OutputVjp:
         matrix = self.matrices.get(input_index)
         largest = largest_finite(self.first[input_index] if matrix is None else matrix.values)
         # A million times what may be flushed, since the tolerance is 1e-6. float16's tolerance is a tenth.
-        needed = TELLING**-2 if self.precision.name == "float16" else 2.0**20
+        needed = TELLING**-2 if self.precision.is_short_ranged else 2.0**20
         if not 0 < largest < needed * self.flushed_size(input_index):
             return 1.0
         # Upstreams of up to 2^5 times the shift stay finite, and so does a sum of a thousand of them.

@@ -56,10 +56,10 @@ def check_random(view: OpenedView) -> list[CheckResult]:
         ):
             return []
         return _undecided(
-            f"the forward samples by its own parameters ({', '.join(types)}): the "
-            "sampler's gradient is an implicit reparameterisation, no derivative of the draw, so "
-            "that differences can't check it. Check what is computed from the draw, the draw being an input; "
-            "or hold it against a 'reference' that has the sample by its quantile"
+            f"the parameters of a draw move with the inputs ({', '.join(types)}): the sampler's gradient is "
+            "an implicit reparameterisation, not the derivative of the draw, so differences can't check it. "
+            "Make the draw an input, and check what is computed from it; or compare it with a 'reference' "
+            "that computes the sample from its quantile"
             f"{'' if is_same else ', with a stateless sampler'}."
         )
     if any(name.startswith(_TAKES_AWAY) for name in types):
@@ -99,8 +99,8 @@ def find_other_function(op: Operation, traces: Sequence[Operation]) -> list[Chec
                 is_same = first.shape == second.shape and _are_close(dtype, first, second, largest)
             if not is_same:
                 return _undecided(
-                    f"{info.name} has another value each time the forward is traced, so that no gradient can "
-                    "be held against it: keep no state in Python between calls, but in a tf.Variable."
+                    f"{info.name} has another value each time the forward is traced, so no gradient can be "
+                    "compared with it: keep state in a tf.Variable, not in Python."
                 )
     return []
 
@@ -161,8 +161,8 @@ def check_frozen(view: OpenedView) -> list[CheckResult]:
     if facts.passed_over and not any(info.of for info in view.op.outputs):
         message = (
             f"{message or 'nothing is held:'} 'freeze: true' doesn't hold the stop_gradient at "
-            f"{' and '.join(facts.passed_over)}: it is inside a custom gradient's own forward, where "
-            "backpropagation never meets it, and which the gradient must be the derivative of."
+            f"{' and '.join(facts.passed_over)}: it is inside a custom gradient's own forward. "
+            "Backpropagation never meets it there, and the gradient must be the derivative of that forward."
         )
     return [CheckResult("frozen", Status.PASSED, message)] if message else []
 

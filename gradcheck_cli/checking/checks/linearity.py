@@ -133,7 +133,7 @@ def find_narrowed(pulled: OutputVjp) -> str:
     same, bit by bit, it is rounded. No tolerance is needed, and measured rounding doesn't explain it: such a
     gradient rounds everything that much.
     """
-    if pulled.precision.name == "bfloat16":
+    if not pulled.precision.is_narrowed:
         return ""
     is_half = pulled.precision.nudge is None
     all_same: dict[tuple[int, str], npt.NDArray[np.bool_]] = {}
@@ -185,7 +185,7 @@ def find_absorbed(pulled: OutputVjp) -> str:
         upstream = np.zeros(slopes.shape)
         upstream[terms] = np.sign(slopes[terms]) / share[terms]
         upstream[terms[1:]] *= _ABSORBED
-        upstream[terms[0]] *= pulled.upstreams.absorbing
+        upstream[terms[0]] *= pulled.precision.absorbing
         upstream = pulled.precision.round(upstream)
         of_formula = pull_back(formula, output, upstream[None])[input_index]
         expected = 0.0 if of_formula is None else float(of_formula[0][element])
@@ -391,12 +391,12 @@ def find_difference(
 
 _QUESTION = "is the upstream clipped, squared, replaced or ignored?"
 _LOSS = (
-    "either the upstream isn't used linearly, or the gradient loses digits for upstreams as large (as an "
+    "either the upstream isn't used linearly, or the gradient loses digits for upstreams this large (as an "
     "adjoint by scaling and squaring does); divide the upstream by its size, and multiply the gradient by it."
 )
 _STOP = (
-    "either so small an upstream is dropped, or the gradient is solved for by steps that end at an absolute "
-    "error, whatever the upstream's size; make that error relative to the upstream."
+    "either an upstream this small is dropped, or the gradient comes from an iteration that stops at an "
+    "absolute error, whatever the upstream's size; make that error relative to the upstream."
 )
 # No loss sends a larger upstream, even with a loss scale.
 _LOSS_SCALE = 2.0**20

@@ -462,7 +462,7 @@ class Search:
         why = f"; {unusable:.1%} of the rows are at kinks" if unusable > power.miss / 2 else ""
         still = self.still.get(pair[1], 0.0)
         if pair[1] in self.on_kinks:
-            why = "; as soon as this input moves, elements that it leads to leave a kink"
+            why = "; as soon as this input moves, elements that depend on it leave a kink"
         elif still > power.miss / 2:
             why = f"; {still:.1%} of the inputs are at the end of their domain"
         if self.target.is_lenient:

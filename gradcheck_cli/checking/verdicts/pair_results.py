@@ -259,7 +259,11 @@ def _diagnose_mismatches(
         ]
         # With a wrong form, the message is complete: zeros stood in for the gradient. With a shape of its own
         # at each point, no hypothesis fits the output.
-        is_unexplained = result.mismatch == FORM or len({sample.size for sample in pair_samples}) > 1
+        is_unexplained = (
+            result.mismatch == FORM
+            or len({sample.size for sample in pair_samples}) > 1
+            or not any(sample.is_wrong for sample in pair_samples)
+        )
         with np.errstate(all="ignore"):  # a hypothesis that overflows explains nothing
             lines = (
                 ()

@@ -28,7 +28,7 @@ def command(*, paths: tuple[str, ...], form: str) -> None:
     Nothing is run and TensorFlow isn't loaded. The default of PATHS is that of `gradcheck run`.
     """
     # Late imports: `validate --help` shouldn't wait for the spec models.
-    from gradcheck_cli.project import default_paths
+    from gradcheck_cli.cli.options.configured import default_paths
     from gradcheck_cli.spec.load import load
 
     try:
@@ -50,8 +50,8 @@ def command(*, paths: tuple[str, ...], form: str) -> None:
 
 def _print(form: str, faults: Sequence[Fault]) -> None:
     """Print faults for another program; for people they are printed when the command ends."""
-    from gradcheck_cli.cli.options.report_options import root_folder
-    from gradcheck_cli.cli.stdout_guard import print_commands
+    from gradcheck_cli.cli.console import print_commands
+    from gradcheck_cli.cli.options.running_options import root_folder
     from gradcheck_cli.reporting.formats import faults_json
 
     if form == "json":

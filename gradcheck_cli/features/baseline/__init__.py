@@ -9,5 +9,5 @@ COMMANDS = {"diff": Command(f"{_ROOM}.diff_command", "Compare two JSON reports."
 FOR_CASES = (f"{_ROOM}.fingerprint",)
 HOOKS = {
     "run_options": f"{_ROOM}.baselines:RUN_OPTIONS",
-    "point_recorder": f"{_ROOM}.fingerprint:BaselineFacts",
+    "fingerprints": f"{_ROOM}.fingerprint:take_fingerprints",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -30,9 +30,11 @@ class BaselineOptions:
     no_baseline: bool
 
 
-def _none_if_empty(_ctx: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
-    """Return no file for `--baseline ''`, with which scripts turn a configured one off."""
-    return None if file in (None, Path()) else file
+class _FileOrNone(click.Path):
+    """A file; none for `--baseline ''`, with which scripts turn a configured one off."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 (click's own)
+        return super().convert(value, param, ctx) if str(value) else None
 
 
 _options = option_group(
@@ -41,8 +43,7 @@ _options = option_group(
     click.option(
         "--baseline",
         "against",
-        type=click.Path(dir_okay=False, path_type=Path),
-        callback=_none_if_empty,
+        type=_FileOrNone(dir_okay=False, path_type=Path),
         metavar="FILE",
         help="Fail (exit 1) where a pair has changed since FILE was recorded: an error grown tenfold, a "
         "pair gone, a tolerance loosened, a gradient changed whose forward didn't.",
@@ -82,7 +83,7 @@ class Baseline:
         if file is None:
             return
         if ctx.params["seed"] is not None:
-            raise UsageError("--seed draws other inputs than a baseline remembers; leave one of them away.")
+            raise UsageError("--seed draws other inputs than a baseline remembers; leave one of them out.")
         from gradcheck_cli.features.baseline.lock import read_lock
 
         if update is not None and not update.exists():

@@ -236,7 +236,7 @@ def update_pairs(
         (len(changed), "changed"),
         (len(old) - len(remaining), "removed"),
         (len(result) - len(added) - len(changed), "as they were"),
-        (len(new) - len(right), "not right, so not taken up"),
+        (len(new) - len(right), "not right, so not recorded"),
     )
     return result, ", ".join(f"{amount} {what}" for amount, what in counts if amount) or "no pairs"
 

@@ -34,7 +34,7 @@ def explain_mismatches(judged: OpenCase) -> None:
     from gradcheck_cli.features.blame.blaming import add_blame
 
     case = judged.opener.case
-    if case.mode == "graph" and judged.explains:
+    if case.mode == "graph":
         judged.findings = add_blame(case, judged.findings, judged.opener, judged.spent)
 
 

@@ -74,7 +74,7 @@ class PassTrace:
     notes: tuple[str, ...] = ()
 
 
-ADDED_UP = "NaN first appears here, where what several ops give is added up: infinity less infinity"
+ADDED_UP = "NaN first appears here, where the gradients of several ops are added up: infinity minus infinity"
 
 
 def explain_missing_gradient(gradient: Array | None, ops: Sequence[TracedOp], ends: Sequence[str]) -> str:

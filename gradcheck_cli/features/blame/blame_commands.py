@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli.options.selection_options import PickedCases, picking_options
+from gradcheck_cli.cli.options.case_options import PickedCases, picking_options
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -89,7 +89,7 @@ def _print_answers(
     """Print the answer for each picked case, as JSON text or as lines, and exit with the cases' code."""
     # Late imports: `blame --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.cli.options.selection_options import handle_cases
+    from gradcheck_cli.cli.options.case_options import handle_cases
 
     def handle(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result

@@ -141,8 +141,8 @@ def _explain_no_truth(case: Case, random_types: Sequence[str]) -> str:
     """Say why differences of the forward aren't what its gradients should be; empty if they are."""
     if case.reference is not None:
         return (
-            "the gradient is meant to be that of the spec's 'reference', not of the forward: the ops of the "
-            "forward have nothing to be held against"
+            "the gradient is meant to be that of the spec's 'reference', not of the forward: there is "
+            "nothing to compare the forward's ops with"
         )
     if random_types:
         return f"the forward draws anew at each call ({', '.join(random_types)})"
@@ -235,8 +235,8 @@ def _describe_cut(stops: Sequence[UnheldStop]) -> str:
     places = ", ".join(dict.fromkeys(stop.place for stop in stops))
     if all(stop.is_of_forward for stop in stops):
         return (
-            f"a stop_gradient of the forward at {places} lets a part of it count as constant: that makes no "
-            "difference to the gradient, but to the gradient's own gradient; leave it out"
+            f"a stop_gradient of the forward at {places} lets a part of it count as constant: the gradient "
+            "stays the same, but not the gradient's own gradient; leave it out"
         )
     return (
         f"a stop_gradient inside the custom gradient at {places} lets the gradient count as constant when it "

@@ -153,7 +153,7 @@ def _explain_remaining(blame: Blame, names: str) -> str:
         return f"the gradient is wrong, and no op that could be checked is to blame; undecided: {names}"
     return (
         f"the gradient is wrong, but each of its {len(blame.ops)} ops' own gradient is right within its "
-        "tolerance: the mistake is in how they are joined, or an error that each may make adds up"
+        "tolerance: the mistake is in how they are joined, or errors within these tolerances add up"
     )
 
 

@@ -39,17 +39,12 @@ class CoverageReport:
         return self.kind if self.file is None else f"{self.kind}:{self.file}"
 
 
-def _reports(
-    _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
-) -> tuple[CoverageReport, ...]:
+def _read_report(value: str) -> CoverageReport:
     """Read `KIND` or `KIND:FILE`."""
-    reports = []
-    for value in values:
-        kind, separator, name = value.partition(":")
-        if kind not in (TERM, *_FILES) or (kind == TERM and separator) or (separator and not name):
-            raise click.BadParameter(f"must be {_FORMS}, but got '{value}'.")
-        reports.append(CoverageReport(kind, None if kind == TERM else Path(name or _FILES[kind])))
-    return tuple(reports)
+    kind, separator, name = value.partition(":")
+    if kind not in (TERM, *_FILES) or (kind == TERM and separator) or (separator and not name):
+        raise click.BadParameter(f"must be {_FORMS}, but got '{value}'.")
+    return CoverageReport(kind, None if kind == TERM else Path(name or _FILES[kind]))
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,7 @@ _options = option_group(
         "--cov-report",
         multiple=True,
         metavar="KIND[:FILE]",
-        callback=_reports,
+        type=_read_report,
         help=f"What to report besides the counts: {_FORMS}; repeatable. {TERM} names what isn't covered.",
     ),
     click.option(
@@ -163,15 +158,15 @@ class Coverage:
 
     def lines(self, report: Report, width: int) -> Sequence[Text]:
         """Name the gradients that aren't covered, if requested and not named anyway."""
-        from gradcheck_cli.features.coverage.coverage_report import missing_lines
+        from gradcheck_cli.features.coverage.measure import missing_lines
 
         coverage, is_asked = report.coverage, any(target.kind == TERM for target in self.reports)
         return missing_lines(coverage, width) if coverage and is_asked and not coverage.falls_short else ()
 
     def write(self, report: Report) -> int:
         """Write the requested files, report failures, and return the exit code for them."""
-        from gradcheck_cli.cli.options.report_options import write_file
-        from gradcheck_cli.features.coverage.coverage_report import coverage_json, coverage_markdown
+        from gradcheck_cli.cli.options.running_options import write_file
+        from gradcheck_cli.features.coverage.measure import coverage_json, coverage_markdown
 
         coverage = report.coverage
         if coverage is None:

@@ -142,26 +142,25 @@ def _describe_place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info
     return ""
 
 
-def put_cause_first(checks: Sequence[CheckResult]) -> list[CheckResult]:
-    """Sort a failed `repeat` check first: the other findings follow from it."""
-    return sorted(checks, key=lambda check: check.name != _REPEAT or check.status is not Status.MISMATCHED)
-
-
-def add_causes(
-    case: Case, operations: Operations | None, pairs: tuple[PairResult, ...], checks: Sequence[CheckResult]
-) -> tuple[PairResult, ...]:
-    """Give mismatched pairs their common cause as diagnosis, where there is one."""
-    if any(check.name == _REPEAT and check.status is Status.MISMATCHED for check in checks):
-        return tuple(pair.explained(_NOISY) if pair.status is Status.MISMATCHED else pair for pair in pairs)
+def find_common_cause(
+    case: Case, operations: Operations | None, pairs: tuple[PairResult, ...], checks: list[CheckResult]
+) -> tuple[tuple[PairResult, ...], list[CheckResult]]:
+    """Give mismatched pairs their common cause as diagnosis, where there is one; see `hooks`."""
+    noisy = [check for check in checks if check.name == _REPEAT and check.status is Status.MISMATCHED]
+    if noisy:  # the other findings follow from it
+        checks = noisy + [check for check in checks if check not in noisy]
+        pairs = tuple(pair.explained(_NOISY) if pair.status is Status.MISMATCHED else pair for pair in pairs)
+        return pairs, checks
     wrong = any(pair.status is Status.MISMATCHED for pair in pairs)
     if case.reference is None or case.reference_forward or operations is None or not wrong:
-        return pairs
+        return pairs, checks
     comparison = compare_with_reference(case, operations.declared, operations.differenced)
     if comparison.status is not Status.MISMATCHED:
-        return pairs
+        return pairs, checks
     difference = comparison.message.partition(": ")[2]
-    message = f"the reference isn't the forward, in value either: {difference} Is it the right one?"
-    return tuple(
+    message = f"the reference has other values than the forward: {difference} Is it the right one?"
+    pairs = tuple(
         pair.explained(message) if pair.status is Status.MISMATCHED and not pair.cause.diagnosis else pair
         for pair in pairs
     )
+    return pairs, checks

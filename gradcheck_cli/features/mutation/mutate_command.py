@@ -15,10 +15,9 @@ import click
 
 from gradcheck_cli import results
 from gradcheck_cli.cli import completing
-from gradcheck_cli.cli.options.case_options import seed_option
+from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
 from gradcheck_cli.cli.options.configured import SharingCommand, option_group
-from gradcheck_cli.cli.options.selection_options import NamedCases, naming_options
-from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
+from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
 from gradcheck_cli.serial import plain
 from gradcheck_cli.spec.words import CORRUPTIONS
 
@@ -96,7 +95,7 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     (--fail-under), or a case couldn't be tried, 5 no spec matched, 130 interrupted.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `mutate --help` shouldn't wait for them.
-    from gradcheck_cli.project import default_paths
+    from gradcheck_cli.cli.options.configured import default_paths
     from gradcheck_cli.spec.load import load_cases
 
     paths = options.paths or default_paths(settings=ctx.obj)
@@ -143,7 +142,7 @@ def _add_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case,
 def _print(report: results.Report, tally: Tally, form: str) -> None:
     """Print the end of the output, or the whole report in another form than a table."""
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.reporting.closing import unchecked_lines
+    from gradcheck_cli.reporting.report_text import unchecked_lines
 
     if form == "table":
         width = terminal_width()

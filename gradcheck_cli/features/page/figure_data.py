@@ -174,8 +174,6 @@ _LONG = 15.0
 def draw_figures(judged: hooks.OpenCase) -> None:
     """Add figures to the pairs that `Case.figures_of` asks for."""
     case, findings = judged.opener.case, judged.findings
-    if not case.figures_of:
-        return
     is_wanted = (
         (lambda pair: not is_plain(pair))
         if case.figures_of == DOUBTFUL

@@ -38,9 +38,9 @@ from gradcheck_cli.reporting.exchange.findings import (
     split_place,
     summarize_specs,
 )
+from gradcheck_cli.reporting.report_text import all_right, branch_line, summary_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, describe_rules, is_plain, number_cells
-from gradcheck_cli.reporting.terminal.report_text import all_right, branch_line, summary_lines
 from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, Report, Status
 
 COLUMNS = (

@@ -15,7 +15,7 @@ import numpy as np
 
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.features.search.branches.point_field import Looked
-from gradcheck_cli.features.search.free_inputs import FreeInputs
+from gradcheck_cli.features.search.mixed_points import FreeInputs
 
 Array = np.ndarray[Any, Any]
 

@@ -11,10 +11,15 @@ from pathlib import Path
 
 import click
 
+from gradcheck_cli.cli.console import go_on_without_output
+from gradcheck_cli.cli.options.case_options import cache_option, default_cache
 from gradcheck_cli.cli.options.configured import SharingCommand
-from gradcheck_cli.cli.options.report_options import ReportTarget, print_report, report_options, write_reports
-from gradcheck_cli.cli.options.selection_options import cache_option, default_cache
-from gradcheck_cli.cli.stdout_guard import go_on_without_output
+from gradcheck_cli.cli.options.running_options import (
+    ReportTarget,
+    print_report,
+    report_options,
+    write_reports,
+)
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import Selection, join
 from gradcheck_cli.results import CaseResult, Machine, Policy, Report
@@ -45,9 +50,8 @@ def command(  # noqa: PLR0913 (one argument per option)
     """
     # Late imports: `merge --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.reporting.closing import closing_lines
     from gradcheck_cli.reporting.exchange.json_report import read_report
-    from gradcheck_cli.reporting.terminal.report_text import case_lines
+    from gradcheck_cli.reporting.report_text import case_lines, closing_lines
     from gradcheck_cli.running.selection import write_history
 
     if reports:

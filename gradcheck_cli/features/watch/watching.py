@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers
+from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
 from gradcheck_cli.results import CaseResult, Policy
 from gradcheck_cli.running.changed import clear_cache, dependencies
@@ -62,7 +62,7 @@ def watch_command(
     # second change within one second.
     workers = start_workers(ctx, options, writes_bytecode=False)
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.reporting.terminal.report_text import case_lines
+    from gradcheck_cli.reporting.report_text import case_lines
 
     policy = Policy(params["strict"], params["strict_precision"])
     console = console_for(sys.stdout)

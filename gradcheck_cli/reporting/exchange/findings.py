@@ -13,16 +13,18 @@ from pathlib import Path
 
 from gradcheck_cli.gate import BaselineFinding, Change, CoverageStatus
 from gradcheck_cli.reporting import codes
+from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers, worst_element
-from gradcheck_cli.reporting.terminal.report_text import inputs_of, search_summary
 from gradcheck_cli.results import (
     FAILING,
     GREEN,
     UNDECIDED,
     CaseResult,
     CheckResult,
+    Counterexample,
     PairResult,
     Report,
+    SearchResult,
     Status,
     find_unchecked,
 )
@@ -324,3 +326,25 @@ def _place_in_traceback(frames: tuple[str, ...]) -> str:
         if rest and split_place(head)[1] and not frame.startswith(" "):
             return head
     return ""
+
+
+def search_summary(search: SearchResult) -> str:
+    """Say what a search tried, and whether it found anything."""
+    if search.refused:
+        return f"search: this case isn't searched: {search.refused}"
+    text = (
+        f"search: {layout.count(search.points, 'point')} in {search.seconds:.0f} s, {search.judged} judged, "
+        f"sides {search.seen} of {search.sides}, largest disagreement {search.largest:.1e}"
+    )
+    if search.spoilt:
+        text += f", a gradient not finite at {search.spoilt}"
+    return f"{text}: {'nothing found' if search.found is None else 'found'}"
+
+
+def inputs_of(example: Counterexample) -> list[str]:
+    """Return each input of a counterexample with its value: `x = [4.0, 0.0]`."""
+    shapes = dict(example.shapes)
+    return [
+        f"{name} = {value}" + (f", shape {list(shapes[name])}" if name in shapes else "")
+        for name, value in example.inputs
+    ]

@@ -154,17 +154,16 @@ def _check_kind(kind: np.dtype[Any], dtype: str) -> None:
         raise ArrayError(f"must hold values for dtype {dtype}, but got an array of {kind}")
 
 
-def fit(array: NDArray[np.generic], dtype: str) -> NDArray[np.generic]:
-    """Return an array in the wide type of a dtype; the array itself if it has that type.
+def require_fit(array: NDArray[np.generic], dtype: str) -> None:
+    """Refuse an array whose values don't fit a dtype.
 
     Raises:
-        ArrayError: its values don't fit the dtype.
+        ArrayError: some don't.
     """
     _check_kind(array.dtype, dtype)
     flat = array.ravel(order="K")
     for start in range(0, flat.size, _BLOCK):
         _check_values(flat[start : start + _BLOCK], dtype)
-    return array.astype(wide_type(dtype), copy=False)
 
 
 def _check_values(array: NDArray[np.generic], dtype: str) -> None:
@@ -200,17 +199,3 @@ def check_domain(array: NDArray[np.generic], low: float | None, high: float | No
     if (low is not None and not least >= low) or (high is not None and not most <= high):
         bounds = f"{'-.inf' if low is None else show(low)} to {'.inf' if high is None else show(high)}"
         raise ArrayError(f"must stay inside the domain {bounds}, but holds values from {least} to {most}")
-
-
-def wide_type(dtype: str) -> type:
-    """Return the numpy type in which values of a dtype are drawn and stored."""
-    if dtype == "uint64":
-        return np.uint64
-    wide: dict[str, type] = {
-        "float": np.float64,
-        "complex": np.complex128,
-        "integer": np.int64,
-        "bool": np.bool_,
-        "string": np.object_,
-    }
-    return wide[kind_of(dtype)]

@@ -284,7 +284,8 @@ def _make_variable(make: Callable[..., Any], **keywords: Any) -> Any:
     by_dtype = _current.variables.setdefault((name, tuple(variable.shape.as_list() or ())), {})
     if by_dtype and variable.dtype not in by_dtype:
         raise CaseFailedError(
-            "forward", f"the variable {variable.name!r} follows the input's dtype: in another, it is another."
+            "forward",
+            f"the variable {variable.name!r} has the input's dtype: in another one, it is another variable.",
         )
     return by_dtype.setdefault(variable.dtype, variable)
 

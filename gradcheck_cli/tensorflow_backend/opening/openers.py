@@ -378,7 +378,7 @@ def _reason(error: tf.errors.OpError, what: str) -> str:
     match = _UNSUPPORTED.search(error.message)
     types = _KERNEL.findall(match["types"]) if match else []
     if "_Arg" in types or "_Retval" in types:
-        return f"XLA takes no strings, which the {what} does."
+        return f"XLA doesn't support strings, which the {what} uses."
     if types:
         return f"XLA compiles no {', '.join(dict.fromkeys(types))}, which the {what} uses."
     return f"XLA refuses the {what}: {frames.first_line(error)}"
@@ -386,7 +386,7 @@ def _reason(error: tf.errors.OpError, what: str) -> str:
 
 _EAGER_IS_OFF = (
     "its module turns eager execution off (tf.compat.v1.disable_v2_behavior() or disable_eager_execution()): "
-    "nothing of it is ever called eagerly."
+    "none of its functions is called eagerly."
 )
 
 

@@ -222,8 +222,8 @@ def _describe(error: BaseException) -> str:
     if not place or frames.user_frames(error):
         return raised
     return (
-        f"{raised.rstrip('.')}. TensorFlow's own code raised it ({place}), not a gradient function: there "
-        "are nests of branches and loops that it can't differentiate, in a tf.function either. Say 'modes: "
+        f"{raised.rstrip('.')}. TensorFlow's own code raised it ({place}), not a gradient function: it "
+        "can't differentiate some nests of branches and loops, not even in a tf.function. Say 'modes: "
         "[eager]' (or --mode eager) to check it there."
     )
 

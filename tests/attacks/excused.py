@@ -1,19 +1,12 @@
-"""Which allowances and tuned numbers earn their place: what is said without them, or with other numbers.
+"""What each allowance excuses: the largest error, of right gradients and of others, beside its limit.
 
-`python tests/attacks --allowances [TABLE ...]` switches off each entry of the ledger that decided an element
-of an attack, and lists the attacks of which something else is said then. It also shows the largest error
-that each entry excused, relative to the element and as it is, beside the limit that the entry states.
-`--excused` shows that alone, as a table, and takes a tenth of the time.
-
-`python tests/attacks --numbers MODULE [TABLE ...]` multiplies each number of a module by 4 and by 1/4, and
-lists the same. A number that changes nothing is untested, or not needed.
+`python tests/attacks --excused [TABLE ...]` prints it as a table. `earning_numbers.py` leaves allowances out.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +21,6 @@ if TYPE_CHECKING:
 
     from attacking import Attack
 
-FACTORS = (4.0, 0.25)
 IS_RIGHT = ("right", "unclear", "unchecked")
 
 
@@ -41,11 +33,6 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
-
-
-def said_of(attack: Attack) -> str:
-    """Return what is said of an attack."""
-    return "+".join(sorted({str(case.status) for case in attack.report().cases}))
 
 
 @contextmanager
@@ -94,47 +81,3 @@ def what_is_excused(attacks: Sequence[Attack]) -> Iterator[str]:
                 f"{share:.1e} ({error:.1e}) {name}" if name else "",
             ]
         yield f"| {' | '.join([*cells, entry.limit])} |"
-
-
-def without_allowances(attacks: Sequence[Attack]) -> Iterator[str]:
-    """Switch each entry of the ledger off in turn; yield a line for each entry, and for each that changes."""
-    excused: dict[Rule, list[tuple[float, float]]] = defaultdict(list)
-    changed: dict[Rule, list[str]] = defaultdict(list)
-    for attack in attacks:
-        acting: set[Rule] = set()
-        with recorded(excused, acting):
-            before = said_of(attack)
-        for rule in sorted(acting):
-            rest = tuple(entry for entry in ledger.ALLOWANCES if entry.rule is not rule)
-            with replaced(ledger, "ALLOWANCES", rest):
-                after = said_of(attack)
-            if after != before:
-                changed[rule].append(f"  {attack.name} ({attack.truth}): {before} -> {after}")
-    for entry in ledger.ALLOWANCES:
-        shares, errors = zip(*excused[entry.rule], strict=True) if excused[entry.rule] else ((0.0,), (0.0,))
-        yield (
-            f"{entry.rule.name}: excused {len(excused[entry.rule])} times, by up to {max(shares):.1e} of the "
-            f"element ({max(errors):.1e}); its limit: {entry.limit}; without it {len(changed[entry.rule])} "
-            "change"
-        )
-        yield from changed[entry.rule]
-
-
-def with_other_numbers(module_name: str, attacks: Sequence[Attack]) -> Iterator[str]:
-    """Multiply each number of a module in turn; yield a line for each number, and for each that changes."""
-    module = import_module(f"gradcheck_cli.{module_name}")
-    before = {attack.name: said_of(attack) for attack in attacks}
-    numbers = {name: value for name, value in vars(module).items() if name.isupper() and is_number(value)}
-    for name, value in numbers.items():
-        for factor in FACTORS:
-            other = max(1, int(value * factor)) if isinstance(value, int) else value * factor
-            with replaced(module, name, other):
-                after = {attack.name: said_of(attack) for attack in attacks}
-            lines = [f"  {key}: {before[key]} -> {after[key]}" for key in before if after[key] != before[key]]
-            yield f"{name} = {value:g} x {factor:g}: {len(lines)} change"
-            yield from lines
-
-
-def is_number(value: object) -> bool:
-    """Whether a module's name stands for a plain number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
