@@ -182,9 +182,9 @@ def draw_direction(
     return Direction(target, steps, share)
 
 
-# Rows are left out whose two differences disagree by more than a thousandth: in a smooth row by h^2 times its
-# curvature, in a unusable row by any part. Likewise rows whose two sides differ by more than this many steps,
-# or by a tenth: in a smooth row by h times its curvature.
+# Rows are left out whose two differences disagree by more than a thousandth: those of a smooth row disagree
+# by h^2 times its curvature, those of an unusable row by any share. So are rows whose two sides differ by
+# more than this many steps, or by a tenth: those of a smooth row differ by h times its curvature.
 _CURVATURE = 2.0**11
 # ... except rows whose difference is at least three times as large at twice the step: a curve's grows by
 # four, a kink's by two.

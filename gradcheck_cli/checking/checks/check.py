@@ -277,7 +277,7 @@ def random_upstream(op: Operation, output: int, seed: int, draw: int) -> Float:
 _MAGNIFIED = 2.0**24
 # An element is a sum of many terms if it has this many.
 MANY = 48
-ABSORBING = "an upstream of ones, but for a first one that a sum absorbs them in"
+ABSORBING = "a saturating upstream (a first element so large that a sum absorbs the ones after it)"
 # Where underflow may reach this share of the gradient's largest element, an upstream decides nothing.
 TELLING = 0.25
 

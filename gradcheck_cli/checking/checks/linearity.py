@@ -114,7 +114,7 @@ def find_fault(pulled: OutputVjp, input_index: int, flow: Flow, gradient: Float)
             return fault, "the rows of its own Jacobian add up to"
     if flow.factor is not None:
         fault = compare(pulled, input_index, gradient, Sum([(flow.factor, first)]), flow)
-        return None if fault is None else (fault, f"{flow.factor:.3g} times what that one gives is")
+        return None if fault is None else (fault, f"{flow.factor:.3g} times the first random one's is")
     if matrix is not None:
         return None
     size = pulled.upstreams.size
@@ -123,7 +123,7 @@ def find_fault(pulled: OutputVjp, input_index: int, flow: Flow, gradient: Float)
     share = 4.0 * 2.0 ** np.round(np.log2(flow.size / size)) if size else 1.0
     combined = pulled.pull_with_base(flow, share)[input_index]
     fault = compare(pulled, input_index, gradient, Sum([(1.0, combined), (-share, first)]), flow)
-    return None if fault is None else (fault, "what it adds to another one's is")
+    return None if fault is None else (fault, "what it adds to another upstream's is")
 
 
 def find_narrowed(pulled: OutputVjp) -> str:
@@ -155,8 +155,8 @@ def find_narrowed(pulled: OutputVjp) -> str:
     where = int(np.argmax(np.where(same, np.abs(whole[input_index]), -1.0)))
     return (
         f"{pulled.label(input_index)} rounds its upstream to {words}: element {where} is "
-        f"{whole[input_index][where]:.6e} for a random upstream and for what is left of it then, the same "
-        "bit by bit; use the upstream in the output's own dtype."
+        f"{whole[input_index][where]:.6e} for a random upstream, and the same, bit by bit, for that upstream "
+        "rounded so; use the upstream in the output's own dtype."
     )
 
 

@@ -364,7 +364,7 @@ class Evidence:
 
     Attributes:
         sparsities: of the pairs that are judged without their zeros.
-        judge_stops: doubts what a `stop_gradient` may mean; takes and returns the verdicts on some pairs.
+        judge_stops: takes some pairs' verdicts, and leaves undecided what is right only if a stop is meant.
         are_right_alone: whether the user's own gradients on a pair's path are right, each by itself.
     """
 
