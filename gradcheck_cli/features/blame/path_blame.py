@@ -15,8 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gradcheck_cli.checking.ops.operation import GradientFormError, Operation, OpPlace
-from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.checking.ops.operation import Float, GradientFormError, Operation, OpPlace
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame.single_op import SingleOpVerdict, check_alone
 from gradcheck_cli.numerics import (
