@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gradcheck_cli.checking.ops.jacobian import PairKey
-    from gradcheck_cli.checking.ops.opener import Opener, Operations
-    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
+    from gradcheck_cli.checking.ops.operation import Opener, Operation, Operations, TensorInfo
     from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
     from gradcheck_cli.checking.verdicts.summary import Findings
     from gradcheck_cli.gate import BaselineFinding, Fingerprint

@@ -11,6 +11,7 @@ from html import escape
 from importlib import import_module
 from pathlib import Path
 
+from gradcheck_cli.clock import Work
 from gradcheck_cli.gate import (
     BaselineFinding,
     Branch,
@@ -302,16 +303,6 @@ class CaseError:
     kind: str
     message: str
     traceback: tuple[str, ...] = ()
-
-
-@dataclass
-class Work:
-    """The cost of a case, in counts that are the same on every machine."""
-
-    traces: int = 0  # how often the user's code, or a gradient of it, was traced
-    batch_traces: int = 0  # how often a graph was traced into one that takes many points
-    calls: int = 0  # how often a traced graph was called, for one point or for many
-    points: int = 0  # how many points these calls evaluated, of the forward or of a gradient
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,16 @@ from gradcheck_cli.checking.checks.all_checks import keep_one_each, run_checks, 
 from gradcheck_cli.checking.checks.case_checks import report_form
 from gradcheck_cli.checking.checks.check import CaseView, JudgedView, ModesView, OpenedView, PointView
 from gradcheck_cli.checking.checks.deterministic import compare_traces
-from gradcheck_cli.checking.judging.declared_allowances import note_lower_precision, warn_of_approximations
 from gradcheck_cli.checking.judging.declared_dtype import judge_declared, judge_large_declared
-from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs, refuse
-from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs
+from gradcheck_cli.checking.judging.ledger import (
+    Evidence,
+    Stage,
+    judge_pairs,
+    note_lower_precision,
+    settle_pairs,
+    warn_of_approximations,
+)
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.analytic import (
     FEWEST_ELEMENTS,
@@ -33,16 +38,17 @@ from gradcheck_cli.checking.ops.analytic import (
 )
 from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
-from gradcheck_cli.checking.ops.opener import (
+from gradcheck_cli.checking.ops.operation import (
+    GradientFormError,
     Op,
     OpenedOperation,
     Opener,
     Opening,
+    Operation,
     Operations,
     open_operations,
+    packed_size,
 )
-from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
-from gradcheck_cli.checking.ops.packing import packed_size
 from gradcheck_cli.checking.pairs.pair import (
     Pair,
     is_expected_wrong,
@@ -80,7 +86,7 @@ def listen_to_progress(listener: Callable[[float], None]) -> Iterator[None]:
         _listener.reset(token)
 
 
-Jacobians = dict["PairKey", "Jacobian | None"]
+Jacobians = dict[PairKey, Jacobian | None]
 # The part of a point's time budget for pairs that are judged element by element.
 _FOR_WHOLE_JACOBIANS = 0.3
 
@@ -153,17 +159,14 @@ class Examination:
         probed, unsure = _probe({key: pairs[key] for key in large}, sample, point_budget)
         judged |= probed
         self._report_progress(share, 0.8)
-        judged = settle_pairs(
-            Stage.POINT,
-            Evidence(
-                pairs,
-                analytic=jacobians[1],
-                judge_stops=self.stops.judge_with_stops_held,
-                are_right_alone=partial(self._are_right_alone, operations),
-                sample=sample,
-            ),
-            judged,
+        if case.reference is not None and case.second_order:
+            self.stops.note_reference(pairs, judged)
+        evidence = Evidence(
+            pairs,
+            judge_stops=partial(self.stops.judge_with_stops_held, pairs, jacobians[1], sample),
+            are_right_alone=partial(self._are_right_alone, operations),
         )
+        judged = settle_pairs(Stage.POINT, evidence, judged)
         judged, coarse = note_lower_precision(pairs, judged)
         self._note_precision(operations, [*warnings, *unsure, *coarse], is_coarse=bool(coarse))
         for key, result in judged.items():
@@ -259,7 +262,7 @@ class Examination:
     ) -> tuple[dict[PairKey, PairSample], list[str]]:
         """Judge pairs element by element: first their formula, then the declared dtype."""
         declared, formula = jacobians
-        evidence = Evidence(pairs, judge_pairs, sparsities=sparsities)
+        evidence = Evidence(pairs, sparsities)
         judged = settle_pairs(Stage.FORMULA, evidence, judge_pairs(pairs, formula))
         if not judged or not next(iter(pairs.values())).operations.has_reference_precision:
             return judged, []
@@ -474,7 +477,7 @@ def _conclude(
         key: judged for key, judged in examination.samples.items() if not is_expected_wrong(rules[key])
     }
     checks = list(examination.checks)
-    if operations is not None:
+    if operations is not None and others:
         own_rules = {key: rules[key] for key in expected_right}
         sparsities = examination.sparsities or {}
         checks += run_checks(ModesView(case, operations, own_rules, sparsities, sample, others))
@@ -498,7 +501,7 @@ def _conclude(
         held=_describe_held_stops(operations),
         stops=frozenset(examination.stops.changing),
         judged={
-            label_of(first, key): Judged(first.outputs[key[0]], first.inputs[key[1]], tuple(judged))
+            label_of(first, key): Judged.of(first, key, tuple(judged))
             for key, judged in examination.samples.items()
         },
     )

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from gradcheck_cli import hooks, results
+from gradcheck_cli.clock import Work
 from gradcheck_cli.gate import BaselineFinding, Change, side_counts
 from gradcheck_cli.reporting.codes import code_of, code_of_change, code_of_check, code_of_error
 from gradcheck_cli.reporting.exchange.findings import (
@@ -192,7 +193,7 @@ def _lines_beside_checks(case: results.CaseResult, width: int) -> list[Text]:
     return [line for message in messages for line in layout.wrap(message, width=width, indent=2, style="dim")]
 
 
-def _work(work: results.Work) -> str:
+def _work(work: Work) -> str:
     batches = f", {layout.count(work.batch_traces, 'trace')} of batches" if work.batch_traces else ""
     calls, points = layout.count(work.calls, "call"), layout.count(work.points, "point")
     return f"{layout.count(work.traces, 'trace')}{batches}, {calls} for {points}"

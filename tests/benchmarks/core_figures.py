@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from gradcheck_cli import results
-from gradcheck_cli.checking.ops import opener, operation
+from gradcheck_cli.checking.ops import operation
 from gradcheck_cli.checking.pairs import pair_sample
 from gradcheck_cli.numerics.judge import Judgement
 
@@ -21,7 +21,7 @@ RECORDS = (
     results.CaseResult,
     operation.Operation,
     operation.OpForms,
-    opener.Operations,
+    operation.Operations,
 )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy_op import Numpy
 
-from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.features.blame.path_blame import check_alone
 from gradcheck_cli.results import Status
 

@@ -28,8 +28,11 @@ from gradcheck_cli.checking.checks.check import (
     JudgedView,
     ModesView,
     OpenedView,
+    OutputVjp,
     PointView,
     UpstreamView,
+    group_at_hand,
+    pull_outputs,
 )
 from gradcheck_cli.checking.checks.deterministic import (
     check_beside_gradient,
@@ -41,10 +44,8 @@ from gradcheck_cli.checking.checks.deterministic import (
 )
 from gradcheck_cli.checking.checks.linearity import check_linearity, check_zero_upstream
 from gradcheck_cli.checking.checks.mode_agreement import check_modes
-from gradcheck_cli.checking.checks.output_vjp import OutputVjp, group_at_hand, pull_outputs
 from gradcheck_cli.checking.ops.jacobian import Jacobian
-from gradcheck_cli.numerics.precision import coarsest, precision_of
-from gradcheck_cli.numerics.tolerance import largest_finite
+from gradcheck_cli.numerics.precision import coarsest, largest_finite, precision_of
 from gradcheck_cli.results import CheckResult, Status
 
 # The checks of a stage run in this order. To add a check, write its function in a file of this folder and add

@@ -9,17 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.check import CaseView, JudgedView, PointView, report
+from gradcheck_cli.checking.checks.check import CaseView, JudgedView, PointView, pull_outputs, report
 from gradcheck_cli.checking.checks.deterministic import check_same
-from gradcheck_cli.checking.checks.output_vjp import pull_outputs
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
-from gradcheck_cli.checking.ops.packing import index_of, pack
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, Operation, index_of, pack
 from gradcheck_cli.checking.pairs.pair import label_of, place_in
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics.precision import precision_of
-from gradcheck_cli.numerics.tolerance import agree, largest_finite
+from gradcheck_cli.numerics.precision import agree, largest_finite, precision_of
 from gradcheck_cli.results import NOT_JUDGED, CheckResult, PairNumbers, PairResult, Status
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import BINDINGS

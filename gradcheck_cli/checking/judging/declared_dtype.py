@@ -12,23 +12,29 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.output_vjp import OutputVjp, Upstreams
-from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
+from gradcheck_cli.checking.checks.check import OutputVjp, Upstreams
 from gradcheck_cli.checking.judging.judge_by_probes import judge_one_element
+from gradcheck_cli.checking.judging.ledger import judge_pairs
 from gradcheck_cli.checking.judging.probe_group import Group
 from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, pull_back, working_precision
-from gradcheck_cli.checking.ops.opener import Operations
-from gradcheck_cli.checking.ops.operation import Array
-from gradcheck_cli.checking.ops.packing import Float, index_of, packed_magnitude, packed_size
+from gradcheck_cli.checking.ops.operation import (
+    Array,
+    Float,
+    Operations,
+    index_of,
+    packed_magnitude,
+    packed_size,
+)
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import PairSample
 from gradcheck_cli.checking.pairs.rounding import group_rows, movement, points_beside
 from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.probes import chunks, follow
+from gradcheck_cli.numerics.probes import follow
+from gradcheck_cli.numerics.problem import typical_size
+from gradcheck_cli.numerics.sampling import chunks
 from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA
-from gradcheck_cli.numerics.steps import typical_size
 
 # A declared dtype that contradicts even its own differences has a fault, not just a loss of digits, once the
 # error is two per cent of the value: float32 differences themselves are wrong by about one

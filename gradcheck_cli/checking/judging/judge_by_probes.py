@@ -13,7 +13,7 @@ from gradcheck_cli.checking.judging.probe_group import Group
 from gradcheck_cli.checking.judging.probe_search import Search, judge_element
 from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import PairKey, working_dtype
-from gradcheck_cli.checking.ops.packing import packed_size
+from gradcheck_cli.checking.ops.operation import packed_size
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import Differencing, PairSample, Places, ProbeNumbers
 from gradcheck_cli.checking.pairs.rounding import mark_remainders

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradcheck_cli import clock
-from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.sampling import Moves
 
 # Seconds. If a point takes longer than the first, points are evaluated in parts of about the second, and the

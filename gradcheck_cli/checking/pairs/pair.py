@@ -15,13 +15,18 @@ from gradcheck_cli.checking.ops.jacobian import (
     pull_back,
     working_precision,
 )
-from gradcheck_cli.checking.ops.opener import Operations
-from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
-from gradcheck_cli.checking.ops.packing import Float, index_of, packed_magnitude, packed_size
+from gradcheck_cli.checking.ops.operation import (
+    Float,
+    Operation,
+    Operations,
+    TensorInfo,
+    index_of,
+    packed_magnitude,
+    packed_size,
+)
 from gradcheck_cli.numerics import FLOAT64, Precision, Problem, ToleranceRule, precision_of, rule_for
-from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.precision import coarsest, largest_finite
 from gradcheck_cli.numerics.sampling import Sparsity
-from gradcheck_cli.numerics.tolerance import largest_finite
 from gradcheck_cli.spec.case import Case, PairRule
 
 

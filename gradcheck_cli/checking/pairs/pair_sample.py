@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.ops.packing import Float, pack
+from gradcheck_cli.checking.ops.operation import Float, Operation, TensorInfo, pack
+from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.numerics import Judgement, Reason, Verdict
 
 Index = npt.NDArray[np.int64]
@@ -326,7 +326,17 @@ class Judged:
 
     output: TensorInfo  # the output that is differentiated
     input_info: TensorInfo  # the input that it is differentiated by
-    samples: tuple[PairSample, ...]  # one for each point that was judged
+    samples: Sequence[PairSample] = ()  # one for each point that was judged
+
+    @staticmethod
+    def of(op: Operation, key: tuple[int, int], samples: Sequence[PairSample]) -> Judged:
+        """Return what was judged of an op's pair."""
+        return Judged(op.outputs[key[0]], op.inputs[key[1]], samples)
+
+    @property
+    def label(self) -> str:
+        """The pair's label, such as `dy/dx`."""
+        return label_between(self.output, self.input_info)
 
 
 @dataclass(frozen=True)

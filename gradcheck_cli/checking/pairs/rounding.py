@@ -20,12 +20,21 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back
-from gradcheck_cli.checking.ops.operation import Array, Operation
-from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
+from gradcheck_cli.checking.ops.operation import (
+    Array,
+    Float,
+    Operation,
+    pack,
+    packed_magnitude,
+    packed_size,
+    unpack,
+)
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import FLOAT64, Reason, Verdict
+from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, largest_finite
+from gradcheck_cli.numerics.problem import scales
 from gradcheck_cli.numerics.refine.series import OFFSETS, standard_deviation
 from gradcheck_cli.numerics.shared_limits import (
     BOUND_BY_RUNS,
@@ -37,8 +46,6 @@ from gradcheck_cli.numerics.shared_limits import (
     OF_SOME_OPERATIONS,
     RUNS,
 )
-from gradcheck_cli.numerics.steps import scales
-from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN, largest_finite
 
 # Odd multiples k of a nudge: an upstream times 1 + k nudge is rounded differently throughout.
 NUDGES = (1.0, 3.0, 5.0, 7.0)

@@ -15,14 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, working_precision
-from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
+from gradcheck_cli.checking.ops.operation import Float, pack, packed_size, unpack
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
 from gradcheck_cli.numerics.joint_slopes import Claims, Neighbourhood, Place, Placement, is_bent, judge_rows
 from gradcheck_cli.numerics.precision import FLOAT64, coarsest
-from gradcheck_cli.numerics.random_vectors import draw_signed
+from gradcheck_cli.numerics.problem import Domain, draw_signed, own_scale, scales
 from gradcheck_cli.numerics.reasons import Reason, Verdict
-from gradcheck_cli.numerics.steps import Domain, own_scale, scales
 
 # With at most EACH inputs in ties, each input is a direction of its own. With more, random directions stand
 # for them: two more than the widest tie has inputs, since such a random projection is one to one and loses

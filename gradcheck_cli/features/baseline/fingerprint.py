@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gradcheck_cli.checking.ops.jacobian import PairKey
-from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
-from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
+from gradcheck_cli.checking.ops.operation import Float, Operation, TensorInfo, pack, packed_size, unpack
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.gate import Fingerprint, Projection
 from gradcheck_cli.numerics import precision_of

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from gradcheck_cli import clock
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
@@ -209,7 +208,7 @@ def _blame_command(case: Case, label: str) -> str:
 def _blame_line(case: Case, label: str, opener: GraphOpener) -> str:
     """Return the line for a pair; empty if its path is a single op."""
     from gradcheck_cli.tensorflow_backend import frames
-    from gradcheck_cli.tensorflow_backend.graph.sample_point import points
+    from gradcheck_cli.tensorflow_backend.graph.traced_case import points
 
     try:
         opener, op, (output, input_index) = open_pair(opener, label)
@@ -339,7 +338,7 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
     """
     start_tensorflow()
     with user_code(case):
-        from gradcheck_cli.tensorflow_backend.graph.sample_point import points
+        from gradcheck_cli.tensorflow_backend.graph.traced_case import points
 
         opener, _, paths = _open_paths(case, label)
         samples = points(case)

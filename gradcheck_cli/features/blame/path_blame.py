@@ -18,18 +18,27 @@ from typing import Protocol
 import numpy as np
 
 from gradcheck_cli import hooks
-from gradcheck_cli.checking.checks.check import UpstreamView
+from gradcheck_cli.checking.checks.check import UpstreamView, pull_outputs
 from gradcheck_cli.checking.checks.linearity import check_linearity
-from gradcheck_cli.checking.checks.output_vjp import pull_outputs
-from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs
-from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs
+from gradcheck_cli.checking.judging.ledger import Evidence, Stage, judge_pairs, settle_pairs
 from gradcheck_cli.checking.ops.analytic import analytic_jacobians, guess_sparsities
 from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, working_precision
-from gradcheck_cli.checking.ops.opener import Operations
-from gradcheck_cli.checking.ops.operation import Array, GradientFormError, Operation, OpPlace, TensorInfo
-from gradcheck_cli.checking.ops.packing import Float, index_of, pack, packed_size, part_of, unpack
+from gradcheck_cli.checking.ops.operation import (
+    Array,
+    Float,
+    GradientFormError,
+    Operation,
+    Operations,
+    OpPlace,
+    TensorInfo,
+    index_of,
+    pack,
+    packed_size,
+    part_of,
+    unpack,
+)
 from gradcheck_cli.checking.pairs.pair import Pair, pair_keys, pairs_at
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
 from gradcheck_cli.checking.pairs.triangles import hint_on_triangle

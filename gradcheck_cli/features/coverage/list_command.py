@@ -19,7 +19,7 @@ from gradcheck_cli.cli import completing
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gradcheck_cli.tensorflow_backend.registry import GradientEntry
+    from gradcheck_cli.features.coverage.registry_entries import GradientEntry
 
 SpecsByName = Mapping[str, Sequence[str]]
 
@@ -75,8 +75,8 @@ def command(
 
     start_tensorflow()
     with redirect_stdout(sys.stderr):  # what an imported module prints isn't part of the list
+        from gradcheck_cli.features.coverage.registry_entries import read_gradients
         from gradcheck_cli.tensorflow_backend.private.private_graphs import op_types
-        from gradcheck_cli.tensorflow_backend.registry import read_gradients
 
         entries = read_gradients(modules)
     chosen = _choose(entries, pattern, statuses)

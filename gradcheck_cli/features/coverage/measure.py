@@ -123,8 +123,8 @@ def _main() -> None:
 
     start_tensorflow(threads=1)
     from gradcheck_cli.tensorflow_backend import frames, startup
-    from gradcheck_cli.tensorflow_backend.binding import behaviour
-    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, note_sites
+    from gradcheck_cli.tensorflow_backend.binding import users_code
+    from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog, note_sites
 
     sys.path[:0] = request["folders"]
     with os.fdopen(int(sys.argv[1]), "w", buffering=1, encoding="utf-8") as stream, startup.settings():
@@ -133,7 +133,7 @@ def _main() -> None:
             log, failure = GradientLog(), ""
             try:
                 with note_sites(log):
-                    behaviour.import_module(module)
+                    users_code.import_module(module)
             except BaseException as error:  # noqa: BLE001 (a script without a guard may exit)
                 failure = frames.first_line(error)
             made = serial.plain([site.as_run() for site in log.made])

@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.checks.case_checks import compare_with_reference
-from gradcheck_cli.checking.ops.opener import Operations
-from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.ops.packing import index_of
+from gradcheck_cli.checking.ops.operation import Operations, TensorInfo, index_of
 from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
 from gradcheck_cli.checking.pairs.triangles import are_equal, hint_on_triangle
 from gradcheck_cli.features.diagnosis import hints

@@ -21,7 +21,7 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.init.draft import MADE_WITH, SETTINGS, Draft, DraftInput, is_setting
 from gradcheck_cli.spec.words import DTYPES
-from gradcheck_cli.tensorflow_backend.binding import loading
+from gradcheck_cli.tensorflow_backend.binding import users_code
 from gradcheck_cli.tensorflow_backend.private import private_state
 from gradcheck_cli.tensorflow_backend.registry import has_custom_gradient
 
@@ -44,7 +44,7 @@ def describe(target: str, *, passes_defaults: bool = False) -> Draft:
     Raises:
         CaseFailedError: it can't be imported, isn't callable, or isn't a forward.
     """
-    value = loading.load(target, "forward")
+    value = users_code.load(target, "forward")
     name = target.rpartition(":")[2].rpartition(".")[2]
     _refuse(target, value, list(_parameters_of(value)))
     keys: dict[str, Any] = {"forward": target}
@@ -87,7 +87,7 @@ def _refuse(target: str, value: Any, parameters: Sequence[str]) -> None:
     why = ""
     if "." in target.partition(":")[2] and parameters and parameters[0] == "self":
         owner, _, method = target.rpartition(".")
-        is_called = _call_of(loading.load(owner, "forward")) is not None
+        is_called = _call_of(users_code.load(owner, "forward")) is not None
         by_class = f"the class, {owner}, whose call is checked, or " if is_called else ""
         called = f"{owner.rpartition(':')[2]}(...).{method}({', '.join(parameters[1:])})"
         why = (

@@ -159,7 +159,7 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
     """
     start_tensorflow()
     from gradcheck_cli.features.init.describe_function import describe
-    from gradcheck_cli.tensorflow_backend.binding.loading import importable
+    from gradcheck_cli.tensorflow_backend.binding.users_code import importable
     from gradcheck_cli.tensorflow_backend.startup import settings
 
     with settings(), importable(str(Path.cwd())):

@@ -43,7 +43,7 @@ from gradcheck_cli.spec.case import (
 from gradcheck_cli.spec.load import load_cases, load_mapping
 from gradcheck_cli.spec.words import MODES
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.binding.flat_outputs import NO_LABEL, leaves_of, unique
+from gradcheck_cli.tensorflow_backend.binding.flat_tensors import NO_LABEL, leaves_of, unique
 from gradcheck_cli.tensorflow_backend.private import private_state
 
 OPTIONS = ("reference", "variables", "modes", "rtol", "atol", "seed")  # those of `check_function`

@@ -11,14 +11,12 @@ import numpy.typing as npt
 
 from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
-from gradcheck_cli.checking.ops.packing import Float, name_element
+from gradcheck_cli.checking.ops.operation import Float, GradientFormError, Opening, Operation, name_element
 from gradcheck_cli.checking.pairs.pair_sample import Judged, PairSample
 from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.numerics.steps import Domain, power_of_two, scales, step_to_both_sides
+from gradcheck_cli.numerics.problem import Domain, power_of_two, scales, step_to_both_sides
 from gradcheck_cli.results import MOST_CELLS, Figure, HeatMap, Ladder, PairResult, Status
 from gradcheck_cli.running.session import open_pair
 from gradcheck_cli.spec.case import Case

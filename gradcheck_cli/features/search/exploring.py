@@ -19,8 +19,7 @@ import numpy as np
 
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
-from gradcheck_cli.checking.ops.opener import Opening, open_operations
-from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, open_operations
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.point_field import (

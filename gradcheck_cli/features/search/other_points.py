@@ -19,8 +19,9 @@ import numpy as np
 
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
-from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.checking.verdicts.summary import Findings
+from gradcheck_cli.clock import count_work
 from gradcheck_cli.features.search.exploring import (
     ERRORS,
     RIGHT,
@@ -41,7 +42,6 @@ from gradcheck_cli.spec.words import CHECKS, SOURCES
 from gradcheck_cli.spec.yaml_tree import as_flow
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener, opener_of
-from gradcheck_cli.tensorflow_backend.work_counts import count_work
 
 Array = np.ndarray[Any, Any]
 Point = Mapping[int, Array]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gradcheck_cli import results, serial
+from gradcheck_cli.clock import Work
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import BaselineFinding, CoverageStatus, GradientCoverage, Projection
 from gradcheck_cli.plain_files import MIB, read_plain
@@ -106,7 +107,7 @@ LAYOUTS: serial.Layouts = {
         },
         absent={
             "gradients_seen": {},
-            "work": asdict(results.Work()),
+            "work": asdict(Work()),
             "chosen_points": 0,
             "held": [],
             "custom_gradients": [],

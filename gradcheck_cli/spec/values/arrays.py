@@ -1,6 +1,6 @@
 """Reads arrays from files beside a spec, without pickle, and checks them against a dtype.
 
-Needs numpy: `literal_checks` imports it only for a spec that names a file.
+Needs numpy: `constraints` imports it only for a spec that names a file.
 """
 
 from __future__ import annotations

@@ -16,17 +16,18 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Case, FunctionRef
 from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.binding import behaviour, loading, user_gradient
-from gradcheck_cli.tensorflow_backend.binding.arguments import (
+from gradcheck_cli.tensorflow_backend.binding import user_gradient, users_code
+from gradcheck_cli.tensorflow_backend.binding.flat_tensors import (
     attrs_of_reference,
     call_with,
     create_raw_op,
+    flat_arrays,
+    flat_outputs,
     require_order,
     takes_build_alone,
 )
-from gradcheck_cli.tensorflow_backend.binding.behaviour import seed_globals
-from gradcheck_cli.tensorflow_backend.binding.flat_outputs import flat_arrays, flat_outputs
 from gradcheck_cli.tensorflow_backend.binding.user_gradient import PY_FUNC_TYPES, OpView, unique_name
+from gradcheck_cli.tensorflow_backend.binding.users_code import seed_globals
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 Shape = tuple[int | None, ...]
@@ -109,7 +110,7 @@ class Binder:
         """Import what the spec names, which shows under which of TensorFlow's behaviours it runs."""
         for ref, role in ((self.case.forward, "forward"), (self.case.gradient, "gradient")):
             if ref is not None:
-                loading.load(ref.target, role)
+                users_code.load(ref.target, role)
 
     def target(self) -> Any:
         """Return the forward as the user named it: a function, layer or module; `None` for a raw op."""
@@ -163,7 +164,7 @@ class Binder:
         if ref is None:
             raise CaseFailedError("attribute", f"{role}: is missing.")
         with seed_globals(self.case.seed):  # a module may make layers when it is imported
-            target = loading.load(ref.target, role)
+            target = users_code.load(ref.target, role)
         build = self.case.build
         is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case))
         if build is not None and is_factory:
@@ -177,7 +178,7 @@ class Binder:
         if ref.target in self.built:
             return self.built[ref.target]
         try:
-            with seed_globals(self.case.seed), behaviour.run_with_switches():
+            with seed_globals(self.case.seed), users_code.run_with_switches():
                 built = target(**dict(self.case.build or {}))
         except (CaseFailedError, KeyboardInterrupt):
             raise
@@ -212,7 +213,7 @@ class Binder:
 
         def invoke(arguments: list[Any], keywords: dict[str, Any]) -> Any:
             if tf.executing_eagerly():
-                with behaviour.run_with_switches():
+                with users_code.run_with_switches():
                     return function(*arguments, **keywords)
             return private_graphs.call_with_autograph(function, arguments, keywords)
 
@@ -238,7 +239,7 @@ class Binder:
                 "outputs", "a NumPy function needs 'outputs' as a mapping with each output's dtype."
             )
         declared = [tf.as_dtype(self.dtype_of(str(output.dtype))) for output in case.outputs]
-        run_numpy = behaviour.functions_without_eager(function)
+        run_numpy = users_code.functions_without_eager(function)
 
         def body(*arrays: np.ndarray[Any, Any]) -> Any:
             # The arrays may be TensorFlow's own memory. A forward that writes to one gets a copy, and this is
@@ -270,7 +271,7 @@ class Binder:
         function = self._load(case.gradient, "gradient")
         if case.gradient is not None and case.gradient.numpy:
             # A call at the base point shows its dtypes and Nones, once the forward's shapes are known.
-            function = behaviour.functions_without_eager(function)
+            function = users_code.functions_without_eager(function)
             function = user_gradient.from_numpy(function, self.point, self.output_shapes or (), names)
         return user_gradient.guard_gradient(function, names)
 

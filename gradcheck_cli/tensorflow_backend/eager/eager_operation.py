@@ -16,27 +16,30 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening
-from gradcheck_cli.checking.ops.operation import GradientFormError, OpFacts, OpForms, TensorInfo
+from gradcheck_cli.checking.ops.operation import (
+    GradientFormError,
+    OpenedOperation,
+    Opening,
+    OpFacts,
+    OpForms,
+    TensorInfo,
+)
 from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import dtypes, frames
-from gradcheck_cli.tensorflow_backend.binding import flat_outputs
-from gradcheck_cli.tensorflow_backend.binding.arguments import plain_name
+from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
+from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
 from gradcheck_cli.tensorflow_backend.binding.user_gradient import form_fault
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, value_of
 from gradcheck_cli.tensorflow_backend.eager.eager_record import Record, identity
-from gradcheck_cli.tensorflow_backend.graph.batching import pull_in_spoilt_memory
-from gradcheck_cli.tensorflow_backend.graph.sample_point import SamplePoint
-from gradcheck_cli.tensorflow_backend.graph.second_order import bind
-from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
+from gradcheck_cli.tensorflow_backend.graph.graph_runs import pull_in_spoilt_memory
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, SamplePoint
 from gradcheck_cli.tensorflow_backend.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.private import (
     private_eager,
     private_gradients,
-    private_sites,
     private_state,
 )
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
@@ -87,7 +90,7 @@ class EagerCall:
 
         def count(function: Any) -> None:
             self.custom_gradients += 1
-            self.is_plain &= private_sites.is_tensorflows(function)
+            self.is_plain &= private_gradients.is_tensorflows(function)
 
         with (
             self._restore_at_end(),
@@ -181,7 +184,7 @@ class EagerCall:
 
     @contextlib.contextmanager
     def _restore_at_end(self) -> Iterator[None]:
-        with private_eager.restore_seed():
+        with private_state.restore_seed():
             try:
                 yield
             finally:
@@ -225,9 +228,9 @@ class CalledCase:
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
-        names = flat_outputs.names(self.case, len(self.base), self._names)
+        names = flat_tensors.names(self.case, len(self.base), self._names)
         output_dtypes = [value.dtype for value in self.base]
-        return flat_outputs.infos(
+        return flat_tensors.infos(
             self.case, names, output_dtypes, [tuple(value.shape) for value in self.base]
         )
 
@@ -330,7 +333,7 @@ class CalledCase:
 
             ones = {output: np.ones((1, *info.shape))}
             by_output[output] = self.gradients(ones, watching, ran.append)[0]
-            for site in map(private_sites.site_of_gradient, ran):
+            for site in map(private_gradients.site_of_gradient, ran):
                 for input_index, gradient in by_output[output].items():
                     if gradient is not None:
                         self.state.gradients.add(site, label_between(info, self.inputs[input_index]))
@@ -348,7 +351,7 @@ class CalledCase:
             # Such a gradient is tried at the base point, for which the outputs' shapes must be known.
             shapes = [tuple(value.shape) for value in self._call_forward(binder.body())]
             binder = Binder(self.case, self.at.dtype_of, self.at.point, shapes, names=names, built=built)
-        call = bind(binder, self.state.vjp, self.state.variables).call
+        call = self.state.bind(binder).call
         return EagerCall(
             call, self.holds, self.at.seed, self.opening.reversed, written_by_gradient=self.state.written
         )
@@ -378,8 +381,8 @@ class CalledCase:
         with self.state.seed_at_first_use(self.case.seed):
             outputs = self._call_forward(lambda *tensors: self.call.call_at_base(tensors))
         output_dtypes = [value.dtype for value in outputs]
-        names = flat_outputs.names(self.case, len(output_dtypes), self._names)
-        flat_outputs.check_dtypes(self.case, names, output_dtypes, self.at.dtype_of, "forward")
+        names = flat_tensors.names(self.case, len(output_dtypes), self._names)
+        flat_tensors.check_dtypes(self.case, names, output_dtypes, self.at.dtype_of, "forward")
         return outputs
 
     def _call_forward(self, call: Any) -> list[Any]:

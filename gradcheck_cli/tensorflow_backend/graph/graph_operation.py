@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening
-from gradcheck_cli.checking.ops.operation import OpFacts, OpForms, Site, TensorInfo
+from gradcheck_cli.checking.ops.operation import OpenedOperation, Opening, OpFacts, OpForms, TensorInfo
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import graph_path
-from gradcheck_cli.tensorflow_backend.binding.arguments import plain_name
+from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
-from gradcheck_cli.tensorflow_backend.graph.sites import sites_of
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
 from gradcheck_cli.tensorflow_backend.graph_path import STOP, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients
@@ -105,10 +103,6 @@ class GraphFacts(OpFacts):
             graph_path.passes_numpy(trace.function.graph, start, trace.outputs[output])
             for start in self.traced.starts(input_index)
         )
-
-    def sites(self, pairs: Sequence[tuple[int, int]]) -> list[Site]:
-        """Return where the gradients of some pairs could be wrong unseen; see `Operation`."""
-        return sites_of(self.traced, pairs)
 
     # What is held while the inputs move. Only ops of the declared dtypes' graph know where they come from.
 

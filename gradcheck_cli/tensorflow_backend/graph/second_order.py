@@ -93,19 +93,6 @@ class Vjp:
         return Bound(call, backprop_starts=lambda: forward_outputs)
 
 
-def bind(binder: Binder, vjp: Vjp | None, variables: Sequence[Any], *, surrogate: bool = False) -> Bound:
-    """Bind a case's forward, or the vjp that it stands for; or the same for its reference.
-
-    Args:
-        vjp: the vjp that the case stands for, if any.
-        variables: the variables among the inputs.
-        surrogate: bind the reference.
-    """
-    if vjp is not None:
-        return vjp.bound(binder, variables, surrogate=surrogate)
-    return binder.reference() if surrogate else binder.forward()
-
-
 def _pull(
     forward: Bound, arguments: Sequence[Any], sources: Sequence[Any], flows: Mapping[int, Any]
 ) -> tuple[list[Any], list[list[Any]]]:
