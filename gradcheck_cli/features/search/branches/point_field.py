@@ -415,9 +415,6 @@ class SideSearch:
             left = left + width * np.cumprod(same, axis=1).sum(axis=1)
 
 
-Array = np.ndarray[Any, Any]
-
-
 @dataclass(frozen=True)
 class Suspicion:
     """What is suspicious at some points."""
