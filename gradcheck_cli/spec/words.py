@@ -168,8 +168,8 @@ class Generator:
     least_rank: int = 0  # the least rank of the shape
     is_square: bool = False  # whether the last two dimensions must be equal
     is_fixed: bool = False  # whether the values are written down, with their own shape, instead of drawn
-    # whether each element is drawn by itself. Then `distributions` has its distribution; otherwise
-    # `generators` draws the whole array.
+    # whether each element is drawn by itself. Then `constraints` has its distribution; otherwise
+    # `draw_values` draws the whole array.
     is_elementwise: bool = False
     is_continuous: bool = False  # whether elements can be moved apart by any distance (`min_gap`)
     can_mirror: bool = True  # whether one triangle of a matrix may be mirrored to make it `symmetric`
