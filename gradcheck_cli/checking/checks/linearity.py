@@ -54,8 +54,8 @@ from gradcheck_cli.spec.case import Case
 # float16 and bfloat16 have too few bits to measure rounding. A vjp that cancels inside may lose this share of
 # the gradient's largest element, although its rows don't show it.
 _CANCELLED = 0.5
-# The formats that upstreams are often cast to, and how far what they keep of an upstream with all bits is
-# from it, at least, as a share of each element. See `Upstreams.narrowed`.
+# The formats that upstreams are often cast to. Beside each: by what share of itself each element of an
+# upstream with all bits changes at least in such a cast; see `Upstreams.narrowed`.
 _FORMATS = (("8 bits, as bfloat16 has", 3 * 2.0**-13), ("11 bits, as float16 and TF32 have", 2.0**-13))
 # In float16 there are three bits to lose, and a product of several factors may stay the same by chance. What
 # casts its whole upstream keeps every element, each time.
@@ -400,8 +400,8 @@ _STOP = (
 )
 # No loss sends a larger upstream, even with a loss scale.
 _LOSS_SCALE = 2.0**20
-# An upstream this many times the error that is excused, over the first one, shows whether upstreams are
-# dropped that are larger than a solver's error may be.
+# The excused error, as a share of the first upstream, times this is the size of one more upstream. It shows
+# whether the gradient drops upstreams that are larger than a solver's error may be.
 _ABOVE_STOP = 2.0
 
 

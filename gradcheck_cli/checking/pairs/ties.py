@@ -192,7 +192,7 @@ class _Tied:
             open_elements += is_tied.sum(axis=1)
             given_up = (sample.verdict == Verdict.INCONCLUSIVE) & ~is_tied
             lost += (given_up | ~np.isfinite(sample.analytic)).sum(axis=1)
-        # A single kink is what its element already shows.
+        # A single kink was judged already, as an element.
         may_be_bent = (lost == 0) & ~((kinks == 1) & (open_elements == 1))
         if may_be_bent.any():
             near = self._restrict_to(np.arange(self.point.size))
