@@ -390,11 +390,11 @@ def find_difference(
 
 
 _QUESTION = "is the upstream clipped, squared, replaced or ignored?"
-_LOSS = (
+_IF_LARGE = (
     "either the upstream isn't used linearly, or the gradient loses digits for upstreams this large (as an "
     "adjoint by scaling and squaring does); divide the upstream by its size, and multiply the gradient by it."
 )
-_STOP = (
+_IF_SMALL = (
     "either an upstream this small is dropped, or the gradient comes from an iteration that stops at an "
     "absolute error, whatever the upstream's size; make that error relative to the upstream."
 )
@@ -481,14 +481,14 @@ def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Fault, gradi
     """
     error = abs(fault.actual - fault.expected)
     if (flow.factor or 0.0) > _LOSS_SCALE and error <= DIGITS * abs(fault.expected):
-        return _LOSS
+        return _IF_LARGE
     is_small = flow.size <= pulled.upstreams.size / 2
     if is_small and flow.factor is not None:  # the largest error, not the first
         error = max(error, largest_finite(gradient - flow.factor * pulled.first[input_index]))
     size = pulled.largest(input_index) if is_small else abs(fault.expected)
     if (is_small or flow.factor is not None) and error <= pulled.own_share * size:
         pulled.stopped = True
-        return _STOP
+        return _IF_SMALL
     return ""
 
 
