@@ -54,8 +54,8 @@ from gradcheck_cli.spec.case import Case
 # float16 and bfloat16 have too few bits to measure rounding. A vjp that cancels inside may lose this share of
 # the gradient's largest element, although its rows don't show it.
 _CANCELLED = 0.5
-# The formats that upstreams are often cast to, and how far what they keep of an upstream with all bits is
-# from it, at least, as a share of each element. See `Upstreams.narrowed`.
+# The formats that upstreams are often cast to. Beside each: by what share of itself each element of an
+# upstream with all bits changes at least in such a cast; see `Upstreams.narrowed`.
 _FORMATS = (("8 bits, as bfloat16 has", 3 * 2.0**-13), ("11 bits, as float16 and TF32 have", 2.0**-13))
 # In float16 there are three bits to lose, and a product of several factors may stay the same by chance. What
 # casts its whole upstream keeps every element, each time.
@@ -390,18 +390,18 @@ def find_difference(
 
 
 _QUESTION = "is the upstream clipped, squared, replaced or ignored?"
-_LOSS = (
+_IF_LARGE = (
     "either the upstream isn't used linearly, or the gradient loses digits for upstreams this large (as an "
     "adjoint by scaling and squaring does); divide the upstream by its size, and multiply the gradient by it."
 )
-_STOP = (
+_IF_SMALL = (
     "either an upstream this small is dropped, or the gradient comes from an iteration that stops at an "
     "absolute error, whatever the upstream's size; make that error relative to the upstream."
 )
 # No loss sends a larger upstream, even with a loss scale.
 _LOSS_SCALE = 2.0**20
-# An upstream this many times the error that is excused, over the first one, shows whether upstreams are
-# dropped that are larger than a solver's error may be.
+# The excused error, as a share of the first upstream, times this is the size of one more upstream. It shows
+# whether the gradient drops upstreams that are larger than a solver's error may be.
 _ABOVE_STOP = 2.0
 
 
@@ -481,14 +481,14 @@ def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Fault, gradi
     """
     error = abs(fault.actual - fault.expected)
     if (flow.factor or 0.0) > _LOSS_SCALE and error <= DIGITS * abs(fault.expected):
-        return _LOSS
+        return _IF_LARGE
     is_small = flow.size <= pulled.upstreams.size / 2
     if is_small and flow.factor is not None:  # the largest error, not the first
         error = max(error, largest_finite(gradient - flow.factor * pulled.first[input_index]))
     size = pulled.largest(input_index) if is_small else abs(fault.expected)
     if (is_small or flow.factor is not None) and error <= pulled.own_share * size:
         pulled.stopped = True
-        return _STOP
+        return _IF_SMALL
     return ""
 
 

@@ -77,7 +77,7 @@ def judge_declared(
         if (loss := _compare_elements(pairs[key], declared[key], sample)) is not None
     }
     wrong, warnings = _sort_losses(iter(losses.values()))
-    # A one-hot upstream has one bit. What rounds its upstream inside shows for one with all bits alone.
+    # A one-hot upstream has one bit. Only one with all bits shows that a gradient rounds its upstream.
     rest = [
         pair
         for key, pair in pairs.items()
@@ -243,7 +243,7 @@ class _RandomPull:
         rule = rule_for(working_precision(pair.operations.declared, dtype), FLOAT64)
         size = float(np.linalg.norm(np.where(np.isfinite(expected), expected, 0.0)))
         typical = size / max(1.0, np.sqrt(expected.size))
-        # What rounding of the value leaves is no slope: that of a key's bias in attention is zero.
+        # What rounding of the value leaves is no slope: a key's bias in attention has none.
         value = packed_magnitude(formula.base_values[pair.output_index], formula.outputs[pair.output_index])
         scale_of_input = typical_size(packed_point(formula, pair.input_index), None)
         with np.errstate(invalid="ignore", over="ignore"):

@@ -40,7 +40,7 @@ def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> d
         waiting = [group]
         while waiting:
             search = _search(waiting.pop(0), sample, budget, 1 if samples else DIRECTIONS)
-            # Inputs of which nothing is seen are probed once more, whatever it takes: the others drown them.
+            # Inputs of which nothing is seen are probed once more in any case: the others drowned them.
             smaller = _separate_blind(search)[:1] if budget.is_spent else _split(search, samples)
             again = {pair for subgroup in smaller for pair in subgroup.pairs}
             for pair in search.group.pairs:

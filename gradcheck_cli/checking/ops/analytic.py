@@ -38,7 +38,7 @@ MOST_ELEMENTS = 2**19
 FEWEST_ELEMENTS = 2**12
 # Evaluations that a column takes, including those of undecided columns.
 _PER_COLUMN = 3
-_TRIES = 3
+_TRIES = 3  # measurements of a cost: the least of them counts
 # Points with which a batch is timed: more than are called one by one (`graph_runs.Batched`).
 _BATCH = 300
 

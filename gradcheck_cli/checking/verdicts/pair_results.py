@@ -257,8 +257,8 @@ def _diagnose_mismatches(
             }
             for sample_index in range(len(pair_samples))
         ]
-        # With a wrong form, the message is complete: zeros stood in for the gradient. With a shape of its own
-        # at each point, no hypothesis fits the output.
+        # Where the form is wrong, the message says everything: zeros stood in for the gradient. Where the
+        # output has another shape at each point, no hypothesis fits it.
         is_unexplained = (
             result.mismatch == FORM
             or len({sample.size for sample in pair_samples}) > 1

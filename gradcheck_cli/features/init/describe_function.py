@@ -27,7 +27,7 @@ from gradcheck_cli.tensorflow_backend.registry import has_custom_gradient
 
 # The usual names for the gradient of `name`, if it is defined beside it.
 _BESIDE = ("{}_grad", "{}_gradient", "grad_{}", "d{}", "d_{}", "{}_backward", "{}_vjp", "_{}_grad")
-_MOST = 32  # elements of a default value that a spec copies
+_MOST_COPIED = 32  # elements of a default value that a spec copies
 _PLAIN = (bool, int, float, str)
 _VARIADIC = 2  # tensors for `*args`
 
@@ -349,7 +349,7 @@ def _says_of_value(default: Any) -> dict[str, Any] | None:
         return None
     if array.dtype.kind not in "fiub":
         return None
-    says = {"value": array.tolist()} if array.size <= _MOST else {"shape": list(array.shape)}
+    says = {"value": array.tolist()} if array.size <= _MOST_COPIED else {"shape": list(array.shape)}
     return _with_dtype(says, array.dtype.name)
 
 

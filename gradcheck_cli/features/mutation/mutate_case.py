@@ -462,7 +462,7 @@ def find_partner(inputs: Sequence[TensorInfo], input_index: int) -> int | None:
 # Ops that are asked once.
 
 # How much memory one op's results may take together, in bytes. Beyond that they are computed again.
-_MOST = 2**26
+_MOST_BYTES = 2**26
 
 
 def cached(op: Op) -> Op:
@@ -499,7 +499,7 @@ class _Results:
                 return list(self._results[key])
             result = compute(*arguments)
             self._size += sum(value.nbytes for value in result if value is not None)
-            if self._size <= _MOST:
+            if self._size <= _MOST_BYTES:
                 self._results[key] = result
             return list(result)
 

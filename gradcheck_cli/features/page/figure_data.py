@@ -167,8 +167,8 @@ def _shorten(values: Float) -> tuple[float, ...]:
 DOUBTFUL = "doubtful"  # the value of `Case.figures_of` for all pairs that aren't a plain pass
 # If a case has more such pairs, only the first ones are drawn, and no more after this many seconds of
 # processor time.
-_MOST = 12
-_LONG = 15.0
+_MOST_FIGURES = 12
+_LONGEST = 15.0
 
 
 def draw_figures(judged: hooks.OpenCase) -> None:
@@ -182,7 +182,7 @@ def draw_figures(judged: hooks.OpenCase) -> None:
     began, drawn, pairs = clock.now(), 0, []
     for pair in findings.pairs:
         figure = None
-        if is_wanted(pair) and drawn < _MOST and clock.now() - began < _LONG:
+        if is_wanted(pair) and drawn < _MOST_FIGURES and clock.now() - began < _LONGEST:
             figure = _draw_figure(findings, pair, judged.opener)
             drawn += figure is not None
         pairs.append(pair if figure is None else replace(pair, figure=figure))

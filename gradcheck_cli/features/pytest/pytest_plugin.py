@@ -78,7 +78,8 @@ def _configured_specs(config: pytest.Config) -> tuple[Path, ...]:
     from gradcheck_cli.errors import UsageError
 
     folder = config.invocation_params.dir
-    # Of each library of a repository its own; a node's name is a file, and what is in it.
+    # A repository may hold several libraries, each with settings of its own. A test's name begins with its
+    # file.
     requested = [folder / argument.partition("::")[0] for argument in config.args]
     try:
         own = [settings for settings in map(settings_near, requested) if settings.file is not None]

@@ -26,7 +26,8 @@ from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.tensorflow_backend.dtypes import REFERENCE
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
-# A number with a quarter of its dtype's bits was hardly rounded to it: one in 64 is in bfloat16, which has 8.
+# A number that needs at most a quarter of its dtype's bits is hardly a rounded one: of these, one in 64
+# looks so in bfloat16, which has 8 bits.
 _EXACT_SHARE = 0.25
 _WIDE: dict[int, int] = {
     tf.as_dtype(narrow).as_datatype_enum: tf.as_dtype(wide).as_datatype_enum

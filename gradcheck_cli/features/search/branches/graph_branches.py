@@ -127,7 +127,7 @@ KINDS = {
 Key = tuple[str, str, str]
 
 
-_MOST = 200  # branches of a case: a deep network repeats the same few
+_MOST_BRANCHES = 200  # branches of a case: a deep network repeats the same few
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class _Finder:
         for op in body.graph.get_operations():
             if op.type == "Const" and op in needed:
                 body.constants += constants_of(op.outputs[0])
-            if op not in between or self.count >= _MOST:
+            if op not in between or self.count >= _MOST_BRANCHES:
                 continue
             if not body.name:
                 self.part = "forward" if op in self.forward_ops else "gradient"

@@ -420,7 +420,7 @@ class Suspicion:
     """What is suspicious at some points."""
 
     # (B,) the difference between u'Jv by the gradient and by differences, relative to their sizes; 0 where no
-    # difference can be taken. Between the slopes from both sides nothing disagrees.
+    # difference can be taken. A gradient between the slopes from both sides agrees.
     disagreement: Array
     is_spoilt: Array  # (B,) whether a gradient isn't finite although the differences are
     is_bent: Array  # (B,) whether the slopes on both sides differ by more than those of a smooth function
