@@ -15,7 +15,7 @@ from gradcheck_cli.errors import Fault, SpecError
 FORMATS = {name: form for name, form in hooks.formats().items() if form.of_faults}
 
 
-@click.command("validate", short_help="Read specs and report every fault.")
+@click.command("validate")
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @click.option(
     "--format",
