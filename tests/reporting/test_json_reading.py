@@ -103,7 +103,7 @@ def test_a_report_of_an_older_version_has_defaults(full, tmp_path):
     file.write_text(json.dumps(content))
     report = read_report(file)
     assert (report.selection, report.policy.branch_fail_under, report.machine) == (None, None, Machine())
-    (case,) = report.cases
+    case = report.cases[0]
     assert (case.seen.branches, case.ran.work, case.ran.host) == ((), Work(), "")
     assert [pair.numbers.worst_error for pair in case.pairs] == [None]
 
