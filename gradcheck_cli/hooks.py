@@ -2,7 +2,7 @@
 
 A feature is a folder of `gradcheck_cli.features`. Its `__init__` is all that the core sees of it: tables of
 what it has, each entry with the module that is imported when it is used. `COMMANDS` and `FORMATS` are by
-name; `HOOKS` has `module:name` of what is called at a hook; `FOR_CASES` lists the modules that a case needs.
+name; `HOOKS` has `module:name` of what is called at a hook.
 Without its folder a feature is missing from every list, and nothing else changes. Checks, reports and
 generators of other packages are found by their entry points, when they are needed.
 """
@@ -100,9 +100,8 @@ def _implementations(hook: str) -> Iterator[Any]:
 
 def load() -> None:
     """Import what features need at a case: a process that forks others does that once for all of them."""
-    for modules in _tables("FOR_CASES"):
-        for module in modules:
-            import_module(module)
+    for hook in (*AFTER_VERDICT, *_AT_A_CASE):
+        tuple(_implementations(hook))
 
 
 def commands() -> dict[str, Command]:
@@ -258,6 +257,17 @@ AFTER_VERDICT: Mapping[str, Callable[[OpenCase], bool]] = {
     "choose_points": lambda case: case.explains and bool(case.findings.pairs),
     "draw_figures": lambda case: bool(case.opener.case.figures_of),
 }
+
+
+# The others that are called while a case is checked.
+_AT_A_CASE = (
+    "draw_path",
+    "fingerprints",
+    "find_written_ops",
+    "are_right_alone",
+    "diagnose",
+    "find_common_cause",
+)
 
 
 def after_verdict(case: OpenCase, stages: Mapping[str, Callable[[OpenCase], None]]) -> Findings:

@@ -44,8 +44,9 @@ class LazyGroup(click.Group):
         """Import the command's module and return the command."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name]
+        module, summary, attribute = COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(module), attribute)
+        command.short_help = summary  # shells show it beside the name as they complete
         return command
 
     def resolve_command(

@@ -1,7 +1,7 @@
 """The spec format as pydantic models: which keys there are, and the type of each value by itself.
 
 Rules that involve two keys (a generator and a dtype, a binding and its functions) are applied after merging,
-in `inputs` and `read_arguments`. Users never see an error in pydantic's words: `expects` attaches
+in `read_arguments`. Users never see an error in pydantic's words: `expects` attaches
 gradcheck's, and `faults` puts them together.
 
 Documents with `exceptions` say what specs can't check, each by name and with its reason. They lie among the

@@ -96,7 +96,7 @@ def feature_options(function: Callable[..., None]) -> Callable[..., None]:
     return decorated
 
 
-@click.command("run", cls=RunCommand, short_help="Check the gradients that specs describe.")
+@click.command("run", cls=RunCommand)
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @selection_options
 @case_options

@@ -13,7 +13,7 @@ from gradcheck_cli.cli import completing
 from gradcheck_cli.errors import Fault, SpecError
 
 
-@click.command("validate", short_help="Read specs and report every fault.")
+@click.command("validate")
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @click.option(
     "--format",

@@ -16,4 +16,3 @@ HOOKS = {
     "find_written_ops": f"{_ROOM}.walked_path:find_written_ops",
     "are_right_alone": f"{_ROOM}.path_blame:are_right_alone",
 }
-FOR_CASES = (f"{_ROOM}.blaming", f"{_ROOM}.walked_path")

@@ -21,7 +21,7 @@ _FORM = click.option(
 )
 
 
-@click.command("blame", short_help="Find the op whose own gradient is wrong.")
+@click.command("blame")
 @picking_options("Only the path of one pair, such as dM1/dM0. [default: each output, with all inputs]")
 @_FORM
 @click.pass_context
@@ -51,7 +51,7 @@ def blame(ctx: click.Context, *, picked: PickedCases, form: str) -> None:
     _print_answers(ctx, picked, answer)
 
 
-@click.command("trace", short_help="Print one backward pass, op by op.")
+@click.command("trace")
 @picking_options("Only the path of one pair, such as dM1/dM0. [default: all]")
 @click.option(
     "--type",

@@ -33,7 +33,7 @@ STATUSES = {
 }
 
 
-@click.command("list", short_help="List registered gradients and where they are.")
+@click.command("list")
 @click.argument("pattern", required=False, shell_complete=completing.op_types)
 @click.option(
     "--status",

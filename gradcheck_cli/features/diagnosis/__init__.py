@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 _GUESSING = "gradcheck_cli.features.diagnosis.diagnosing"
-FOR_CASES = (_GUESSING,)
 HOOKS = {
     "diagnose": f"{_GUESSING}:diagnose",
     "find_common_cause": f"{_GUESSING}:find_common_cause",

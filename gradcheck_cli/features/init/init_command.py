@@ -39,7 +39,7 @@ _MOST_DEATHS = 5
 _UNDRAFTED = 3  # what was written doesn't run, or nothing was written
 
 
-@click.command("init", short_help="Write a spec to start from.")
+@click.command("init")
 @click.argument("targets", nargs=-1, metavar="[MODULE:FUNCTION]...")
 @click.option(
     "--op-type",

@@ -54,7 +54,7 @@ class MutateOptions:
     verbose: bool
 
 
-@click.command("mutate", cls=SharingCommand, short_help="Say which wrong gradients specs would miss.")
+@click.command("mutate", cls=SharingCommand)
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @click.option(
     "--kind",

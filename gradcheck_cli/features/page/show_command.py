@@ -48,7 +48,7 @@ def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
     return tuple(int(number) for number in text.split(","))
 
 
-@click.command("show", short_help="Print a pair's analytic and numeric Jacobian.")
+@click.command("show")
 @picking_options("Which pair, such as dM1/dM0.", required=True)
 @click.option(
     "--output",

@@ -36,7 +36,7 @@ class SearchOptions:
     form: str
 
 
-@click.command("search", short_help="Search for an input at which a gradient is wrong.")
+@click.command("search")
 @click.argument(
     "paths",
     metavar="SPEC...",

@@ -27,7 +27,7 @@ from gradcheck_cli.results import CaseResult, Machine, Policy, Report
 _SHOWN = 5  # cases that a message names; they fit a line
 
 
-@click.command("merge", cls=SharingCommand, short_help="Merge the JSON reports of shards into one.")
+@click.command("merge", cls=SharingCommand)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT...")
 @report_options
 @cache_option
