@@ -37,7 +37,8 @@ from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
 from gradcheck_cli.gate import Branch, with_excuses
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.results import GREEN, CheckResult, PairResult, Status
-from gradcheck_cli.spec.words import CHECKS, kind_of
+from gradcheck_cli.spec.case import kind_of
+from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
 
 Array = np.ndarray[Any, Any]
