@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.checking.ops.jacobian import PairKey
     from gradcheck_cli.checking.ops.operation import Opener, Operation, Operations, TensorInfo
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
+    from gradcheck_cli.checking.pairs.pair import PairSample, PointData
     from gradcheck_cli.checking.verdicts.summary import Findings
     from gradcheck_cli.gate import BaselineFinding, Fingerprint
     from gradcheck_cli.results import CaseResult, CheckResult, PairResult, PathOp, Report
@@ -70,7 +70,6 @@ class Format(NamedTuple):
     is_rooted: bool = False  # whether the function also takes the folder from which files are named
     to_file: bool = True  # whether `--report KIND=FILE` offers it
     is_json: bool = False  # whether it is JSON, where any character may be written as an escape
-    of_faults: str = ""  # the function that writes a spec's faults in it, which takes them and the folder
 
 
 @lru_cache(maxsize=1)
@@ -115,26 +114,33 @@ def formats() -> dict[str, Format]:
     return {name: form for table in _tables("FORMATS") for name, form in table.items()}
 
 
+def fault_formats() -> dict[str, Format]:
+    """Return the formats in which features write a spec's faults, by name."""
+    return {name: form for table in _tables("FAULT_FORMATS") for name, form in table.items()}
+
+
 # A run.
 
 
-class RunPart:
-    """What a feature does in one run, beside checking: by default nothing."""
+class RunPart(Protocol):
+    """What a feature does in one run, beside checking."""
 
-    needs_fingerprints = False  # whether each pair's fingerprint is to be recorded
-    writes = False  # whether a file is written at the end, so that the run goes on if standard output is lost
+    @property
+    def needs_fingerprints(self) -> bool:
+        """Whether each pair's fingerprint is to be recorded."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether a file is written at the end, so that the run goes on if standard output is lost."""
 
     def add_to(self, report: Report) -> Report:
         """Return the report with the feature's part of it."""
-        return report
 
-    def lines(self, report: Report, width: int) -> Sequence[Text]:  # noqa: ARG002 (those who have lines need them)
+    def lines(self, report: Report, width: int) -> Sequence[Text]:
         """Lay out what the command line asked for, to be printed after the tables."""
-        return ()
 
-    def write(self, report: Report) -> int:  # noqa: ARG002 (as above)
+    def write(self, report: Report) -> int:
         """Write the feature's files, and return the exit code for that."""
-        return 0
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,12 @@ from typing import Any
 import numpy as np
 
 from gradcheck_cli import hooks
-from gradcheck_cli.checking.checks.all_checks import keep_one_each, run_checks, run_upstream_checks
-from gradcheck_cli.checking.checks.case_checks import report_form
+from gradcheck_cli.checking.checks.all_checks import (
+    keep_one_each,
+    report_form,
+    run_checks,
+    run_upstream_checks,
+)
 from gradcheck_cli.checking.checks.check import CaseView, JudgedView, ModesView, OpenedView, PointView
 from gradcheck_cli.checking.checks.deterministic import compare_traces
 from gradcheck_cli.checking.judging.declared_dtype import judge_declared, judge_large_declared
@@ -50,14 +54,17 @@ from gradcheck_cli.checking.ops.operation import (
     packed_size,
 )
 from gradcheck_cli.checking.pairs.pair import (
+    RIGHT_BESIDE,
+    Judged,
     Pair,
+    PairSample,
+    PointData,
     is_expected_wrong,
     is_skipped,
     label_of,
     pair_keys,
     pairs_at,
 )
-from gradcheck_cli.checking.pairs.pair_sample import RIGHT_BESIDE, Judged, PairSample, PointData
 from gradcheck_cli.checking.verdicts.pair_results import report_malformed, report_raised, results_of, rules_of
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
@@ -161,9 +168,12 @@ class Examination:
         self._report_progress(share, 0.8)
         if case.reference is not None and case.second_order:
             self.stops.note_reference(pairs, judged)
+        # A reference decides by its own stops, but its gradient's gradient doesn't.
+        is_open = case.freeze is None and (case.reference is None or any(output.of for output in op.outputs))
+        judge_stops = partial(self.stops.judge_with_stops_held, pairs, jacobians[1], sample)
         evidence = Evidence(
             pairs,
-            judge_stops=partial(self.stops.judge_with_stops_held, pairs, jacobians[1], sample),
+            judge_stops=judge_stops if is_open else None,
             are_right_alone=partial(self._are_right_alone, operations),
         )
         judged = settle_pairs(Stage.POINT, evidence, judged)

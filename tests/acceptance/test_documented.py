@@ -10,7 +10,7 @@ import pytest
 from acceptance_root import ROOT
 from documented import blocks, commands_of, excerpts, masked, play
 
-from gradcheck_cli.checking.checks.case_checks import UNTESTED, UNTESTED_NONE
+from gradcheck_cli.checking.checks.all_checks import UNTESTED, UNTESTED_NONE
 from gradcheck_cli.numerics.reasons import EXPLANATIONS
 from gradcheck_cli.spec.document_model import ChecksModel
 

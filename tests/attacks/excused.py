@@ -14,7 +14,7 @@ import numpy as np
 
 from gradcheck_cli import hooks
 from gradcheck_cli.checking.judging import ledger
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
+from gradcheck_cli.checking.pairs.pair import PairSample, Rule
 from gradcheck_cli.numerics import Verdict
 
 if TYPE_CHECKING:

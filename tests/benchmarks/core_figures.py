@@ -9,14 +9,14 @@ from pathlib import Path
 
 from gradcheck_cli import results
 from gradcheck_cli.checking.ops import operation
-from gradcheck_cli.checking.pairs import pair_sample
+from gradcheck_cli.checking.pairs import pair
 from gradcheck_cli.numerics.judge import Judgement
 
 PACKAGE = Path(results.__file__).parent
 DECIDING = ("checking", "numerics")
 RECORDS = (
     Judgement,
-    pair_sample.PairSample,
+    pair.PairSample,
     results.PairResult,
     results.CaseResult,
     operation.Operation,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, tanh
 
-from gradcheck_cli.checking.checks.case_checks import compare_with_reference, report_modified
+from gradcheck_cli.checking.checks.all_checks import compare_with_reference, report_modified
 from gradcheck_cli.checking.checks.check import OpenedView
 from gradcheck_cli.checking.checks.deterministic import check_random
 from gradcheck_cli.checking.ops.operation import Opening

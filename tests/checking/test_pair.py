@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.pairs.pair_sample import Differencing, Judged, PairSample
+from gradcheck_cli.checking.pairs.pair import Differencing, Judged, PairSample
 from gradcheck_cli.checking.verdicts.summary import summarise
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import Status

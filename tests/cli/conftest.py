@@ -13,7 +13,7 @@ import pytest
 from flat_results import altered, make_pair
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.pairs.pair_sample import Differencing, PairSample
+from gradcheck_cli.checking.pairs.pair import Differencing, PairSample
 from gradcheck_cli.cli.main import run_command
 from gradcheck_cli.results import CaseError, Report, Status, WorstElement
 

@@ -26,8 +26,7 @@ from gradcheck_cli.checking.ops.operation import (
     packed_magnitude,
     packed_size,
 )
-from gradcheck_cli.checking.pairs.pair import Pair
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.pairs.pair import Pair, PairSample
 from gradcheck_cli.checking.pairs.rounding import group_rows, movement, points_beside
 from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
 from gradcheck_cli.numerics.precision import coarsest

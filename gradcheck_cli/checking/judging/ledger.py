@@ -35,9 +35,8 @@ from gradcheck_cli.checking.ops.operation import (
     packed_size,
     unpack,
 )
-from gradcheck_cli.checking.pairs.pair import Pair, joint_problem
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, Places, Rule, Smallness
-from gradcheck_cli.checking.pairs.rounding import allow_rounding, leave_ill_conditioned, mark_remainders
+from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Places, Rule, Smallness, joint_problem
+from gradcheck_cli.checking.pairs.rounding import allow_rounding, leave_ill_conditioned, mark_remainder
 from gradcheck_cli.checking.pairs.ties import judge_ties, leave_joined_kinks
 from gradcheck_cli.numerics import (
     FLOAT32,
@@ -99,7 +98,8 @@ def judge_pairs(
         key: replace(sample, smallness=Smallness(pairs[key].tolerance.rtol, _rounding(pairs[key])))
         for key, sample in settled.items()
     }
-    mark_remainders(pairs, samples)
+    for key in [key for key, sample in samples.items() if sample.is_still]:
+        mark_remainder(pairs, samples, key)
     return samples
 
 
@@ -364,13 +364,14 @@ class Evidence:
 
     Attributes:
         sparsities: of the pairs that are judged without their zeros.
-        judge_stops: takes some pairs' verdicts, and leaves undecided what is right only if a stop is meant.
+        judge_stops: takes the verdicts on pairs with a stop in between, and leaves undecided what is right
+            only if the stop is meant; `None` where the spec says whether it is.
         are_right_alone: whether the user's own gradients on a pair's path are right, each by itself.
     """
 
     pairs: Mapping[PairKey, Pair]
     sparsities: Mapping[PairKey, Sparsity] = field(default_factory=dict)
-    judge_stops: Callable[[Judged], Judged] = lambda judged: judged
+    judge_stops: Callable[[Judged], Judged] | None = None
     are_right_alone: Callable[[PairKey], bool] = lambda _: False
 
 
@@ -397,6 +398,7 @@ class Allowance:
     limit: str  # the largest error that it can ever excuse
     run: Callable[[Evidence, Judged], Judged]
     at_elements: bool = False  # whether it acts on single elements of a probed pair, too
+    of_right: bool = False  # whether it also acts on pairs that are right so far
 
 
 def _each(settle: Callable[[Pair, PairSample], PairSample]) -> Callable[[Evidence, Judged], Judged]:
@@ -423,17 +425,21 @@ def _judge_exact_points(evidence: Evidence, judged: Judged) -> Judged:
 
 
 def _doubt_stops(evidence: Evidence, judged: Judged) -> Judged:
-    """Doubt what isn't right: a stop that changes nothing, or that nobody means, leaves a gradient right.
+    """Doubt pairs with a stop in between: one that changes nothing leaves a gradient right.
 
     A stop that changes a derivative makes probes disagree. Probes that only lack power stay undecided for
     that reason.
     """
-    is_open = {
-        key: sample
-        for key, sample in judged.items()
-        if not (sample.is_right or (sample.probes is not None and sample.probes.is_weak))
-    }
-    return judged | evidence.judge_stops(is_open) if is_open else judged
+    if evidence.judge_stops is None:
+        return judged
+
+    def may_be_stopped(key: PairKey, sample: PairSample) -> bool:
+        facts, probes = evidence.pairs[key].operations.differenced.facts, sample.probes
+        is_weak = probes is not None and probes.is_weak
+        return not is_weak and bool(facts.stops_between(*key) or facts.closed(*key))
+
+    stopped = {key: sample for key, sample in judged.items() if may_be_stopped(key, sample)}
+    return judged | evidence.judge_stops(stopped) if stopped else judged
 
 
 def _leave_joined_kinks(evidence: Evidence, judged: Judged) -> Judged:
@@ -475,6 +481,7 @@ ALLOWANCES = (
         "gradients at tied inputs, such as those of a maximum of equal numbers",
         "none: the row, as a whole, must lie among the slopes around the point",
         lambda evidence, judged: judge_ties(evidence.pairs, judged),
+        of_right=True,
     ),
     Allowance(
         Rule.ROUNDING,
@@ -550,6 +557,7 @@ ALLOWANCES = (
         "points at which the forward isn't finite",
         "any error, in rows whose value isn't finite, and in elements that aren't where a value is NaN",
         _each(_leave_infinite),
+        of_right=True,
     ),
 )
 
@@ -567,8 +575,21 @@ def settle_pairs(stage: Stage, evidence: Evidence, judged: Judged) -> Judged:
     """
     for allowance in ALLOWANCES:
         if allowance.stage is stage:
-            judged = allowance.run(evidence, judged)
+            judged = _let_act(allowance, evidence, judged)
     return judged
+
+
+def _let_act(allowance: Allowance, evidence: Evidence, judged: Judged) -> Judged:
+    """Let an entry act on the pairs that it is for."""
+    concerned = {key: sample for key, sample in judged.items() if allowance.of_right or not sample.is_right}
+    if not concerned:
+        return judged
+    settled = allowance.run(evidence, concerned)
+    return {
+        key: settled.get(key, sample)
+        for key, sample in judged.items()
+        if key in settled or key not in concerned
+    }
 
 
 def settle_element(pair: Pair, sample: PairSample) -> PairSample:
@@ -576,5 +597,5 @@ def settle_element(pair: Pair, sample: PairSample) -> PairSample:
     judged = {pair.key: sample}
     for allowance in ALLOWANCES:
         if allowance.at_elements:
-            judged = allowance.run(Evidence({pair.key: pair}), judged)
+            judged = _let_act(allowance, Evidence({pair.key: pair}), judged)
     return judged[pair.key]

@@ -25,8 +25,7 @@ from gradcheck_cli.checking.ops.jacobian import (
     working_precision,
 )
 from gradcheck_cli.checking.ops.operation import Float, Operation, Operations
-from gradcheck_cli.checking.pairs.pair import Pair
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule, Stopped
+from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule, Stopped
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.problem import Domain, scales
@@ -76,7 +75,7 @@ class StopGradients:
         sample: int,
         judged: dict[PairKey, PairSample],
     ) -> dict[PairKey, PairSample]:
-        """Return verdicts at one sample point that aren't right, in doubt where a stop may be meant.
+        """Return the verdicts on pairs with stops in between, in doubt where one may be meant.
 
         Args:
             pairs: the pairs at the point, with nothing held.
@@ -84,14 +83,11 @@ class StopGradients:
             sample: index of the sample point.
             judged: the verdicts with nothing held.
         """
-        operations = next(iter(pairs.values())).operations
-        is_vjp = any(output.of for output in operations.declared.outputs)
-        if self.case.freeze is not None or (self.case.reference is not None and not is_vjp):
-            return judged
+        op = next(iter(pairs.values())).operations.differenced
         stops = {
             key: {
                 stop: place
-                for stop, place in operations.differenced.facts.stops_between(*key).items()
+                for stop, place in op.facts.stops_between(*key).items()
                 if self.among is None or stop in self.among
             }
             for key in judged

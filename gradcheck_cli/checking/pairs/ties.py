@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, working_precision
 from gradcheck_cli.checking.ops.operation import Float, pack, packed_size, unpack
-from gradcheck_cli.checking.pairs.pair import Pair
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
+from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.numerics.joint_slopes import Claims, Neighbourhood, Place, Placement, is_bent, judge_rows
 from gradcheck_cli.numerics.precision import FLOAT64, coarsest
 from gradcheck_cli.numerics.problem import Domain, draw_signed, own_scale, scales

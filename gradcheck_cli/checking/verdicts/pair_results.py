@@ -8,11 +8,18 @@ from dataclasses import replace
 import numpy as np
 
 from gradcheck_cli import hooks
-from gradcheck_cli.checking.checks.case_checks import FORM, NO_PATH, UNMOVED, UNTESTED_NONE, with_dtype_fault
+from gradcheck_cli.checking.checks.all_checks import FORM, NO_PATH, UNMOVED, UNTESTED_NONE, with_dtype_fault
 from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
-from gradcheck_cli.checking.pairs.pair import is_skipped, label_of, pair_keys
-from gradcheck_cli.checking.pairs.pair_sample import RIGHT_BESIDE, Judged, PairSample, PointData
+from gradcheck_cli.checking.pairs.pair import (
+    RIGHT_BESIDE,
+    Judged,
+    PairSample,
+    PointData,
+    is_skipped,
+    label_of,
+    pair_keys,
+)
 from gradcheck_cli.checking.verdicts.summary import is_zero_but_for_rounding, largest_gradient, summarise
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Reason

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.checks.case_checks import NO_PATH, UNTESTED_NONE, explain_untested
+from gradcheck_cli.checking.checks.all_checks import NO_PATH, UNTESTED_NONE, explain_untested
 from gradcheck_cli.checking.ops.operation import Float, Operation, index_of, part_of
-from gradcheck_cli.checking.pairs.pair_sample import Judged, PairSample, ProbeNumbers, Stopped
+from gradcheck_cli.checking.pairs.pair import Judged, PairSample, ProbeNumbers, Stopped
 from gradcheck_cli.gate import Branch, GradientRun
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.numerics.shared_limits import OWN_ORDER

@@ -12,15 +12,13 @@ from gradcheck_cli import hooks
 from gradcheck_cli.cli import completing
 from gradcheck_cli.errors import Fault, SpecError
 
-FORMATS = {name: form for name, form in hooks.formats().items() if form.of_faults}
-
 
 @click.command("validate")
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", *FORMATS]),
+    type=click.Choice(["table", "json", *hooks.fault_formats()]),
     default="table",
     help="What to print: github for annotations on a change's lines, sarif for code scanning.",
 )
@@ -40,7 +38,7 @@ def command(*, paths: tuple[str, ...], form: str) -> None:
         raise
     cases, exceptions = loaded.cases, len(loaded.exceptions)
     specs = len({case.spec for case in cases})
-    if form in FORMATS:
+    if form in hooks.fault_formats():
         _print(form, ())
     elif form == "json":
         click.echo(json.dumps({"specs": specs, "cases": len(cases), "faults": []}, indent=2))
@@ -58,9 +56,9 @@ def _print(form: str, faults: Sequence[Fault]) -> None:
 
     if form == "json":
         click.echo(faults_json(faults), nl=False)
-    elif form in FORMATS:
-        written = FORMATS[form]
-        text = str(getattr(import_module(written.module), written.of_faults)(faults, root_folder()))
+    elif form in hooks.fault_formats():
+        written = hooks.fault_formats()[form]
+        text = str(getattr(import_module(written.module), written.function)(faults, root_folder()))
         if written.is_json:
             click.echo(text, nl=False)
         else:

@@ -39,8 +39,7 @@ from gradcheck_cli.checking.ops.operation import (
     part_of,
     unpack,
 )
-from gradcheck_cli.checking.pairs.pair import Pair, pair_keys, pairs_at
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
+from gradcheck_cli.checking.pairs.pair import Pair, PairSample, PointData, pair_keys, pairs_at
 from gradcheck_cli.checking.pairs.triangles import hint_on_triangle
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import (

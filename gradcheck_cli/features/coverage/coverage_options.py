@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.hooks import FeatureOptions, RunPart
+from gradcheck_cli.hooks import FeatureOptions
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -92,7 +92,7 @@ _options = option_group(
 
 
 @dataclass
-class Coverage(RunPart):
+class Coverage:
     """What to measure in a run; nothing without `--cov`."""
 
     branch_fail_under: float | None
@@ -146,9 +146,15 @@ class Coverage(RunPart):
         coverage = measure(self.packages, report.cases, self.importing.result(), self.excuses)
         return replace(report, coverage=replace(coverage, fail_under=self.fail_under, changed=self.changed))
 
-    def __post_init__(self) -> None:
-        """Say whether a file is written at the end."""
-        self.writes = any(report.file is not None for report in self.reports)
+    @property
+    def needs_fingerprints(self) -> bool:
+        """No: only which gradients ran."""
+        return False
+
+    @property
+    def writes(self) -> bool:
+        """Whether a file is written at the end."""
+        return any(report.file is not None for report in self.reports)
 
     def lines(self, report: Report, width: int) -> Sequence[Text]:
         """Name the gradients that aren't covered, if requested and not named anyway."""

@@ -8,9 +8,9 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.checks.case_checks import compare_with_reference
+from gradcheck_cli.checking.checks.all_checks import compare_with_reference
 from gradcheck_cli.checking.ops.operation import Operations, TensorInfo, index_of
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
+from gradcheck_cli.checking.pairs.pair import PairSample, PointData
 from gradcheck_cli.checking.pairs.triangles import are_equal, hint_on_triangle
 from gradcheck_cli.features.diagnosis import hints
 from gradcheck_cli.numerics import Verdict

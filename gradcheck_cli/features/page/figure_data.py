@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
 from gradcheck_cli.checking.ops.operation import Float, GradientFormError, Opening, Operation, name_element
-from gradcheck_cli.checking.pairs.pair_sample import Judged, PairSample
+from gradcheck_cli.checking.pairs.pair import Judged, PairSample
 from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.numerics import Verdict

@@ -37,6 +37,7 @@ from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
 from gradcheck_cli.gate import Branch, with_excuses
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.results import GREEN, CheckResult, PairResult, Status
+from gradcheck_cli.spec.case import kind_of
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
 
@@ -47,16 +48,12 @@ _SHARE = 0.25  # of the remaining time, for one call
 _FADING = 0.5  # a point's time falls by this factor at most: the first call also builds the function
 
 
-def _now() -> float:
-    return clock.now()
-
-
 @dataclass
 class Pace:
     """A limited time, how long points take in it, and so how many a call may take: nothing interrupts it."""
 
     seconds: float = math.inf  # how long it is; infinite if only counts matter
-    clock: Callable[[], float] = _now  # tells the time; by default processor time
+    clock: Callable[[], float] = clock.now  # tells the time; by default processor time
     began: float = field(init=False)  # when it began
     point: float = 0.0  # how many seconds a point takes
 
@@ -153,7 +150,10 @@ class Exploration:
         case = self.opener.case
         self.is_rounded = bool(self.first.facts.low_precision)
         # In float16 the square of 1e-4 is 0, so that points near zero say nothing of the formula.
-        self.is_narrow = self.is_rounded or any(tensor.dtype == "float16" for tensor in case.tensors)
+        self.is_narrow = self.is_rounded or any(
+            kind_of(tensor.dtype) == "float" and precision_of(tensor.dtype).is_short_ranged
+            for tensor in case.tensors
+        )
         self.mixed = MixedPoints(case, reach_of(self.first.facts.low_precision))
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
         self.field = PointField(self.first)

@@ -25,7 +25,7 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.spec.case import Argument, Case, Form, InputSpec, Source
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import users_code
-from gradcheck_cli.tensorflow_backend.binding.user_gradient import shape_text
+from gradcheck_cli.tensorflow_backend.dtypes import shape_text
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

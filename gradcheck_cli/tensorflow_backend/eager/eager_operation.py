@@ -29,9 +29,8 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
-from gradcheck_cli.tensorflow_backend.binding.binder import Binder
+from gradcheck_cli.tensorflow_backend.binding.binder import Binder, form_fault
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
-from gradcheck_cli.tensorflow_backend.binding.user_gradient import form_fault
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, value_of
 from gradcheck_cli.tensorflow_backend.eager.eager_record import Record, identity
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import pull_in_spoilt_memory

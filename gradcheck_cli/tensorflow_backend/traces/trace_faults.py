@@ -14,7 +14,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError, OpPlace, Ten
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import users_code
-from gradcheck_cli.tensorflow_backend.binding.user_gradient import form_fault
+from gradcheck_cli.tensorflow_backend.binding.binder import form_fault
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.registry import place_of
 

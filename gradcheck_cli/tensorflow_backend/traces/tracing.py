@@ -19,8 +19,7 @@ import tensorflow as tf
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
-from gradcheck_cli.tensorflow_backend.binding import user_gradient
-from gradcheck_cli.tensorflow_backend.binding.binder import Bound, Override
+from gradcheck_cli.tensorflow_backend.binding.binder import Bound, Override, note_form_faults
 from gradcheck_cli.tensorflow_backend.private import (
     private_gradients,
     private_graphs,
@@ -484,7 +483,7 @@ class _BackwardPasses:
 
         with (
             private_gradients.note_shape_faults(note_shape, in_claimed_shape),
-            user_gradient.note_form_faults(note),
+            note_form_faults(note),
         ):
             pulled = gradients_of(outputs, chosen_inputs, flows)
         gradients = [dense(gradient, tensor) for gradient, tensor in zip(pulled, chosen_inputs, strict=True)]

@@ -35,7 +35,7 @@ from gradcheck_cli.features.search.branches.python_branches import (
 from gradcheck_cli.features.search.branches.side_graph import SideGraph
 from gradcheck_cli.features.search.mixed_points import FreeInputs
 from gradcheck_cli.gate import Branch, with_excuses
-from gradcheck_cli.tensorflow_backend.binding.user_gradient import PY_FUNC_TYPES
+from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes
