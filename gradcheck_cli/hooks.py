@@ -10,7 +10,7 @@ generators of other packages are found by their entry points, when they are need
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -149,12 +149,16 @@ class FeatureOptions:
 
     name: str  # the parameter that takes their values as one object
     heading: str  # the heading in `--help`
-    parameters: tuple[str, ...]  # the names of the options' parameters, in the order of `--help`
-    # adds the options to a command; see `option_group`
-    decorate: Callable[[Callable[..., Any]], Callable[..., Any]]
+    kind: type  # the class of that object; its fields are the options' parameters, in the order of `--help`
+    options: tuple[Callable[..., Any], ...]  # each adds an option to a command
     # takes the command's context, the specs' paths and the object; returns its part of this run; called only
     # where some option says so
     begin: Callable[[click.Context, Sequence[str], Any], RunPart]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the options' parameters."""
+        return tuple(field.name for field in fields(self.kind))
 
     def is_asked(self, values: object) -> bool:
         """Whether any of its options was given, by their values as one object."""

@@ -92,7 +92,7 @@ def feature_options(function: Callable[..., None]) -> Callable[..., None]:
 
     decorated: Callable[..., None] = call
     for group in reversed(hooks.run_options()):
-        decorated = group.decorate(decorated)
+        decorated = option_group(group.name, group.kind, *group.options)(decorated)
     return decorated
 
 

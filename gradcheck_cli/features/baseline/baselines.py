@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import FeatureOptions
 
@@ -26,8 +25,8 @@ class BaselineOptions:
     """The lock file to compare with, and the one to write."""
 
     against: Path | None
-    update: Path | None
     no_baseline: bool
+    update: Path | None
 
 
 class _FileOrNone(click.Path):
@@ -37,9 +36,7 @@ class _FileOrNone(click.Path):
         return super().convert(value, param, ctx) if str(value) else None
 
 
-_options = option_group(
-    "baseline",
-    BaselineOptions,
+_OPTIONS = (
     click.option(
         "--baseline",
         "against",
@@ -147,6 +144,4 @@ class Baseline:
         return UsageError.exit_code
 
 
-RUN_OPTIONS = FeatureOptions(
-    "baseline", "What has changed", ("against", "no_baseline", "update"), _options, Baseline
-)
+RUN_OPTIONS = FeatureOptions("baseline", "What has changed", BaselineOptions, _OPTIONS, Baseline)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import FeatureOptions
 
@@ -57,9 +56,7 @@ class CoverageOptions:
     branch_fail_under: float | None
 
 
-_options = option_group(
-    "to_cover",
-    CoverageOptions,
+_OPTIONS = (
     click.option(
         "--cov",
         multiple=True,
@@ -195,10 +192,4 @@ def _required_share(ctx: click.Context, option: str) -> float | None:
     return value
 
 
-RUN_OPTIONS = FeatureOptions(
-    "to_cover",
-    "What is covered",
-    ("cov", "cov_report", "cov_fail_under", "branch_fail_under"),
-    _options,
-    Coverage.begin,
-)
+RUN_OPTIONS = FeatureOptions("to_cover", "What is covered", CoverageOptions, _OPTIONS, Coverage.begin)
