@@ -80,6 +80,11 @@ class BaselineFinding:
     spec: str = ""
 
     @property
+    def key(self) -> tuple[str, str, str, str, str]:
+        """What identifies the pair, as `LockedPair.key` does."""
+        return self.op, self.case, self.dtype, self.mode, self.pair
+
+    @property
     def is_failure(self) -> bool:
         """Whether it fails the gate."""
         return self.change not in HARMLESS

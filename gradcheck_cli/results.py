@@ -416,6 +416,11 @@ class CaseResult:
         return Status.SKIPPED in {self.status, *statuses}
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """What identifies its case in all of its modes, in this run and the next: op, case and dtype."""
+        return self.op, self.case, self.dtype
+
+    @property
     def is_for_another_version(self) -> bool:
         """Whether it was skipped because its spec is for other versions of TensorFlow."""
         return self.status is Status.SKIPPED and any(check.name == VERSION_CHECK for check in self.checks)

@@ -352,7 +352,7 @@ def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
     first = group[0]
     word = str(first.change).replace("_", " ")
     style = "bold red" if first.is_failure else ""
-    where = f"{join_name(first.op, first.case, first.dtype, first.mode)} · {first.pair}"
+    where = f"{join_name(*first.key[:4])} · {first.pair}"
     if len(group) > 1:
         where += f" and {layout.count(len(group) - 1, 'pair')} more"
     word = f"{word.upper() if first.is_failure else word} {code_of_change(first).number}"

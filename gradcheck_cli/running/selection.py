@@ -146,11 +146,11 @@ def shard_of(
     """
     durations = {key: past.duration_s for key, past in history.items() if past.duration_s is not None}
     usual = median(durations.values()) if durations else 1.0
-    cost = [durations.get(key_of(case), usual) for case in cases]
+    cost = [durations.get(case.key, usual) for case in cases]
     loads = [0.0] * count
     parts = [0] * len(cases)
     for case_index in sorted(
-        range(len(cases)), key=lambda case_index: (-cost[case_index], key_of(cases[case_index]))
+        range(len(cases)), key=lambda case_index: (-cost[case_index], cases[case_index].key)
     ):
         # Among equally loaded parts, the one with fewer cases is taken: otherwise cases that take no time
         # would pile up.
@@ -158,7 +158,7 @@ def shard_of(
         loads[part] += cost[case_index]
         parts[case_index] = part + 1
     mine = tuple(case for case, part in zip(cases, parts, strict=True) if part == index)
-    return mine, Shard(index, count, tuple(key_of(case) for case in cases))
+    return mine, Shard(index, count, tuple(case.key for case in cases))
 
 
 def selection_of(
@@ -169,8 +169,8 @@ def selection_of(
     modes: Sequence[str] = (),
 ) -> Selection:
     """Record what was requested of a run, and which options, in words, selected among the loaded cases."""
-    done = {(case.op, case.case, case.dtype) for case in cases if case.pairs}
-    loaded_keys = dict.fromkeys((case.op, case.name, case.dtype) for case in loaded)
+    done = {case.key for case in cases if case.pairs}
+    loaded_keys = dict.fromkeys(case.key for case in loaded)
     left_out = tuple(key for key in loaded_keys if key not in done)
     return Selection(tuple(map(str, paths)), tuple(options), tuple(modes), left_out)
 
@@ -310,11 +310,6 @@ class _History:
     cases: tuple[Past, ...]
 
 
-def key_of(case: Case) -> Key:
-    """Return what identifies a case, in this run and the next."""
-    return case.op, case.name, case.dtype
-
-
 def read_history(folder: Path) -> dict[Key, Past]:
     """Return what is known about cases; nothing if there is no file, or it isn't ours."""
     try:
@@ -335,13 +330,12 @@ def write_history(folder: Path, report: Report) -> None:
             computed from the history, and must use the same one as this shard.
     """
     before = read_history(folder)
-    broken = {(finding.op, finding.case, finding.dtype) for finding in report.baseline if finding.is_failure}
+    broken = {finding.key[:3] for finding in report.baseline if finding.is_failure}
     now: dict[Key, Past] = {}
     for case in report.cases:
-        key = case.op, case.case, case.dtype
-        earlier = now.get(key, Past(*key))
-        failed = earlier.failed or not report.is_fine(case) or key in broken
-        now[key] = Past(*key, failed, (earlier.duration_s or 0.0) + case.ran.duration_s)
+        earlier = now.get(case.key, Past(*case.key))
+        failed = earlier.failed or not report.is_fine(case) or case.key in broken
+        now[case.key] = Past(*case.key, failed, (earlier.duration_s or 0.0) + case.ran.duration_s)
     if report.shard is not None:
         now = {
             key: replace(past, duration_s=before[key].duration_s if key in before else None)
@@ -357,4 +351,4 @@ def write_history(folder: Path, report: Report) -> None:
 
 def failed_before(cases: Sequence[Case], history: Mapping[Key, Past]) -> tuple[Case, ...]:
     """Return the cases that failed when they last ran."""
-    return tuple(case for case in cases if (past := history.get(key_of(case))) is not None and past.failed)
+    return tuple(case for case in cases if (past := history.get(case.key)) is not None and past.failed)

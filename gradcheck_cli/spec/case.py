@@ -269,6 +269,11 @@ class Case:
         return tuple(f"d{output}/d{name}" for output in outputs for name in inputs)
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """What identifies it in all of its modes; see `CaseResult.key`."""
+        return self.op, self.name, self.dtype
+
+    @property
     def spec(self) -> str:
         """`path:line`, as every report names a spec."""
         return f"{self.path}:{self.line}"

@@ -44,6 +44,7 @@ def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes)
         "tensors": tuple(SimpleNamespace(name=tensor, is_differentiable=True) for tensor in inputs),
     }
     fields |= {"records_fingerprint": True, "figures_of": "", **changes}
+    fields["key"] = fields["op"], fields["name"], fields["dtype"]
     return make_dataclass("Case", list(fields))(**fields)  # `replace` changes a case
 
 

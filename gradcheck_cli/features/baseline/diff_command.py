@@ -67,7 +67,7 @@ def compare_reports(before: Report, after: Report) -> tuple[tuple[BaselineFindin
     lost, were_lost = _explain_unchecked(after), _explain_unchecked(before)
     findings: list[BaselineFinding] = []
     for finding in compare(old, new, is_expected=is_expected, breaks=True):
-        key = (finding.op, finding.case, finding.dtype, finding.mode, finding.pair)
+        key = finding.key
         if finding.change is Change.NEW and key[:4] in were_lost:
             message = f"{were_lost[key[:4]]}, and is {new[key].status} now"
             findings.append(replace(finding, change=Change.MENDED, message=message))
@@ -113,7 +113,7 @@ def _changed_checks(before: Report, after: Report) -> Iterator[BaselineFinding]:
 
 
 def _key(case: CaseResult) -> tuple[str, str, str, str]:
-    return case.op, case.case, case.dtype, case.mode
+    return *case.key, case.mode
 
 
 def _failing_checks(case: CaseResult) -> Mapping[str, str]:

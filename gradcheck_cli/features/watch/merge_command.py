@@ -22,7 +22,7 @@ from gradcheck_cli.cli.options.running_options import (
 )
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import Selection, join
-from gradcheck_cli.results import CaseResult, Machine, Policy, Report
+from gradcheck_cli.results import Machine, Policy, Report
 
 _SHOWN = 5  # cases that a message names; they fit a line
 
@@ -94,7 +94,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
     if shards:
         missing = _require_one_cut(reports)
         plan = {key: position for position, key in enumerate(next(iter(shards.values())).plan)}
-        cases.sort(key=lambda case: plan.get(_plan_key(case), len(plan)))
+        cases.sort(key=lambda case: plan.get(case.key, len(plan)))
         count = next(iter(shards.values())).count
         unchecked += [
             f"shard {begin}/{count} is missing: its cases weren't checked"
@@ -102,7 +102,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
             else f"shards {begin} to {end} of {count} are missing: their cases weren't checked"
             for begin, end in missing
         ]
-        absent = plan.keys() - {_plan_key(case) for case in cases}
+        absent = plan.keys() - {case.key for case in cases}
         if absent and not missing and not unchecked:
             named = ", ".join(f"{op} ({case}, {dtype})" for op, case, dtype in sorted(absent)[:_SHOWN])
             unchecked.append(f"{len(absent)} planned cases are in no shard's report: {named}")
@@ -141,7 +141,7 @@ def _merge_selections(reports: Sequence[Report]) -> Selection | None:
     selections = [report.selection for report in reports if report.selection is not None]
     if len(selections) < len(reports):
         return None
-    done = {_plan_key(case) for report in reports for case in report.cases if case.pairs}
+    done = {case.key for report in reports for case in report.cases if case.pairs}
     left_out = dict.fromkeys(key for selection in selections for key in selection.left_out if key not in done)
     modes = dict.fromkeys(mode for selection in selections for mode in selection.modes)
     options = dict.fromkeys(
@@ -163,17 +163,13 @@ def _require_disjoint(reports: Mapping[str, Report]) -> None:
     """Refuse two reports of the same case: it isn't clear which of them counts."""
     seen: dict[tuple[str, str, str, str], str] = {}
     for name, report in reports.items():
-        for key in Counter((*_plan_key(case), case.mode) for case in report.cases):
+        for key in Counter((*case.key, case.mode) for case in report.cases):
             if key in seen:
                 raise UsageError(
                     f"{seen[key]} and {name} both hold {key[0]}, case {key[1]}, {key[2]}: merge joins "
                     "reports of different cases; `gradcheck diff` compares two of the same."
                 )
             seen[key] = name
-
-
-def _plan_key(case: CaseResult) -> tuple[str, str, str]:
-    return case.op, case.case, case.dtype
 
 
 def _require_one_cut(reports: Mapping[str, Report]) -> Sequence[tuple[int, int]]:

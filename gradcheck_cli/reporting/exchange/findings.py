@@ -97,11 +97,8 @@ def findings_of(report: Report) -> tuple[Finding, ...]:
     unchecked = {id(case) for case in find_unchecked(report.cases)}
     for case in report.cases:
         findings += _findings_of_case(case, report, strict=report.policy.strict or id(case) in unchecked)
-    cases = {(case.op, case.case, case.dtype, case.mode): case for case in report.cases}
-    findings += [
-        _finding_of_change(finding, cases.get((finding.op, finding.case, finding.dtype, finding.mode)))
-        for finding in report.baseline
-    ]
+    cases = {(*case.key, case.mode): case for case in report.cases}
+    findings += [_finding_of_change(finding, cases.get(finding.key[:4])) for finding in report.baseline]
     findings += _findings_of_coverage(report)
     unchecked_texts = list(report.unchecked)
     if report.interrupted:
@@ -174,7 +171,7 @@ def summarize_specs(report: Report, findings: Sequence[Finding]) -> list[SpecSum
 
 def name_of(case: CaseResult) -> str:
     """Return `op · case · dtype · mode`, without default values."""
-    return join_name(case.op, case.case, case.dtype, case.mode)
+    return join_name(*case.key, case.mode)
 
 
 def join_name(op: str, case: str, dtype: str, mode: str) -> str:
@@ -272,7 +269,7 @@ def _finding_of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> 
 
 
 def _finding_of_change(finding: BaselineFinding, case: CaseResult | None) -> Finding:
-    name = join_name(finding.op, finding.case, finding.dtype, finding.mode)
+    name = join_name(*finding.key[:4])
     words = str(finding.change).replace("_", " ")
     outcome = Outcome.FAILED if finding.is_failure else Outcome.PASSED
     where = f"{name} · {finding.pair}"

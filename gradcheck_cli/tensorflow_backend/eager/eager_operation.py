@@ -44,7 +44,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     ShapeChangesError,
     dense,
-    in_users_words,
+    naming_user_errors,
     require_shapes,
     run_error,
 )
@@ -129,7 +129,7 @@ class CalledCase:
                     for value, target in zip(values, targets, strict=True)
                 ]
                 with (
-                    in_users_words(list(sources_by_input.values())),
+                    naming_user_errors(list(sources_by_input.values())),
                     watching(),
                     self.call.note_gradient_writes(),
                 ):
@@ -524,7 +524,7 @@ class EagerOperation(OpenedOperation):
             rounded_sizes=runs.rounded_sizes,
         )
 
-    def again(self) -> EagerOperation:
+    def retraced(self) -> EagerOperation:
         """Return the op, to be called anew at the same point."""
         called = self.called
         return EagerOperation.of(CalledCase(called.case, called.opening, called.state, called_twice=True))

@@ -287,9 +287,9 @@ class GraphOperation(OpenedOperation):
         state.graphs[key] = TracedCase(case, opening, state, mode)
         return GraphOperation.of(state.graphs[key])
 
-    def again(self) -> GraphOperation:
+    def retraced(self) -> GraphOperation:
         """Return the op with its vjp traced again; the forward that is differenced is kept."""
-        return GraphOperation.of(self.traced.again())
+        return GraphOperation.of(self.traced.retraced())
 
     def in_float64(self) -> GraphOperation:
         """Return the op's float64 twin, made from the same traces, at the same point."""
