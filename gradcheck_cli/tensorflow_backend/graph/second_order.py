@@ -20,7 +20,7 @@ from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
 from gradcheck_cli.tensorflow_backend.private import private_eager
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, in_users_words
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, naming_user_errors
 
 # These checks concern the forward, or each trace: the first order has already run them.
 _CHECKS_OFF = frozenset(name for name, check in CHECKS.items() if not check.is_of_vjp)
@@ -108,7 +108,7 @@ def _pull_eagerly(
         for tensor in sources:
             tape.watch(tensor)
         results = forward.call(*arguments)
-    with private_eager.ignore_stop_gradients(), in_users_words(sources):
+    with private_eager.ignore_stop_gradients(), naming_user_errors(sources):
         rows = [
             tape.gradient([results[output]], list(sources), output_gradients=[flow])
             for output, flow in flows.items()

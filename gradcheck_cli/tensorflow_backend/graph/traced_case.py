@@ -290,7 +290,7 @@ class TracedCase:
 
     # The same case in other forms.
 
-    def again(self) -> TracedCase:
+    def retraced(self) -> TracedCase:
         """Return the case with its vjp traced again; the forward that is differenced is kept."""
         return replace(self, graphs=self, anew=True)
 

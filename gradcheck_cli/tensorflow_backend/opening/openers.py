@@ -597,7 +597,7 @@ class CaseOpener(Generic[Op]):
 
     def retrace(self, op: Any) -> Op:
         """Trace or call an opened op's gradient again, for the same point."""
-        retraced: Op = op.again()
+        retraced: Op = op.retraced()
         _check_output_shapes(self.case, retraced)
         return retraced
 

@@ -172,7 +172,7 @@ def gradients_of(
     """Call `tf.gradients`, which goes no further than `stops`; say in the user's words what went wrong."""
     if not inputs:
         return []
-    with in_users_words(inputs), private_gradients.accept_numbers(), users_code.trace_with_switches():
+    with naming_user_errors(inputs), private_gradients.accept_numbers(), users_code.trace_with_switches():
         return list(
             tf.compat.v1.gradients(
                 outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None
@@ -181,7 +181,7 @@ def gradients_of(
 
 
 @contextlib.contextmanager
-def in_users_words(inputs: Sequence[Any]) -> Iterator[None]:
+def naming_user_errors(inputs: Sequence[Any]) -> Iterator[None]:
     """Say in the user's words what goes wrong in a gradient function that is called in the block."""
     try:
         yield

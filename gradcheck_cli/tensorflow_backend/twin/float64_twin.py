@@ -228,7 +228,7 @@ class Twins:
 
 def widen_forward(trace: ForwardTrace, variables: WideVariables, *, has_sides: bool = False) -> WideForward:
     """Make the twin of a forward; see `Twin`."""
-    held = trace.held.again()
+    held = trace.held.recording_anew()
     twin = Twin(trace.function, variables, held.body_holds, has_sides=has_sides)
     wide = replace(
         trace,
@@ -246,7 +246,7 @@ def widen_forward(trace: ForwardTrace, variables: WideVariables, *, has_sides: b
 
 def widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
     """Make the twin of a vjp; see `Twin`."""
-    held = trace.held.again()
+    held = trace.held.recording_anew()
     twin = Twin(trace.whole, variables, held.body_holds)
 
     def widen(pullback: Pullback) -> Pullback:

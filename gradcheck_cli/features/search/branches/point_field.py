@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
@@ -34,15 +35,33 @@ from gradcheck_cli.features.search.branches.python_branches import (
 )
 from gradcheck_cli.features.search.branches.side_graph import SideGraph
 from gradcheck_cli.features.search.mixed_points import FreeInputs
-from gradcheck_cli.gate import Branch, with_excuses
+from gradcheck_cli.gate import Branch
 from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
+from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes, run_error
 
 Array = np.ndarray[Any, Any]
 Points = Mapping[int, Array]  # input number -> (B, *shape); other inputs stay at the base point
 Side = tuple[Key, str]
+
+
+def with_excuses(branch: Branch, excuses: Sequence[tuple[str, str]]) -> Branch:
+    """Return a branch with the reasons why some of its sides aren't taken.
+
+    Args:
+        excuses: pairs of a glob over sides, as `Branch.label` names them with or without the place, and a
+            reason; if several match, the last one counts.
+    """
+    excused = {}
+    for side in branch.sides:
+        names = (branch.label(side), f"{branch.text} {side}")
+        for glob, reason in excuses:
+            if side not in branch.seen and any(fnmatchcase(name, glob) for name in names):
+                excused[side] = reason
+    return replace(branch, excused=tuple(excused.items()))
 
 
 # Suspicion.
@@ -268,7 +287,12 @@ class PointField:
             if self.calls_python:
                 arcs.append(set())
                 around.enter_context(trace_jumps(arcs[-1]))
-            fetched = self._op.runs.beside_gradient(self._fetches, arguments, upstreams, self._copy)
+            first = len(upstreams)
+            batch = {first + index: stack for index, stack in arguments.items()} | dict(enumerate(upstreams))
+            try:
+                fetched = self._run(batch, 1)
+            except tf.errors.OpError as error:
+                raise run_error(error, "gradient") from error
         # Upstreams have the shapes of the outputs at the base point.
         values = dict(zip(map(id, self._fetches), fetched, strict=True))
         results = self._op.traced.vjp_trace.results[: len(self._op.outputs)]
@@ -284,6 +308,16 @@ class PointField:
             if any(not np.array_equal(stack[row], stack[row - 1]) for stack in stacks)
         )
         return [0, *changed]
+
+    @cached_property
+    def _run(self) -> Batched:
+        """What gives the fetched tensors' values: it takes upstreams of all outputs, then arguments."""
+        trace, graph = self._op.traced.vjp_trace, self._copy
+        feeds, fetches = [*trace.upstreams, *trace.inputs, *trace.held.draws], self._fetches
+        if graph is not None:
+            feeds, fetches = list(graph.tensors(feeds)), list(graph.tensors(fetches))
+        function = subgraph_function(trace.whole if graph is None else graph, feeds, fetches)
+        return self._op.runs.batched_gradient(function, trace.sources)
 
     @cached_property
     def _fetches(self) -> list[Any]:
