@@ -11,11 +11,9 @@ import click
 from click.core import ParameterSource
 
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.hooks import FeatureOptions
+from gradcheck_cli.hooks import FeatureOptions, RunPart
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from gradcheck_cli.features.baseline.lock import Key, LockedPair
     from gradcheck_cli.results import Report
 
@@ -57,7 +55,7 @@ _OPTIONS = (
 )
 
 
-class Baseline:
+class Baseline(RunPart):
     """The baseline of a run: read before it, compared and written after it."""
 
     def __init__(self, ctx: click.Context, _paths: Sequence[str], options: BaselineOptions) -> None:
@@ -77,6 +75,7 @@ class Baseline:
         self._against, self._update = against, update
         self._old: dict[Key, LockedPair] = {}
         file = against or update
+        self.needs_fingerprints, self.writes = file is not None, update is not None
         if file is None:
             return
         if ctx.params["seed"] is not None:
@@ -88,20 +87,6 @@ class Baseline:
                 raise UsageError(f"there is no folder '{update.parent}' to write '{update.name}' into.")
             return
         self._old = read_lock(file)  # faults are reported before the run
-
-    @property
-    def needs_fingerprints(self) -> bool:
-        """Whether there is a file to compare with, or to write."""
-        return (self._against or self._update) is not None
-
-    @property
-    def writes(self) -> bool:
-        """Whether a lock file is written at the end."""
-        return self._update is not None
-
-    def lines(self, _report: Report, _width: int) -> Sequence[Text]:
-        """Lay out nothing more: what has changed stands in every report."""
-        return ()
 
     def add_to(self, report: Report) -> Report:
         """Return the report with the changes since the baseline."""

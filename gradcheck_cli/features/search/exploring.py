@@ -48,12 +48,16 @@ _SHARE = 0.25  # of the remaining time, for one call
 _FADING = 0.5  # a point's time falls by this factor at most: the first call also builds the function
 
 
+def _now() -> float:
+    return clock.now()
+
+
 @dataclass
 class Pace:
     """A limited time, how long points take in it, and so how many a call may take: nothing interrupts it."""
 
     seconds: float = math.inf  # how long it is; infinite if only counts matter
-    clock: Callable[[], float] = clock.now  # tells the time; by default processor time
+    clock: Callable[[], float] = _now  # tells the time; by default processor time
     began: float = field(init=False)  # when it began
     point: float = 0.0  # how many seconds a point takes
 
