@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from fnmatch import fnmatchcase
 
 
 @dataclass(frozen=True)
@@ -220,22 +219,6 @@ class Branch:
     def label(self, side: str) -> str:
         """Return a side's name, as excuses give it and reports show it: `x > 3.5 true (ops.py:14)`."""
         return f"{self.text} {side} ({self.place})"
-
-
-def with_excuses(branch: Branch, excuses: Sequence[tuple[str, str]]) -> Branch:
-    """Return a branch with the reasons why some of its sides aren't taken.
-
-    Args:
-        excuses: pairs of a glob over sides, as `Branch.label` names them with or without the place, and a
-            reason; if several match, the last one counts.
-    """
-    excused = {}
-    for side in branch.sides:
-        names = (branch.label(side), f"{branch.text} {side}")
-        for glob, reason in excuses:
-            if side not in branch.seen and any(fnmatchcase(name, glob) for name in names):
-                excused[side] = reason
-    return replace(branch, excused=tuple(excused.items()))
 
 
 def side_counts(branches: Iterable[Branch]) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from gradcheck_cli.numerics.sampling import Moves
 
 Array = np.ndarray[Any, Any]
 
-# By NumPy's kind of a dtype; "V" has bfloat16, which isn't one of NumPy's own.
+
 _WIDE = {"f": np.float64, "V": np.float64, "c": np.complex128, "i": np.int64, "u": np.uint64, "b": np.bool_}
 REFERENCE = {"float16": "float64", "bfloat16": "float64", "float32": "float64", "complex64": "complex128"}
 
@@ -38,7 +38,8 @@ def widen(value: Any) -> np.ndarray[Any, Any]:
     array = np.asarray(value)
     if array.dtype == object:
         return array
-    return array.astype(_WIDE.get(array.dtype.kind, array.dtype), copy=False)
+    kind = "f" if array.dtype.name == "bfloat16" else array.dtype.kind
+    return array.astype(_WIDE.get(kind, array.dtype), copy=False)
 
 
 def magnitude(value: Array) -> Array:

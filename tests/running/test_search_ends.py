@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from gradcheck_cli.features.search import exploring, other_points
+from gradcheck_cli.features.search.branches.point_field import PointField
 from gradcheck_cli.features.search.exploring import Pace
 from gradcheck_cli.results import Status
 from gradcheck_cli.running import session
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
 
 
 class Clock:
@@ -42,13 +42,13 @@ def clock(monkeypatch):
     ],
 )
 def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgement, seconds):
-    look, judge, search = GraphRuns.beside_gradient, exploring.check_at, other_points.search
+    look, judge, search = PointField._call, exploring.check_at, other_points.search
     calls = []
 
-    def slow_look(self, fetches, points, upstreams, copy=None):
+    def slow_look(self, points, upstreams, arcs):
         calls.append(len(upstreams[0]))
         clock.now += point * calls[-1]
-        return look(self, fetches, points, upstreams, copy)
+        return look(self, points, upstreams, arcs)
 
     def slow_judge(*arguments):
         clock.now += judgement
@@ -60,7 +60,7 @@ def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgeme
         assert clock.now - began <= seconds + judgement
         return found
 
-    monkeypatch.setattr(GraphRuns, "beside_gradient", slow_look)
+    monkeypatch.setattr(PointField, "_call", slow_look)
     monkeypatch.setattr(exploring, "check_at", slow_judge)
     monkeypatch.setattr(other_points, "search", timed)
     (case,) = load_mapping({"op": "op", "forward": "search_functions:rare", "inputs": {"x": {"shape": [4]}}})

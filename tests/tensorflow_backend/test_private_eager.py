@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.eager.eager_record import identity
+from gradcheck_cli.tensorflow_backend.eager.eager_call import identity
 from gradcheck_cli.tensorflow_backend.private import private_eager, private_state
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,13 @@ from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, PathOp, Status
 from gradcheck_cli.running.session import check, open_pair, start_tensorflow, user_code
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import BINDINGS
-from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation, UnheldStop
+from gradcheck_cli.tensorflow_backend import graph_path
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
+from gradcheck_cli.tensorflow_backend.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
+from gradcheck_cli.tensorflow_backend.traces import frozen
+from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 
 # If a case has more mismatched pairs, only the first ones are examined: each takes its own backward pass.
 MOST_PAIRS = 4
@@ -223,11 +228,33 @@ def _blame_line(case: Case, label: str, opener: GraphOpener) -> str:
     return sentence(blame) if len(blame.ops) > 1 or blame.is_form else ""
 
 
+@dataclass(frozen=True)
+class UnheldStop:
+    """The place of a `stop_gradient`, and whether it belongs to the forward or to a gradient function."""
+
+    place: str
+    is_of_forward: bool
+
+
 def _stops(op: GraphOperation, output: int, input_indices: Sequence[int]) -> list[UnheldStop]:
     """Return the `stop_gradient`s that prevent a second differentiation; none for a plain forward."""
     if not op.outputs[output].of:
         return []
-    return [stop for input_index in input_indices for stop in op.unheld_stops(output, input_index)]
+    return [stop for input_index in input_indices for stop in _unheld_stops(op.traced, output, input_index)]
+
+
+def _unheld_stops(traced: TracedCase, output: int, input_index: int) -> list[UnheldStop]:
+    """Return the `stop_gradient`s between an input and an output that aren't held.
+
+    If any are in gradient functions, return only those: holding these would be enough.
+    """
+    trace, starts = traced.forward, traced.starts(input_index)
+    held_ids = {id(tensor) for tensor in traced.held_stops}
+    forward_ids = {id(tensor) for tensor in frozen.stops_among(starts, trace.backprop_starts)}
+    between = graph_path.ops_between(starts, [trace.outputs[output]])
+    tensors = [op.outputs[0] for op in between if op.type in STOPS and id(op.outputs[0]) not in held_ids]
+    stops = [UnheldStop(Stop.of(tensor.op).place, id(tensor) in forward_ids) for tensor in tensors]
+    return [stop for stop in stops if not stop.is_of_forward] or stops
 
 
 def _describe_cut(stops: Sequence[UnheldStop]) -> str:

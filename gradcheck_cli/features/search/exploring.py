@@ -25,19 +25,19 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.point_field import (
     FINER,
     STEP,
-    Looked,
     PointField,
+    PointsSeen,
     Side,
     SideSearch,
     Suspicion,
     is_smooth,
     suspect,
+    with_excuses,
 )
 from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
-from gradcheck_cli.gate import Branch, with_excuses
+from gradcheck_cli.gate import Branch
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.results import GREEN, CheckResult, PairResult, Status
-from gradcheck_cli.spec.case import kind_of
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
 
@@ -150,10 +150,7 @@ class Exploration:
         case = self.opener.case
         self.is_rounded = bool(self.first.facts.low_precision)
         # In float16 the square of 1e-4 is 0, so that points near zero say nothing of the formula.
-        self.is_narrow = self.is_rounded or any(
-            kind_of(tensor.dtype) == "float" and precision_of(tensor.dtype).is_short_ranged
-            for tensor in case.tensors
-        )
+        self.is_narrow = self.is_rounded or any(tensor.dtype == "float16" for tensor in case.tensors)
         self.mixed = MixedPoints(case, reach_of(self.first.facts.low_precision))
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
         self.field = PointField(self.first)
@@ -303,7 +300,7 @@ class Exploration:
             return rows[(again.disagreement > threshold) | is_spoilt]
         return rows[:0]
 
-    def look_for_sides(self, points: Point) -> Looked | None:
+    def look_for_sides(self, points: Point) -> PointsSeen | None:
         """Look at points for the sides that they take; `None` if there is no time, or a call raises."""
         count = len(next(iter(points.values())))
         if self.pace.point * count > self.pace.left - self.kept:
@@ -314,7 +311,7 @@ class Exploration:
             return looked
         return None
 
-    def _note(self, points: Point, looked: Looked) -> None:
+    def _note(self, points: Point, looked: PointsSeen) -> None:
         """Keep the best point for each side that wasn't tested: an ordinary one, near the middle."""
         self.points += len(looked.taken)
         self.search.remember(points, looked)

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.spec.case import Case, InputSpec, kind_of
 from gradcheck_cli.spec.values.constraints import (
     Interval,
@@ -48,8 +47,9 @@ def reach_of(low_precision: Sequence[str]) -> float:
 
     Far away, a dtype with few digits may lose all of them, which says nothing about the formula.
     """
-    is_half = [precision_of(name).nudge is None for name in low_precision]
-    return min((_NEAR if half else _OF_FLOAT32 for half in is_half), default=_FAR)
+    return min(
+        (_OF_FLOAT32 if name in ("float32", "complex64") else _NEAR for name in low_precision), default=_FAR
+    )
 
 
 @dataclass(frozen=True)

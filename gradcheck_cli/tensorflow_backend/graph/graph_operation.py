@@ -247,14 +247,6 @@ def _is_plain_chain(traced: TracedCase, output: int, input_index: int) -> bool:
     return not is_own and sum(trace.gradients_seen.values()) > 1
 
 
-@dataclass(frozen=True)
-class UnheldStop:
-    """The place of a `stop_gradient`, and whether it belongs to the forward or to a gradient function."""
-
-    place: str
-    is_of_forward: bool
-
-
 @dataclass(frozen=True, kw_only=True)
 class GraphOperation(OpenedOperation):
     """One case in graph mode."""
@@ -308,19 +300,6 @@ class GraphOperation(OpenedOperation):
         """Whether every number of its floating outputs at the base point is finite."""
         outputs = zip(self.outputs, self.base_values, strict=True)
         return all(np.isfinite(value).all() for info, value in outputs if info.is_differentiable)
-
-    def unheld_stops(self, output: int, input_index: int) -> list[UnheldStop]:
-        """Return the `stop_gradient`s between an input and an output that aren't held.
-
-        For a vjp, return only those in gradient functions, if there are any: holding these would be enough.
-        """
-        trace, starts = self.traced.forward, self.traced.starts(input_index)
-        held_ids = {id(tensor) for tensor in self.traced.held_stops}
-        forward_ids = {id(tensor) for tensor in frozen.stops_among(starts, trace.backprop_starts)}
-        between = graph_path.ops_between(starts, [trace.outputs[output]])
-        tensors = [op.outputs[0] for op in between if op.type in STOPS and id(op.outputs[0]) not in held_ids]
-        stops = [UnheldStop(Stop.of(tensor.op).place, id(tensor) in forward_ids) for tensor in tensors]
-        return [stop for stop in stops if not stop.is_of_forward] or stops
 
     @property
     def trainable(self) -> tuple[Any, ...]:

@@ -21,7 +21,6 @@ from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, take_points, v
 from gradcheck_cli.tensorflow_backend.graph import terms
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces.state import (
     LARGE_POINT,
     at_values,
@@ -344,7 +343,6 @@ class GraphRuns:
     traced: TracedCase  # the case at one sample point
     # by the outputs whose upstreams they take
     _pullbacks: dict[tuple[int, ...], Batched] = field(default_factory=dict)
-    _beside: dict[tuple[int, ...], Batched] = field(default_factory=dict)
 
     # The forward.
 
@@ -505,7 +503,7 @@ class GraphRuns:
         """
         infos, count = self.traced.inputs, len(next(iter(upstreams.values())))
         if pullback.outputs not in self._pullbacks:
-            self._pullbacks[pullback.outputs] = self._batched_gradient(pullback.function, pullback.outputs)
+            self._pullbacks[pullback.outputs] = self.batched_gradient(pullback.function, pullback.outputs)
         batch: dict[int, Stack] = {
             index: upstreams.get(output, np.zeros((count, *self.traced.outputs[output].shape)))
             for index, output in enumerate(pullback.outputs)
@@ -520,7 +518,7 @@ class GraphRuns:
         by_input = dict(zip(pullback.inputs, gradients, strict=True))
         return [by_input.get(input_index) for input_index in range(len(infos))]
 
-    def _batched_gradient(self, function: Any, outputs: Sequence[int]) -> Batched:
+    def batched_gradient(self, function: Any, outputs: Sequence[int]) -> Batched:
         """Batch a function of the upstreams of some outputs, the inputs and the draws."""
         trace = self.traced.vjp_trace
         for resource in trace.unrestored:
@@ -558,47 +556,6 @@ class GraphRuns:
         """The outputs at the base point, from the graph that also computes the gradient."""
         trace = self.traced.vjp_trace
         return self._batched(trace.forward, trace, self._draws_of(trace)).once()
-
-    def beside_gradient(
-        self,
-        fetches: Sequence[Any],
-        points: Mapping[int, Array],
-        upstreams: Sequence[Array],
-        copy: Any = None,
-    ) -> list[Array]:
-        """Return the values of tensors of the gradient's graph at some points.
-
-        Args:
-            fetches: the tensors.
-            points: input index -> (B, *shape), without variables; other inputs stay at the base point, whose
-                random draws are used at all points.
-            upstreams: for each differentiable output, (B, *shape).
-            copy: a copy of that graph (`SideGraph`) to call instead; its tensors may be fetched, too.
-
-        Returns:
-            The values of each tensor, with a leading axis over the points.
-
-        Raises:
-            CaseFailedError: the called code raises, or a tensor's shape isn't the same at all points.
-        """
-        key = tuple(map(id, fetches))
-        if key not in self._beside:
-            trace = self.traced.vjp_trace
-            feeds, results = [*trace.upstreams, *trace.inputs, *trace.held.draws], list(fetches)
-            if copy is not None:
-                feeds, results = copy.tensors(feeds), copy.tensors(results)
-            self._beside[key] = self._batched_gradient(
-                subgraph_function(trace.whole if copy is None else copy, feeds, results),
-                trace.sources,
-            )
-        first = len(upstreams)
-        batch = {first + input_index: stack for input_index, stack in points.items()} | dict(
-            enumerate(upstreams)
-        )
-        try:
-            return self._beside[key](batch, 1)
-        except tf.errors.OpError as error:
-            raise run_error(error, "gradient") from error
 
     def _batched(
         self,

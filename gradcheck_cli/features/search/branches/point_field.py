@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
@@ -34,15 +35,33 @@ from gradcheck_cli.features.search.branches.python_branches import (
 )
 from gradcheck_cli.features.search.branches.side_graph import SideGraph
 from gradcheck_cli.features.search.mixed_points import FreeInputs
-from gradcheck_cli.gate import Branch, with_excuses
+from gradcheck_cli.gate import Branch
 from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
+from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes, run_error
 
 Array = np.ndarray[Any, Any]
 Points = Mapping[int, Array]  # input number -> (B, *shape); other inputs stay at the base point
 Side = tuple[Key, str]
+
+
+def with_excuses(branch: Branch, excuses: Sequence[tuple[str, str]]) -> Branch:
+    """Return a branch with the reasons why some of its sides aren't taken.
+
+    Args:
+        excuses: pairs of a glob over sides, as `Branch.label` names them with or without the place, and a
+            reason; if several match, the last one counts.
+    """
+    excused = {}
+    for side in branch.sides:
+        names = (branch.label(side), f"{branch.text} {side}")
+        for glob, reason in excuses:
+            if side not in branch.seen and any(fnmatchcase(name, glob) for name in names):
+                excused[side] = reason
+    return replace(branch, excused=tuple(excused.items()))
 
 
 # Suspicion.
@@ -64,7 +83,7 @@ _LARGEST = 2**22  # elements fetched at all points of one call together: 32 MiB
 
 
 @dataclass(frozen=True)
-class Looked:
+class PointsSeen:
     """What was seen at some points."""
 
     op: GraphOperation
@@ -75,11 +94,11 @@ class Looked:
     # what the upstreams are pulled back to for each input, (B, *shape); `None` for no path
     gradients: list[Array | None]
 
-    def at(self, rows: Array) -> Looked:
+    def at(self, rows: Array) -> PointsSeen:
         """Return what was seen at some of the points."""
         values, upstreams = ([stack[rows] for stack in stacks] for stacks in (self.values, self.upstreams))
         gradients = [None if stack is None else stack[rows] for stack in self.gradients]
-        return Looked(self.op, self.taken[rows], self.is_finite[rows], values, upstreams, gradients)
+        return PointsSeen(self.op, self.taken[rows], self.is_finite[rows], values, upstreams, gradients)
 
 
 class PointField:
@@ -172,7 +191,7 @@ class PointField:
         size = sum(math.prod(length or 1 for length in shape) for shape in shapes if shape.rank is not None)
         return _LARGEST // max(1, size)
 
-    def look(self, points: Points, seeds: Sequence[int]) -> Looked:
+    def look(self, points: Points, seeds: Sequence[int]) -> PointsSeen:
         """Look at points, and pull upstreams back at each.
 
         Args:
@@ -200,7 +219,7 @@ class PointField:
         taken = self._sides_at(values, arcs, len(seeds)) & is_finite[:, None]
         gradients = self._add_gradients([values[id(tensor)] for tensor in trace.results[count:]])
         outputs = [values[id(trace.results[output_index])] for output_index in trace.sources]
-        return Looked(self._op, taken, is_finite, outputs, upstreams, gradients)
+        return PointsSeen(self._op, taken, is_finite, outputs, upstreams, gradients)
 
     def _note_python(self, arcs: Sequence[set[Arc]]) -> None:
         """Add the branches of the code that ran."""
@@ -268,7 +287,12 @@ class PointField:
             if self.calls_python:
                 arcs.append(set())
                 around.enter_context(trace_jumps(arcs[-1]))
-            fetched = self._op.runs.beside_gradient(self._fetches, arguments, upstreams, self._copy)
+            first = len(upstreams)
+            batch = {first + index: stack for index, stack in arguments.items()} | dict(enumerate(upstreams))
+            try:
+                fetched = self._run(batch, 1)
+            except tf.errors.OpError as error:
+                raise run_error(error, "gradient") from error
         # Upstreams have the shapes of the outputs at the base point.
         values = dict(zip(map(id, self._fetches), fetched, strict=True))
         results = self._op.traced.vjp_trace.results[: len(self._op.outputs)]
@@ -284,6 +308,16 @@ class PointField:
             if any(not np.array_equal(stack[row], stack[row - 1]) for stack in stacks)
         )
         return [0, *changed]
+
+    @cached_property
+    def _run(self) -> Batched:
+        """What gives the fetched tensors' values: it takes upstreams of all outputs, then arguments."""
+        trace, graph = self._op.traced.vjp_trace, self._copy
+        feeds, fetches = [*trace.upstreams, *trace.inputs, *trace.held.draws], self._fetches
+        if graph is not None:
+            feeds, fetches = list(graph.tensors(feeds)), list(graph.tensors(fetches))
+        function = subgraph_function(trace.whole if graph is None else graph, feeds, fetches)
+        return self._op.runs.batched_gradient(function, trace.sources)
 
     @cached_property
     def _fetches(self) -> list[Any]:
@@ -332,14 +366,14 @@ class SideSearch:
     """A point for each combination of sides, and the search for others between them."""
 
     free: FreeInputs  # the inputs that move
-    look: Callable[[Points], Looked | None]  # looks at points, and remembers them
+    look: Callable[[Points], PointsSeen | None]  # looks at points, and remembers them
     generator: np.random.Generator  # of random numbers
     points: dict[tuple[int, ...], Points] = field(default_factory=dict)  # one each, by the sides it takes
     # (N, size), vectors whose components other points are given, one at a time
     lenders: Array = field(default_factory=lambda: np.zeros((0, 0)))
     turn: int = 0  # how many components took a special value
 
-    def remember(self, points: Mapping[int, Array], looked: Looked) -> None:
+    def remember(self, points: Mapping[int, Array], looked: PointsSeen) -> None:
         """Remember points with other sides than those before; the newest, if there are too many."""
         for row in np.flatnonzero(looked.is_finite):
             taken = tuple(np.flatnonzero(looked.taken[row]).tolist())
@@ -428,7 +462,7 @@ class Suspicion:
 
 def suspect(
     op: Operation,
-    looked: Looked,
+    looked: PointsSeen,
     points: Mapping[int, Array],
     free: FreeInputs,
     moving: tuple[np.random.Generator, float, Array],
@@ -479,7 +513,10 @@ def suspect(
 
 
 def _compare(
-    looked: Looked, free: FreeInputs, values: tuple[list[Array], list[Array], list[Array]], distance: Array
+    looked: PointsSeen,
+    free: FreeInputs,
+    values: tuple[list[Array], list[Array], list[Array]],
+    distance: Array,
 ) -> Suspicion:
     """Compare gradients with the changes of values over a distance, (B, size).
 
