@@ -10,7 +10,7 @@ generators of other packages are found by their entry points, when they are need
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -70,6 +70,7 @@ class Format(NamedTuple):
     is_rooted: bool = False  # whether the function also takes the folder from which files are named
     to_file: bool = True  # whether `--report KIND=FILE` offers it
     is_json: bool = False  # whether it is JSON, where any character may be written as an escape
+    of_faults: str = ""  # the function that writes a spec's faults in it, which takes them and the folder
 
 
 @lru_cache(maxsize=1)
@@ -114,33 +115,26 @@ def formats() -> dict[str, Format]:
     return {name: form for table in _tables("FORMATS") for name, form in table.items()}
 
 
-def fault_formats() -> dict[str, Format]:
-    """Return the formats in which features write a spec's faults, by name."""
-    return {name: form for table in _tables("FAULT_FORMATS") for name, form in table.items()}
-
-
 # A run.
 
 
-class RunPart(Protocol):
-    """What a feature does in one run, beside checking."""
+class RunPart:
+    """What a feature does in one run, beside checking: by default nothing."""
 
-    @property
-    def needs_fingerprints(self) -> bool:
-        """Whether each pair's fingerprint is to be recorded."""
-
-    @property
-    def writes(self) -> bool:
-        """Whether a file is written at the end, so that the run goes on if standard output is lost."""
+    needs_fingerprints = False  # whether each pair's fingerprint is to be recorded
+    writes = False  # whether a file is written at the end, so that the run goes on if standard output is lost
 
     def add_to(self, report: Report) -> Report:
         """Return the report with the feature's part of it."""
+        return report
 
-    def lines(self, report: Report, width: int) -> Sequence[Text]:
+    def lines(self, report: Report, width: int) -> Sequence[Text]:  # noqa: ARG002 (those who have lines need them)
         """Lay out what the command line asked for, to be printed after the tables."""
+        return ()
 
-    def write(self, report: Report) -> int:
+    def write(self, report: Report) -> int:  # noqa: ARG002 (as above)
         """Write the feature's files, and return the exit code for that."""
+        return 0
 
 
 @dataclass(frozen=True)
@@ -149,12 +143,16 @@ class FeatureOptions:
 
     name: str  # the parameter that takes their values as one object
     heading: str  # the heading in `--help`
-    parameters: tuple[str, ...]  # the names of the options' parameters, in the order of `--help`
-    # adds the options to a command; see `option_group`
-    decorate: Callable[[Callable[..., Any]], Callable[..., Any]]
+    kind: type  # the class of that object; its fields are the options' parameters, in the order of `--help`
+    options: tuple[Callable[..., Any], ...]  # each adds an option to a command
     # takes the command's context, the specs' paths and the object; returns its part of this run; called only
     # where some option says so
     begin: Callable[[click.Context, Sequence[str], Any], RunPart]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the options' parameters."""
+        return tuple(field.name for field in fields(self.kind))
 
     def is_asked(self, values: object) -> bool:
         """Whether any of its options was given, by their values as one object."""

@@ -128,6 +128,20 @@ def test_each_file_that_the_guides_name_is_there():
     assert missing == set()
 
 
+def test_what_the_table_of_changes_names_in_a_file_is_there():
+    page = (DOCS / "contributing.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(\w+)` (?:and words )?in `([\w/]+\.py)`", page)
+    assert named
+    missing = {
+        (name, path)
+        for name, path in named
+        for file in FILES
+        if file.as_posix().endswith(f"/{path}")
+        and not re.search(rf"\b{name}\b", file.read_text(encoding="utf-8"))
+    }
+    assert missing == set()
+
+
 def test_what_a_docstring_refers_to_is_there():
     members = {}
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in FILES]

@@ -244,7 +244,7 @@ def _error_of(failure: BaseException) -> CaseError:
         return CaseError("forward", f"the user's code called sys.exit({failure.code!r}).", traceback)
     what = frames.first_line(failure)
     if not isinstance(failure, Exception):  # neither gradcheck nor TensorFlow raises such
-        return CaseError("forward", f"the user's code raised {what}, which is no Exception.", traceback)
+        return CaseError("forward", f"the user's code raised {what}, which isn't an Exception.", traceback)
     return CaseError(
         "internal",
         f"{what} (at {frames.own_place(failure)}). This is a fault of gradcheck's, or of something it "

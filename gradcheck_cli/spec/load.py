@@ -371,8 +371,9 @@ class Origin:
 
 @dataclass(frozen=True)
 class _Merged:
-    """A merged op or case: its fault log, its node, its sound keys, and the names of broken ones."""
+    """A merged op or case: its origin, fault log and node, its sound keys, and the names of broken ones."""
 
+    origin: Origin
     log: FaultLog
     node: Node
     model: OpModel
@@ -386,7 +387,7 @@ class _Merged:
 
 def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
     """Return the sound cases of an op merged over its defaults, in the order written; faults are logged."""
-    op = _validate(log, node)
+    op = _validate(origin, log, node)
     if op is None:
         return []
     check_binding(log, node, op.model, op.broken)
@@ -400,11 +401,7 @@ def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
     names = [entry.get("name") for entry in entries]
     has_default = any(name is not None and name.value == DEFAULT_CASE for name in names)
     is_template = has_default or (bool(entries) and any(map(_lacks_shape, _tensors(op.model))))
-    cases = (
-        []
-        if is_template
-        else _read_variants(replace(op, node=op.node.without("cases")), DEFAULT_CASE, origin)
-    )
+    cases = [] if is_template else _read_variants(replace(op, node=op.node.without("cases")), DEFAULT_CASE)
     names_so_far: dict[str, Node] = {}
     for entry in entries:
         name = entry.get("name")
@@ -417,17 +414,17 @@ def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
         case_inputs, op_inputs = entry.get("inputs"), op.node.get("inputs")
         if case_inputs is not None and op_inputs is not None:
             check_known(log, case_inputs, op_inputs)
-        case = _validate(log, merge_op(base, entry.without("name")))
+        case = _validate(origin, log, merge_op(base, entry.without("name")))
         if case is not None and case.model.inputs is not None:
-            cases += _read_variants(case, str(name.value) if name else "", origin)
+            cases += _read_variants(case, str(name.value) if name else "")
     non_empty = {case.name for case in cases if case.has_elements}
     return [replace(case, is_only_case=non_empty <= {case.name}) for case in cases]
 
 
-def _validate(log: FaultLog, node: Node) -> _Merged | None:
+def _validate(origin: Origin, log: FaultLog, node: Node) -> _Merged | None:
     node = with_op_inputs(node)
     model, broken = log.validate(OpModel, node)
-    return None if model is None else _Merged(log, node, model, broken)
+    return None if model is None else _Merged(origin, log, node, model, broken)
 
 
 def _tensors(model: OpModel) -> list[InputModel]:
@@ -439,7 +436,7 @@ def _lacks_shape(model: InputModel) -> bool:
     return model.shape is None and model.ragged is None and not has_own
 
 
-def _read_variants(merged: _Merged, name: str, origin: Origin) -> list[Case]:
+def _read_variants(merged: _Merged, name: str) -> list[Case]:
     """Return the sound cases among those in each of its dtypes; faults are logged."""
     log, node, model = merged.log, merged.node, merged.model
     for key in ("reference_forward", "implicit"):
@@ -460,7 +457,7 @@ def _read_variants(merged: _Merged, name: str, origin: Origin) -> list[Case]:
         _require_unique(merged, "modes", model.modes)
         for variant in model.dtypes or (None,):
             with suppress(Unreadable):
-                cases.append(_read_variant(merged, name, origin, variant))
+                cases.append(_read_variant(merged, name, variant))
     return cases
 
 
@@ -470,13 +467,13 @@ def _require_unique(merged: _Merged, key: str, words: Sequence[str]) -> None:
             merged.log.refuse(merged.node, f"must be unique, but got {word!r} twice. Remove one", key, index)
 
 
-def _read_variant(merged: _Merged, name: str, origin: Origin, variant: str | None) -> Case:
+def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
     """Return a case in one of its dtypes.
 
     Raises:
         Unreadable: an input has faults, which are logged.
     """
-    log, node, model = merged.log, merged.node, merged.model
+    origin, log, node, model = merged.origin, merged.log, merged.node, merged.model
     outputs = () if merged.broken & (KEYS | {"outputs"}) else _read_outputs(merged, variant)
     arguments = read_arguments(InputReader(log, origin.folder, variant), node, model)
     if merged.has_broken_inputs:

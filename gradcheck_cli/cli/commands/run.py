@@ -92,7 +92,7 @@ def feature_options(function: Callable[..., None]) -> Callable[..., None]:
 
     decorated: Callable[..., None] = call
     for group in reversed(hooks.run_options()):
-        decorated = group.decorate(decorated)
+        decorated = option_group(group.name, group.kind, *group.options)(decorated)
     return decorated
 
 
@@ -273,10 +273,10 @@ def _print_end(report: Report, form: str, verbosity: Verbosity, parts: Sequence[
 def _print_settings(ctx: click.Context) -> None:
     if not isinstance(ctx.command, ConfiguredCommand):
         return
-    rows = list(ctx.command.settings(ctx))
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for key, value, source in rows:
-        click.echo(f"{key:{widths[0]}}  {value:{widths[1]}}  {source}")
+    from gradcheck_cli.reporting.terminal import layout
+
+    for line in layout.align(list(ctx.command.settings(ctx)), left=3):
+        click.echo(line.rstrip())
 
 
 def _empty_report(seed: int | None) -> Report:

@@ -129,6 +129,7 @@ class PickedCases:
     label: str | None
     ops: tuple[str, ...]
     names: tuple[str, ...]
+    seed: int | None
 
     def load(self) -> list[Case]:
         """Read the spec, and return the requested cases that can have the pair.
@@ -140,7 +141,7 @@ class PickedCases:
         from gradcheck_cli.running.selection import CaseFilter, choose, filter_by_pair
         from gradcheck_cli.spec.load import load_cases
 
-        chosen = choose(load_cases([self.spec]), CaseFilter(names=self.names, ops=self.ops))
+        chosen = choose(load_cases([self.spec], seed=self.seed), CaseFilter(names=self.names, ops=self.ops))
         return filter_by_pair(chosen, self.label)
 
 
@@ -160,6 +161,7 @@ def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
         ),
         _op_option("Which op, where the spec has several; repeatable. [default: all]"),
         _case_option("Which case, where the op has several; repeatable. [default: all]"),
+        seed_option,
     )
 
 

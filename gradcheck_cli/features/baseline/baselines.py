@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.hooks import FeatureOptions
+from gradcheck_cli.hooks import FeatureOptions, RunPart
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from gradcheck_cli.features.baseline.lock import Key, LockedPair
     from gradcheck_cli.results import Report
 
@@ -26,8 +23,8 @@ class BaselineOptions:
     """The lock file to compare with, and the one to write."""
 
     against: Path | None
-    update: Path | None
     no_baseline: bool
+    update: Path | None
 
 
 class _FileOrNone(click.Path):
@@ -37,9 +34,7 @@ class _FileOrNone(click.Path):
         return super().convert(value, param, ctx) if str(value) else None
 
 
-_options = option_group(
-    "baseline",
-    BaselineOptions,
+_OPTIONS = (
     click.option(
         "--baseline",
         "against",
@@ -60,7 +55,7 @@ _options = option_group(
 )
 
 
-class Baseline:
+class Baseline(RunPart):
     """The baseline of a run: read before it, compared and written after it."""
 
     def __init__(self, ctx: click.Context, _paths: Sequence[str], options: BaselineOptions) -> None:
@@ -80,6 +75,7 @@ class Baseline:
         self._against, self._update = against, update
         self._old: dict[Key, LockedPair] = {}
         file = against or update
+        self.needs_fingerprints, self.writes = file is not None, update is not None
         if file is None:
             return
         if ctx.params["seed"] is not None:
@@ -91,20 +87,6 @@ class Baseline:
                 raise UsageError(f"there is no folder '{update.parent}' to write '{update.name}' into.")
             return
         self._old = read_lock(file)  # faults are reported before the run
-
-    @property
-    def needs_fingerprints(self) -> bool:
-        """Whether there is a file to compare with, or to write."""
-        return (self._against or self._update) is not None
-
-    @property
-    def writes(self) -> bool:
-        """Whether a lock file is written at the end."""
-        return self._update is not None
-
-    def lines(self, _report: Report, _width: int) -> Sequence[Text]:
-        """Lay out nothing more: what has changed stands in every report."""
-        return ()
 
     def add_to(self, report: Report) -> Report:
         """Return the report with the changes since the baseline."""
@@ -147,6 +129,4 @@ class Baseline:
         return UsageError.exit_code
 
 
-RUN_OPTIONS = FeatureOptions(
-    "baseline", "What has changed", ("against", "no_baseline", "update"), _options, Baseline
-)
+RUN_OPTIONS = FeatureOptions("baseline", "What has changed", BaselineOptions, _OPTIONS, Baseline)

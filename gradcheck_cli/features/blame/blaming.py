@@ -207,6 +207,7 @@ def _blame_command(case: Case, label: str) -> str:
     if case.path.startswith("<"):
         return "write the spec to a file, and run 'gradcheck blame' of it"
     words = ["gradcheck", "blame", case.path, "--op", case.op, "--case", case.name, "--pair", label]
+    words += ["--seed", str(case.seed)]
     return " ".join(shlex.quote(word) for word in words)
 
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.hooks import FeatureOptions
+from gradcheck_cli.hooks import FeatureOptions, RunPart
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -57,9 +56,7 @@ class CoverageOptions:
     branch_fail_under: float | None
 
 
-_options = option_group(
-    "to_cover",
-    CoverageOptions,
+_OPTIONS = (
     click.option(
         "--cov",
         multiple=True,
@@ -92,7 +89,7 @@ _options = option_group(
 
 
 @dataclass
-class Coverage:
+class Coverage(RunPart):
     """What to measure in a run; nothing without `--cov`."""
 
     branch_fail_under: float | None
@@ -146,15 +143,9 @@ class Coverage:
         coverage = measure(self.packages, report.cases, self.importing.result(), self.excuses)
         return replace(report, coverage=replace(coverage, fail_under=self.fail_under, changed=self.changed))
 
-    @property
-    def needs_fingerprints(self) -> bool:
-        """No: only which gradients ran."""
-        return False
-
-    @property
-    def writes(self) -> bool:
-        """Whether a file is written at the end."""
-        return any(report.file is not None for report in self.reports)
+    def __post_init__(self) -> None:
+        """Say whether a file is written at the end."""
+        self.writes = any(report.file is not None for report in self.reports)
 
     def lines(self, report: Report, width: int) -> Sequence[Text]:
         """Name the gradients that aren't covered, if requested and not named anyway."""
@@ -195,10 +186,4 @@ def _required_share(ctx: click.Context, option: str) -> float | None:
     return value
 
 
-RUN_OPTIONS = FeatureOptions(
-    "to_cover",
-    "What is covered",
-    ("cov", "cov_report", "cov_fail_under", "branch_fail_under"),
-    _options,
-    Coverage.begin,
-)
+RUN_OPTIONS = FeatureOptions("to_cover", "What is covered", CoverageOptions, _OPTIONS, Coverage.begin)

@@ -192,24 +192,18 @@ def gradients_table(
     heading = ["op type", "status", "function", "where"]
     if specs is not None:
         heading.append("specs")
-    widths = [max(layout.cells(cell) for cell in column) for column in zip(heading, *rows, strict=True)]
-    folds = width is not None and sum(widths) + 2 * (len(widths) - 1) > width
-    lines = []
-    styles = [STYLES[entry.status] for entry in entries]
-    for row, style in [(heading, "bold"), *zip(rows, styles, strict=True)]:
-        if not folds:
-            padded = [layout.pad(cell, size) for cell, size in zip(row, widths, strict=True)]
-            lines.append(Text("  ".join(padded).rstrip(), style=style))
-            continue
+    rows = [heading, *rows]
+    styles = ["bold", *(STYLES[entry.status] for entry in entries)]
+    table = [[line] for line in layout.align(rows, len(heading))]
+    if width is not None and max(layout.cells(line) for (line,) in table) > width:
         # Op type and status come first; the rest goes below if it doesn't fit beside them.
-        first = layout.pad(row[0], widths[0]) + "  " + layout.pad(row[1], widths[1])
-        parts = [first, *(cell for cell in row[2:] if cell)]
-        lines += [
-            Text(line.rstrip(), style=style)
-            for line in layout.pack(parts, separator="  ", width=width or 0, indent=4)
-        ]
-    lines.append(Text(_counts(entries, op_types), style="bold"))
-    return lines
+        firsts = layout.align([row[:2] for row in rows], 2)
+        parts = [[first, *filter(None, row[2:])] for first, row in zip(firsts, rows, strict=True)]
+        table = [layout.pack(own, separator="  ", width=width, indent=4) for own in parts]
+    lines = [
+        Text(line.rstrip(), style=style) for own, style in zip(table, styles, strict=True) for line in own
+    ]
+    return [*lines, Text(_counts(entries, op_types), style="bold")]
 
 
 def _counts(entries: Sequence[GradientEntry], op_types: int) -> str:

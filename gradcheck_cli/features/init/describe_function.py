@@ -56,7 +56,7 @@ def describe(target: str, *, passes_defaults: bool = False) -> Draft:
         is_layer = inspect.isclass(value) and issubclass(value, _layers()) and _takes_dtype(value)
         keys["build"] = {**_required_arguments(value), **({"dtype": "float64"} if is_layer else {})}
         if keys["build"]:
-            remarks["build"] = "what it is made with: replace by yours"
+            remarks["build"] = "the arguments that make it: replace them with yours"
     if product is not None:
         value = called = product
     if inspect.isclass(value):

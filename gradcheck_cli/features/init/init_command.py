@@ -182,9 +182,7 @@ def _file_for(drafted: Drafted) -> Path:
 
 def _write(file: Path, text: str, *, force: bool) -> None:
     if file.exists() and not force:
-        raise UsageError(
-            f"{file}: is there already; name another file with -o, or write over it with --force"
-        )
+        raise UsageError(f"{file}: exists already; name another file with -o, or write over it with --force")
     if not file.parent.is_dir():
         raise UsageError(f"{file}: there is no folder {file.parent}; make it first")
     try:

@@ -41,6 +41,7 @@ from gradcheck_cli.spec.case import (
     in_each_mode,
 )
 from gradcheck_cli.spec.load import load_cases, load_mapping
+from gradcheck_cli.spec.values.arrays import as_lists
 from gradcheck_cli.spec.words import MODES
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import NO_LABEL, leaves_of, unique
@@ -580,7 +581,7 @@ def _to_plain(content: Any, key: str = "") -> Any:
     if key in _FUNCTIONS and callable(content):
         return _name_of(content)
     array = _as_array(content)
-    return content if array is None else _as_list(array)
+    return content if array is None else as_lists(array)
 
 
 def _as_array(value: Any) -> np.ndarray[Any, Any] | None:
@@ -588,15 +589,6 @@ def _as_array(value: Any) -> np.ndarray[Any, Any] | None:
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
     return np.asarray(value.numpy()) if hasattr(value, "numpy") and hasattr(value, "dtype") else None
-
-
-def _as_list(array: np.ndarray[Any, Any]) -> object:
-    if array.dtype.kind == "c":
-        texts = np.array([str(element).strip("()") for element in array.ravel()], object)
-        return texts.reshape(array.shape).tolist()
-    if array.dtype.kind in "fV":  # also bfloat16
-        return array.astype(np.float64).tolist()
-    return array.tolist()
 
 
 def _as_input(original: object, value: object) -> object:

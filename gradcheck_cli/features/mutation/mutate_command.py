@@ -264,12 +264,8 @@ def tally_lines(report: results.Report, tally: Tally, *, width: int) -> list[Tex
         numbers = [f"{counts.get(outcome, 0):,}" for outcome in outcomes]
         tried = sum(counts.values()) - counts.get(results.HIDES, 0)
         rows.append((f"{kind}: {CORRUPTIONS[kind]}", f"{tried:,}", *numbers))
-    widths = [max(layout.cells(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for index, row in enumerate(rows if kinds else []):
-        cells = [layout.pad(row[0], widths[0])]
-        cells += [cell.rjust(size) for cell, size in zip(row[1:], widths[1:], strict=True)]
-        lines.append(Text("  ".join(cells), style="" if index else "bold"))
+    aligned = layout.align(rows, left=1) if kinds else []
+    lines = [Text(line, style="" if index else "bold") for index, line in enumerate(aligned)]
     # Rounded down: 99.97 % isn't all.
     share = "" if tally.share is None else f" ({int(tally.share * 1000) / 10:.1f} %)"
     every = layout.count(tally.total, "corruption")

@@ -25,8 +25,8 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.point_field import (
     FINER,
     STEP,
-    Looked,
     PointField,
+    PointsSeen,
     Side,
     SideSearch,
     Suspicion,
@@ -48,12 +48,16 @@ _SHARE = 0.25  # of the remaining time, for one call
 _FADING = 0.5  # a point's time falls by this factor at most: the first call also builds the function
 
 
+def _now() -> float:
+    return clock.now()
+
+
 @dataclass
 class Pace:
     """A limited time, how long points take in it, and so how many a call may take: nothing interrupts it."""
 
     seconds: float = math.inf  # how long it is; infinite if only counts matter
-    clock: Callable[[], float] = clock.now  # tells the time; by default processor time
+    clock: Callable[[], float] = _now  # tells the time; by default processor time
     began: float = field(init=False)  # when it began
     point: float = 0.0  # how many seconds a point takes
 
@@ -300,7 +304,7 @@ class Exploration:
             return rows[(again.disagreement > threshold) | is_spoilt]
         return rows[:0]
 
-    def look_for_sides(self, points: Point) -> Looked | None:
+    def look_for_sides(self, points: Point) -> PointsSeen | None:
         """Look at points for the sides that they take; `None` if there is no time, or a call raises."""
         count = len(next(iter(points.values())))
         if self.pace.point * count > self.pace.left - self.kept:
@@ -311,7 +315,7 @@ class Exploration:
             return looked
         return None
 
-    def _note(self, points: Point, looked: Looked) -> None:
+    def _note(self, points: Point, looked: PointsSeen) -> None:
         """Keep the best point for each side that wasn't tested: an ordinary one, near the middle."""
         self.points += len(looked.taken)
         self.search.remember(points, looked)

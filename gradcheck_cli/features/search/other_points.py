@@ -37,6 +37,7 @@ from gradcheck_cli.hooks import OpenCase
 from gradcheck_cli.results import CheckResult, Counterexample, PairResult, SearchResult, Status
 from gradcheck_cli.running.limits import times_of
 from gradcheck_cli.spec.case import Case, InputSpec
+from gradcheck_cli.spec.values.arrays import as_lists
 from gradcheck_cli.spec.values.constraints import distribution_of
 from gradcheck_cli.spec.words import CHECKS, SOURCES
 from gradcheck_cli.spec.yaml_tree import as_flow
@@ -236,17 +237,10 @@ def shrink_worst(exploration: Exploration) -> Counterexample:
     tensors = exploration.opener.case.tensors
     return Counterexample(
         tuple(
-            (tensors[input_index].name, as_flow(_to_plain(value)))
+            (tensors[input_index].name, as_flow(as_lists(value)))
             for input_index, value in sorted(exploration.worst.items())
         )
     )
-
-
-def _to_plain(value: Array) -> object:
-    if value.dtype.kind == "c":
-        texts = np.array([str(element).strip("()") for element in value.ravel()], object)
-        return texts.reshape(value.shape).tolist()
-    return value.tolist()
 
 
 def search(

@@ -200,3 +200,13 @@ def check_domain(array: NDArray[np.generic], low: float | None, high: float | No
     if (low is not None and not least >= low) or (high is not None and not most <= high):
         bounds = f"{'-.inf' if low is None else show(low)} to {'.inf' if high is None else show(high)}"
         raise ArrayError(f"must stay inside the domain {bounds}, but holds values from {least} to {most}")
+
+
+def as_lists(array: NDArray[Any]) -> object:
+    """Return an array as a `value` of a spec: nested lists, with complex numbers as text such as `1+2j`."""
+    if array.dtype.kind == "c":
+        texts = np.array([str(element).strip("()") for element in array.ravel()], object)
+        return texts.reshape(array.shape).tolist()
+    if array.dtype.kind in "fV":  # also bfloat16
+        return array.astype(np.float64).tolist()
+    return array.tolist()

@@ -83,7 +83,7 @@ _LARGEST = 2**22  # elements fetched at all points of one call together: 32 MiB
 
 
 @dataclass(frozen=True)
-class Looked:
+class PointsSeen:
     """What was seen at some points."""
 
     op: GraphOperation
@@ -94,11 +94,11 @@ class Looked:
     # what the upstreams are pulled back to for each input, (B, *shape); `None` for no path
     gradients: list[Array | None]
 
-    def at(self, rows: Array) -> Looked:
+    def at(self, rows: Array) -> PointsSeen:
         """Return what was seen at some of the points."""
         values, upstreams = ([stack[rows] for stack in stacks] for stacks in (self.values, self.upstreams))
         gradients = [None if stack is None else stack[rows] for stack in self.gradients]
-        return Looked(self.op, self.taken[rows], self.is_finite[rows], values, upstreams, gradients)
+        return PointsSeen(self.op, self.taken[rows], self.is_finite[rows], values, upstreams, gradients)
 
 
 class PointField:
@@ -191,7 +191,7 @@ class PointField:
         size = sum(math.prod(length or 1 for length in shape) for shape in shapes if shape.rank is not None)
         return _LARGEST // max(1, size)
 
-    def look(self, points: Points, seeds: Sequence[int]) -> Looked:
+    def look(self, points: Points, seeds: Sequence[int]) -> PointsSeen:
         """Look at points, and pull upstreams back at each.
 
         Args:
@@ -219,7 +219,7 @@ class PointField:
         taken = self._sides_at(values, arcs, len(seeds)) & is_finite[:, None]
         gradients = self._add_gradients([values[id(tensor)] for tensor in trace.results[count:]])
         outputs = [values[id(trace.results[output_index])] for output_index in trace.sources]
-        return Looked(self._op, taken, is_finite, outputs, upstreams, gradients)
+        return PointsSeen(self._op, taken, is_finite, outputs, upstreams, gradients)
 
     def _note_python(self, arcs: Sequence[set[Arc]]) -> None:
         """Add the branches of the code that ran."""
@@ -366,14 +366,14 @@ class SideSearch:
     """A point for each combination of sides, and the search for others between them."""
 
     free: FreeInputs  # the inputs that move
-    look: Callable[[Points], Looked | None]  # looks at points, and remembers them
+    look: Callable[[Points], PointsSeen | None]  # looks at points, and remembers them
     generator: np.random.Generator  # of random numbers
     points: dict[tuple[int, ...], Points] = field(default_factory=dict)  # one each, by the sides it takes
     # (N, size), vectors whose components other points are given, one at a time
     lenders: Array = field(default_factory=lambda: np.zeros((0, 0)))
     turn: int = 0  # how many components took a special value
 
-    def remember(self, points: Mapping[int, Array], looked: Looked) -> None:
+    def remember(self, points: Mapping[int, Array], looked: PointsSeen) -> None:
         """Remember points with other sides than those before; the newest, if there are too many."""
         for row in np.flatnonzero(looked.is_finite):
             taken = tuple(np.flatnonzero(looked.taken[row]).tolist())
@@ -462,7 +462,7 @@ class Suspicion:
 
 def suspect(
     op: Operation,
-    looked: Looked,
+    looked: PointsSeen,
     points: Mapping[int, Array],
     free: FreeInputs,
     moving: tuple[np.random.Generator, float, Array],
@@ -513,7 +513,10 @@ def suspect(
 
 
 def _compare(
-    looked: Looked, free: FreeInputs, values: tuple[list[Array], list[Array], list[Array]], distance: Array
+    looked: PointsSeen,
+    free: FreeInputs,
+    values: tuple[list[Array], list[Array], list[Array]],
+    distance: Array,
 ) -> Suspicion:
     """Compare gradients with the changes of values over a distance, (B, size).
 
