@@ -28,7 +28,6 @@ from gradcheck_cli.checking.judging.ledger import (
     Evidence,
     Stage,
     judge_pairs,
-    note_lower_precision,
     settle_pairs,
     warn_of_approximations,
 )
@@ -41,7 +40,7 @@ from gradcheck_cli.checking.ops.analytic import (
     take_jacobians,
 )
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
+from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, working_precision
 from gradcheck_cli.checking.ops.operation import (
     GradientFormError,
     Op,
@@ -69,6 +68,8 @@ from gradcheck_cli.checking.verdicts.pair_results import report_malformed, repor
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.gate import Fingerprint, Tolerance
+from gradcheck_cli.numerics import FLOAT64, precision_of, rule_for
+from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.results import CheckResult, Status, UndifferentiatedOutput
 from gradcheck_cli.spec.case import MOVED, Case, PairRule
@@ -177,7 +178,7 @@ class Examination:
             are_right_alone=partial(self._are_right_alone, operations),
         )
         judged = settle_pairs(Stage.POINT, evidence, judged)
-        judged, coarse = note_lower_precision(pairs, judged)
+        judged, coarse = _note_lower_precision(pairs, judged)
         self._note_precision(operations, [*warnings, *unsure, *coarse], is_coarse=bool(coarse))
         for key, result in judged.items():
             self.samples.setdefault(key, []).append(result)
@@ -314,6 +315,35 @@ def _find_upstream_fault(view: PointView, key: PairKey) -> str:
 
 def _select_mismatches(checks: Sequence[CheckResult]) -> list[CheckResult]:
     return [check for check in checks if check.status is Status.MISMATCHED]
+
+
+def _note_lower_precision(
+    pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]
+) -> tuple[dict[PairKey, PairSample], list[str]]:
+    """Note on each pair that wasn't judged in float64 why not.
+
+    Returns:
+        The verdicts, and a warning for each pair that is declared in float64 but was judged to less accuracy.
+    """
+    samples, warnings = dict(judged), []
+    for key, sample in judged.items():
+        pair = pairs[key]
+        formula, differenced = pair.operations.formula, pair.operations.differenced
+        reason = formula.facts.not_float64 or differenced.facts.not_float64
+        precision = coarsest(
+            *[working_precision(op, op.inputs[key[1]].dtype) for op in (formula, differenced)],
+            *[precision_of(name) for name in formula.facts.vjp_low_precision],
+        )
+        if not reason or precision == FLOAT64 or not sample.is_connected:
+            continue
+        samples[key] = sample.with_differencing(not_float64=reason)
+        if pair.declared_precision == FLOAT64:
+            rtol = rule_for(precision, precision).rtol
+            warnings.append(
+                f"precision: {pair.label}: declared in float64, but judged in {precision.name}, "
+                f"where errors up to {rtol:g} of an element pass: {reason}."
+            )
+    return samples, warnings
 
 
 def _probe(

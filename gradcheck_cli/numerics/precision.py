@@ -277,6 +277,9 @@ def smallest_subnormals(unit: Float) -> Float:
     return smallest
 
 
+# Tolerances.
+
+
 @dataclass(frozen=True)
 class ToleranceRule:
     """The allowed error of output j with respect to input i.

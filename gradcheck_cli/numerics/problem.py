@@ -180,6 +180,8 @@ def draw_eight_bits(generator: np.random.Generator, shape: int | tuple[int, ...]
     return drawn
 
 
+# The function.
+
 SEED = 20240229
 
 

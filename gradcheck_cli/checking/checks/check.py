@@ -143,6 +143,8 @@ class ModesView:
 AnyView = OpenedView | JudgedView | UpstreamView | PointView | CaseView | ModesView
 
 
+# An output's vjp, and the upstreams that it is tried with.
+
 # Sizes of the random upstreams: far below that of a mean (1/n), that of a mean, that of a loss, above any
 # usual clipping norm, and above any loss scale. float16 can't hold the outer two.
 SIZES = (2.0**-40, 2.0**-10, 1.0, 2.0**10, 2.0**40)

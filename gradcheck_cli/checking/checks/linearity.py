@@ -389,6 +389,8 @@ def find_difference(
     return None
 
 
+# The checks.
+
 _QUESTION = "is the upstream clipped, squared, replaced or ignored?"
 _IF_LARGE = (
     "either the upstream isn't used linearly, or the gradient loses digits for upstreams this large (as an "

@@ -25,7 +25,6 @@ from gradcheck_cli.checking.ops.jacobian import (
     packed_complex_function,
     packed_point,
     working_dtype,
-    working_precision,
 )
 from gradcheck_cli.checking.ops.operation import (
     Float,
@@ -40,7 +39,6 @@ from gradcheck_cli.checking.pairs.rounding import allow_rounding, leave_ill_cond
 from gradcheck_cli.checking.pairs.ties import judge_ties, leave_joined_kinks
 from gradcheck_cli.numerics import (
     FLOAT32,
-    FLOAT64,
     Judgement,
     Precision,
     Reason,
@@ -48,14 +46,13 @@ from gradcheck_cli.numerics import (
     Verdict,
     judge,
     judge_complex_step,
-    precision_of,
-    rule_for,
 )
-from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.problem import typical_size
 from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.numerics.shared_limits import CHEAP, OF_A_VALUE, OF_SOME_OPERATIONS
 from gradcheck_cli.spec.words import METHODS
+
+# The comparison with differences, before any entry acts.
 
 # How much larger than a row's value its terms may be. A normalised value near the mean cancels: in one
 # row of a million it is a millionth of its terms.
@@ -175,34 +172,7 @@ def _dtype_of(pair: Pair) -> str:
     return working_dtype(op, op.inputs[pair.input_index].dtype)
 
 
-def note_lower_precision(
-    pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]
-) -> tuple[dict[PairKey, PairSample], list[str]]:
-    """Note on each pair that wasn't judged in float64 why not.
-
-    Returns:
-        The verdicts, and a warning for each pair that is declared in float64 but was judged to less accuracy.
-    """
-    samples, warnings = dict(judged), []
-    for key, sample in judged.items():
-        pair = pairs[key]
-        formula, differenced = pair.operations.formula, pair.operations.differenced
-        reason = formula.facts.not_float64 or differenced.facts.not_float64
-        precision = coarsest(
-            *[working_precision(op, op.inputs[key[1]].dtype) for op in (formula, differenced)],
-            *[precision_of(name) for name in formula.facts.vjp_low_precision],
-        )
-        if not reason or precision == FLOAT64 or not sample.is_connected:
-            continue
-        samples[key] = sample.with_differencing(not_float64=reason)
-        if pair.declared_precision == FLOAT64:
-            rtol = rule_for(precision, precision).rtol
-            warnings.append(
-                f"precision: {pair.label}: declared in float64, but judged in {precision.name}, "
-                f"where errors up to {rtol:g} of an element pass: {reason}."
-            )
-    return samples, warnings
-
+# What entries do, unless that is in `pairs`.
 
 # The formula is judged in float64, at a point that was rounded to the declared dtype, and it may have been
 # written for that dtype. Neither is a fault of the gradient. Both are examined only where they could explain
@@ -354,6 +324,8 @@ def _differentiate(pair: Pair, columns: np.ndarray) -> Float | None:
         return None
     return np.asarray(pack(tangents, op.outputs[output]).T)
 
+
+# The entries.
 
 Judged = dict[PairKey, PairSample]
 

@@ -324,6 +324,8 @@ class GradientFormError(Exception):
         super().__init__(message)
 
 
+# How tensors are packed.
+
 # Complex tensors are packed as real vectors: real parts first, then imaginary parts; real tensors stay as
 # they are. With TensorFlow's convention, the gradient of a real loss L being dL/dRe + i dL/dIm, a vjp is
 # right if Re<vjp(u), v> = Re<u, J v> for every upstream u and real tangent v. On packed vectors that is
@@ -396,6 +398,9 @@ def name_element(position: int, info: TensorInfo) -> str:
     """Name a packed position: `y[0,2]`, `im z[1]`."""
     index = ",".join(map(str, index_of(position, info)))
     return f"{part_of(position, info)} {info.name}{f'[{index}]' if index else ''}".strip()
+
+
+# How ops are opened.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -193,7 +193,7 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
     uncertainty, allowed = sample.uncertainty, sample.allowed + loss
     with np.errstate(invalid="ignore"):
         passes = is_open & (loss > 0) & (error <= allowed + np.minimum(uncertainty, allowed))
-        passes &= uncertainty <= 2 * allowed  # as everywhere: `numerics.verdict`
+        passes &= uncertainty <= 2 * allowed  # as everywhere: `second_stage.decide`
         doubted = is_open & (loss > 0) & ~passes & (error <= allowed + uncertainty)
     reason = np.where(sample.reason == Reason.NONE, Reason.LOW_PRECISION, sample.reason).astype(np.int8)
     passed = sample.settle(passes, Verdict.PASS, Rule.ROUNDING, allowed=allowed)

@@ -33,10 +33,9 @@ from gradcheck_cli.checking.ops.operation import (
     Operations,
     OpPlace,
     TensorInfo,
-    index_of,
+    name_element,
     pack,
     packed_size,
-    part_of,
     unpack,
 )
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, PointData, pair_keys, pairs_at
@@ -253,14 +252,8 @@ def _describe_worst(sample: PairSample, output_info: TensorInfo, input_info: Ten
     error = np.where(sample.verdict == Verdict.MISMATCH, np.nan_to_num(error, nan=np.inf), -1.0)
     row, column = (int(index) for index in np.unravel_index(int(np.argmax(error)), error.shape))
     at_row, at_column = sample.place(row, column)
-
-    def element(position: int, info: TensorInfo) -> str:
-        index = ",".join(map(str, index_of(position, info)))
-        part = part_of(position, info)
-        return f"{part} {info.name}[{index}]".strip() if index else f"{part} {info.name}".strip()
-
     return (
-        f"at {element(at_row, output_info)} / {element(at_column, input_info)} it is "
+        f"at {name_element(at_row, output_info)} / {name_element(at_column, input_info)} it is "
         f"{sample.analytic[row, column]:.6g}, differences give {sample.numeric[row, column]:.6g}"
     )
 

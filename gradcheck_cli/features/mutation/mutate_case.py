@@ -53,7 +53,7 @@ _NEEDED = frozenset({"linearity", "zero_upstream"})
 # transposing a matrix that is symmetric up to rounding. 1 % of the largest element is 1000 times as much.
 _NO_CHANGE = 1e-5
 # The smallest element changes by at least 1 % of itself, and by at least twice its tolerance plus ten times
-# its numeric uncertainty: beyond what `numerics.verdict` leaves undecided.
+# its numeric uncertainty: beyond what `second_stage.decide` leaves undecided.
 _LEAST, _CLAIMED, _UNSURE = 0.01, 2.0, 10.0
 _ROWS = 3  # how many random upstreams show whether a corruption changes anything
 

@@ -362,6 +362,8 @@ def _are_equal(values: Any, other_values: Any) -> bool:
     return bool((values == other_values).all())
 
 
+# The user's gradient function.
+
 PREFIX = "gradcheck_"  # of every name that we register; `list` hides these names
 PY_FUNC_TYPES = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 _NUMBERS = itertools.count(1)

@@ -359,6 +359,8 @@ def seed_globals(seed: int) -> Iterator[None]:
             np.random.set_state(numpy)  # noqa: NPY002 (as above)
 
 
+# How functions are imported.
+
 # Never forgotten, even if the working directory is a checkout of it: otherwise two copies of it would run.
 _OWN = __name__.partition(".")[0]
 

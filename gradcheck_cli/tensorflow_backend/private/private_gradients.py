@@ -278,6 +278,8 @@ def is_custom_gradient(value: object) -> bool:
     return isinstance(value, Bind)
 
 
+# Where custom gradients are written: those that are made, and those that backpropagation calls.
+
 _DEEPEST = 4  # functions in closures of functions: a decorator's wrapper holds one, that another
 _MOST_FRAMES = 12  # lines that asked for a gradient: enough to leave a library's wrapper
 # With a separator: tensorflow_probability isn't TensorFlow.
