@@ -1,11 +1,14 @@
-"""The clock of everything that stops early: what work costs, not how long it takes.
+"""What work costs, not how long it takes: processor time, and counts that are the same on every machine.
 
 Verdicts must not depend on what else the machine does. `--timeout` and `--max-time` alone are wall clock.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 
 def now() -> float:
@@ -14,3 +17,37 @@ def now() -> float:
     Call it as `clock.now()`: a test that replaces it stops all budgets, or drives them.
     """
     return time.process_time()
+
+
+@dataclass
+class Work:
+    """The cost of a case, in counts that are the same on every machine."""
+
+    traces: int = 0  # how often the user's code, or a gradient of it, was traced
+    batch_traces: int = 0  # how often a graph was traced into one that takes many points
+    calls: int = 0  # how often a traced graph was called, for one point or for many
+    points: int = 0  # how many points these calls evaluated, of the forward or of a gradient
+
+
+# For each case that is being checked, the innermost last.
+_COUNTED: list[Work] = []
+
+
+@contextlib.contextmanager
+def count_work() -> Iterator[Work]:
+    """Count what is done inside."""
+    work = Work()
+    _COUNTED.append(work)
+    try:
+        yield work
+    finally:
+        _COUNTED.pop()
+
+
+def add_work(*, traces: int = 0, batch_traces: int = 0, calls: int = 0, points: int = 0) -> None:
+    """Add to the counts."""
+    for work in _COUNTED:
+        work.traces += traces
+        work.batch_traces += batch_traces
+        work.calls += calls
+        work.points += points

@@ -5,10 +5,9 @@ Coverage is which parts of the code under test it has seen: hand-written gradien
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
-from fnmatch import fnmatchcase
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,11 @@ class BaselineFinding:
     change: Change
     message: str = ""
     spec: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str, str]:
+        """What identifies the pair, as `LockedPair.key` does."""
+        return self.op, self.case, self.dtype, self.mode, self.pair
 
     @property
     def is_failure(self) -> bool:
@@ -170,25 +174,6 @@ class GradientCoverage:
         return self.fail_under is not None and self.percent < self.fail_under
 
 
-def join(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
-    """Join the coverage of several parts of a run: what one part covers is covered. `None` for no parts."""
-    if not parts:
-        return None
-    order = (CoverageStatus.COVERED, CoverageStatus.EXCUSED, CoverageStatus.MISSING)
-    best: dict[tuple[str, int, str], WrittenGradient] = {}
-    for gradient in (gradient for part in parts for gradient in part.gradients):
-        key = (gradient.file, gradient.line, gradient.name)
-        so_far = best.setdefault(key, gradient)
-        better, worse = sorted((so_far, gradient), key=lambda candidate: order.index(candidate.status))
-        best[key] = replace(better, cases=tuple(sorted({*better.cases, *worse.cases})))
-    return replace(
-        parts[0],
-        packages=tuple(dict.fromkeys(name for part in parts for name in part.packages)),
-        gradients=tuple(best[key] for key in sorted(best)),
-        fail_under=max((part.fail_under for part in parts if part.fail_under is not None), default=None),
-    )
-
-
 @dataclass(frozen=True)
 class Branch:
     """A branch of the forward or of its gradient, and which of its sides were taken."""
@@ -215,22 +200,6 @@ class Branch:
     def label(self, side: str) -> str:
         """Return a side's name, as excuses give it and reports show it: `x > 3.5 true (ops.py:14)`."""
         return f"{self.text} {side} ({self.place})"
-
-
-def with_excuses(branch: Branch, excuses: Sequence[tuple[str, str]]) -> Branch:
-    """Return a branch with the reasons why some of its sides aren't taken.
-
-    Args:
-        excuses: pairs of a glob over sides, as `Branch.label` names them with or without the place, and a
-            reason; if several match, the last one counts.
-    """
-    excused = {}
-    for side in branch.sides:
-        names = (branch.label(side), f"{branch.text} {side}")
-        for glob, reason in excuses:
-            if side not in branch.seen and any(fnmatchcase(name, glob) for name in names):
-                excused[side] = reason
-    return replace(branch, excused=tuple(excused.items()))
 
 
 def side_counts(branches: Iterable[Branch]) -> tuple[int, int]:

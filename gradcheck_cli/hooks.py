@@ -2,14 +2,15 @@
 
 A feature is a folder of `gradcheck_cli.features`. Its `__init__` is all that the core sees of it: tables of
 what it has, each entry with the module that is imported when it is used. `COMMANDS` and `FORMATS` are by
-name; `HOOKS` has `module:name` of what is called at a hook; `FOR_CASES` lists the modules that a case needs.
-Without its folder a feature is missing from every list, and nothing else changes.
+name; `HOOKS` has `module:name` of what is called at a hook.
+Without its folder a feature is missing from every list, and nothing else changes. Checks, reports and
+generators of other packages are found by their entry points, when they are needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -18,20 +19,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 
+from gradcheck_cli.errors import UsageError
+
 if TYPE_CHECKING:
     from rich.text import Text
 
     from gradcheck_cli.checking.ops.jacobian import PairKey
-    from gradcheck_cli.checking.ops.opener import Opener, Operations
-    from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
-    from gradcheck_cli.checking.pairs.pair import Pair
-    from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
+    from gradcheck_cli.checking.ops.operation import Opener, Operation, Operations, TensorInfo
+    from gradcheck_cli.checking.pairs.pair import PairSample, PointData
     from gradcheck_cli.checking.verdicts.summary import Findings
-    from gradcheck_cli.gate import BaselineFinding
+    from gradcheck_cli.gate import BaselineFinding, Fingerprint
     from gradcheck_cli.results import CaseResult, CheckResult, PairResult, PathOp, Report
     from gradcheck_cli.running.run_loop import Workers
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+
 
 # In the order of `--help`, and in which they act at a hook.
 DEFAULT_FEATURES = (
@@ -68,6 +70,7 @@ class Format(NamedTuple):
     is_rooted: bool = False  # whether the function also takes the folder from which files are named
     to_file: bool = True  # whether `--report KIND=FILE` offers it
     is_json: bool = False  # whether it is JSON, where any character may be written as an escape
+    of_faults: str = ""  # the function that writes a spec's faults in it, which takes them and the folder
 
 
 @lru_cache(maxsize=1)
@@ -98,9 +101,8 @@ def _implementations(hook: str) -> Iterator[Any]:
 
 def load() -> None:
     """Import what features need at a case: a process that forks others does that once for all of them."""
-    for modules in _tables("FOR_CASES"):
-        for module in modules:
-            import_module(module)
+    for hook in (*AFTER_VERDICT, *_AT_A_CASE):
+        tuple(_implementations(hook))
 
 
 def commands() -> dict[str, Command]:
@@ -113,33 +115,26 @@ def formats() -> dict[str, Format]:
     return {name: form for table in _tables("FORMATS") for name, form in table.items()}
 
 
-def fault_formats() -> dict[str, Format]:
-    """Return the formats in which features write a spec's faults, by name."""
-    return {name: form for table in _tables("FAULT_FORMATS") for name, form in table.items()}
-
-
 # A run.
 
 
-class RunPart(Protocol):
-    """What a feature does in one run, beside checking."""
+class RunPart:
+    """What a feature does in one run, beside checking: by default nothing."""
 
-    @property
-    def needs_fingerprints(self) -> bool:
-        """Whether each pair's fingerprint is to be recorded."""
-
-    @property
-    def writes(self) -> bool:
-        """Whether a file is written at the end, so that the run goes on if standard output is lost."""
+    needs_fingerprints = False  # whether each pair's fingerprint is to be recorded
+    writes = False  # whether a file is written at the end, so that the run goes on if standard output is lost
 
     def add_to(self, report: Report) -> Report:
         """Return the report with the feature's part of it."""
+        return report
 
-    def lines(self, report: Report, width: int) -> Sequence[Text]:
+    def lines(self, report: Report, width: int) -> Sequence[Text]:  # noqa: ARG002 (those who have lines need them)
         """Lay out what the command line asked for, to be printed after the tables."""
+        return ()
 
-    def write(self, report: Report) -> int:
+    def write(self, report: Report) -> int:  # noqa: ARG002 (as above)
         """Write the feature's files, and return the exit code for that."""
+        return 0
 
 
 @dataclass(frozen=True)
@@ -148,11 +143,20 @@ class FeatureOptions:
 
     name: str  # the parameter that takes their values as one object
     heading: str  # the heading in `--help`
-    parameters: tuple[str, ...]  # the names of the options' parameters, in the order of `--help`
-    # adds the options to a command; see `option_group`
-    decorate: Callable[[Callable[..., Any]], Callable[..., Any]]
-    # takes the command's context, the specs' paths and the object; returns its part of this run
+    kind: type  # the class of that object; its fields are the options' parameters, in the order of `--help`
+    options: tuple[Callable[..., Any], ...]  # each adds an option to a command
+    # takes the command's context, the specs' paths and the object; returns its part of this run; called only
+    # where some option says so
     begin: Callable[[click.Context, Sequence[str], Any], RunPart]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the options' parameters."""
+        return tuple(field.name for field in fields(self.kind))
+
+    def is_asked(self, values: object) -> bool:
+        """Whether any of its options was given, by their values as one object."""
+        return any(not (value is None or value is False or value == ()) for value in vars(values).values())
 
 
 def run_options() -> tuple[FeatureOptions, ...]:
@@ -237,10 +241,31 @@ class OpenCase:
     spent: float  # seconds of processor time since the case was begun, when it was judged
     explains: bool = True  # whether causes and other inputs are looked for
 
+    def has(self, status: str) -> bool:
+        """Whether a pair has this status."""
+        return any(pair.status == status for pair in self.findings.pairs)
 
-# The hooks that look at a judged case, in acting order. More draws may change a verdict, which is then
-# explained; a chosen point adds a mismatch of its own; pictures show the end result.
-AFTER_VERDICT = ("draw_more_points", "explain_mismatches", "run_own_checks", "choose_points", "draw_figures")
+
+# The hooks that look at a judged case, in acting order, each with when it is called. More draws may change a
+# verdict, which is then explained; a chosen point adds a mismatch of its own; pictures show the end result.
+AFTER_VERDICT: Mapping[str, Callable[[OpenCase], bool]] = {
+    "draw_more_points": lambda case: case.has("inconclusive"),
+    "explain_mismatches": lambda case: case.explains and case.has("mismatched"),
+    "run_own_checks": lambda _: True,
+    "choose_points": lambda case: case.explains and bool(case.findings.pairs),
+    "draw_figures": lambda case: bool(case.opener.case.figures_of),
+}
+
+
+# The others that are called while a case is checked.
+_AT_A_CASE = (
+    "draw_path",
+    "fingerprints",
+    "find_written_ops",
+    "are_right_alone",
+    "diagnose",
+    "find_common_cause",
+)
 
 
 def after_verdict(case: OpenCase, stages: Mapping[str, Callable[[OpenCase], None]]) -> Findings:
@@ -249,10 +274,11 @@ def after_verdict(case: OpenCase, stages: Mapping[str, Callable[[OpenCase], None
     Args:
         stages: what the core itself does at a stage.
     """
-    for stage in AFTER_VERDICT:
-        own = [stages[stage]] if stage in stages else []
-        for look in (*own, *_implementations(stage)):
-            look(case)
+    for stage, is_needed in AFTER_VERDICT.items():
+        if is_needed(case):
+            own = [stages[stage]] if stage in stages else []
+            for look in (*own, *_implementations(stage)):
+                look(case)
     return case.findings
 
 
@@ -264,19 +290,9 @@ def draw_path(opener: Opener[Any], pair: PairKey, sample: int) -> tuple[PathOp, 
 # A sample point and its pairs.
 
 
-class PointRecorder(Protocol):
-    """Records facts of a case's pairs, for their results."""
-
-    def keep(self, case: Case, formula: Operation, pairs: Mapping[PairKey, Pair]) -> None:
-        """Record facts at a sample point."""
-
-    def add_to(self, op: Operation, results: Sequence[PairResult]) -> tuple[PairResult, ...]:
-        """Return the results with the facts."""
-
-
-def point_recorders() -> list[PointRecorder]:
-    """Return what records facts of a case's pairs."""
-    return [make() for make in _implementations("point_recorder")]
+def fingerprints(case: Case, formula: Operation, pairs: Sequence[PairKey]) -> Mapping[PairKey, Fingerprint]:
+    """Return numbers by which a baseline recognises each pair's gradient and forward at a sample point."""
+    return next((take(case, formula, pairs) for take in _implementations("fingerprints")), {})
 
 
 def find_written_ops(op: GraphOperation, output: int, inputs: Sequence[int]) -> Sequence[Operation] | None:
@@ -303,17 +319,44 @@ def diagnose(
     )
 
 
-def add_causes(
-    case: Case, operations: Operations | None, pairs: tuple[PairResult, ...], checks: Sequence[CheckResult]
-) -> tuple[PairResult, ...]:
-    """Return the pairs with the cause of their mismatch, where it is known from the rest of the case."""
-    for add in _implementations("add_causes"):
-        pairs = add(case, operations, pairs, checks)
-    return pairs
+def find_common_cause(
+    case: Case, operations: Operations | None, pairs: tuple[PairResult, ...], checks: list[CheckResult]
+) -> tuple[tuple[PairResult, ...], list[CheckResult]]:
+    """Return a wrong case's pairs with the cause of their mismatch, where the rest of the case shows it.
+
+    Returns:
+        The pairs; and the checks, the likely cause of the others first.
+    """
+    for find in _implementations("find_common_cause"):
+        pairs, checks = find(case, operations, pairs, checks)
+    return pairs, checks
 
 
-def order_checks(checks: list[CheckResult]) -> list[CheckResult]:
-    """Return the checks of a case, the likely cause of the others first."""
-    for order in _implementations("order_checks"):
-        checks = order(checks)
-    return checks
+# Parts of other packages, by the groups of their entry points.
+
+CHECKS = "gradcheck.checks"
+REPORTS = "gradcheck.reports"
+GENERATORS = "gradcheck.generators"
+
+
+@lru_cache(maxsize=3)
+def extensions(group: str) -> Mapping[str, Callable[..., Any]]:
+    """Return the functions that installed packages register under a group, by name.
+
+    Raises:
+        UsageError: two packages register the same name, or a function can't be imported.
+    """
+    from importlib.metadata import entry_points
+
+    functions: dict[str, Callable[..., Any]] = {}
+    for point in sorted(entry_points(group=group), key=lambda point: point.name):
+        if point.name in functions:
+            raise UsageError(f"entry point '{point.name}' of {group} is there twice; uninstall one package.")
+        try:
+            functions[point.name] = point.load()
+        except Exception as error:  # another package's module may raise anything
+            raise UsageError(
+                f"entry point '{point.name}' of {group}, {point.value}, can't be imported: {error}; fix or "
+                "uninstall the package."
+            ) from error
+    return functions

@@ -11,6 +11,7 @@ from html import escape
 from importlib import import_module
 from pathlib import Path
 
+from gradcheck_cli.clock import Work
 from gradcheck_cli.gate import (
     BaselineFinding,
     Branch,
@@ -304,16 +305,6 @@ class CaseError:
     traceback: tuple[str, ...] = ()
 
 
-@dataclass
-class Work:
-    """The cost of a case, in counts that are the same on every machine."""
-
-    traces: int = 0  # how often the user's code, or a gradient of it, was traced
-    batch_traces: int = 0  # how often a graph was traced into one that takes many points
-    calls: int = 0  # how often a traced graph was called, for one point or for many
-    points: int = 0  # how many points these calls evaluated, of the forward or of a gradient
-
-
 @dataclass(frozen=True)
 class Counterexample:
     """A point at which a gradient is wrong."""
@@ -423,6 +414,11 @@ class CaseResult:
         """Whether anything of the case was skipped."""
         statuses = {*(pair.status for pair in self.pairs), *(check.status for check in self.checks)}
         return Status.SKIPPED in {self.status, *statuses}
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What identifies its case in all of its modes, in this run and the next: op, case and dtype."""
+        return self.op, self.case, self.dtype
 
     @property
     def is_for_another_version(self) -> bool:

@@ -42,8 +42,7 @@ class Layout:
     null: frozenset[str] = frozenset()  # text fields that are written as null if they are empty
     # key -> what is written under it, in addition to the fields or instead of the field of that name
     computed: Mapping[str, Callable[[Any], object]] = field(default_factory=dict)
-    # key -> its value, as JSON, if a file of an older version lacks it
-    absent: Mapping[str, object] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()  # fields that files of older versions lack: they keep their defaults
     # turns a mapping, at a place, into one that has each field
     unfold: Callable[[dict[str, Any], str], dict[str, Any]] = lambda content, _: content
     # raises `TypeFault` if what was read, at a place, contradicts itself
@@ -173,19 +172,22 @@ def _read_union(inner: tuple[Any, ...], content: object, place: str, layouts: La
     return read(kind, content, place, layouts=layouts)
 
 
-def _read_dataclass(kind: type, content: object, place: str, layouts: Layouts) -> object:
+def _read_dataclass(
+    kind: type, content: object, place: str, layouts: Layouts, absent: frozenset[str] = frozenset()
+) -> object:
     layout, hints = layouts.get(kind, _FIELDS_ALONE), _fields_of(kind)
+    absent |= layout.absent
     if layout.is_list:
         return kind(*_read_tuple(tuple(hints.values()), content, place, layouts))
-    items = layout.unfold({**layout.absent, **_expect(dict, content, place, "a mapping")}, place)
+    items = layout.unfold(_expect(dict, content, place, "a mapping"), place)
     items = {key: "" if item is None and key in layout.null else item for key, item in items.items()}
     values = {}
     for name, hint in hints.items():
         if name in layout.inline:
-            values[name] = _read_dataclass(hint, items, place, layouts)
+            values[name] = _read_dataclass(hint, items, place, layouts, absent)
             continue
         if name not in items:
-            if name in layout.left_out:
+            if name in layout.left_out | absent:
                 continue
             raise TypeFault(f"{place or 'it'} lacks {name!r}")
         values[name] = read(hint, items[name], f"{place}.{name}".lstrip("."), layouts=layouts)

@@ -55,7 +55,7 @@ def _seed_of_its_own():
     if "tensorflow" not in sys.modules:
         yield
         return
-    from gradcheck_cli.tensorflow_backend.private.private_eager import restore_seed
+    from gradcheck_cli.tensorflow_backend.private.private_state import restore_seed
 
     with restore_seed():
         yield

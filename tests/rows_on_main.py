@@ -5,9 +5,12 @@ of all tables in these files under `coverage` (which must be installed), chooses
 change, and adds the names of the others to `rows_on_main.txt`. Rows that are there already aren't measured:
 to choose all of a table's anew, delete them first. A row that is new runs on each change.
 
-A row can only catch a change of code that it runs. So each step from one line of the package to the next is
-taken by at least `TIMES` rows that stay, for each kind of row, or by all if there are no more. Of the rows
-that take a step, those that take most new steps in a second stay.
+A row can only catch a change of code that it runs. So the rows that stay take `SHARE` of all steps from one
+line of the package to the next that the rows of their table take; rows of a table that are of several kinds
+(of attacks: right gradients, wrong ones, ...) do so for each kind. Those that take most new steps in a second
+stay, and so do all that take less than `CHEAP` seconds; of those that take more than `LONG`, none does if
+there are others. The steps that are left are mostly the single ones of
+a row that takes half a second.
 """
 
 from __future__ import annotations
@@ -22,9 +25,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-TIMES = 2
+SHARE = 0.98
+CHEAP = 0.1
+LONG = 3.0
 FEWEST = 8  # rows of a table
-SHORTEST = 5.0  # seconds that a table takes
+SHORTEST = 3.0  # seconds that a table takes
 FILE = Path(__file__).with_suffix(".txt")
 PACKAGE = Path(__file__).parents[1] / "gradcheck_cli"
 
@@ -67,7 +72,7 @@ class Measuring:
     """A pytest plugin that notes how long each row takes, and its steps."""
 
     def __init__(self):
-        self.seconds, self.steps = {}, {}  # by (table, row)
+        self.seconds, self.steps, self.kinds = {}, {}, {}  # by (table, row)
         self._numbers = {}  # of steps
 
     @pytest.hookimpl(wrapper=True)
@@ -86,11 +91,10 @@ class Measuring:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of rows that run nothing of the package
             data = measured.get_data()
-        kind, steps = dict(item.user_properties).get("kind", ""), []
-        for file in data.measured_files():
-            numbers = [(table, kind, file, *arc) for arc in data.arcs(file) or ()]
-            steps += [self._numbers.setdefault(step, len(self._numbers)) for step in numbers]
-        self.steps[table, row] = np.unique(np.array(steps, dtype=np.int64))
+        steps = [(file, *arc) for file in data.measured_files() for arc in data.arcs(file) or ()]
+        numbers = [self._numbers.setdefault(step, len(self._numbers)) for step in steps]
+        self.steps[table, row] = np.array(numbers, dtype=np.int64)
+        self.kinds[table, row] = dict(item.user_properties).get("kind", "")
         return result
 
     def choose(self):
@@ -99,38 +103,38 @@ class Measuring:
         for (table, _), seconds in self.seconds.items():
             sums[table] += seconds
             counts[table] += 1
-        rows = {
-            key: (self.seconds[key], steps)
-            for key, steps in self.steps.items()
-            if counts[key[0]] >= FEWEST and sums[key[0]] >= SHORTEST and len(steps)
-        }
-        stay, left = cover(rows, len(self._numbers)) if rows else set(), defaultdict(set)
-        for table, row in rows.keys() - stay:
-            left[table].add(row)
+        groups, left = defaultdict(dict), defaultdict(set)
+        for (table, row), steps in self.steps.items():
+            if counts[table] >= FEWEST and sums[table] >= SHORTEST and len(steps):
+                groups[table, self.kinds[table, row]][row] = self.seconds[table, row], steps
+        for (table, _), rows in groups.items():
+            cheap = {row for row, (seconds, _) in rows.items() if seconds < CHEAP}
+            quick = {row: taken for row, taken in rows.items() if taken[0] < LONG}
+            left[table] |= rows.keys() - cheap - cover(quick or rows, len(self._numbers))
         return left
 
 
 def cover(rows, count):
-    """Return the rows that stay.
+    """Return the rows that stay for the sake of what they run.
 
     Args:
         rows: seconds and steps of each row, by name.
         count: of steps.
     """
-    taken_by = np.bincount(np.concatenate([steps for _, steps in rows.values()]), minlength=count)
-    missing, chosen = np.minimum(taken_by, TIMES), set()
+    is_taken, chosen = np.zeros(count, dtype=bool), set()
+    most = SHARE * len(np.unique(np.concatenate([steps for _, steps in rows.values()])))
     heap = [(-len(steps) / seconds, name) for name, (seconds, steps) in rows.items()]
     heapq.heapify(heap)
-    while heap:
+    while heap and np.count_nonzero(is_taken) < most:
         _, name = heapq.heappop(heap)
         seconds, steps = rows[name]
-        new = np.count_nonzero(missing[steps] > 0)
-        if heap and (-new / seconds, name) > heap[0]:  # by what stays now, another row may bring more
+        new = np.count_nonzero(~is_taken[steps])
+        if heap and (-new / seconds, name) > heap[0]:  # by what is taken now, another row may bring more
             if new:
                 heapq.heappush(heap, (-new / seconds, name))
         elif new:
             chosen.add(name)
-            missing[steps] -= 1
+            is_taken[steps] = True
     return chosen
 
 

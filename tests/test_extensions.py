@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from gradcheck_cli import extensions as module
+from gradcheck_cli import hooks as module
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.extensions import CHECKS, extensions
+from gradcheck_cli.hooks import CHECKS, extensions
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_own_checks
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from gradcheck_cli.cli.options.configured import default_paths
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.project import default_paths
 
 
 def write(folder, text):

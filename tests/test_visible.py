@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gradcheck_cli.visible import clean, is_read_by_ci, without_commands
+from gradcheck_cli.cli.console import is_read_by_ci, without_commands
+from gradcheck_cli.visible import clean
 
 OBEYED = [
     "::error::x",

@@ -14,15 +14,23 @@ from typing import Any
 import numpy as np
 
 from gradcheck_cli import hooks
-from gradcheck_cli.checking.checks.all_checks import keep_one_each, run_checks, run_upstream_checks
-from gradcheck_cli.checking.checks.case_checks import report_form
+from gradcheck_cli.checking.checks.all_checks import (
+    keep_one_each,
+    report_form,
+    run_checks,
+    run_upstream_checks,
+)
 from gradcheck_cli.checking.checks.check import CaseView, JudgedView, ModesView, OpenedView, PointView
 from gradcheck_cli.checking.checks.deterministic import compare_traces
-from gradcheck_cli.checking.judging.declared_allowances import note_lower_precision, warn_of_approximations
 from gradcheck_cli.checking.judging.declared_dtype import judge_declared, judge_large_declared
-from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs, refuse
-from gradcheck_cli.checking.judging.ledger import Evidence, Stage, settle_pairs
+from gradcheck_cli.checking.judging.ledger import (
+    Evidence,
+    Stage,
+    judge_pairs,
+    settle_pairs,
+    warn_of_approximations,
+)
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.analytic import (
     FEWEST_ELEMENTS,
@@ -32,29 +40,36 @@ from gradcheck_cli.checking.ops.analytic import (
     take_jacobians,
 )
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
-from gradcheck_cli.checking.ops.opener import (
+from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, working_precision
+from gradcheck_cli.checking.ops.operation import (
+    GradientFormError,
     Op,
     OpenedOperation,
     Opener,
     Opening,
+    Operation,
     Operations,
     open_operations,
+    packed_size,
 )
-from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
-from gradcheck_cli.checking.ops.packing import packed_size
 from gradcheck_cli.checking.pairs.pair import (
+    RIGHT_BESIDE,
+    Judged,
     Pair,
+    PairSample,
+    PointData,
     is_expected_wrong,
     is_skipped,
     label_of,
     pair_keys,
     pairs_at,
 )
-from gradcheck_cli.checking.pairs.pair_sample import RIGHT_BESIDE, Judged, PairSample, PointData
 from gradcheck_cli.checking.verdicts.pair_results import report_malformed, report_raised, results_of, rules_of
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.gate import Fingerprint, Tolerance
+from gradcheck_cli.numerics import FLOAT64, precision_of, rule_for
+from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.results import CheckResult, Status, UndifferentiatedOutput
 from gradcheck_cli.spec.case import MOVED, Case, PairRule
@@ -79,7 +94,7 @@ def listen_to_progress(listener: Callable[[float], None]) -> Iterator[None]:
         _listener.reset(token)
 
 
-Jacobians = dict["PairKey", "Jacobian | None"]
+Jacobians = dict[PairKey, Jacobian | None]
 # The part of a point's time budget for pairs that are judged element by element.
 _FOR_WHOLE_JACOBIANS = 0.3
 
@@ -90,7 +105,7 @@ class Examination:
 
     Attributes:
         samples: the verdicts of each pair, by sample point.
-        recorders: record facts of the pairs for features.
+        recorded: what a baseline has of each pair, besides its verdict: its tolerance and its fingerprint.
         gradients_seen: how often each registered gradient function was called.
         upstream_faults: for pairs that are expected to be wrong, faults that their Jacobians don't show.
     """
@@ -104,7 +119,7 @@ class Examination:
     checks: list[CheckResult] = field(default_factory=list)  # results of the structural checks
     warnings: list[str] = field(default_factory=list)  # the declared dtype's losses of precision
     first: Operations | None = None  # the ops at the first sample point
-    recorders: list[hooks.PointRecorder] = field(default_factory=hooks.point_recorders)
+    recorded: dict[PairKey, tuple[Tolerance, Fingerprint | None]] = field(default_factory=dict)
     sparsities: dict[PairKey, Sparsity] | None = None  # guessed at the first sample point
     costly: set[PairKey] = field(default_factory=set)  # pairs whose elements aren't judged one by one
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
@@ -152,18 +167,18 @@ class Examination:
         probed, unsure = _probe({key: pairs[key] for key in large}, sample, point_budget)
         judged |= probed
         self._report_progress(share, 0.8)
-        judged = settle_pairs(
-            Stage.POINT,
-            Evidence(
-                pairs,
-                analytic=jacobians[1],
-                judge_stops=self.stops.judge_with_stops_held,
-                are_right_alone=partial(self._are_right_alone, operations),
-                sample=sample,
-            ),
-            judged,
+        if case.reference is not None and case.second_order:
+            self.stops.note_reference(pairs, judged)
+        # A reference decides by its own stops, but its gradient's gradient doesn't.
+        is_open = case.freeze is None and (case.reference is None or any(output.of for output in op.outputs))
+        judge_stops = partial(self.stops.judge_with_stops_held, pairs, jacobians[1], sample)
+        evidence = Evidence(
+            pairs,
+            judge_stops=judge_stops if is_open else None,
+            are_right_alone=partial(self._are_right_alone, operations),
         )
-        judged, coarse = note_lower_precision(pairs, judged)
+        judged = settle_pairs(Stage.POINT, evidence, judged)
+        judged, coarse = _note_lower_precision(pairs, judged)
         self._note_precision(operations, [*warnings, *unsure, *coarse], is_coarse=bool(coarse))
         for key, result in judged.items():
             self.samples.setdefault(key, []).append(result)
@@ -209,8 +224,13 @@ class Examination:
     ) -> None:
         """Run the structural checks of a judged point, and record what else is known about it."""
         case, op, is_first = self.case, operations.declared, not self.points
-        for recorder in self.recorders:
-            recorder.keep(case, operations.formula, pairs)
+        if not self.recorded:
+            prints = (
+                hooks.fingerprints(case, operations.formula, [*pairs]) if case.records_fingerprint else {}
+            )
+            for key, pair in pairs.items():
+                rule = pair.tolerance
+                self.recorded[key] = Tolerance(rule.rtol, rule.ratol, rule.atol), prints.get(key)
         self.points.append(PointData.of(op.inputs, op.point, op.outputs, op.base_values))
         # If a pair is expected to be wrong, its behaviour under other upstreams is of no interest. Pairs
         # without a Jacobian cost more and are checked at one point only.
@@ -253,7 +273,7 @@ class Examination:
     ) -> tuple[dict[PairKey, PairSample], list[str]]:
         """Judge pairs element by element: first their formula, then the declared dtype."""
         declared, formula = jacobians
-        evidence = Evidence(pairs, judge_pairs, sparsities=sparsities)
+        evidence = Evidence(pairs, sparsities)
         judged = settle_pairs(Stage.FORMULA, evidence, judge_pairs(pairs, formula))
         if not judged or not next(iter(pairs.values())).operations.has_reference_precision:
             return judged, []
@@ -295,6 +315,35 @@ def _find_upstream_fault(view: PointView, key: PairKey) -> str:
 
 def _select_mismatches(checks: Sequence[CheckResult]) -> list[CheckResult]:
     return [check for check in checks if check.status is Status.MISMATCHED]
+
+
+def _note_lower_precision(
+    pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]
+) -> tuple[dict[PairKey, PairSample], list[str]]:
+    """Note on each pair that wasn't judged in float64 why not.
+
+    Returns:
+        The verdicts, and a warning for each pair that is declared in float64 but was judged to less accuracy.
+    """
+    samples, warnings = dict(judged), []
+    for key, sample in judged.items():
+        pair = pairs[key]
+        formula, differenced = pair.operations.formula, pair.operations.differenced
+        reason = formula.facts.not_float64 or differenced.facts.not_float64
+        precision = coarsest(
+            *[working_precision(op, op.inputs[key[1]].dtype) for op in (formula, differenced)],
+            *[precision_of(name) for name in formula.facts.vjp_low_precision],
+        )
+        if not reason or precision == FLOAT64 or not sample.is_connected:
+            continue
+        samples[key] = sample.with_differencing(not_float64=reason)
+        if pair.declared_precision == FLOAT64:
+            rtol = rule_for(precision, precision).rtol
+            warnings.append(
+                f"precision: {pair.label}: declared in float64, but judged in {precision.name}, "
+                f"where errors up to {rtol:g} of an element pass: {reason}."
+            )
+    return samples, warnings
 
 
 def _probe(
@@ -468,23 +517,20 @@ def _conclude(
         key: judged for key, judged in examination.samples.items() if not is_expected_wrong(rules[key])
     }
     checks = list(examination.checks)
-    if operations is not None:
+    if operations is not None and others:
         own_rules = {key: rules[key] for key in expected_right}
         sparsities = examination.sparsities or {}
         checks += run_checks(ModesView(case, operations, own_rules, sparsities, sample, others))
-    checks = hooks.order_checks(
-        keep_one_each(
-            [
-                *run_checks(
-                    CaseView(case, first, expected_right, pairs, examination.opener.unrun_gradients())
-                ),
-                *checks,
-            ]
-        )
+    view = CaseView(case, first, expected_right, pairs, examination.opener.unrun_gradients())
+    checks = keep_one_each([*run_checks(view), *checks])
+    statuses = {*(pair.status for pair in pairs), *(check.status for check in checks)}
+    if Status.MISMATCHED in statuses:
+        pairs, checks = hooks.find_common_cause(case, operations, pairs, checks)
+    pairs = tuple(
+        replace(result, fingerprint=fingerprint, numbers=replace(result.numbers, tolerance=tolerance))
+        for key, result in zip(pair_keys(first), pairs, strict=True)
+        for tolerance, fingerprint in [examination.recorded.get(key, (None, None))]
     )
-    pairs = hooks.add_causes(case, operations, pairs, checks)
-    for recorder in examination.recorders:
-        pairs = recorder.add_to(first, pairs)
     return Findings(
         pairs,
         tuple(checks),
@@ -495,7 +541,7 @@ def _conclude(
         held=_describe_held_stops(operations),
         stops=frozenset(examination.stops.changing),
         judged={
-            label_of(first, key): Judged(first.outputs[key[0]], first.inputs[key[1]], tuple(judged))
+            label_of(first, key): Judged.of(first, key, tuple(judged))
             for key, judged in examination.samples.items()
         },
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +21,8 @@ from gradcheck_cli.errors import GradcheckError
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 # TensorFlow's own list of its ops, a text of 1,400 imports.
 _RAW_OPS = ("_api", "v2", "raw_ops", "__init__.py")
@@ -59,28 +61,23 @@ def known_op_types() -> list[str]:
     return []
 
 
-def tags(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the tags of the specs in the command line, or of all."""
-    return _offer((tag for case in _cases(ctx) for tag in case.tags), incomplete)
+def _of_cases(names_of: Callable[[Case], Iterable[str]]) -> Complete:
+    """Return a function that offers names from the cases of the specs in the command line, or of all."""
+
+    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _offer((name for case in _cases(ctx) for name in names_of(case)), incomplete)
+
+    return complete
 
 
-def cases(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of the cases of the specs in the command line, or of all."""
-    return _offer((case.name for case in _cases(ctx)), incomplete)
-
-
-def ops(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of the ops of the specs in the command line, or of all."""
-    return _offer((case.op for case in _cases(ctx)), incomplete)
-
-
-def pairs(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the pairs of the spec in the command line, as far as it names its outputs."""
-    return _offer((label for case in _cases(ctx) for label in case.labels), incomplete)
+tags = _of_cases(lambda case: case.tags)
+cases = _of_cases(lambda case: (case.name,))
+ops = _of_cases(lambda case: (case.op,))
+pairs = _of_cases(lambda case: case.labels)  # as far as the spec names its outputs
 
 
 def _cases(ctx: click.Context) -> Sequence[Case]:
-    from gradcheck_cli.project import default_paths
+    from gradcheck_cli.cli.options.configured import default_paths
     from gradcheck_cli.spec.load import load_cases
 
     paths = ctx.params.get("paths") or ctx.params.get("spec") or default_paths()
@@ -99,7 +96,7 @@ VARIABLE = "_GRADCHECK_COMPLETE"
 PROGRAM = "gradcheck"
 
 
-@click.command("completion", short_help="Print a shell's completion script.")
+@click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:

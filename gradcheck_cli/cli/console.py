@@ -1,7 +1,9 @@
-"""How this process's output looks, and a run that prints each result as it comes.
+"""This process's output: its streams, how it looks, and a run that prints each result as it comes.
 
-Output has colour on a terminal, and lines of its width. Where standard error is a terminal, a progress bar is
-drawn there while cases run.
+Standard output and error may be closed, full, or abandoned by their reader: a run whose output nobody reads
+any more still writes its reports and has its exit code. Text from outside can't give commands to a CI service
+that reads the output. Output has colour on a terminal, and lines of its width. Where standard error is a
+terminal, a progress bar is drawn there while cases run.
 """
 
 from __future__ import annotations
@@ -11,15 +13,15 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, TextIO
+from contextlib import contextmanager, redirect_stdout, suppress
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, TaskID
+    from rich.text import Text
 
     from gradcheck_cli.results import CaseResult, Report
     from gradcheck_cli.running.run_loop import Stopper, Workers
@@ -28,6 +30,149 @@ if TYPE_CHECKING:
 FALLBACK_WIDTH = 80
 NEWEST_TENSORFLOW = (2, 21)  # that is tested with
 MIN_WIDTH = 40  # below this, not even the numbers fit: the terminal's own wrapping is as good
+BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports for any program whose reader left
+_REMEMBERED = 200  # characters of the last line: enough to see whether a CI command begins or ends there
+LOST = 3  # closed or full: the output couldn't be written
+# The commands that a CI service obeys in a job's log. GitHub and Azure find `##[` and `##vso[` anywhere in a
+# line; the others count only at its start.
+_ANYWHERE = re.compile(r"##(?=\[|vso\[)", re.IGNORECASE)
+_AT_START = re.compile(r"^(\s*)(::|##teamcity\[)", re.IGNORECASE)
+_CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION")
+
+
+class OutputLostError(Exception):
+    """Standard output can't be written to, and the command has no other purpose."""
+
+
+class Outlet:
+    """A stream that is written to until that fails; anything after that is dropped.
+
+    Attributes:
+        lost: why it can't be written to, after that has failed.
+        goes_on: whether the command does more than print.
+    """
+
+    def __init__(self, stream: TextIO | None, *, goes_on: bool) -> None:
+        """Keep the stream; `None` means that it was closed before this process began."""
+        self._stream = stream
+        self._is_ci = is_read_by_ci()
+        self._line = ""  # the content of the last line
+        self.lost: OSError | None = None
+        self.goes_on = goes_on
+
+    @property
+    def code(self) -> int:
+        """The exit code of a command whose output was lost; 0 if it wasn't."""
+        if self.lost is None:
+            return 0
+        return BROKEN_PIPE if isinstance(self.lost, BrokenPipeError) else LOST
+
+    def write(self, text: str) -> int:
+        """Write, or drop the text if that fails."""
+        return self.write_commands(without_commands(text, self._line) if self._is_ci else text)
+
+    def write_commands(self, text: str) -> int:
+        """Write annotations, which a CI service is meant to read."""
+        self._line = (self._line + text).rpartition("\n")[2][-_REMEMBERED:]
+        self._attempt(lambda stream: stream.write(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:  # noqa: ANN401 (as every stream has it)
+        """Write lines, or drop them if that fails."""
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        """Write the buffer's content, or drop it if that fails."""
+        if self._stream is not None:
+            self._attempt(lambda stream: stream.flush())
+
+    def _attempt(self, action: Any) -> None:  # noqa: ANN401 (a function of a stream)
+        if self.lost is None:
+            try:
+                if self._stream is None:
+                    raise OSError(9, "it is closed")  # noqa: TRY301 (EBADF, as a descriptor says it)
+                action(self._stream)
+            except OSError as error:
+                self._lose(error)
+        if self.lost is not None and not self.goes_on:
+            raise OutputLostError(str(self.lost))
+
+    def _lose(self, error: OSError) -> None:
+        self.lost = error
+        # The buffer's content would raise again when Python flushes it at exit.
+        with suppress(OSError, ValueError, AttributeError):
+            descriptor = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(descriptor, self.fileno())
+            os.close(descriptor)
+
+    def fileno(self) -> int:
+        """Return the stream's descriptor."""
+        if self._stream is None:
+            raise OSError(9, "it is closed")
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return self._stream is not None and self._stream.isatty()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (whatever else a stream has)
+        if name == "encoding" and self._stream is None:
+            return "utf-8"
+        return getattr(self._stream, name)
+
+
+def is_read_by_ci() -> bool:
+    """Whether a CI service reads what this process prints."""
+    return any(os.environ.get(name, "") not in ("", "0", "false") for name in _CI)
+
+
+def without_commands(text: str, before: str = "") -> str:
+    """Return text with a blank inserted into whatever a CI service would obey."""
+    lines = re.split(r"(?<=[\n\r])", text)
+    for index, line in enumerate(lines):
+        start = before if index == 0 else ""
+        whole = _AT_START.sub(lambda match: f"{match[1]}{match[2][0]} {match[2][1:]}", start + line)
+        whole = _ANYWHERE.sub("# #", whole)
+        # What is printed can't be changed, so a blank is put in between.
+        lines[index] = whole[len(start) :] if whole.startswith(start) else f" {line}"
+    return "".join(lines)
+
+
+@contextmanager
+def guard_output() -> Iterator[Outlet]:
+    """Write to standard output and error through outlets; yield that of standard output."""
+    out, err = sys.stdout, sys.stderr
+    if isinstance(out, Outlet):  # inside another command of this process
+        yield out
+        return
+    outlet = Outlet(out, goes_on=False)
+    sys.stdout, sys.stderr = cast("TextIO", outlet), cast("TextIO", Outlet(err, goes_on=True))
+    try:
+        yield outlet
+    finally:
+        sys.stdout, sys.stderr = out, err
+
+
+def go_on_without_output() -> None:
+    """Record that the command also writes reports, so that lost output doesn't end it."""
+    if isinstance(sys.stdout, Outlet):
+        sys.stdout.goes_on = True
+
+
+def print_commands(text: str, *, err: bool) -> None:
+    """Print annotations, which a CI service is meant to read; `err`: on standard error."""
+    stream = sys.stderr if err else sys.stdout
+    (stream.write_commands if isinstance(stream, Outlet) else stream.write)(text)
+    stream.flush()
+
+
+def open_standard_descriptors() -> None:
+    """Open the null device for standard descriptors that are closed: a file would take their number."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number, which is this one
 
 
 def terminal_width() -> int:
@@ -46,6 +191,8 @@ def uses_colour(stream: TextIO) -> bool:
 
 def console_for(stream: TextIO) -> Console:
     """Return a rich console on `stream` that prints text unchanged."""
+    from rich.console import Console  # late: `--help` doesn't wait for it
+
     coloured = uses_colour(stream)
     return Console(
         file=stream,
@@ -156,6 +303,7 @@ def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterato
     if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield Bar()
         return
+    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -164,6 +312,7 @@ def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterato
         TextColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text
 
     class StatusText(ProgressColumn):
         def render(self, task: object) -> Text:  # noqa: ARG002 (rich's)

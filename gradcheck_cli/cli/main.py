@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from gradcheck_cli import __version__, hooks
-from gradcheck_cli.cli.stdout_guard import OutputLostError, guard_output, open_standard_descriptors
+from gradcheck_cli.cli.console import OutputLostError, guard_output, open_standard_descriptors
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, SpecError, suggest
 from gradcheck_cli.hooks import Command
 
@@ -44,8 +44,9 @@ class LazyGroup(click.Group):
         """Import the command's module and return the command."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name]
+        module, summary, attribute = COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(module), attribute)
+        command.short_help = summary  # shells show it beside the name as they complete
         return command
 
     def resolve_command(
@@ -107,7 +108,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code. If standard output couldn't be written to, it is that of the findings if they are a
-        failure; otherwise `stdout_guard.LOST`, or `stdout_guard.BROKEN_PIPE` if its reader left.
+        failure; otherwise `console.LOST`, or `console.BROKEN_PIPE` if its reader left.
     """
     with guard_output() as out:
         try:

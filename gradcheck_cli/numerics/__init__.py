@@ -5,10 +5,19 @@ returns the differences alone.
 """
 
 from gradcheck_cli.numerics.judge import Judgement, estimate, judge, judge_complex_step
-from gradcheck_cli.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Precision, precision_of
+from gradcheck_cli.numerics.precision import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    Precision,
+    ToleranceRule,
+    allowed_error,
+    precision_of,
+    rule_for,
+)
 from gradcheck_cli.numerics.problem import Problem
 from gradcheck_cli.numerics.reasons import EXPLANATIONS, Explanation, Reason, Verdict
-from gradcheck_cli.numerics.tolerance import ToleranceRule, allowed_error, rule_for
 
 __all__ = [
     "BFLOAT16",

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradcheck_cli.numerics.precision import Float, smallest_subnormals
-from gradcheck_cli.numerics.problem import Problem
+from gradcheck_cli.numerics.problem import Problem, power_of_two, step_to_both_sides
 from gradcheck_cli.numerics.sampling import Index
 from gradcheck_cli.numerics.shared_limits import KNOWN, OF_A_VALUE
-from gradcheck_cli.numerics.steps import power_of_two, step_to_both_sides
 
 Mask = np.ndarray  # of bool
 

@@ -370,7 +370,7 @@ class _Search:
         apart = np.where(seen, slope, -np.inf).max(axis=1) - np.where(seen, slope, np.inf).min(axis=1)
         bound = self.allowed[rows] + worst
         is_tie = (apart > MARGIN * bound).any(axis=1)
-        # As at a kink in one element: `verdict.decide`.
+        # As at a kink in one element: `second_stage.decide`.
         is_sharp = (worst <= np.maximum(2 * self.allowed[rows], KNOWN * apart.max(axis=1)[:, None])).all(
             axis=1
         )

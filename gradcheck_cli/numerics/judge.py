@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.differences import FirstPass, first_pass, widen_steps
-from gradcheck_cli.numerics.precision import FLOAT32, FLOAT64, Float
-from gradcheck_cli.numerics.problem import Problem
-from gradcheck_cli.numerics.random_vectors import draw_signs
+from gradcheck_cli.numerics.precision import FLOAT32, FLOAT64, Float, allowed_error, is_conclusive, row_scale
+from gradcheck_cli.numerics.problem import Problem, draw_signs, power_of_two, scales
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.refine.edges import EVEN
 from gradcheck_cli.numerics.refine.ladder import RATIO
@@ -38,9 +37,6 @@ from gradcheck_cli.numerics.shared_limits import (
     OF_SOME_OPERATIONS,
     PATTERN,
 )
-from gradcheck_cli.numerics.steps import power_of_two, scales
-from gradcheck_cli.numerics.tolerance import allowed_error, row_scale
-from gradcheck_cli.numerics.verdict import is_conclusive
 
 
 @dataclass(frozen=True)

@@ -19,18 +19,17 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.numerics import sampling
 from gradcheck_cli.numerics.differences import Mask
-from gradcheck_cli.numerics.precision import FLOAT64, Float, Precision
-from gradcheck_cli.numerics.random_vectors import draw_signed
+from gradcheck_cli.numerics.precision import FLOAT64, ROUNDINGS_OF_A_RUN, Float, Precision, ToleranceRule
+from gradcheck_cli.numerics.problem import draw_signed
+from gradcheck_cli.numerics.sampling import chunks
 from gradcheck_cli.numerics.shared_limits import DIGITS, FEW, KNOWN, MARGIN, OF_A_VALUE, OF_MANY_OPERATIONS
-from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN, ToleranceRule
 
 # Which of `Precision.probe_steps`.
 SHORT, MIDDLE, LONG, SMOOTH = range(4)
 # So short that only an element on a kink itself changes sides: anything nearer counts as on it.
 NEAREST = 2.0**-40
-# How many elements are handled at a time, so that temporary arrays stay small beside the tensors themselves.
-CHUNK = 2**18
 
 
 @dataclass(frozen=True)
@@ -102,8 +101,8 @@ class Target:
         """Split part of the point where inputs meet, and where it is longer than a chunk."""
         for span, start in zip(self.spans, self.starts, strict=False):
             first, last = max(start, elements.start), min(start + span.size, elements.stop)
-            for begin in range(first, last, CHUNK):
-                yield span, slice(begin, min(begin + CHUNK, last))
+            for chunk in chunks(last - first):
+                yield span, slice(first + chunk.start, first + chunk.stop)
 
 
 @dataclass(frozen=True)
@@ -183,15 +182,9 @@ def draw_direction(
     return Direction(target, steps, share)
 
 
-def chunks(size: int) -> Iterator[slice]:
-    """Split a length into slices that are small enough for temporary arrays."""
-    for start in range(0, size, CHUNK):
-        yield slice(start, min(start + CHUNK, size))
-
-
-# Rows are left out whose two differences disagree by more than a thousandth: in a smooth row by h^2 times its
-# curvature, in a unusable row by any part. Likewise rows whose two sides differ by more than this many steps,
-# or by a tenth: in a smooth row by h times its curvature.
+# Rows are left out whose two differences disagree by more than a thousandth: those of a smooth row disagree
+# by h^2 times its curvature, those of an unusable row by any share. So are rows whose two sides differ by
+# more than this many steps, or by a tenth: those of a smooth row differ by h times its curvature.
 _CURVATURE = 2.0**11
 # ... except rows whose difference is at least three times as large at twice the step: a curve's grows by
 # four, a kink's by two.
@@ -515,7 +508,7 @@ def _level(probe: Probe, size: float) -> float:
 def _faintest(direction: Direction, upstream: Float) -> float:
     """Return the effect below which an element counts as zero, given the value's own rounding.
 
-    See numerics/tolerance.py.
+    See numerics/precision.py.
     """
     target = direction.target
     with np.errstate(all="ignore"):
@@ -528,7 +521,7 @@ def _choose_rows(
 ) -> npt.NDArray[np.int64]:
     """Choose about this many of the rows that take part, at random."""
     height = rows.stop - rows.start
-    if height <= CHUNK:
+    if height <= sampling.CHUNK:
         taking_part = np.flatnonzero(upstream[rows]) + rows.start
         return np.asarray(generator.choice(taking_part, min(count, taking_part.size), replace=False))
     # A list of the rows of a large output would take as much memory as the output itself.

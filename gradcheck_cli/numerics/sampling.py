@@ -271,3 +271,13 @@ class Sampler:
         is_refused = (size > 0) & np.isnan(values).all(axis=1)
         np.minimum.at(self._refused, (side[is_refused], alone[is_refused]), size[is_refused])
         return values
+
+
+# How many elements are handled at a time, so that temporary arrays stay small beside the tensors themselves.
+CHUNK = 2**18
+
+
+def chunks(size: int) -> Iterator[slice]:
+    """Split a length into slices that are small enough for temporary arrays."""
+    for start in range(0, size, CHUNK):
+        yield slice(start, min(start + CHUNK, size))

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import Fault
-from gradcheck_cli.extensions import REPORTS, extensions
-from gradcheck_cli.hooks import Format, formats
+from gradcheck_cli.hooks import REPORTS, Format, extensions, formats
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.visible import clean
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 FORMATS = {
     "json": Format("gradcheck_cli.reporting.exchange.json_report", "to_json", is_json=True),
     **formats(),
-    "concise": Format("gradcheck_cli.reporting.closing", "to_concise", to_file=False),
+    "concise": Format("gradcheck_cli.reporting.report_text", "to_concise", to_file=False),
 }
 TO_FILES = tuple(kind for kind, form in FORMATS.items() if form.to_file)
 

@@ -534,7 +534,7 @@ class OutputFolder:
 
     def _file_of(self, case: Case) -> Path:
         """Return a case's file: the same for each run of the case, and no other case's."""
-        owner = case.op, case.name, case.dtype, case.mode
+        owner = *case.key, case.mode
         parts = owner if case.mode != "graph" else owner[:-1]
         stem = re.sub(r"[^\w.+-]", "_", ".".join(parts)).encode()[:_LONGEST_STEM].decode(errors="ignore")
         names = (

@@ -11,10 +11,9 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 from gradcheck_cli import serial
 from gradcheck_cli.errors import NoSpecsError, UsageError, suggest
@@ -147,11 +146,11 @@ def shard_of(
     """
     durations = {key: past.duration_s for key, past in history.items() if past.duration_s is not None}
     usual = median(durations.values()) if durations else 1.0
-    cost = [durations.get(key_of(case), usual) for case in cases]
+    cost = [durations.get(case.key, usual) for case in cases]
     loads = [0.0] * count
     parts = [0] * len(cases)
     for case_index in sorted(
-        range(len(cases)), key=lambda case_index: (-cost[case_index], key_of(cases[case_index]))
+        range(len(cases)), key=lambda case_index: (-cost[case_index], cases[case_index].key)
     ):
         # Among equally loaded parts, the one with fewer cases is taken: otherwise cases that take no time
         # would pile up.
@@ -159,7 +158,7 @@ def shard_of(
         loads[part] += cost[case_index]
         parts[case_index] = part + 1
     mine = tuple(case for case, part in zip(cases, parts, strict=True) if part == index)
-    return mine, Shard(index, count, tuple(key_of(case) for case in cases))
+    return mine, Shard(index, count, tuple(case.key for case in cases))
 
 
 def selection_of(
@@ -170,8 +169,8 @@ def selection_of(
     modes: Sequence[str] = (),
 ) -> Selection:
     """Record what was requested of a run, and which options, in words, selected among the loaded cases."""
-    done = {(case.op, case.case, case.dtype) for case in cases if case.pairs}
-    loaded_keys = dict.fromkeys((case.op, case.name, case.dtype) for case in loaded)
+    done = {case.key for case in cases if case.pairs}
+    loaded_keys = dict.fromkeys(case.key for case in loaded)
     left_out = tuple(key for key in loaded_keys if key not in done)
     return Selection(tuple(map(str, paths)), tuple(options), tuple(modes), left_out)
 
@@ -284,16 +283,31 @@ _FILE = "history.json"
 _LIMIT = 64 * MIB  # a case has some 100 bytes
 
 
-class Past(NamedTuple):
+@dataclass(frozen=True)
+class Past:
     """How a case went when it last ran; `None` if its duration isn't known."""
 
-    failed: bool
-    duration_s: float | None
+    op: str
+    case: str
+    dtype: str
+    failed: bool = False
+    duration_s: float | None = 0.0
+
+    @property
+    def key(self) -> Key:
+        """What identifies the case."""
+        return self.op, self.case, self.dtype
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether its duration is one."""
+        return self.duration_s is None or 0 <= self.duration_s < math.inf
 
 
-def key_of(case: Case) -> Key:
-    """Return what identifies a case, in this run and the next."""
-    return case.op, case.name, case.dtype
+@dataclass(frozen=True)
+class _History:
+    version: int
+    cases: tuple[Past, ...]
 
 
 def read_history(folder: Path) -> dict[Key, Past]:
@@ -302,30 +316,9 @@ def read_history(folder: Path) -> dict[Key, Past]:
         content = serial.read(_History, serial.parse(read_plain(folder / _FILE, _LIMIT)))
     except (OSError, TypeFault):
         return {}
-    if content.version != VERSION or any(not entry.is_possible for entry in content.cases):
+    if content.version != VERSION or not all(past.is_possible for past in content.cases):
         return {}
-    return {
-        (entry.op, entry.case, entry.dtype): Past(entry.failed, entry.duration_s) for entry in content.cases
-    }
-
-
-@dataclass(frozen=True)
-class _CaseHistory:
-    op: str
-    case: str
-    dtype: str
-    failed: bool
-    duration_s: float | None
-
-    @property
-    def is_possible(self) -> bool:
-        return self.duration_s is None or 0 <= self.duration_s < math.inf
-
-
-@dataclass(frozen=True)
-class _History:
-    version: int
-    cases: tuple[_CaseHistory, ...]
+    return {past.key: past for past in content.cases}
 
 
 def write_history(folder: Path, report: Report) -> None:
@@ -336,22 +329,19 @@ def write_history(folder: Path, report: Report) -> None:
         report: the run; its results replace earlier ones. A shard's durations are left out: the next shard is
             computed from the history, and must use the same one as this shard.
     """
-    past = read_history(folder)
-    broken = {(finding.op, finding.case, finding.dtype) for finding in report.baseline if finding.is_failure}
+    before = read_history(folder)
+    broken = {finding.key[:3] for finding in report.baseline if finding.is_failure}
     now: dict[Key, Past] = {}
     for case in report.cases:
-        key = case.op, case.case, case.dtype
-        earlier = now.get(key, Past(failed=False, duration_s=0.0))
-        failed = earlier.failed or not report.is_fine(case) or key in broken
-        now[key] = Past(failed, (earlier.duration_s or 0.0) + case.ran.duration_s)
+        earlier = now.get(case.key, Past(*case.key))
+        failed = earlier.failed or not report.is_fine(case) or case.key in broken
+        now[case.key] = Past(*case.key, failed, (earlier.duration_s or 0.0) + case.ran.duration_s)
     if report.shard is not None:
         now = {
-            key: past_run._replace(duration_s=past[key].duration_s if key in past else None)
-            for key, past_run in now.items()
+            key: replace(past, duration_s=before[key].duration_s if key in before else None)
+            for key, past in now.items()
         }
-    history = _History(
-        VERSION, tuple(_CaseHistory(*key, *past_run) for key, past_run in sorted({**past, **now}.items()))
-    )
+    history = _History(VERSION, tuple(past for _, past in sorted({**before, **now}.items())))
     with suppress(OSError):  # a read-only checkout has no history
         if not folder.is_dir():
             folder.mkdir(parents=True)
@@ -361,4 +351,4 @@ def write_history(folder: Path, report: Report) -> None:
 
 def failed_before(cases: Sequence[Case], history: Mapping[Key, Past]) -> tuple[Case, ...]:
     """Return the cases that failed when they last ran."""
-    return tuple(case for case in cases if (past := history.get(key_of(case))) is not None and past.failed)
+    return tuple(case for case in cases if (past := history.get(case.key)) is not None and past.failed)

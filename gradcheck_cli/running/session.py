@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.jacobian import PairKey
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import Operation
+from gradcheck_cli.checking.ops.operation import Opening, Operation
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.verdicts.summary import Findings
+from gradcheck_cli.clock import Work
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
-from gradcheck_cli.extensions import CHECKS, extensions
+from gradcheck_cli.hooks import CHECKS, extensions
 from gradcheck_cli.results import (
     CaseError,
     CaseResult,
@@ -26,7 +26,6 @@ from gradcheck_cli.results import (
     CodeSeen,
     PairResult,
     Status,
-    Work,
     case_status,
 )
 from gradcheck_cli.running.run_loop import Ended, Event, Started, blank_result, is_about_memory
@@ -74,14 +73,12 @@ def run_case(case: Case) -> CaseResult:
 
 
 def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
-    from gradcheck_cli.tensorflow_backend import work_counts
-
     began = time.perf_counter()
     findings = Findings()
     error: CaseError | None = None
     work = Work()
     try:
-        with user_code(case), work_counts.count_work() as work:
+        with user_code(case), clock.count_work() as work:
             findings = look(case)
     except CaseSkippedError as skipped:
         findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
@@ -147,9 +144,9 @@ def check(case: Case, *, explains: bool = True) -> Findings:
         CaseSkippedError: its mode or its device isn't available.
         CaseFailedError: it can't be checked.
     """
-    from gradcheck_cli.tensorflow_backend.graph.sample_point import points
+    from gradcheck_cli.tensorflow_backend.graph.traced_case import points
     from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
-    from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog, note_sites
+    from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog, note_sites
 
     began = clock.now()
     log = GradientLog()
@@ -193,7 +190,7 @@ def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
 
 
 def _mutate(case: Case) -> Findings:
-    from gradcheck_cli.tensorflow_backend.graph.sample_point import points
+    from gradcheck_cli.tensorflow_backend.graph.traced_case import points
 
     with _opened(case) as opener, opener.state.written.restore_at_end():
         return hooks.run_corrupted(opener.case, opener, points(case))
@@ -216,7 +213,7 @@ def user_code(case: Case) -> Iterator[None]:
     All code of a case runs inside this. Standard output carries results, which may be JSON for another
     program.
     """
-    from gradcheck_cli.tensorflow_backend.binding.loading import importable
+    from gradcheck_cli.tensorflow_backend.binding.users_code import importable
     from gradcheck_cli.tensorflow_backend.startup import settings
 
     with settings(), importable(case.folder), contextlib.redirect_stdout(sys.stderr):
@@ -247,7 +244,7 @@ def _error_of(failure: BaseException) -> CaseError:
         return CaseError("forward", f"the user's code called sys.exit({failure.code!r}).", traceback)
     what = frames.first_line(failure)
     if not isinstance(failure, Exception):  # neither gradcheck nor TensorFlow raises such
-        return CaseError("forward", f"the user's code raised {what}, which is no Exception.", traceback)
+        return CaseError("forward", f"the user's code raised {what}, which isn't an Exception.", traceback)
     return CaseError(
         "internal",
         f"{what} (at {frames.own_place(failure)}). This is a fault of gradcheck's, or of something it "

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from gradcheck_cli.spec.words import SOURCES
+from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, SOURCES
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,17 @@ class Source:
 
     kind: str = "default"
     arguments: Mapping[str, object] = field(default_factory=dict)
+
+
+def kind_of(dtype: str) -> str:
+    """Return which family a dtype belongs to: float, complex, integer, bool or string."""
+    if dtype in INTEGER_RANGES:
+        return "integer"
+    if dtype.startswith("complex"):
+        return "complex"
+    if dtype in LARGEST_FLOATS:
+        return "float"
+    return "bool" if dtype == "bool" else "string"
 
 
 @dataclass(frozen=True)
@@ -258,6 +269,11 @@ class Case:
         return tuple(f"d{output}/d{name}" for output in outputs for name in inputs)
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """What identifies it in all of its modes; see `CaseResult.key`."""
+        return self.op, self.name, self.dtype
+
+    @property
     def spec(self) -> str:
         """`path:line`, as every report names a spec."""
         return f"{self.path}:{self.line}"
@@ -362,18 +378,3 @@ def version_fits(version: str, specifier: str) -> bool:
     from packaging.version import Version
 
     return SpecifierSet(specifier).contains(Version(version).base_version)
-
-
-def cases_by_type(cases: Iterable[Case], version: str) -> dict[str, list[Case]]:
-    """Return the cases that cover each op type, among those for a version of TensorFlow.
-
-    A case covers the op types of its `covers`, and a raw `op_type` itself.
-    """
-    by_type: dict[str, list[Case]] = {}
-    for case in cases:
-        if not version_fits(version, case.tensorflow):
-            continue
-        own = (str(case.op_type),) if case.is_raw_op else ()
-        for op_type in dict.fromkeys((*own, *case.covers)):
-            by_type.setdefault(op_type, []).append(case)
-    return by_type

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from gradcheck_cli.errors import Fault, nearest, suggest
-from gradcheck_cli.spec.leaf_types import EXPECTED
+from gradcheck_cli.spec.input_model import EXPECTED
 from gradcheck_cli.spec.yaml_tree import Node, join
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -2,21 +2,298 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    Tag,
+    ValidationError,
+    WithJsonSchema,
+    WrapValidator,
+    create_model,
+    field_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
 
-from gradcheck_cli.spec import leaf_types as leaf
-from gradcheck_cli.spec.words import GENERATORS, Generator
+from gradcheck_cli.spec.case import is_specifier
+from gradcheck_cli.spec.words import (
+    BINDINGS,
+    DTYPES,
+    EXPECTATIONS,
+    GENERATORS,
+    METHODS,
+    MISMATCHES,
+    MODES,
+    PAIR_EXPECTATIONS,
+    VARYING_DTYPES,
+    Generator,
+)
+
+MAX_RANK = 32  # numpy 1.26's limit
+MAX_LENGTH = 2**31  # of a row: beyond this, hardly one array fits into memory
+EXPECTED = "expected"  # the error type that `expects` raises, and `faults` renders
+
+
+def expects(phrase: str, *, choices: tuple[str, ...] = (), remedy: str = "") -> WrapValidator:
+    """Give a type gradcheck's own words: "must be {phrase}, but got ...".
+
+    Returns:
+        A validator that turns any error about the value itself into one error with these words. Errors about
+        parts of a list or mapping keep their own words.
+    """
+
+    def check(value: object, handler: Callable[[object], object]) -> object:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            if isinstance(value, (list, dict)) and all(fault["loc"] for fault in error.errors()):
+                raise
+            words = {"phrase": phrase, "choices": choices, "remedy": remedy}
+            raise PydanticCustomError(EXPECTED, "{phrase}", words) from None
+
+    return WrapValidator(check)
+
+
+def allows(phrase: str, allowed: Callable[[object], bool], *, remedy: str = "") -> BeforeValidator:
+    """Give words to a type that one function checks as a whole, if its parts need no words of their own."""
+
+    def check(value: object) -> object:
+        if not allowed(value):
+            words = {"phrase": phrase, "choices": (), "remedy": remedy}
+            raise PydanticCustomError(EXPECTED, "{phrase}", words)
+        return value
+
+    return BeforeValidator(check)
+
+
+class OneOf:
+    """Makes a text field a choice between words."""
+
+    def __init__(self, *words: str, phrase: str = "") -> None:
+        """Take the words, such as the keys of a table in `words`; a fault lists them, or says `phrase`."""
+        self._words = words
+        self._phrase = phrase or f"one of {', '.join(words)}"
+
+    def __get_pydantic_core_schema__(self, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the choice, in pydantic's protocol."""
+        return handler.generate_schema(
+            Annotated[Literal[self._words], expects(self._phrase, choices=self._words)]
+        )
+
+
+def is_scalar(value: object) -> bool:
+    """Whether a value is a number, text or a truth value."""
+    return isinstance(value, (int, float, str))
+
+
+def _is_probability(value: object) -> bool:
+    return value is True or (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
+    )
+
+
+def _is_value(value: object) -> bool:
+    return all(map(_is_value, value)) if isinstance(value, list) else is_scalar(value)
+
+
+OP_NAME = re.compile(r"[^\s,]+")
+MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def _is_function(value: object) -> bool:
+    if isinstance(value, dict):
+        return set(value) == {"numpy"} and isinstance(value["numpy"], str) and _is_function(value["numpy"])
+    return isinstance(value, str) and MODULE.fullmatch(value) is not None
+
+
+# A label such as dy/dx must be unambiguous: no slash, bracket, wildcard or space in a name.
+_LABEL_PATTERN = r"^[^\s/\[\]*?,:]+$"
+_MODULE_PATTERN = r"^([^\s:{}]+:|\.)[^\s:{}]+$"  # .function: of the op's `module`
+
+_TEXT = {"type": "string", "minLength": 1}
+Text = Annotated[str, Field(min_length=1), expects("text", remedy="Put numbers and the like in quotes")]
+Texts = Annotated[list[Text], expects("a list of texts")]
+OpType = Annotated[Text, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "minItems": 1, "items": _TEXT}]})]
+OpTypes = Annotated[list[Text], Field(min_length=1), expects("a list of op types, such as [MatMul]")]
+Versions = Annotated[
+    str,
+    allows("versions of TensorFlow, such as '>=2.18' or '>=2.16, <2.20'", is_specifier),
+    WithJsonSchema({"type": "string"}),
+]
+Label = Annotated[
+    str,
+    Field(pattern=_LABEL_PATTERN),
+    expects("a name without spaces, slashes, brackets, *, ?, comma or colon"),
+]
+OpName = Annotated[
+    str,
+    Field(pattern=r"^[^\s,]+$"),
+    expects("a name without spaces or commas", remedy="Quote it if it is a number"),
+]
+Flag = Annotated[bool, expects("true or false")]
+Real = Annotated[float, Field(allow_inf_nan=False), expects("a finite number")]
+Reals = Annotated[list[Real], Field(min_length=1), expects("a list of numbers, such as [0]")]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), expects("a finite number above 0")]
+Chance = Annotated[float, Field(gt=0, lt=1), expects("a number above 0 and below 1")]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), expects("a finite number of 0 or more")]
+# numpy draws integers of at most 64 bits; `high` is excluded, so it may be one larger.
+Integer = Annotated[int, Field(ge=-(2**63), le=2**64), expects("an integer between -2**63 and 2**64")]
+Count = Annotated[int, Field(ge=1, le=10_000), expects("an integer from 1 to 10000")]
+Seed = Annotated[int, Field(ge=0, lt=2**63), expects("an integer from 0 to 2**63 - 1")]
+Dimension = Annotated[int, Field(ge=0), expects("an integer of 0 or more")]
+Shape = Annotated[
+    list[Dimension],
+    Field(max_length=MAX_RANK),
+    expects(f"a list of at most {MAX_RANK} integers, such as [3, 2] ([] for a scalar)"),
+]
+VaryingShape = Annotated[
+    list[Annotated[int | None, Field(ge=0), expects("an integer of 0 or more, or null")]],
+    Field(max_length=MAX_RANK),
+    expects(f"a list of at most {MAX_RANK} integers or nulls"),
+]
+Places = Annotated[
+    list[
+        Annotated[list[Dimension], Field(max_length=MAX_RANK), expects("a list of integers, one a dimension")]
+    ],
+    expects("a list of places, such as [[0, 1], [2, 0]]"),
+]
+NonZeros = Annotated[int, Field(ge=0), expects("an integer of 0 or more")]
+
+
+def _are_lengths(value: object) -> bool:
+    def is_length(item: object) -> bool:
+        return isinstance(item, int) and not isinstance(item, bool) and 0 <= item <= MAX_LENGTH
+
+    if not isinstance(value, list) or not value:
+        return False
+    nested = value if all(isinstance(item, list) for item in value) else [value]
+    return all(is_length(item) for lengths in nested for item in lengths)
+
+
+RowLengths = Annotated[
+    list[int] | list[list[int]],
+    allows("a list of row lengths, such as [2, 0, 3], or a list of such lists", _are_lengths),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "anyOf": [
+                    {"type": "integer", "minimum": 0},
+                    {"type": "array", "items": {"type": "integer", "minimum": 0}},
+                ]
+            },
+        }
+    ),
+]
+DtypeField = Annotated[str, OneOf(*DTYPES, phrase="a TensorFlow dtype")]
+VaryingDtypes = Annotated[
+    list[Annotated[str, OneOf(*VARYING_DTYPES, phrase="a float or complex dtype")]],
+    Field(min_length=1),
+    expects("a list of dtypes, such as [float32, float64]"),
+]
+Expectation = Annotated[str, OneOf(*EXPECTATIONS)]
+PairExpectation = Annotated[str, OneOf(*PAIR_EXPECTATIONS)]
+MismatchKind = Annotated[str, OneOf(*MISMATCHES)]
+Binding = Annotated[str, OneOf(*BINDINGS)]
+Method = Annotated[str, OneOf(*METHODS)]
+SecondOrder = Annotated[
+    list[Annotated[str, OneOf(*VARYING_DTYPES, *MODES, phrase="a float or complex dtype, or a mode")]],
+    Field(min_length=1),
+    expects("true, false, or a list of dtypes or modes, such as [float64] or [graph]"),
+]
+Modes = Annotated[
+    list[Annotated[str, OneOf(*MODES)]],
+    Field(min_length=1),
+    expects("a list of modes, such as [graph, eager]"),
+]
+DEVICE = re.compile(r"(CPU|GPU|TPU):\d+")
+Device = Annotated[
+    str, Field(pattern=rf"^{DEVICE.pattern}$"), expects("a device with its number, such as GPU:0 or CPU:0")
+]
+Side = Annotated[str, OneOf("lower", "upper")]
+Yes = Annotated[
+    Literal[True], allows("true", lambda value: value is True, remedy="Leave the key out for anything else")
+]
+Probability = Annotated[
+    float | bool,
+    allows("true, or a probability from 0 to 1", _is_probability),
+    WithJsonSchema({"anyOf": [{"const": True}, {"type": "number", "minimum": 0, "maximum": 1}]}),
+]
+Value = Annotated[
+    object,
+    allows("a number, text, truth value, or nested lists of them", _is_value),
+    WithJsonSchema({"type": ["number", "string", "boolean", "array"]}),
+]
+Scalars = Annotated[
+    list[
+        Annotated[
+            object,
+            allows("a number, text or truth value", is_scalar),
+            WithJsonSchema({"type": ["number", "string", "boolean"]}),
+        ]
+    ],
+    Field(min_length=1),
+    expects("a list of values to choose from"),
+]
+FileName = Annotated[
+    str,
+    Field(pattern=r"^.+(\.npy|\.npz:.+)$"),
+    expects("data.npz:KEY or data.npy", remedy="Save arrays with numpy.save or numpy.savez"),
+]
+ClassName = Annotated[
+    str,
+    allows("module:Class", lambda value: isinstance(value, str) and MODULE.fullmatch(value) is not None),
+    WithJsonSchema({"type": "string", "pattern": _MODULE_PATTERN}),
+]
+ModuleName = Annotated[
+    str,
+    allows(
+        "the name of a module",
+        lambda value: isinstance(value, str) and all(map(str.isidentifier, value.split("."))),
+    ),
+    WithJsonSchema({"type": "string"}),
+]
+Module = Annotated[
+    str | dict[str, str],
+    allows("module:attribute, or {numpy: module:function}", _is_function),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": _MODULE_PATTERN},
+                {
+                    "type": "object",
+                    "properties": {
+                        "numpy": {
+                            "type": "string",
+                            "pattern": _MODULE_PATTERN,
+                            "description": "A function of NumPy arrays.",
+                            "examples": ["gradients:square_grad"],
+                        }
+                    },
+                    "required": ["numpy"],
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
+
 
 # Tags of unions; brackets distinguish them from any key, since pydantic mixes them into the place of an
 # error.
 MAPPING, LIST, NOTHING, WORD = "<mapping>", "<list>", "<nothing>", "<word>"
 
-_NAMED = leaf.expects("a mapping of names to inputs")
-_LISTED = leaf.expects("a list of one or more inputs")
-_NO_LIST = leaf.allows(
+_NAMED = expects("a mapping of names to inputs")
+_LISTED = expects("a list of one or more inputs")
+_NO_LIST = allows(
     "a mapping",
     lambda value: not isinstance(value, list),
     remedy="Write a list within a list as {list: [...]}",
@@ -54,48 +331,48 @@ def make_model(name: str, about: str, keys: dict[str, Any], *, base: type[Strict
 class Domain(Strict):
     """Bounds that neither a drawn value nor a perturbation leaves."""
 
-    low: leaf.Real | None = optional("Lower bound.", 0)
-    high: leaf.Real | None = optional("Upper bound.", 1)
+    low: Real | None = optional("Lower bound.", 0)
+    high: Real | None = optional("Upper bound.", 1)
 
 
 class Sparse(Strict):
     """Where the nonzeros of a SparseTensor are; its values are what is differentiated."""
 
-    indices: leaf.Places | None = optional("The place of each nonzero.", [[0, 1], [2, 0]])
-    nnz: leaf.NonZeros | None = optional("Number of nonzeros, at places that are drawn.", 5)
+    indices: Places | None = optional("The place of each nonzero.", [[0, 1], [2, 0]])
+    nnz: NonZeros | None = optional("Number of nonzeros, at places that are drawn.", 5)
 
 
 class Ragged(Strict):
     """How a RaggedTensor's values are divided into rows. Its flat values are what is differentiated."""
 
-    row_lengths: leaf.RowLengths = Field(
+    row_lengths: RowLengths = Field(
         description="Length of each row; or a list of such lists, the outermost dimension first.",
         examples=[[2, 0, 3], [[2, 1], [1, 3, 2]]],
     )
-    inner_shape: leaf.Shape = Field(
+    inner_shape: Shape = Field(
         default=[], description="Dimensions of each value, where it is no scalar.", examples=[[4]]
     )
 
 
 class _Tensor(Strict):
-    shape: leaf.Shape | None = optional("Dimensions; may be left out with `value` or `file`.", [3, 2])
-    dtype: leaf.DtypeField | None = optional("TensorFlow dtype; default float64.", "float32")
+    shape: Shape | None = optional("Dimensions; may be left out with `value` or `file`.", [3, 2])
+    dtype: DtypeField | None = optional("TensorFlow dtype; default float64.", "float32")
 
 
 # The types of generators and their numbers, by the words of `words.GENERATORS`.
 _TAKES: dict[str, Any] = {
-    "value": leaf.Value,
-    "file": leaf.FileName,
-    "choices": leaf.Scalars,
-    "probability": leaf.Probability,
-    "side": leaf.Side,
-    "name": leaf.Label,
-    "switch": leaf.Yes,
+    "value": Value,
+    "file": FileName,
+    "choices": Scalars,
+    "probability": Probability,
+    "side": Side,
+    "name": Label,
+    "switch": Yes,
 }
 _NUMBERS: dict[str, Any] = {
-    "real": leaf.Real,
-    "integer": leaf.Integer,
-    "positive": leaf.Positive,
+    "real": Real,
+    "integer": Integer,
+    "positive": Positive,
 }
 
 
@@ -134,20 +411,18 @@ else:
 class InputModel(_Sources):
     """One tensor that goes into the op (dtype, shape, where its values come from), or a structure of them."""
 
-    away_from: leaf.Reals | None = optional(
+    away_from: Reals | None = optional(
         "Points, such as kinks, that drawn values keep 0.1 standard deviations away from.", [0]
     )
-    min_gap: leaf.Positive | None = optional("Least distance between any two drawn elements: no ties.", 0.01)
-    symmetric: leaf.Yes | None = optional(
+    min_gap: Positive | None = optional("Least distance between any two drawn elements: no ties.", 0.01)
+    symmetric: Yes | None = optional(
         "A symmetric (Hermitian) matrix that stays so: elements move in pairs, symmetric parts are compared. "
         "For what reads one triangle, such as a Cholesky factor.",
         ON,
     )
     domain: Domain | None = optional("Bounds for all values and perturbations.", {"low": 0})
-    scale: leaf.Positive | None = optional(
-        "Typical magnitude, for the step; default from the values.", 1.0e-3
-    )
-    differentiate: leaf.Flag = Field(default=True, description="false: the tensor isn't differentiated.")
+    scale: Positive | None = optional("Typical magnitude, for the step; default from the values.", 1.0e-3)
+    differentiate: Flag = Field(default=True, description="false: the tensor isn't differentiated.")
     sparse: Sparse | None = optional(
         "Makes it a SparseTensor of the dense shape `shape`; the values are those of its nonzeros.",
         {"nnz": 5},
@@ -155,7 +430,7 @@ class InputModel(_Sources):
     ragged: Ragged | None = optional(
         "Makes it a RaggedTensor; the values are its flat values.", {"row_lengths": [2, 0, 3]}
     )
-    dict_: Annotated[dict[leaf.Label, Tensors], Field(min_length=1), _NAMED] | None = optional(
+    dict_: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = optional(
         "A dict of inputs by key, labelled `x.key`.", {"w": {"shape": [3, 2]}}, alias="dict"
     )
     tuple_: Annotated[list[Tensors], Field(min_length=1), _LISTED] | None = optional(
@@ -166,12 +441,12 @@ class InputModel(_Sources):
         [{"shape": [3]}],
         alias="list",
     )
-    object_: leaf.ClassName | None = optional(
+    object_: ClassName | None = optional(
         "A dataclass, named tuple or the like, which is called with its fields by keyword.",
         "package.module:State",
         alias="object",
     )
-    fields: Annotated[dict[leaf.Label, Tensors], Field(min_length=1), _NAMED] | None = optional(
+    fields: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = optional(
         "The fields of an object, labelled `x.field`.", {"h": {"shape": [2]}}
     )
 

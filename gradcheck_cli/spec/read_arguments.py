@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gradcheck_cli.errors import suggest
-from gradcheck_cli.spec.case import Argument, Form, FunctionRef, InputSpec, Source
+from gradcheck_cli.spec.case import Argument, Form, FunctionRef, InputSpec, Source, kind_of
 from gradcheck_cli.spec.document_model import Defaults, OpModel
 from gradcheck_cli.spec.faults import FaultLog, Unreadable, show
 from gradcheck_cli.spec.input_model import InputModel, Ragged, Sparse
 from gradcheck_cli.spec.values import constraints
-from gradcheck_cli.spec.words import BINDINGS, DEFAULT_DTYPE, GENERATORS, SOURCES, kind_of
+from gradcheck_cli.spec.words import BINDINGS, DEFAULT_DTYPE, GENERATORS, SOURCES
 from gradcheck_cli.spec.yaml_tree import Node
 
 Part = TypeVar("Part")

@@ -168,8 +168,8 @@ class Generator:
     least_rank: int = 0  # the least rank of the shape
     is_square: bool = False  # whether the last two dimensions must be equal
     is_fixed: bool = False  # whether the values are written down, with their own shape, instead of drawn
-    # whether each element is drawn by itself. Then `distributions` has its distribution; otherwise
-    # `generators` draws the whole array.
+    # whether each element is drawn by itself. Then `constraints` has its distribution; otherwise
+    # `draw_values` draws the whole array.
     is_elementwise: bool = False
     is_continuous: bool = False  # whether elements can be moved apart by any distance (`min_gap`)
     can_mirror: bool = True  # whether one triangle of a matrix may be mirrored to make it `symmetric`
@@ -303,14 +303,3 @@ LARGEST_FLOATS = {
 }
 LARGEST_FLOATS["complex64"] = LARGEST_FLOATS["float32"]
 LARGEST_FLOATS["complex128"] = LARGEST_FLOATS["float64"]
-
-
-def kind_of(dtype: str) -> str:
-    """Return which family a dtype belongs to: float, complex, integer, bool or string."""
-    if dtype in INTEGER_RANGES:
-        return "integer"
-    if dtype.startswith("complex"):
-        return "complex"
-    if dtype in LARGEST_FLOATS:
-        return "float"
-    return "bool" if dtype == "bool" else "string"

@@ -57,6 +57,14 @@ def reference_dtype(dtype: str) -> str:
     return REFERENCE.get(dtype, dtype)
 
 
+def shape_text(shape: Any) -> str:
+    """Return a shape as `[2, 3]`, with `?` for unknown dimensions."""
+    dims = tf.TensorShape(shape)
+    if dims.rank is None:
+        return "of unknown rank"
+    return "[" + ", ".join("?" if size is None else str(size) for size in dims.as_list()) + "]"
+
+
 def moved(tensor: Any) -> Any:
     """Return a tensor of other values; one that isn't differentiable as it is."""
     if not is_differentiable(tensor.dtype):

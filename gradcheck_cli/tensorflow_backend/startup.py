@@ -15,7 +15,7 @@ from gradcheck_cli.errors import CaseSkippedError
 _STDERR = 2
 _ENGINE = (
     "numpy.random",
-    "gradcheck_cli.tensorflow_backend.binding.loading",
+    "gradcheck_cli.tensorflow_backend.binding.users_code",
     "gradcheck_cli.tensorflow_backend.startup",
     "gradcheck_cli.tensorflow_backend.opening.openers",
 )
@@ -128,7 +128,7 @@ def settings() -> Iterator[None]:
     """
     import tensorflow as tf
 
-    from gradcheck_cli.tensorflow_backend.binding import behaviour
+    from gradcheck_cli.tensorflow_backend.binding import users_code
 
     logger, optimizer = tf.get_logger(), tf.config.optimizer
     level, options = logger.level, optimizer.get_experimental_options()
@@ -138,7 +138,7 @@ def settings() -> Iterator[None]:
     logger.setLevel(logging.CRITICAL)
     optimizer.set_experimental_options({"disable_meta_optimizer": True})
     try:
-        with behaviour.use_tensorflow_2():
+        with users_code.use_tensorflow_2():
             yield
     finally:
         logger.setLevel(level)

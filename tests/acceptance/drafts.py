@@ -40,7 +40,7 @@ FUNCTIONS = {
 def op_types() -> list[str]:
     """Return the op types that have a gradient registered."""
     start_tensorflow()
-    from gradcheck_cli.tensorflow_backend.registry import read_gradients
+    from gradcheck_cli.features.coverage.registry_entries import read_gradients
 
     return sorted({one.name for one in read_gradients() if one.status == "gradient"})
 

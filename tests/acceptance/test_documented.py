@@ -10,7 +10,7 @@ import pytest
 from acceptance_root import ROOT
 from documented import blocks, commands_of, excerpts, masked, play
 
-from gradcheck_cli.checking.checks.case_checks import UNTESTED, UNTESTED_NONE
+from gradcheck_cli.checking.checks.all_checks import UNTESTED, UNTESTED_NONE
 from gradcheck_cli.numerics.reasons import EXPLANATIONS
 from gradcheck_cli.spec.document_model import ChecksModel
 
@@ -87,5 +87,10 @@ def test_why_tells_of_every_reason_and_every_check():
     reasons = [one for reason in EXPLANATIONS.values() for one in (reason.message, reason.remedy)]
     assert [text for text in reasons if text not in page] == []
     assert [text for text in (UNTESTED, UNTESTED_NONE) if text.partition(":")[0] not in page] == []
+    table = page[page.index("| reason | remedy |") :].partition("\n\n")[0]
+    told = [row.split("|")[1].strip() for row in table.splitlines()[2:]]
+    random = "the forward draws random numbers, anew at each evaluation"  # and their types
+    messages = [*reasons, UNTESTED, UNTESTED_NONE, random]
+    assert [row for row in told if not any(message.startswith(row) for message in messages)] == []
     # all_zero is told of by its message.
     assert [name for name in ChecksModel.model_fields if f"`{name}" not in page and name != "all_zero"] == []

@@ -485,7 +485,7 @@ def test_from_an_empty_folder_to_a_verdict(project):
     assert checked.returncode == 0, checked.stdout + checked.stderr
     again = run("init", "functions_of_init:log1pexp", folder=project)
     assert again.returncode == 2
-    assert "log1pexp.yaml: is there already" in again.stderr
+    assert "log1pexp.yaml: exists already" in again.stderr
     assert run("init", "functions_of_init:log1pexp", "--force", folder=project).returncode == 0
 
 

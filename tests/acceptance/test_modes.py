@@ -144,7 +144,7 @@ report = gradcheck_cli.check("s.yaml")
 print(gradcheck_cli.render_report(report))
 assert [str(case.status) for case in report.cases] == ["passed"] * 3, report
 
-from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.spec.load import load_cases
 from gradcheck_cli.tensorflow_backend.startup import on_device
 from gradcheck_cli.tensorflow_backend.opening.openers import opener_of

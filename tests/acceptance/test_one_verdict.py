@@ -120,6 +120,7 @@ def _hold_show(done, case, pair):
     assert ("kink" in words) == bool(pair.numbers.kinks), (case.op, pair.label)
 
 
+@pytest.mark.once  # fourteen cases by seven commands
 def test_planted_faults(command, spec, monkeypatch):
     monkeypatch.chdir(spec.parent)
     cases = hold(command, spec)

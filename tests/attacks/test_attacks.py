@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from attacking import require
-
-from gradcheck_cli.features import blame
+from excused import without_blame
 
 TABLES = sorted(path.stem for path in Path(__file__).parent.glob("attacks_*.py"))
 ROWS = {
@@ -19,17 +18,11 @@ ROWS = {
 }
 
 
-@pytest.fixture
-def without_blame(monkeypatch):
-    """Leave out which op is to blame: it is said after the verdict, and takes a fifth of the time."""
-    monkeypatch.setattr(blame, "explain_mismatches", lambda _judged: None)
-
-
-@pytest.mark.usefixtures("without_blame")
 @pytest.mark.parametrize("name", ROWS)
 def test_what_is_said_is_true(name, record_property):
     record_property("kind", ROWS[name].truth)  # for rows_on_main.py
-    require(ROWS[name])
+    with without_blame():
+        require(ROWS[name])
 
 
 @pytest.mark.parametrize("table", TABLES)

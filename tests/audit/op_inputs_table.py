@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from gradcheck_cli.spec import merge_trees
-from gradcheck_cli.tensorflow_backend.binding.arguments import exported_names
+from gradcheck_cli.tensorflow_backend.binding.flat_tensors import exported_names
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 TABLE = Path(merge_trees.__file__).with_name("op_inputs.txt")

@@ -6,14 +6,14 @@ from functools import cache
 
 from audit_table import SPECS
 
+from gradcheck_cli.features.coverage.list_command import cases_by_type
 from gradcheck_cli.running.session import start_tensorflow
-from gradcheck_cli.spec.case import cases_by_type
 from gradcheck_cli.spec.load import Loaded, load
 
 start_tensorflow()
 
+from gradcheck_cli.features.coverage.registry_entries import read_gradients  # noqa: E402 (TensorFlow first)
 from gradcheck_cli.tensorflow_backend.private.private_graphs import op_types  # noqa: E402 (TensorFlow first)
-from gradcheck_cli.tensorflow_backend.registry import read_gradients  # noqa: E402 (TensorFlow first)
 from gradcheck_cli.tensorflow_backend.startup import version  # noqa: E402
 
 

@@ -8,20 +8,20 @@ from dataclasses import fields
 from pathlib import Path
 
 from gradcheck_cli import results
-from gradcheck_cli.checking.ops import opener, operation
-from gradcheck_cli.checking.pairs import pair_sample
+from gradcheck_cli.checking.ops import operation
+from gradcheck_cli.checking.pairs import pair
 from gradcheck_cli.numerics.judge import Judgement
 
 PACKAGE = Path(results.__file__).parent
 DECIDING = ("checking", "numerics")
 RECORDS = (
     Judgement,
-    pair_sample.PairSample,
+    pair.PairSample,
     results.PairResult,
     results.CaseResult,
     operation.Operation,
     operation.OpForms,
-    opener.Operations,
+    operation.Operations,
 )
 
 

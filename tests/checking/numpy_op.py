@@ -8,8 +8,14 @@ import ml_dtypes
 import numpy as np
 
 from gradcheck_cli.checking.check_case import check_case
-from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening, Operations
-from gradcheck_cli.checking.ops.operation import OpFacts, OpForms, TensorInfo
+from gradcheck_cli.checking.ops.operation import (
+    OpenedOperation,
+    Opening,
+    Operations,
+    OpFacts,
+    OpForms,
+    TensorInfo,
+)
 from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.spec.case import Argument, Case, InputSpec
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from numpy_op import Numpy
 
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import OpPlace
+from gradcheck_cli.checking.ops.operation import Opening, OpPlace
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame import path_blame as blaming
 from gradcheck_cli.features.blame.path_blame import OpOnPath, find_blame, sentence

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check
 
-from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.checking.pairs.pair import pair_keys
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.baseline.fingerprint import COUNT, fingerprints

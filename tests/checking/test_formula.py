@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, check
 
-from gradcheck_cli.checking.judging.declared_allowances import approximation_rtol
+from gradcheck_cli.checking.judging.ledger import approximation_rtol
 from gradcheck_cli.numerics import BFLOAT16, FLOAT16, FLOAT32
 from gradcheck_cli.results import Status
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, tanh
 
-from gradcheck_cli.checking.checks.case_checks import compare_with_reference, report_modified
+from gradcheck_cli.checking.checks.all_checks import compare_with_reference, report_modified
 from gradcheck_cli.checking.checks.check import OpenedView
 from gradcheck_cli.checking.checks.deterministic import check_random
-from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import StatedTolerance
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 from numpy_op import Numpy, check
 
 import gradcheck_cli
-from gradcheck_cli.checking.judging.ledger import ALLOWANCES, Stage
-from gradcheck_cli.checking.pairs.pair_sample import Differencing, PairSample, Rule
-from gradcheck_cli.numerics import Reason, Verdict
+from gradcheck_cli.checking.judging.ledger import ALLOWANCES, Stage, approximation_rtol
+from gradcheck_cli.checking.pairs import rounding
+from gradcheck_cli.checking.pairs.pair import Differencing, PairSample, Rule
+from gradcheck_cli.numerics import BFLOAT16, FLOAT16, FLOAT32, Reason, Verdict, shared_limits
 
 PACKAGE = Path(gradcheck_cli.__file__).parent
 VERDICTS = PACKAGE.parent / "docs" / "verdicts.md"
@@ -31,6 +33,39 @@ def test_the_documentation_has_the_same_table():
     table = page[page.index("| elements are decided |") :].partition("\n\n")[0]
     rows = table.splitlines()[2:]  # below the heading and its line
     assert "\n".join(rows) == as_table(), f"docs/verdicts.md must have:\n{as_table()}"
+
+
+def scientific(number):
+    mantissa, exponent = f"{number:.1e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
+
+
+NUMBERS = {
+    Rule.ROUNDING: (
+        f"{shared_limits.BOUND_BY_RUNS:g} times what",
+        f"{shared_limits.BOUND_PER_SIGMA:g} times its noise",
+        f"at most {scientific(shared_limits.DIGITS)} of the element",
+        f"2^{math.log2(rounding.MOST_MEASURED):g} roundings",
+        f"{rounding._OF_CONSTANTS:g} times what",
+        f"{shared_limits.OF_SOME_OPERATIONS:g} roundings of the declared dtype",
+    ),
+    Rule.ILL_CONDITIONED: (
+        f"2^{math.log2(rounding._UNSEEN):g} roundings",
+        f"{shared_limits.BOUND_PER_SIGMA:g} times what they move it by",
+    ),
+    Rule.EXACT_POINT: (f"{shared_limits.OF_SOME_OPERATIONS:g} roundings of the declared dtype",),
+    Rule.APPROXIMATION: (
+        f"{scientific(approximation_rtol(FLOAT32))} of the element",
+        f"{scientific(approximation_rtol(FLOAT16))} in float16",
+        f"{scientific(approximation_rtol(BFLOAT16))} in bfloat16",
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", NUMBERS)
+def test_a_limit_states_the_numbers_of_the_code(rule):
+    (entry,) = [entry for entry in ALLOWANCES if entry.rule is rule]
+    assert [words for words in NUMBERS[rule] if words not in entry.limit] == []
 
 
 def test_each_rule_is_one_entry():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy_op import Numpy, product, tanh
 
-from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.features.mutation.mutate_case import Corruption, mutate
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import PairRule, StatedTolerance

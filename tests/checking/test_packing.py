@@ -3,8 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.ops.packing import index_of, pack, packed_magnitude, packed_size, part_of, unpack
+from gradcheck_cli.checking.ops.operation import (
+    TensorInfo,
+    index_of,
+    pack,
+    packed_magnitude,
+    packed_size,
+    part_of,
+    unpack,
+)
 from gradcheck_cli.errors import CaseFailedError
 
 REAL = TensorInfo("x", "float64", (2, 3))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy_op import Numpy
 
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.features.blame.single_op import check_alone
+from gradcheck_cli.checking.ops.operation import Opening
+from gradcheck_cli.features.blame.path_blame import check_alone
 from gradcheck_cli.results import Status
 
 POINT = np.array([0.3, -0.7, 1.1])

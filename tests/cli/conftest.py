@@ -13,7 +13,7 @@ import pytest
 from flat_results import altered, make_pair
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.pairs.pair_sample import Differencing, PairSample
+from gradcheck_cli.checking.pairs.pair import Differencing, PairSample
 from gradcheck_cli.cli.main import run_command
 from gradcheck_cli.results import CaseError, Report, Status, WorstElement
 
@@ -44,6 +44,7 @@ def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes)
         "tensors": tuple(SimpleNamespace(name=tensor, is_differentiable=True) for tensor in inputs),
     }
     fields |= {"records_fingerprint": True, "figures_of": "", **changes}
+    fields["key"] = fields["op"], fields["name"], fields["dtype"]
     return make_dataclass("Case", list(fields))(**fields)  # `replace` changes a case
 
 
@@ -127,7 +128,7 @@ def engine(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "gradcheck_cli.spec.load", load)
     monkeypatch.setitem(sys.modules, "gradcheck_cli.running.session", session)
     cache = tmp_path / "cache"
-    monkeypatch.setattr("gradcheck_cli.cli.options.selection_options.default_cache", lambda: cache)
+    monkeypatch.setattr("gradcheck_cli.cli.options.case_options.default_cache", lambda: cache)
     return fake
 
 

@@ -23,12 +23,10 @@ def test_help_names_every_command_and_exit_code(invoke, flag):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_that_says_what_the_group_says(invoke, name):
+def test_every_command_has_help(invoke, name):
     result = invoke(name, "-h")
     assert result.code == 0
     assert f"Usage: gradcheck {name}" in result.out
-    module, summary, attribute = COMMANDS[name]
-    assert getattr(sys.modules[module], attribute).short_help == summary
 
 
 def test_version_names_tensorflow_too(invoke):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gradcheck_cli.cli.stdout_guard import (
+from gradcheck_cli.cli.console import (
     Outlet,
     OutputLostError,
     go_on_without_output,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.numerics import FLOAT32, FLOAT64, probes, rule_for
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, rule_for, sampling
 from gradcheck_cli.numerics.probes import (
     LONG,
     MIDDLE,
@@ -19,8 +19,7 @@ from gradcheck_cli.numerics.probes import (
     draw_direction,
     take_difference,
 )
-from gradcheck_cli.numerics.random_vectors import draw_signed
-from gradcheck_cli.numerics.steps import typical_size
+from gradcheck_cli.numerics.problem import draw_signed, typical_size
 
 N = 3000
 
@@ -209,7 +208,7 @@ def test_signed_magnitudes_lie_between_a_half_and_one():
 def test_chunks_join_without_a_seam(monkeypatch):
     op = Linear()
     _, whole = probed(target(op.forward, op.pull, POINT))
-    monkeypatch.setattr(probes, "CHUNK", 100)
+    monkeypatch.setattr(sampling, "CHUNK", 100)
     _, cut = probed(target(op.forward, op.pull, POINT))
     np.testing.assert_array_equal(whole.upstream, cut.upstream)
     assert cut.bound == pytest.approx(whole.bound, rel=1e-9)

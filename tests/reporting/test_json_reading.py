@@ -6,10 +6,19 @@ import pytest
 from figures import tanh_figure
 from flat_results import altered
 
+from gradcheck_cli.clock import Work
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
-from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
-from gradcheck_cli.results import Printed, UndifferentiatedOutput, WorstElement
+from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, read_report, to_json
+from gradcheck_cli.results import (
+    CaseResult,
+    Machine,
+    PairResult,
+    Printed,
+    Report,
+    UndifferentiatedOutput,
+    WorstElement,
+)
 
 
 @pytest.fixture
@@ -78,6 +87,25 @@ def test_what_is_no_report(tmp_path, text, message):
 def test_no_file(tmp_path):
     with pytest.raises(UsageError, match="can't be read: No such file"):
         read_report(tmp_path / "none.json")
+
+
+def test_a_report_of_an_older_version_has_defaults(full, tmp_path):
+    file = tmp_path / "report.json"
+    content = json.loads(to_json(full))
+    for kind, parts in (
+        (Report, [content]),
+        (CaseResult, content["cases"]),
+        (PairResult, [pair for case in content["cases"] for pair in case["pairs"]]),
+    ):
+        for key in LAYOUTS[kind].absent:
+            for part in parts:
+                del part[key]
+    file.write_text(json.dumps(content))
+    report = read_report(file)
+    assert (report.selection, report.policy.branch_fail_under, report.machine) == (None, None, Machine())
+    case = report.cases[0]
+    assert (case.seen.branches, case.ran.work, case.ran.host) == ((), Work(), "")
+    assert [pair.numbers.worst_error for pair in case.pairs] == [None]
 
 
 def test_any_part_that_is_missing_or_another_is_said(full, tmp_path):

@@ -8,10 +8,9 @@ import pytest
 from flat_results import altered
 
 from gradcheck_cli.gate import BaselineFinding, Change
-from gradcheck_cli.reporting.closing import baseline_lines
+from gradcheck_cli.reporting.report_text import baseline_lines, case_lines, render_report, summary_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import VERDICTS
-from gradcheck_cli.reporting.terminal.report_text import case_lines, render_report, summary_lines
 from gradcheck_cli.results import CheckResult, Report, Status, UndifferentiatedOutput, WorstElement
 
 AT_80 = """\

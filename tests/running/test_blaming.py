@@ -11,8 +11,9 @@ from gradcheck_cli.checking.ops.operation import OpPlace, TensorInfo
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame import blaming
-from gradcheck_cli.features.blame.blaming import LONG, MOST_PAIRS, add_blame
+from gradcheck_cli.features.blame.blaming import LONG, MOST_PAIRS, explain_mismatches
 from gradcheck_cli.features.blame.path_blame import Blame, OpVerdict
+from gradcheck_cli.hooks import OpenCase
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import start_tensorflow
 
@@ -20,7 +21,9 @@ start_tensorflow()
 CASE = SimpleNamespace(
     op="f",
     name="wide",
+    mode="graph",
     path="a b.yaml",
+    seed=7,
     binding="autodiff",
     forward="a:b",
     reference=None,
@@ -58,7 +61,9 @@ def found(monkeypatch):
 
 
 def lines(findings, case=CASE, spent=0.0):
-    return [pair.cause.diagnosis for pair in add_blame(case, findings, OPENER, spent).pairs]
+    opener = SimpleNamespace(**{**vars(OPENER), "case": case})
+    explain_mismatches(OpenCase(opener, [0], findings, spent))
+    return [pair.cause.diagnosis for pair in findings.pairs]
 
 
 def test_a_mismatch_is_told_which_op(found):
@@ -94,7 +99,8 @@ def test_where_a_single_op_is_on_the_way_nothing_is_said(found):
 )
 def test_what_fails_leaves_the_verdict_as_it_is(found, error):
     found.error = error
-    findings = add_blame(CASE, pairs(1), OPENER, 0.0)
+    findings = pairs(1)
+    lines(findings)
     assert findings.pairs[0].status is Status.MISMATCHED
     assert findings.pairs[0].cause.diagnosis[0].startswith("blame: no op can be named: ")
     assert findings.pairs[0].cause.diagnosis[0].endswith("no")
@@ -106,7 +112,7 @@ def test_of_many_pairs_the_first_are_looked_at(found):
     assert len(found.asked) == MOST_PAIRS
 
 
-COMMAND = "gradcheck blame 'a b.yaml' --op f --case wide --pair dy/dx0"
+COMMAND = "gradcheck blame 'a b.yaml' --op f --case wide --pair dy/dx0 --seed 7"
 
 
 def test_a_case_that_took_long_is_left_alone(found):

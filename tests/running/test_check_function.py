@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import gradcheck_cli
 from gradcheck_cli import assert_gradients, check_function
-from gradcheck_cli.features.library import given_call
+from gradcheck_cli.features.library.library import OPTIONS
 
 X = np.array([-1.0, 0.5, 2.0])
 
@@ -196,9 +196,7 @@ def test_a_mistaken_call_says_what_to_type(call, error, message):
 @pytest.mark.feature  # the page
 def test_a_mistaken_call_is_told_all_options():
     options = inspect.signature(check_function).parameters.values()
-    assert (
-        tuple(option.name for option in options if option.kind is option.KEYWORD_ONLY) == given_call.OPTIONS
-    )
+    assert tuple(option.name for option in options if option.kind is option.KEYWORD_ONLY) == OPTIONS
 
 
 def test_a_report_has_a_truth_value_a_short_text_and_a_page():

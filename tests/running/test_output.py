@@ -7,7 +7,7 @@ import pytest
 
 from gradcheck_cli.running.local_workers import LINES, Output, OutputFolder
 
-CASE = SimpleNamespace(op="a/b", name="default", dtype="float64", mode="graph")
+CASE = SimpleNamespace(key=("a/b", "default", "float64"), mode="graph")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_folder_that_can_not_be_made_is_no_error(output, tmp_path):
 def test_each_case_and_mode_has_a_file_of_its_own_which_later_runs_use_again(output, tmp_path):
     folder = OutputFolder(tmp_path)
     cases = [
-        SimpleNamespace(op=op, name=name, dtype="float64", mode=mode)
+        SimpleNamespace(key=(op, name, "float64"), mode=mode)
         for op, name, mode in (
             ("a/b", "default", "graph"),
             ("a_b", "default", "graph"),
@@ -63,7 +63,7 @@ def test_each_case_and_mode_has_a_file_of_its_own_which_later_runs_use_again(out
     ]
     for _ in range(2):
         for case in cases:
-            os.write(output.fileno(), case.op.encode())
+            os.write(output.fileno(), case.key[0].encode())
             assert folder.keep(case, output, 0, output.size)
     files = [folder.keep(case, output, 0, 0) for case in cases]
     assert len({file.lower() for file in files}) == len(cases) == len(list(tmp_path.iterdir()))

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gradcheck_cli.features.search import exploring, search_case
-from gradcheck_cli.features.search.branches import pace
-from gradcheck_cli.features.search.branches.pace import Pace
+from gradcheck_cli.features.search import exploring, other_points
+from gradcheck_cli.features.search.branches.point_field import PointField
+from gradcheck_cli.features.search.exploring import Pace
 from gradcheck_cli.results import Status
 from gradcheck_cli.running import session
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
 
 
 class Clock:
@@ -29,7 +28,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr(pace, "Pace", lambda seconds=1e9: Pace(seconds, made))
+    monkeypatch.setattr(other_points, "Pace", lambda seconds=1e9: Pace(seconds, made))
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     return made
 
@@ -43,13 +42,13 @@ def clock(monkeypatch):
     ],
 )
 def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgement, seconds):
-    look, judge, search = GraphRuns.beside_gradient, exploring.check_at, search_case.search
+    look, judge, search = PointField._call, exploring.check_at, other_points.search
     calls = []
 
-    def slow_look(self, fetches, points, upstreams, copy=None):
+    def slow_look(self, points, upstreams, arcs):
         calls.append(len(upstreams[0]))
         clock.now += point * calls[-1]
-        return look(self, fetches, points, upstreams, copy)
+        return look(self, points, upstreams, arcs)
 
     def slow_judge(*arguments):
         clock.now += judgement
@@ -61,9 +60,9 @@ def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgeme
         assert clock.now - began <= seconds + judgement
         return found
 
-    monkeypatch.setattr(GraphRuns, "beside_gradient", slow_look)
+    monkeypatch.setattr(PointField, "_call", slow_look)
     monkeypatch.setattr(exploring, "check_at", slow_judge)
-    monkeypatch.setattr(search_case, "search", timed)
+    monkeypatch.setattr(other_points, "search", timed)
     (case,) = load_mapping({"op": "op", "forward": "search_functions:rare", "inputs": {"x": {"shape": [4]}}})
     findings = session.check(replace(case, search=seconds))
     assert findings.search.points > 1

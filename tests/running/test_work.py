@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gradcheck_cli.clock import Work
 from gradcheck_cli.reporting.exchange.json_report import to_dict
-from gradcheck_cli.reporting.terminal.report_text import render_report
-from gradcheck_cli.results import Status, Work
+from gradcheck_cli.reporting.report_text import render_report
+from gradcheck_cli.results import Status
 from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.running.session import InProcess, run_case
 from gradcheck_cli.spec.load import load_mapping

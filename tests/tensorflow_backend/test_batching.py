@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.tensorflow_backend.graph import batching
-from gradcheck_cli.tensorflow_backend.graph.batching import Batched
+from gradcheck_cli.checking.ops.operation import Opening
+from gradcheck_cli.tensorflow_backend.graph import graph_runs
+from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
 from gradcheck_cli.tensorflow_backend.traces import state
 
 
@@ -54,7 +54,7 @@ def modes(monkeypatch):
     monkeypatch.setattr(Batched, "_run_one_by_one", watched_alone)
 
     def setting(way):
-        monkeypatch.setattr(batching, "_DIRECT_POINTS", 0 if way == "map_fn" else 10**9)
+        monkeypatch.setattr(graph_runs, "_DIRECT_POINTS", 0 if way == "map_fn" else 10**9)
         monkeypatch.setattr(Batched, "is_mappable", is_mappable if way == "mapped" else False)
         return seen
 
@@ -172,7 +172,7 @@ def test_a_loop_in_one_op_gives_each_function_what_it_captured(modes):
 
 def test_large_batches_are_cut_and_join_without_a_seam(modes, monkeypatch):
     seen = modes("mapped")
-    monkeypatch.setattr(batching, "BUDGET_BYTES", 16 * 3 * 7)
+    monkeypatch.setattr(graph_runs, "BUDGET_BYTES", 16 * 3 * 7)
     values = points(3, rows=20)
     (found,) = batched(tf.tanh, (3,))({0: values}, 3)
     assert len(seen) == 3

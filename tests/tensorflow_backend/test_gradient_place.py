@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 
 import gradcheck_cli
-from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame.backward_walk import Walk
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.tensorflow_backend.binding.loading import importable, load
+from gradcheck_cli.tensorflow_backend.binding.users_code import importable, load
 from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
 from gradcheck_cli.tensorflow_backend.registry import source_of
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case

@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops import analytic
-from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import Opening
+from gradcheck_cli.features.search.branches.graph_branches import COMPARISONS, KINDS
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.tensorflow_backend import work_counts
 from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin, WideVariables
+from gradcheck_cli.tensorflow_backend.twin.widening import PIECES
 
 
 def by_six(x):
@@ -241,7 +243,7 @@ def test_a_variable_that_is_gathered_from_moves_in_one_call_for_all_points():
     inputs = {"x": {"shape": [2, 4], "dtype": "float32"}}
     changes = {"inputs": inputs, "method": "auto", "variables": True}
     case, opener = opened("gathered", build={"table": "variable"}, **changes)
-    with work_counts.count_work() as done:
+    with clock.count_work() as done:
         (_, of_table) = check_case(case, opener, [0]).pairs
     assert of_table.status is Status.PASSED
     assert of_table.numeric.evaluations > 200
@@ -266,3 +268,8 @@ def test_what_is_zero_by_symmetry_passes_beside_slopes_that_are_right(monkeypatc
     assert of_x.status is Status.PASSED
     assert of_offset.status is Status.PASSED
     assert "zero to rounding" in of_offset.note
+
+
+def test_an_op_that_is_held_on_a_side_has_sides_to_show():
+    of_many = {"ArgMax", "ArgMin", "MaxPool"}  # they choose one of many elements: no side has a name
+    assert PIECES.keys() - of_many <= KINDS.keys() | COMPARISONS.keys()

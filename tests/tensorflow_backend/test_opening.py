@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
 

@@ -6,7 +6,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.graph import terms

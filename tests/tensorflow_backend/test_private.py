@@ -207,7 +207,7 @@ def test_defun_is_for_graphs():
 
 
 def test_an_override_leaves_its_name_on_the_op():
-    # Not private in name, but in what it is for: `vjp_trace` reads it.
+    # Not private in name, but in what it is for: `tracing` reads it.
     ops = []
 
     @tf.RegisterGradient("gradcheck_test_private_override")

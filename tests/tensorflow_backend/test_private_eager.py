@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.eager.eager_record import identity
-from gradcheck_cli.tensorflow_backend.private import private_eager
+from gradcheck_cli.tensorflow_backend.eager.eager_call import identity
+from gradcheck_cli.tensorflow_backend.private import private_eager, private_state
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_the_seed_is_given_back():
     tf.random.set_seed(3)
     expected = tf.random.uniform([]).numpy()
     tf.random.set_seed(3)
-    with private_eager.restore_seed():
+    with private_state.restore_seed():
         tf.random.set_seed(9)
         tf.random.uniform([])
     assert tf.random.uniform([]).numpy() == expected
@@ -49,7 +49,7 @@ def test_the_seed_is_given_back():
 
 def test_draws_are_the_same_after_the_same_seed(x):
     layer = tf.function(lambda x: tf.nn.dropout(x, 0.5))
-    with private_eager.restore_seed():
+    with private_state.restore_seed():
         draws = []
         for _ in range(2):
             tf.random.set_seed(5)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.case import in_each_mode
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.tensorflow_backend.private import private_sites
+from gradcheck_cli.tensorflow_backend.private import private_gradients
 
 MODULE = "sites_functions"
 LINES = Path(__file__).with_name(f"{MODULE}.py").read_text().splitlines()
@@ -120,5 +120,5 @@ def test_a_package_whose_name_begins_as_tensorflows_is_another_one():
     found = {}
     file = f"{Path(tf.__file__).parent}_probability/ops.py"
     exec(compile("def f(x):\n    return x\n", file, "exec"), found)  # noqa: S102 (code of a file of that name)
-    assert private_sites.site_of(found["f"]).places == ("tensorflow_probability/ops.py:1",)
-    assert private_sites.site_of(tf.nn.relu).places == ()
+    assert private_gradients.site_of(found["f"]).places == ("tensorflow_probability/ops.py:1",)
+    assert private_gradients.site_of(tf.nn.relu).places == ()

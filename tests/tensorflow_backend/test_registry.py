@@ -9,12 +9,10 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.features.coverage.registry_entries import read_gradients
 from gradcheck_cli.tensorflow_backend.private import private_gradients
 from gradcheck_cli.tensorflow_backend.private.private_graphs import op_types
-from gradcheck_cli.tensorflow_backend.registry import (
-    has_custom_gradient,
-    read_gradients,
-)
+from gradcheck_cli.tensorflow_backend.registry import has_custom_gradient
 
 
 @tf.custom_gradient

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import Site
+from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
-from gradcheck_cli.features.mutation.mutate_case import unseen_sites
 from gradcheck_cli.running.session import start_tensorflow, user_code
 from gradcheck_cli.spec.load import load_mapping
 
 start_tensorflow()
+
+from gradcheck_cli.features.mutation.sites import Site, sites_of, unseen_sites  # noqa: E402 (it needs TensorFlow)
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def sites(spec, sample=0):
     (case,) = load_mapping(spec)
     with user_code(case):
         op = opener_of(case, "graph").open(Opening(sample))
-        found = op.facts.sites(pair_keys(op))
+        found = sites_of(op.traced, pair_keys(op))
     labels = {pair: label_of(op, pair) for pair in pair_keys(op)}
     return [(one.corruption, {labels[pair] for pair in one.pairs}, one.unseen) for one in found]
 

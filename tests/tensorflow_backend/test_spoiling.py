@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend.graph import batching
+from gradcheck_cli.tensorflow_backend.graph import graph_runs
 
 INPUTS = {"images": {"shape": [0, 4, 4, 16]}, "filters": {"shape": [3, 3, 16, 1]}}
 
@@ -34,7 +34,7 @@ def test_one_that_is_computed_is_right(run, mode):
 
 
 def test_a_large_table_is_not_copied_a_hundred_times(run, monkeypatch):
-    monkeypatch.setattr(batching, "_filler", lambda *_: pytest.fail("64 MiB are the most"))
+    monkeypatch.setattr(graph_runs, "_filler", lambda *_: pytest.fail("64 MiB are the most"))
     inputs = {"table": {"shape": [1000, 200]}, "rows": {"shape": [0], "dtype": "int32", "choice": [0]}}
     result = run(forward=tf.gather, inputs=inputs)
     assert {pair.status for pair in result.pairs} == {Status.PASSED}

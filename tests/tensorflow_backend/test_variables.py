@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opener import Opening
+from gradcheck_cli import clock
+from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.case import in_each_mode
-from gradcheck_cli.tensorflow_backend import work_counts
 from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
 
 GRAPH_AND_EAGER = ["graph", "eager"]
@@ -430,7 +430,7 @@ def test_a_variable_that_is_only_read_is_fed_and_gives_what_writing_it_gives(cas
     rows = np.random.default_rng(0).normal(size=(5, 3))
     points = np.random.default_rng(1).normal(size=(5, 4, 3))
     number = op.traced.at.count
-    with work_counts.count_work() as done:
+    with clock.count_work() as done:
         found = op.evaluate({0: points, number: rows})
     assert (done.calls == 1) is is_fed
     written = op.runs._evaluate_at_variables({0: points}, {0: rows})

@@ -1,26 +1,16 @@
-"""The table of all structural checks, and how the checks of one stage are run."""
+"""The table of all structural checks, how those of one stage are run, and the checks of a few lines each.
+
+Most of these look at the judged pairs of a case, over all sample points: the form of gradients, whether
+anything was tested, variables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.case_checks import (
-    check_all_zero,
-    check_connected,
-    check_custom_gradient,
-    check_finite,
-    check_form,
-    check_inputs_unmodified,
-    check_override,
-    check_precision,
-    check_reference_forward,
-    check_second_point,
-    check_variables,
-    check_variables_order,
-)
 from gradcheck_cli.checking.checks.check import (
     AnyView,
     CaseView,
@@ -28,8 +18,12 @@ from gradcheck_cli.checking.checks.check import (
     JudgedView,
     ModesView,
     OpenedView,
+    OutputVjp,
     PointView,
     UpstreamView,
+    group_at_hand,
+    pull_outputs,
+    report,
 )
 from gradcheck_cli.checking.checks.deterministic import (
     check_beside_gradient,
@@ -38,14 +32,303 @@ from gradcheck_cli.checking.checks.deterministic import (
     check_repeat,
     check_rerun,
     check_retrace,
+    check_same,
 )
 from gradcheck_cli.checking.checks.linearity import check_linearity, check_zero_upstream
 from gradcheck_cli.checking.checks.mode_agreement import check_modes
-from gradcheck_cli.checking.checks.output_vjp import OutputVjp, group_at_hand, pull_outputs
 from gradcheck_cli.checking.ops.jacobian import Jacobian
-from gradcheck_cli.numerics.precision import coarsest, precision_of
-from gradcheck_cli.numerics.tolerance import largest_finite
-from gradcheck_cli.results import CheckResult, Status
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, Operation, index_of, pack
+from gradcheck_cli.checking.pairs.pair import PairSample, label_of, place_in
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.numerics.precision import agree, coarsest, largest_finite, precision_of
+from gradcheck_cli.results import NOT_JUDGED, CheckResult, PairNumbers, PairResult, Status
+from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.words import BINDINGS
+
+FORM = "form"
+
+
+def check_form(view: CaseView) -> list[CheckResult]:
+    """Report gradients of the wrong shape or dtype."""
+    return [report_form(view.op, view.pairs)]
+
+
+def report_form(
+    op: Operation, pairs: Sequence[PairResult], error: GradientFormError | None = None
+) -> CheckResult:
+    """Report gradients of wrong form, but not of an input that the spec skips altogether.
+
+    Args:
+        op: the op, with its `dtype_faults`.
+        pairs: the results of its pairs; a mismatch that the spec expects doesn't fail the check.
+        error: the error that ended the case, if the form made evaluation impossible.
+    """
+    statuses = {pair.status for pair in pairs if pair.mismatch == FORM}
+    status = Status.EXPECTED_MISMATCH if statuses == {Status.EXPECTED_MISMATCH} else Status.MISMATCHED
+    if error is not None:
+        return CheckResult("form", status, error.message)
+    looked_at = {pair.input for pair in pairs if pair.status is not Status.SKIPPED}
+    skipped = {pair.input for pair in pairs} - looked_at
+    for input_index, message in sorted(op.facts.dtype_faults.items()):
+        name = op.inputs[input_index].name
+        if name not in skipped:
+            return CheckResult("form", status, f"{name}: {message}")
+    return CheckResult("form", Status.PASSED)
+
+
+def with_dtype_fault(op: Operation, input_index: int, pair: PairResult) -> PairResult:
+    """Turn a pair whose gradient has a wrong form into a mismatch without numbers: it was judged as zeros."""
+    fault = op.facts.dtype_faults.get(input_index)
+    if fault is None:
+        return pair
+    return PairResult(
+        pair.label,
+        pair.output,
+        pair.input,
+        Status.MISMATCHED,
+        message=fault,
+        mismatch=FORM,
+        order=pair.order,
+        numbers=PairNumbers(elements=pair.numbers.elements),
+        numeric=NOT_JUDGED,
+    )
+
+
+# The spec claims that the reference is the forward. So it must agree more closely than two computations of
+# one function do in general: to a fifth of that, and to 1e-10 in float64.
+_CLOSELY, _ROUNDINGS = 0.2, 9e5
+
+
+def check_inputs_unmodified(view: PointView) -> list[CheckResult]:
+    """Find a NumPy forward that writes to its inputs: TensorFlow hands it memory that others read."""
+    modified = view.op.facts.modified_inputs
+    if not BINDINGS[view.case.binding].is_numpy and not modified:
+        return []
+    return [report_modified(modified)]
+
+
+def report_modified(inputs: Sequence[str]) -> CheckResult:
+    """Report the inputs that a forward writes to."""
+    message = (
+        f"the NumPy forward writes to its input {', '.join(inputs)}; work on a copy (np.array({inputs[0]}))."
+        if inputs
+        else ""
+    )
+    return report("inputs_unmodified", message)
+
+
+def check_reference_forward(view: PointView) -> list[CheckResult]:
+    """Compare the forward's outputs with the reference's, where the spec says that they are equal."""
+    if not view.case.reference_forward:
+        return []
+    return [compare_with_reference(view.case, view.op, view.operations.differenced)]
+
+
+def compare_with_reference(case: Case, op: Operation, reference: Operation) -> CheckResult:
+    """Compare the forward's outputs with the reference's, at the base point."""
+    for output, reference_output, value, expected in zip(
+        op.outputs, reference.outputs, op.base_values, reference.base_values, strict=True
+    ):
+        if not output.is_differentiable:
+            if not np.array_equal(value, expected):
+                return _report_difference(f"{output.name} differs from the reference's.")
+            continue
+        values, reference_values = (
+            pack(value[np.newaxis], output)[0],
+            pack(expected[np.newaxis], reference_output)[0],
+        )
+        precision = precision_of(output.dtype)
+        share = min(_CLOSELY * precision.agreement, _ROUNDINGS * precision.unit_roundoff)
+        allowed = np.full(reference_values.shape, share * largest_finite(reference_values))
+        if case.tolerance.atol is not None or case.tolerance.rtol is not None:
+            allowed = (case.tolerance.atol or 0.0) + (case.tolerance.rtol or 0.0) * np.abs(reference_values)
+        right = agree(values, reference_values, allowed)
+        if not right.all():
+            where = int(np.argmin(right))
+            return _report_difference(
+                f"{output.name}{list(index_of(where, output))} is {values[where]:.9e}, but the reference's "
+                f"is {reference_values[where]:.9e}; allowed {allowed[where]:.1e}."
+            )
+    return CheckResult("reference_forward", Status.PASSED)
+
+
+def _report_difference(message: str) -> CheckResult:
+    return CheckResult("reference_forward", Status.MISMATCHED, f"the forward isn't its reference: {message}")
+
+
+UNTESTED = (
+    "analytic and numeric derivative are zero everywhere, at every sample: nothing was tested; choose inputs "
+    "where the op has a slope, or say 'expect: zero'."
+)
+UNMOVED = (
+    "the output doesn't move at all, at any sample, and the gradient is too small to be told from zero: "
+    "nothing was tested; choose inputs where the op has a slope, or say 'expect: zero'."
+)
+
+NO_PATH = "no path, and no slope"
+NOTHING_CONNECTED = (
+    "no output depends on any input: nothing was tested; if that is meant, say 'expect: disconnected' of the "
+    "pairs."
+)
+UNTESTED_NONE = (
+    "the gradient is None and the derivative zero at every sample, though the forward leads from this input "
+    "to this output: whether None is right elsewhere was not tested; choose inputs where the op has a slope, "
+    "or say 'expect: disconnected'."
+)
+NO_ELEMENTS = (
+    "no pair has an element, in this case or another of the op's: shapes alone were checked; add a case with "
+    "elements."
+)
+
+
+def explain_untested(samples: Sequence[PairSample]) -> str:
+    """Say why a passing pair tested nothing: its output never moved, and not by symmetry. Else empty."""
+    if not all(sample.numeric_is_zero for sample in samples):
+        return ""
+    if any(sample.smallness.is_remainder for sample in samples) and all(
+        sample.smallness.is_remainder or sample.analytic_is_zero for sample in samples
+    ):
+        return ""
+    return UNTESTED if all(sample.analytic_is_zero for sample in samples) else UNMOVED
+
+
+def check_all_zero(view: CaseView) -> list[CheckResult]:
+    """Report the pairs for which nothing was tested."""
+    message = _describe_untested(view.pairs, is_only_case=view.case.is_only_case)
+    return [report("all_zero", message, Status.INCONCLUSIVE)]
+
+
+def _describe_untested(pairs: Sequence[PairResult], *, is_only_case: bool) -> str:
+    is_empty = all(pair.status is Status.PASSED and not pair.numbers.elements for pair in pairs)
+    if is_only_case and pairs and is_empty:
+        return NO_ELEMENTS
+    labels = [
+        pair.label
+        for pair in pairs
+        if pair.message in {UNTESTED, UNMOVED, UNTESTED_NONE} and pair.status is Status.INCONCLUSIVE
+    ]
+    if pairs and all(
+        pair.status is Status.PASSED
+        and (not pair.connected or pair.note == NO_PATH)
+        and not pair.note.startswith("as")
+        for pair in pairs
+    ):
+        return NOTHING_CONNECTED
+    return f"{', '.join(labels)}: nothing was tested." if labels else ""
+
+
+def check_precision(view: JudgedView) -> list[CheckResult]:
+    """Report that the declared dtype was checked; its loss of precision is a warning."""
+    if not view.operations.has_reference_precision and not view.is_coarse:
+        return []
+    return [CheckResult("precision", Status.PASSED, view.warnings[0] if view.warnings else "")]
+
+
+def check_finite(view: CaseView) -> list[CheckResult]:
+    """Find NaN and infinity in gradients where the differences are finite."""
+    for key, samples in view.samples.items():
+        for sample in samples:
+            wrong = ~np.isfinite(sample.analytic) & np.isfinite(sample.numeric)
+            if wrong.any():
+                row, column = (int(index) for index in np.argwhere(wrong)[0])
+                place = place_in(view.op, key, *sample.place(row, column))
+                message = (
+                    f"{label_of(view.op, key)} is {sample.analytic[row, column]} at {place}, where the "
+                    f"numeric derivative is {sample.numeric[row, column]:.6e}."
+                )
+                return [report("finite", message)]
+    return [report("finite", "")]
+
+
+def check_connected(view: CaseView) -> list[CheckResult]:
+    """Find pairs whose gradient is `None` (no path) although their output moves with their input."""
+    labels = [
+        label_of(view.op, key)
+        for key, samples in view.samples.items()
+        if any(not sample.is_connected and sample.is_wrong for sample in samples)
+    ]
+    message = "the gradient is None, but the output moves with the input; return a tensor."
+    return [report("connected", f"{', '.join(labels)}: {message}" if labels else "")]
+
+
+def check_custom_gradient(view: CaseView) -> list[CheckResult]:
+    """Report hand-written gradients that no backward pass ran: TensorFlow's own were checked instead."""
+    if not view.unrun:
+        return []
+    message = (
+        f"no backward pass ran the gradient of {'; '.join(view.unrun)}. TensorFlow's own was checked "
+        "instead: check the function by itself. If this is meant: 'checks: {custom_gradient: false}'."
+    )
+    return [CheckResult("custom_gradient", Status.INCONCLUSIVE, message)]
+
+
+def check_override(view: CaseView) -> list[CheckResult]:
+    """Report the ops that an override didn't reach: there, TensorFlow's own gradient was checked."""
+    missed = view.op.facts.missed_by_override
+    if not missed:
+        return []
+    message = (
+        f"the override of {view.case.op_type} didn't take effect on {', '.join(missed)}: "
+        "there TensorFlow's own gradient is taken. Call the Python function without tf.function, or say "
+        "'checks: {override: false}' where this is meant."
+    )
+    return [CheckResult("override", Status.INCONCLUSIVE, message)]
+
+
+def check_second_point(view: CaseView) -> list[CheckResult]:
+    """Find gradients that are right at the first sample point and wrong at a later one."""
+    if all(len(samples) == 1 for samples in view.samples.values()):
+        return []
+    labels = [
+        label_of(view.op, key)
+        for key, samples in view.samples.items()
+        if any(sample.is_wrong for sample in samples[1:]) and samples[0].is_right
+    ]
+    message = (
+        "right at the first sample point, wrong at another; does the gradient keep what it saw first, or "
+        "is it right on one side of a branch only?"
+    )
+    return [report("second_point", f"{', '.join(labels)}: {message}" if labels else "")]
+
+
+_REORDERED = "with the variables in another order"
+_BY_NAME = (
+    "pair gradients with variables by name, not by position: TensorFlow promises no order of variables=."
+)
+
+
+def check_variables(view: PointView) -> list[CheckResult]:
+    """Say that gradients for variables weren't checked, where variables are no inputs."""
+    names, case = list(view.op.facts.gradient_variables), view.case
+    if not view.is_first or not names or _are_inputs(case, names):
+        return []
+    # With `variables: false` the spec leaves them out. Otherwise nothing could check them here.
+    status = Status.SKIPPED if case.variables is False else Status.INCONCLUSIVE
+    message = (
+        f"the gradients that a custom gradient has for variables ({', '.join(names)}) weren't "
+        "checked; say 'variables: true' to check them"
+        f"{'' if case.variables is False else ', or false to leave them'}."
+    )
+    return [CheckResult("variables", status, message)]
+
+
+def check_variables_order(view: PointView) -> list[CheckResult]:
+    """Require the same gradients with a custom gradient's variables in reverse order."""
+    names = list(view.op.facts.gradient_variables)
+    if not view.is_first or len(names) <= 1 or not _are_inputs(view.case, names):
+        return []
+    try:
+        reordered = view.opener.open(Opening(view.sample, reversed=True))
+        pulled = pull_outputs(view.case, view.op, view.expected_right, {})
+        return [check_same("variables_order", _REORDERED, pulled, reordered, _BY_NAME)]
+    except (CaseFailedError, GradientFormError) as error:
+        message = f"{_REORDERED}, the gradient fails: {error.message} Do {_BY_NAME}"
+        return [CheckResult("variables_order", Status.MISMATCHED, message)]
+
+
+def _are_inputs(case: Case, names: list[str]) -> bool:
+    return bool(case.variables) or sum(tensor.is_variable for tensor in case.tensors) >= len(names)
+
 
 # The checks of a stage run in this order. To add a check, write its function in a file of this folder and add
 # a line here. A check that a spec may turn off is also a key of the spec.

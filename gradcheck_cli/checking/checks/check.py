@@ -1,17 +1,30 @@
-"""What a structural check is, and what the checks of each stage look at."""
+"""What a structural check is, what the checks of each stage look at, and an output's vjp as a function.
+
+One-hot upstreams give the Jacobian. They don't show a gradient that clips, squares, ignores or replaces its
+upstream, so checks look at each output's vjp as a function of its upstream (`OutputVjp`). Small upstreams
+are pulled back in one batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from gradcheck_cli.checking.checks.output_vjp import OutputVjp
-from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
-from gradcheck_cli.checking.ops.opener import Opener, Operations
-from gradcheck_cli.checking.ops.operation import Operation
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
+import numpy as np
+import numpy.typing as npt
+
+from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, pull_back, working_precision
+from gradcheck_cli.checking.ops.operation import Float, Opener, Operation, Operations, packed_size
+from gradcheck_cli.checking.pairs.pair import PairSample
+from gradcheck_cli.checking.pairs.rounding import NUDGES, largest_change
+from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Precision, rule_for
+from gradcheck_cli.numerics.precision import coarsest, largest_finite
+from gradcheck_cli.numerics.problem import draw_eight_bits, typical_size
 from gradcheck_cli.numerics.sampling import Sparsity
+from gradcheck_cli.numerics.shared_limits import FEW, FLOATS_AT_ONCE
 from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.case import Case, PairRule
 
@@ -128,3 +141,382 @@ class ModesView:
 
 
 AnyView = OpenedView | JudgedView | UpstreamView | PointView | CaseView | ModesView
+
+
+# An output's vjp, and the upstreams that it is tried with.
+
+# Sizes of the random upstreams: far below that of a mean (1/n), that of a mean, that of a loss, above any
+# usual clipping norm, and above any loss scale. float16 can't hold the outer two.
+SIZES = (2.0**-40, 2.0**-10, 1.0, 2.0**10, 2.0**40)
+# For a gradient that is too small for the sizes above; the shifted upstreams must still fit the dtype.
+_SIZES_SHIFTED = (2.0**-10, 1.0, 2.0**5)
+# The halvings of neighbouring elements in an upstream of mixed sizes. A few random elements are often all
+# within a factor of ten; then a gradient that drops what is small beside the rest looks linear.
+_HALVINGS = (0, 12, 4, 8)
+_SHORT_HALVINGS = (0, 8, 4)
+# An upstream of eight bits times this has all bits of its dtype. bfloat16 rounds it to that upstream again;
+# and it lies 3/8 to 3/4 of a spacing above one of float16's numbers.
+_NUDGED = 1 + 3 * 2.0**-13 + math.pi * 2.0**-20
+# In a half precision, this many spacings above one of bfloat16's numbers: bfloat16 rounds that to the same.
+_ABOVE = 3
+# A kernel that never writes its result returns zeros every other time. (empirical)
+_TRIES = 16
+
+
+@dataclass(frozen=True)
+class Flow:
+    """An upstream in words and numbers."""
+
+    words: str
+    upstream: Float  # (m,) packed
+    factor: float | None = None  # set if it is exactly this multiple of the first one
+
+    @property
+    def size(self) -> float:
+        """The largest component."""
+        return float(np.max(np.abs(self.upstream), initial=0.0))
+
+
+@dataclass(frozen=True)
+class Upstreams:
+    """The upstreams of one output.
+
+    Attributes:
+        first_rows: where a term may absorb others, the first row of each sum of many terms.
+    """
+
+    op: Operation
+    output: int
+    seed: int  # for the random ones
+    precision: Precision  # all upstreams must be exact in it
+    shift: float = 1.0  # a power of two that every upstream is multiplied by
+    has_rows: bool = False  # whether single rows can be judged, since the Jacobian is at hand
+    first_rows: npt.NDArray[np.int64] | None = None
+
+    @cached_property
+    def base(self) -> Float:
+        """The first random upstream."""
+        return self.shift * random_upstream(self.op, self.output, self.seed, 0)
+
+    @property
+    def nudged(self) -> Float:
+        """The first one, with all bits of its dtype."""
+        return self.precision.round(_NUDGED * self.base)
+
+    def narrowed(self, draw: int) -> tuple[Float, ...]:
+        """Return a random upstream with all bits of its dtype, and what bfloat16 and float16 keep of it."""
+        eight_bits = random_upstream(self.op, self.output, self.seed, draw)
+        if self.precision.nudge is None:
+            spacing = self.precision.spacing(eight_bits)
+            whole = eight_bits + _ABOVE * np.copysign(spacing, eight_bits)
+            return self.shift * whole, self.shift * eight_bits
+        whole = self.precision.round(_NUDGED * eight_bits)
+        return self.shift * whole, self.shift * eight_bits, self.shift * FLOAT16.round(whole)
+
+    @property
+    def size(self) -> float:
+        """The largest component of the first one."""
+        return float(np.max(np.abs(self.base), initial=0.0))
+
+    @property
+    def _rows(self) -> int:
+        return self.base.size
+
+    def flows(self) -> Iterator[Flow]:
+        """Yield the upstreams to try, including those of training; all are exact in the output's dtype.
+
+        All but one have at most eight bits, so that most of their sums are exact.
+        """
+        largest = self.precision.largest
+        sizes = [size for size in SIZES if 1 / largest < size < largest]
+        for size in sizes if self.shift == 1.0 else _SIZES_SHIFTED:
+            yield Flow(f"a random upstream of size {size * self.size:.1e}", size * self.base, size)
+        yield Flow("the negative of a random upstream", -self.base, -1.0)
+        ones = np.full(self._rows, self.shift)
+        if self.op.outputs[self.output].is_complex:
+            ones[self.op.outputs[self.output].size :] = 0.0
+        yield Flow("an upstream of all ones", ones)
+        if self.precision.nudge is not None:
+            yield Flow("a random upstream with all bits of its dtype", self.nudged)
+        if self._rows == 1:
+            return
+        if self.first_rows is not None and len(self.first_rows):
+            saturating = ones.copy()
+            saturating[self.first_rows] *= self.precision.absorbing
+            yield Flow(ABSORBING, saturating)
+        yield Flow("an upstream of all 1/n", self.precision.round(ones / self._rows))
+        yield Flow("an upstream that is positive throughout", np.maximum(np.abs(self.base), self.shift / 128))
+        yield Flow(
+            "an upstream that is negative throughout", np.minimum(-np.abs(self.base), -self.shift / 128)
+        )
+        halvings = _SHORT_HALVINGS if self.precision.is_short_ranged else _HALVINGS
+        mixed = self.shift * np.exp2(-np.resize(np.array(halvings, dtype=float), self._rows))
+        yield Flow("an upstream whose elements are of different sizes", np.copysign(mixed, self.base))
+        if not self.has_rows:
+            return
+        generator = np.random.default_rng([self.seed, self.output, 1])
+        for row in generator.choice(self._rows, min(FEW, self._rows), replace=False):
+            alone = np.zeros(self._rows)
+            alone[row] = -self.shift
+            yield Flow("an upstream with one negative element", alone)
+
+
+def pull_empty(op: Operation, output: int) -> dict[int, Float]:
+    """Pull empty upstreams of an output without elements back, many times: memory may be zero by chance."""
+    widest = max((packed_size(info) for info in op.inputs if info.is_differentiable), default=1)
+    tries = max(1, min(_TRIES, FLOATS_AT_ONCE // widest)) if widest else 1
+    gradients = pull_back(op, output, np.zeros((tries, 0)))
+    return {input_index: gradient for input_index, gradient in gradients.items() if gradient is not None}
+
+
+def random_upstream(op: Operation, output: int, seed: int, draw: int) -> Float:
+    """Draw an upstream whose components are exact in every dtype: eight bits, below one."""
+    return draw_eight_bits(np.random.default_rng([seed, output, draw]), packed_size(op.outputs[output]))
+
+
+# A product that is flushed to zero may later be multiplied by this much: an upstream times a residual is
+# flushed, and then divided by an input of 1e-7. float16 has no such range: there a 64th of its largest is.
+_MAGNIFIED = 2.0**24
+# An element is a sum of many terms if it has this many.
+MANY = 48
+ABSORBING = "a saturating upstream (a first element so large that a sum absorbs the ones after it)"
+# Where underflow may reach this share of the gradient's largest element, an upstream decides nothing.
+TELLING = 0.25
+
+
+@dataclass
+class OutputVjp:
+    """One output's vjp, with a first random upstream.
+
+    Attributes:
+        ahead: names of the checks whose upstreams are pulled back together with the first one.
+        lossy: indices of the inputs whose Jacobian in the declared dtype is known to few digits.
+        declared: the precision that the gradient was written for; default: the op's own.
+        formula: the op in float64, where `op` is in half precision.
+        resolved: indices of the inputs for which some upstream's gradient was well above underflow.
+    """
+
+    case: Case  # has the author's tolerances, and how far a repeated gradient may differ
+    op: Operation
+    output: int
+    input_indices: Sequence[int]  # indices of the inputs whose gradients are to be right, all connected
+    matrices: Mapping[int, Jacobian]  # Jacobians by input index, where they are at hand
+    shift: float = 1.0  # a power of two that every upstream is multiplied by
+    ahead: frozenset[str] = frozenset()
+    lossy: frozenset[int] = frozenset()
+    declared: Precision | None = None
+    formula: Operation | None = None
+    resolved: set[int] = field(default_factory=set)
+    stopped: bool = False  # whether small upstreams show an absolute error, as an iterative solver leaves it
+    _typical: dict[int, float] = field(default_factory=dict)
+    _with_base: tuple[Flow, dict[int, Float]] | None = None
+
+    @cached_property
+    def precision(self) -> Precision:
+        """The coarsest precision between the output and its inputs."""
+        infos = [self.op.outputs[self.output], *[self.op.inputs[index] for index in self.input_indices]]
+        return coarsest(*[working_precision(self.op, info.dtype) for info in infos])
+
+    @property
+    def own_share(self) -> float:
+        """A quarter of the relative tolerance of the dtype that the gradient was written for.
+
+        In the half precisions it is float32's: TensorFlow's matrix solvers have no kernels for them, so that
+        what is solved for is solved for in float32 (decision 98).
+        """
+        written_for = rule_for(self.declared or self.precision, FLOAT64)
+        return min(written_for.rtol, rule_for(FLOAT32, FLOAT64).rtol) / 4
+
+    @cached_property
+    def upstreams(self) -> Upstreams:
+        """The upstreams to pull back."""
+        may_absorb = self.precision.absorbing > 1
+        first = [matrix.first_rows(MANY) for matrix in self.matrices.values() if may_absorb]
+        return Upstreams(
+            self.op,
+            self.output,
+            self.case.seed,
+            self.precision,
+            self.shift,
+            has_rows=bool(self.matrices),
+            first_rows=np.unique(np.concatenate(first)) if first else None,
+        )
+
+    @property
+    def base(self) -> Float:
+        """The first random upstream."""
+        return self.upstreams.base
+
+    @cached_property
+    def first(self) -> dict[int, Float]:
+        """The first upstream's gradients, for every input that has one."""
+        return next(self.gradients_for("first"))
+
+    def largest(self, input_index: int) -> float:
+        """Return the largest finite element of the first upstream's gradient."""
+        return largest_finite(self.first[input_index])
+
+    def label(self, input_index: int) -> str:
+        """Return the pair's label for messages."""
+        return f"d{self.op.outputs[self.output].name}/d{self.op.inputs[input_index].name}"
+
+    def pull(self, upstream: Float) -> dict[int, Float]:
+        """Pull one upstream back to every input that has a gradient."""
+        return self.pull_each(upstream[None])[0]
+
+    def gradients_for(self, check: str) -> Iterator[dict[int, Float]]:
+        """Yield the gradients of each of a check's upstreams; "first" stands for the first random one."""
+        if check in self._batched:
+            yield from self._batched[check]
+        else:
+            for upstream in self._upstreams(check):
+                yield self.pull(upstream)
+
+    def pull_narrowed(self, draw: int) -> list[dict[int, Float]]:
+        """Pull a random upstream back, and what narrower formats keep of it."""
+        if draw == 0:  # together with the other checks' upstreams
+            return list(self.gradients_for("narrowed"))
+        return [self.pull(upstream) for upstream in self.upstreams.narrowed(draw)]
+
+    def _upstreams(self, check: str) -> list[Float]:
+        if check == "linearity":
+            return [flow.upstream for flow in self.upstreams.flows()]
+        if check == "narrowed":
+            return list(self.upstreams.narrowed(0))
+        return [np.zeros(self.base.size) if check == "zero_upstream" else self.base]
+
+    @cached_property
+    def _batched(self) -> dict[str, list[dict[int, Float]]]:
+        """The gradients of all checks that were pulled back in one batch; empty if they are too large."""
+        checks = [
+            "first",
+            *[check for check in ("linearity", "zero_upstream", "repeat") if check in self.ahead],
+        ]
+        if "linearity" in checks and self.precision.nudge is not None:
+            checks.append("narrowed")
+        upstreams = {check: self._upstreams(check) for check in checks}
+        all_upstreams = [upstream for of_check in upstreams.values() for upstream in of_check]
+        if len(all_upstreams) * self._width > FLOATS_AT_ONCE:
+            return {}
+        gradients = iter(self.pull_each(np.stack(all_upstreams)))
+        return {check: [next(gradients) for _ in of_check] for check, of_check in upstreams.items()}
+
+    @property
+    def _width(self) -> int:
+        """The size of an upstream and its gradients, in floats."""
+        input_sizes = [packed_size(info) for info in self.op.inputs if info.is_differentiable]
+        return self.base.size + sum(input_sizes)
+
+    def pull_each(self, upstreams: Float) -> list[dict[int, Float]]:
+        """Pull several upstreams, (B, rows), back to every input that has a gradient."""
+        gradients = pull_back(self.op, self.output, upstreams)
+        by_input = {
+            input_index: gradient for input_index, gradient in gradients.items() if gradient is not None
+        }
+        return [
+            {input_index: rows[row] for input_index, rows in by_input.items()}
+            for row in range(len(upstreams))
+        ]
+
+    def pull_with_base(self, flow: Flow, share: float) -> dict[int, Float]:
+        """Pull an upstream and a share of the first one back together: once for all inputs."""
+        if self._with_base is None or self._with_base[0] is not flow:
+            self._with_base = None  # may be large: free it before the next one is made
+            self._with_base = (flow, self.pull(flow.upstream + share * self.base))
+        return self._with_base[1]
+
+    @cached_property
+    def rounding(self) -> dict[int, Float]:
+        """The measured rounding of the vjp in each element, for upstreams of size 1 times the shift."""
+        nudge = self.precision.nudge or 0.0
+        roundings: dict[int, Float] = {}
+        for draw, multiple in enumerate(NUDGES, start=2):
+            upstream = self.shift * random_upstream(self.op, self.output, self.case.seed, draw)
+            factors = (1.0, 1 + multiple * nudge, 1 - multiple * nudge)
+            unscaled, *scaled = (
+                self.pull_each(np.stack([factor * upstream for factor in factors]))
+                if len(factors) * self._width <= FLOATS_AT_ONCE
+                else [self.pull(factor * upstream) for factor in factors]
+            )
+            for input_index, base in unscaled.items():
+                runs = (
+                    (gradients[input_index], factor)
+                    for factor, gradients in zip(factors[1:], scaled, strict=True)
+                )
+                moved = largest_change(base, runs)
+                roundings[input_index] = np.maximum(roundings.get(input_index, 0.0), moved)
+        return roundings
+
+    def choose_shift(self, input_index: int) -> float:
+        """Return the power of two by which upstreams must be larger for nothing to be flushed."""
+        matrix = self.matrices.get(input_index)
+        largest = largest_finite(self.first[input_index] if matrix is None else matrix.values)
+        # A million times what may be flushed, since the tolerance is 1e-6. float16's tolerance is a tenth.
+        needed = TELLING**-2 if self.precision.is_short_ranged else 2.0**20
+        if not 0 < largest < needed * self.flushed_size(input_index):
+            return 1.0
+        # Upstreams of up to 2^5 times the shift stay finite, and so does a sum of a thousand of them.
+        most = np.floor(np.log2(self.precision.largest)) - 24.0
+        return float(2.0 ** max(min(np.floor(-np.log2(largest)), most), 0.0))
+
+    def flushed_size(self, input_index: int) -> float:
+        """Return how large flushed products may have grown by the time they reach an input's gradient.
+
+        The gradient of a product is often computed by dividing by the input (cumprod, pow), so that the
+        input's typical size matters.
+        """
+        magnified = min(_MAGNIFIED, self.precision.largest / 64)
+        if input_index not in self._typical:
+            self._typical[input_index] = typical_size(packed_point(self.op, input_index), None)
+        return magnified * self.precision.smallest_kept / min(self._typical[input_index], 1.0)
+
+
+def pull_outputs(
+    case: Case,
+    op: Operation,
+    pairs: Sequence[tuple[int, int]],
+    matrices: Mapping[tuple[int, int], Jacobian],
+    ahead: Collection[str] = (),
+) -> list[OutputVjp]:
+    """Return the vjp of each output; twice where gradients are too small for upstreams of ordinary sizes.
+
+    Args:
+        pairs: the pairs that are to be right.
+        matrices: Jacobians of some of them.
+        ahead: names of the checks to come; those that the spec turns off are left out here.
+    """
+    checks = frozenset(ahead).difference(case.checks_off)
+    vjps = []
+    for output in sorted({output for output, _ in pairs}):
+        input_indices = [
+            input_index
+            for of_output, input_index in pairs
+            if of_output == output and op.facts.is_connected(output, input_index)
+        ]
+        if not input_indices or not op.outputs[output].size:
+            continue
+        own_matrices = {
+            input_index: matrices[output, input_index]
+            for input_index in input_indices
+            if (output, input_index) in matrices
+        }
+        pulled = OutputVjp(case, op, output, tuple(input_indices), own_matrices, ahead=checks)
+        shifts = {input_index: pulled.choose_shift(input_index) for input_index in input_indices}
+        for shift in sorted(set(shifts.values())):
+            group = tuple(input_index for input_index in input_indices if shifts[input_index] == shift)
+            if shift == 1.0:
+                pulled.input_indices = group
+                vjps.append(pulled)
+            else:  # its rows are too small to compare with: they may have been flushed
+                vjps.append(OutputVjp(case, op, output, group, {}, shift, checks))
+    return vjps
+
+
+def group_at_hand(all_pulled: list[OutputVjp]) -> Iterator[list[OutputVjp]]:
+    """Yield the vjps of all outputs at once, or one by one where their gradients are too large together."""
+    sizes = [sum(info.size for info in pulled.op.inputs if info.is_differentiable) for pulled in all_pulled]
+    if all_pulled and sum(sizes) <= 2 * FLOATS_AT_ONCE:
+        yield all_pulled
+        return
+    while all_pulled:
+        yield [all_pulled.pop(0)]

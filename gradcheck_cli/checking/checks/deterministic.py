@@ -12,17 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.check import OpenedView, PointView, UpstreamView, report
-from gradcheck_cli.checking.checks.expected_gradients import find_change
-from gradcheck_cli.checking.checks.output_vjp import OutputVjp, group_at_hand, pull_outputs
+from gradcheck_cli.checking.checks.check import (
+    OpenedView,
+    OutputVjp,
+    PointView,
+    UpstreamView,
+    group_at_hand,
+    pull_outputs,
+    report,
+)
+from gradcheck_cli.checking.checks.linearity import find_change
 from gradcheck_cli.checking.ops.jacobian import pull_back, working_dtype, working_precision
-from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening
-from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
-from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.checking.ops.operation import Float, GradientFormError, OpenedOperation, Opening, Operation
 from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.numerics.precision import precision_of
-from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN, agree, largest_finite
+from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, agree, largest_finite, precision_of
 from gradcheck_cli.results import CheckResult, Status
 from gradcheck_cli.spec.case import MOVED
 

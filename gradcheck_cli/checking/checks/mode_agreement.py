@@ -8,15 +8,20 @@ from typing import Any
 import numpy as np
 
 from gradcheck_cli.checking.checks.check import ModesView, report
-from gradcheck_cli.checking.checks.expected_gradients import find_difference
+from gradcheck_cli.checking.checks.linearity import find_difference
 from gradcheck_cli.checking.ops.analytic import analytic_jacobians, is_probed
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
-from gradcheck_cli.checking.ops.opener import Opener, Opening, Operations
-from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
-from gradcheck_cli.checking.ops.packing import index_of
+from gradcheck_cli.checking.ops.operation import (
+    GradientFormError,
+    Opener,
+    Opening,
+    Operation,
+    Operations,
+    index_of,
+)
 from gradcheck_cli.checking.pairs.pair import Pair, pairs_at
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.numerics.tolerance import agree
+from gradcheck_cli.numerics.precision import agree
 from gradcheck_cli.results import CheckResult, Status
 from gradcheck_cli.spec.case import Case
 

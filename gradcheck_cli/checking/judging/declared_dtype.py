@@ -12,23 +12,28 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.output_vjp import OutputVjp, Upstreams
-from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
+from gradcheck_cli.checking.checks.check import OutputVjp, Upstreams
 from gradcheck_cli.checking.judging.judge_by_probes import judge_one_element
+from gradcheck_cli.checking.judging.ledger import judge_pairs
 from gradcheck_cli.checking.judging.probe_group import Group
 from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, pull_back, working_precision
-from gradcheck_cli.checking.ops.opener import Operations
-from gradcheck_cli.checking.ops.operation import Array
-from gradcheck_cli.checking.ops.packing import Float, index_of, packed_magnitude, packed_size
-from gradcheck_cli.checking.pairs.pair import Pair
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.ops.operation import (
+    Array,
+    Float,
+    Operations,
+    index_of,
+    packed_magnitude,
+    packed_size,
+)
+from gradcheck_cli.checking.pairs.pair import Pair, PairSample
 from gradcheck_cli.checking.pairs.rounding import group_rows, movement, points_beside
 from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.probes import chunks, follow
+from gradcheck_cli.numerics.probes import follow
+from gradcheck_cli.numerics.problem import typical_size
+from gradcheck_cli.numerics.sampling import chunks
 from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA
-from gradcheck_cli.numerics.steps import typical_size
 
 # A declared dtype that contradicts even its own differences has a fault, not just a loss of digits, once the
 # error is two per cent of the value: float32 differences themselves are wrong by about one
@@ -71,7 +76,7 @@ def judge_declared(
         if (loss := _compare_elements(pairs[key], declared[key], sample)) is not None
     }
     wrong, warnings = _sort_losses(iter(losses.values()))
-    # A one-hot upstream has one bit. What rounds its upstream inside shows for one with all bits alone.
+    # A one-hot upstream has one bit. Only one with all bits shows that a gradient rounds its upstream.
     rest = [
         pair
         for key, pair in pairs.items()
@@ -237,7 +242,7 @@ class _RandomPull:
         rule = rule_for(working_precision(pair.operations.declared, dtype), FLOAT64)
         size = float(np.linalg.norm(np.where(np.isfinite(expected), expected, 0.0)))
         typical = size / max(1.0, np.sqrt(expected.size))
-        # What rounding of the value leaves is no slope: that of a key's bias in attention is zero.
+        # What rounding of the value leaves is no slope: a key's bias in attention has none.
         value = packed_magnitude(formula.base_values[pair.output_index], formula.outputs[pair.output_index])
         scale_of_input = typical_size(packed_point(formula, pair.input_index), None)
         with np.errstate(invalid="ignore", over="ignore"):

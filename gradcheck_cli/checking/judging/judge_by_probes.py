@@ -13,10 +13,9 @@ from gradcheck_cli.checking.judging.probe_group import Group
 from gradcheck_cli.checking.judging.probe_search import Search, judge_element
 from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import PairKey, working_dtype
-from gradcheck_cli.checking.ops.packing import packed_size
-from gradcheck_cli.checking.pairs.pair import Pair
-from gradcheck_cli.checking.pairs.pair_sample import Differencing, PairSample, Places, ProbeNumbers
-from gradcheck_cli.checking.pairs.rounding import mark_remainders
+from gradcheck_cli.checking.ops.operation import packed_size
+from gradcheck_cli.checking.pairs.pair import Differencing, Pair, PairSample, Places, ProbeNumbers
+from gradcheck_cli.checking.pairs.rounding import mark_remainder
 from gradcheck_cli.numerics import ToleranceRule
 from gradcheck_cli.numerics.shared_limits import DIRECTIONS
 
@@ -40,14 +39,15 @@ def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> d
         waiting = [group]
         while waiting:
             search = _search(waiting.pop(0), sample, budget, 1 if samples else DIRECTIONS)
-            # Inputs of which nothing is seen are probed once more, whatever it takes: the others drown them.
+            # Inputs of which nothing is seen are probed once more in any case: the others drowned them.
             smaller = _separate_blind(search)[:1] if budget.is_spent else _split(search, samples)
             again = {pair for subgroup in smaller for pair in subgroup.pairs}
             for pair in search.group.pairs:
                 if pair not in again and (pair not in samples or pair == search.wrong):
                     samples[pair] = _sample_of(search, pair)
             waiting += smaller
-    mark_remainders(pairs, samples)
+    for key in [key for key, sample in samples.items() if sample.is_still]:
+        mark_remainder(pairs, samples, key)
     return samples
 
 

@@ -1,34 +1,286 @@
-"""The ledger: whatever may turn a mismatch into a pass, a kink or "can't tell", in its order.
+"""The comparison with differences, and the ledger: what may make a mismatch a pass, a kink or "can't tell".
 
 A verdict starts with the comparison with differences (`numerics.judge`). After that, only the entries here
-change it. Each says whom it protects and the largest error that it can ever excuse; `docs/verdicts.md` has
-the same table. Whole Jacobians and single probed elements go through the same entries.
+change it, in their order. Each says whom it protects and the largest error that it can ever excuse;
+`docs/verdicts.md` has the same table. Whole Jacobians and single probed elements go through the same entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
-from gradcheck_cli.checking.judging.declared_allowances import (
-    JudgePairs,
-    judge_exact_point,
-    pass_approximations,
-)
+from gradcheck_cli.checking.ops.analytic import analytic_jacobians, is_probed
 from gradcheck_cli.checking.ops.budget import OverBudgetError
-from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
-from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
-from gradcheck_cli.checking.pairs.pair import Pair
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
-from gradcheck_cli.checking.pairs.rounding import allow_rounding, leave_ill_conditioned
+from gradcheck_cli.checking.ops.jacobian import (
+    Jacobian,
+    PairKey,
+    packed_complex_function,
+    packed_point,
+    working_dtype,
+)
+from gradcheck_cli.checking.ops.operation import (
+    Float,
+    Operations,
+    pack,
+    packed_magnitude,
+    packed_size,
+    unpack,
+)
+from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Places, Rule, Smallness, joint_problem
+from gradcheck_cli.checking.pairs.rounding import allow_rounding, leave_ill_conditioned, mark_remainder
 from gradcheck_cli.checking.pairs.ties import judge_ties, leave_joined_kinks
-from gradcheck_cli.numerics import Reason, Verdict
+from gradcheck_cli.numerics import (
+    FLOAT32,
+    Judgement,
+    Precision,
+    Reason,
+    ToleranceRule,
+    Verdict,
+    judge,
+    judge_complex_step,
+)
+from gradcheck_cli.numerics.problem import typical_size
 from gradcheck_cli.numerics.sampling import Sparsity
-from gradcheck_cli.numerics.shared_limits import CHEAP
+from gradcheck_cli.numerics.shared_limits import CHEAP, OF_A_VALUE, OF_SOME_OPERATIONS
+from gradcheck_cli.spec.words import METHODS
+
+# The comparison with differences, before any entry acts.
+
+# How much larger than a row's value its terms may be. A normalised value near the mean cancels: in one
+# row of a million it is a millionth of its terms.
+_TERMS = 2.0**20
+
+
+def judge_pairs(
+    pairs: Mapping[PairKey, Pair], analytic: Mapping[PairKey, Jacobian | None]
+) -> dict[PairKey, PairSample]:
+    """Judge analytic Jacobians against differences, one input after another.
+
+    Args:
+        pairs: the pairs at one sample point; the spec's expectations don't matter here.
+        analytic: the Jacobians of the formula; `None` counts as zero.
+
+    Returns:
+        The verdicts on each pair in `analytic`. Pairs that take too long are left out, and so are pairs whose
+        function doesn't have the sparsity of its gradient, if they are too large to be judged whole.
+    """
+    judged: dict[PairKey, PairSample] = {}
+    by_input: dict[tuple[int, ToleranceRule], list[Pair]] = defaultdict(list)
+    for key, matrix in analytic.items():
+        pair = pairs[key]
+        if matrix is not None and matrix.sparsity is not None:
+            try:
+                sparse = _judge_sparse(pair, matrix)
+            except OverBudgetError:
+                continue
+            if sparse is not None:
+                judged[key] = sparse
+                continue
+            if is_probed(pair.case, pair.operations.differenced, key, None):
+                continue
+        by_input[pair.input_index, pair.tolerance].append(pair)
+    for together in sorted(by_input.values(), key=lambda group: group[0].input.size):
+        with contextlib.suppress(OverBudgetError):
+            judged |= _judge_together(together, analytic)
+    settled = settle_pairs(Stage.DIFFERENCES, Evidence(pairs), judged)
+    samples = {
+        key: replace(sample, smallness=Smallness(pairs[key].tolerance.rtol, _rounding(pairs[key])))
+        for key, sample in settled.items()
+    }
+    for key in [key for key, sample in samples.items() if sample.is_still]:
+        mark_remainder(pairs, samples, key)
+    return samples
+
+
+def _rounding(pair: Pair) -> tuple[Float, Float]:
+    """Return how large a zero slope may seem, as outputs are rounded: in the gradient, in differences; (m,).
+
+    A value counts as the output's largest unless it is far smaller: its terms may be as large, as in a
+    softmax or a normalisation. Inputs count as of size 1 at least. Where they are tiny, values' last bits
+    look like a slope; a gradient's own terms don't grow so.
+    """
+    op = pair.operations.differenced
+    size = packed_magnitude(op.base_values[pair.output_index], pair.output)
+    working = pair.precision_in(op)
+    typical = typical_size(packed_point(op, pair.input_index), pair.scale)
+    size = np.where(np.isfinite(size), size, 0.0)
+    largest = float(np.max(size, initial=0.0))
+    size = np.where(_TERMS * size >= largest, largest, size)
+    left = size * (2 * OF_A_VALUE * working.unit_roundoff / max(typical, 1.0))
+    return left, left / working.first_step
+
+
+def _judge_sparse(pair: Pair, matrix: Jacobian) -> PairSample | None:
+    """Judge a compressed Jacobian; `None` where the function doesn't have its sparsity."""
+    problem = pair.problem(sparsity=matrix.sparsity)
+    judgement = judge(problem, matrix.values, method=METHODS[pair.case.method].differences)
+    if not judgement.is_sparse:
+        return None
+    places = Places((matrix.values.shape[0], matrix.width), columns=matrix.columns)
+    return PairSample.of_judgement(judgement, matrix.values, _dtype_of(pair), places=places)
+
+
+def _judge_together(
+    pairs: Sequence[Pair], analytic: Mapping[PairKey, Jacobian | None]
+) -> dict[PairKey, PairSample]:
+    """Judge the whole Jacobians of pairs that have the same input and the same tolerance."""
+    problem = joint_problem(pairs)
+    matrices = [_values(pair, analytic[pair.key]) for pair in pairs]
+    whole = np.concatenate(matrices)
+    method = pairs[0].case.method
+    if not whole.size:
+        judgement = _judge_nothing(whole)
+    elif (in_complex := pairs[0].operations.in_complex) is not None:
+        outputs = [pair.output_index for pair in pairs]
+        evaluate = packed_complex_function(in_complex, pairs[0].input_index, outputs)
+        judgement = judge_complex_step(problem, evaluate, whole)
+    else:
+        judgement = judge(problem, whole, method=METHODS[method].differences)
+    ends = np.cumsum([len(values) for values in matrices]).tolist()
+    return {
+        pair.key: replace(
+            PairSample.of_judgement(judgement, values, _dtype_of(pair), rows=slice(end - len(values), end)),
+            is_connected=analytic[pair.key] is not None,
+        )
+        for pair, values, end in zip(pairs, matrices, ends, strict=True)
+    }
+
+
+def _values(pair: Pair, matrix: Jacobian | None) -> Float:
+    if matrix is None:
+        return np.zeros((packed_size(pair.output), packed_size(pair.input)))
+    return matrix.whole().values
+
+
+def _judge_nothing(whole: Float) -> Judgement:
+    """Return the judgement on a Jacobian without elements."""
+    zero, code = np.zeros(whole.shape), np.zeros(whole.shape, np.int8)
+    return Judgement(code, zero, zero, zero, code, evaluations=0, method="none")
+
+
+def _dtype_of(pair: Pair) -> str:
+    """Return the dtype in which a pair is differenced."""
+    op = pair.operations.differenced
+    return working_dtype(op, op.inputs[pair.input_index].dtype)
+
+
+# What entries do, unless that is in `pairs`.
+
+# The formula is judged in float64, at a point that was rounded to the declared dtype, and it may have been
+# written for that dtype. Neither is a fault of the gradient. Both are examined only where they could explain
+# the error.
+
+
+def judge_exact_point(pair: Pair, sample: PairSample, sparsities: Mapping[PairKey, Sparsity]) -> PairSample:
+    """Judge at the exact point those mismatches that rounding of the inputs could have caused.
+
+    Raises:
+        OverBudgetError: that takes too long.
+    """
+    near = _is_near(pair, sample)
+    if not near.any():
+        return sample
+    again = _judge_at_exact_point(pair, sparsities if sample.columns is not None else {})
+    if again is None or again.verdict.shape != sample.verdict.shape:
+        return sample
+    right = near & np.isin(again.verdict, (Verdict.PASS, Verdict.KINK))
+    settled = sample.settle(
+        right,
+        again.verdict,
+        Rule.EXACT_POINT,
+        again.reason,
+        **{name: getattr(again, name) for name in ("analytic", "numeric", "uncertainty", "allowed")},
+    )
+    evaluations = sample.differencing.evaluations + again.differencing.evaluations
+    return settled.with_differencing(evaluations=evaluations)
+
+
+def _is_near(pair: Pair, sample: PairSample) -> npt.NDArray[np.bool_]:
+    """Say which mismatches are within some roundings, in the declared dtype, of their row's largest.
+
+    What holds exactly for exact inputs (probabilities that add up to 1) holds for rounded ones to within some
+    units of their dtype: ten in float32 add up to 1 within 5. A gradient that relies on it is off by the same
+    part of its row's largest element.
+    """
+    table, declared = pair.tolerance, pair.formula_precision.unit_roundoff
+    wider = replace(table, ratol=max(table.ratol, OF_SOME_OPERATIONS * declared))
+    problem = pair.problem(pair.operations.formula, tolerance=wider)
+    allowed = problem.allowed_between(sample.numeric, sample.analytic, sample.columns)
+    with np.errstate(invalid="ignore"):
+        small = np.abs(sample.analytic - sample.numeric) <= allowed
+    return np.asarray((sample.verdict == Verdict.MISMATCH) & small)
+
+
+def _judge_at_exact_point(pair: Pair, sparsities: Mapping[PairKey, Sparsity]) -> PairSample | None:
+    """Judge a pair at the inputs as they were drawn, before rounding; `None` where that isn't possible."""
+    operations = pair.operations
+    formula = operations.formula.forms.at_unrounded_point()
+    if formula is None or operations.in_complex is not None:
+        return None
+    differenced = formula
+    if operations.differenced is not operations.formula:
+        differenced = operations.differenced.forms.at_unrounded_point() or operations.differenced
+    operations.budget.require()
+    exact = Operations(operations.declared, formula, differenced, budget=operations.budget)
+    matrices = analytic_jacobians(pair.case, formula, [pair.key], sparsities)
+    judged = judge_pairs({pair.key: pair.with_operations(exact)}, matrices)
+    if pair.key not in judged:
+        operations.budget.require()
+    return judged.get(pair.key)
+
+
+def pass_approximations(pair: Pair, sample: PairSample) -> PairSample:
+    """Let elements pass if they are as accurate as an approximation for the declared dtype.
+
+    Each is judged by itself: no other element, however large its error, makes room for it.
+    """
+    if not pair.may_be_rounded or not sample.is_wrong or pair.tolerance.is_rtol_fixed:
+        return sample
+    wrong = np.isin(sample.verdict, (Verdict.MISMATCH, Verdict.INCONCLUSIVE))
+    with np.errstate(invalid="ignore"):
+        error = np.abs(sample.analytic - sample.numeric) + sample.uncertainty
+        size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
+        approximate = wrong & (error <= approximation_rtol(pair.formula_precision) * size)
+    allowed = np.maximum(sample.allowed, error)
+    return sample.settle(approximate, Verdict.PASS, Rule.APPROXIMATION, allowed=allowed)
+
+
+def approximation_rtol(precision: Precision) -> float:
+    """Return how far off an approximation for a precision may be, relative to the element.
+
+    It is half of float32's digits, 3.5e-4 (e^x for a sigmoid below -9 is off by 1.2e-4, and its slope by
+    2.5e-4). In the half precisions it is one rounding where that is more, since they can't come nearer to any
+    value: 4.9e-4 and 3.9e-3. An error of one per cent is larger than this in every dtype.
+    """
+    return max(FLOAT32.half_the_digits, precision.unit_roundoff)
+
+
+def warn_of_approximations(pair: Pair, sample: PairSample) -> list[str]:
+    """Return a warning if some elements pass as an approximation only."""
+    approximate = sample.decided_by == Rule.APPROXIMATION
+    if not approximate.any():
+        return []
+    with np.errstate(invalid="ignore", divide="ignore"):
+        size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
+        share = (np.abs(sample.analytic - sample.numeric) + sample.uncertainty) / size
+    at = np.where(approximate, share, -1.0)
+    row, column = (int(index) for index in np.unravel_index(int(np.argmax(at)), at.shape))
+    warning = (
+        f"precision: {pair.label}: {int(np.count_nonzero(approximate))} of {sample.elements} "
+        f"elements are right as an approximation for {pair.formula_precision.name} only, by up to "
+        f"{float(at[row, column]):.1e} off; {pair.indices(*sample.place(row, column))}: "
+        f"{sample.analytic[row, column]:.6e}, numeric {sample.numeric[row, column]:.6e}."
+    )
+    return [warning]
+
 
 METHOD = "forward_mode"
 # Reasons why differences fail although there is a derivative. A jump or a singularity has none, and for a
@@ -73,10 +325,9 @@ def _differentiate(pair: Pair, columns: np.ndarray) -> Float | None:
     return np.asarray(pack(tangents, op.outputs[output]).T)
 
 
-Judged = dict["PairKey", "PairSample"]
-JudgeStops = Callable[
-    [Mapping[PairKey, Pair], Mapping[PairKey, Jacobian | None], Mapping[PairKey, PairSample], int], Judged
-]
+# The entries.
+
+Judged = dict[PairKey, PairSample]
 
 
 @dataclass(frozen=True)
@@ -84,20 +335,16 @@ class Evidence:
     """What entries of the ledger may look at, at one sample point.
 
     Attributes:
-        analytic: the formula's Jacobians of pairs that are judged element by element.
         sparsities: of the pairs that are judged without their zeros.
+        judge_stops: takes the verdicts on pairs with a stop in between, and leaves undecided what is right
+            only if the stop is meant; `None` where the spec says whether it is.
         are_right_alone: whether the user's own gradients on a pair's path are right, each by itself.
     """
 
     pairs: Mapping[PairKey, Pair]
-    judge: JudgePairs | None = None  # judges other forms of pairs by differences
-    analytic: Mapping[PairKey, Jacobian | None] = field(default_factory=dict)
     sparsities: Mapping[PairKey, Sparsity] = field(default_factory=dict)
-    judge_stops: JudgeStops = lambda _pairs, _analytic, judged, _sample: dict(
-        judged
-    )  # doubts what stops may mean
+    judge_stops: Callable[[Judged], Judged] | None = None
     are_right_alone: Callable[[PairKey], bool] = lambda _: False
-    sample: int = 0  # index of the sample point
 
 
 class Stage(Enum):
@@ -123,6 +370,7 @@ class Allowance:
     limit: str  # the largest error that it can ever excuse
     run: Callable[[Evidence, Judged], Judged]
     at_elements: bool = False  # whether it acts on single elements of a probed pair, too
+    of_right: bool = False  # whether it also acts on pairs that are right so far
 
 
 def _each(settle: Callable[[Pair, PairSample], PairSample]) -> Callable[[Evidence, Judged], Judged]:
@@ -138,14 +386,32 @@ def _judge_exact_points(evidence: Evidence, judged: Judged) -> Judged:
     samples: Judged = {}
     for key, sample in judged.items():
         pair = evidence.pairs[key]
-        if evidence.judge is None or not pair.may_be_rounded or not sample.is_wrong:
+        if not pair.may_be_rounded or not sample.is_wrong:
             samples[key] = sample
             continue
         try:
-            samples[key] = judge_exact_point(pair, sample, evidence.sparsities, evidence.judge)
+            samples[key] = judge_exact_point(pair, sample, evidence.sparsities)
         except OverBudgetError:
             continue
     return samples
+
+
+def _doubt_stops(evidence: Evidence, judged: Judged) -> Judged:
+    """Doubt pairs with a stop in between: one that changes nothing leaves a gradient right.
+
+    A stop that changes a derivative makes probes disagree. Probes that only lack power stay undecided for
+    that reason.
+    """
+    if evidence.judge_stops is None:
+        return judged
+
+    def may_be_stopped(key: PairKey, sample: PairSample) -> bool:
+        facts, probes = evidence.pairs[key].operations.differenced.facts, sample.probes
+        is_weak = probes is not None and probes.is_weak
+        return not is_weak and bool(facts.stops_between(*key) or facts.closed(*key))
+
+    stopped = {key: sample for key, sample in judged.items() if may_be_stopped(key, sample)}
+    return judged | evidence.judge_stops(stopped) if stopped else judged
 
 
 def _leave_joined_kinks(evidence: Evidence, judged: Judged) -> Judged:
@@ -187,6 +453,7 @@ ALLOWANCES = (
         "gradients at tied inputs, such as those of a maximum of equal numbers",
         "none: the row, as a whole, must lie among the slopes around the point",
         lambda evidence, judged: judge_ties(evidence.pairs, judged),
+        of_right=True,
     ),
     Allowance(
         Rule.ROUNDING,
@@ -245,9 +512,7 @@ ALLOWANCES = (
         "a mismatch into can't tell",
         "gradients that are right if a `stop_gradient` is meant",
         "none: the gradient must be right with the stops held; behind a closed function, any error",
-        lambda evidence, judged: evidence.judge_stops(
-            evidence.pairs, evidence.analytic, judged, evidence.sample
-        ),
+        _doubt_stops,
     ),
     Allowance(
         Rule.JOINED_KINKS,
@@ -264,6 +529,7 @@ ALLOWANCES = (
         "points at which the forward isn't finite",
         "any error, in rows whose value isn't finite, and in elements that aren't where a value is NaN",
         _each(_leave_infinite),
+        of_right=True,
     ),
 )
 
@@ -281,8 +547,21 @@ def settle_pairs(stage: Stage, evidence: Evidence, judged: Judged) -> Judged:
     """
     for allowance in ALLOWANCES:
         if allowance.stage is stage:
-            judged = allowance.run(evidence, judged)
+            judged = _let_act(allowance, evidence, judged)
     return judged
+
+
+def _let_act(allowance: Allowance, evidence: Evidence, judged: Judged) -> Judged:
+    """Let an entry act on the pairs that it is for."""
+    concerned = {key: sample for key, sample in judged.items() if allowance.of_right or not sample.is_right}
+    if not concerned:
+        return judged
+    settled = allowance.run(evidence, concerned)
+    return {
+        key: settled.get(key, sample)
+        for key, sample in judged.items()
+        if key in settled or key not in concerned
+    }
 
 
 def settle_element(pair: Pair, sample: PairSample) -> PairSample:
@@ -290,5 +569,5 @@ def settle_element(pair: Pair, sample: PairSample) -> PairSample:
     judged = {pair.key: sample}
     for allowance in ALLOWANCES:
         if allowance.at_elements:
-            judged = allowance.run(Evidence({pair.key: pair}), judged)
+            judged = _let_act(allowance, Evidence({pair.key: pair}), judged)
     return judged[pair.key]

@@ -9,13 +9,19 @@ from functools import cached_property, partial
 import numpy as np
 
 from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back, working_precision
-from gradcheck_cli.checking.ops.opener import Operations
-from gradcheck_cli.checking.ops.operation import Array, Operation
-from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
+from gradcheck_cli.checking.ops.operation import (
+    Array,
+    Float,
+    Operation,
+    Operations,
+    pack,
+    packed_size,
+    unpack,
+)
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.probes import Span, Target
-from gradcheck_cli.numerics.steps import typical_size
+from gradcheck_cli.numerics.problem import typical_size
 from gradcheck_cli.spec.case import Case
 
 

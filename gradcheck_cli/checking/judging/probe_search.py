@@ -13,9 +13,8 @@ from gradcheck_cli.checking.judging.ledger import settle_element
 from gradcheck_cli.checking.judging.probe_group import Group
 from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import PairKey, working_dtype, working_precision
-from gradcheck_cli.checking.ops.operation import Operation
-from gradcheck_cli.checking.ops.packing import Float, packed_size
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, Places, ProbeNumbers
+from gradcheck_cli.checking.ops.operation import Float, Operation, packed_size
+from gradcheck_cli.checking.pairs.pair import PairSample, Places, ProbeNumbers
 from gradcheck_cli.numerics import Problem, Verdict, judge
 from gradcheck_cli.numerics.probes import (
     LONG,

@@ -14,8 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from gradcheck_cli.checking.judging.judge_by_differences import judge_pairs
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs
+from gradcheck_cli.checking.judging.ledger import judge_pairs
 from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import (
     Jacobian,
@@ -24,15 +24,12 @@ from gradcheck_cli.checking.ops.jacobian import (
     packed_point,
     working_precision,
 )
-from gradcheck_cli.checking.ops.opener import Operations
-from gradcheck_cli.checking.ops.operation import Operation
-from gradcheck_cli.checking.ops.packing import Float
-from gradcheck_cli.checking.pairs.pair import Pair
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule, Stopped
+from gradcheck_cli.checking.ops.operation import Float, Operation, Operations
+from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule, Stopped
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.numerics.problem import Domain, scales
 from gradcheck_cli.numerics.shared_limits import DIRECTIONS, SLIGHT
-from gradcheck_cli.numerics.steps import Domain, scales
 from gradcheck_cli.spec.case import Case
 
 CLOSED = (
@@ -75,33 +72,17 @@ class StopGradients:
         self,
         pairs: Mapping[PairKey, Pair],
         analytic: Mapping[PairKey, Jacobian | None],
-        judged: Mapping[PairKey, PairSample],
         sample: int,
+        judged: dict[PairKey, PairSample],
     ) -> dict[PairKey, PairSample]:
-        """Return the verdicts at one sample point, in doubt where a stop may be meant.
+        """Return the verdicts on pairs with stops in between, in doubt where one may be meant.
 
         Args:
             pairs: the pairs at the point, with nothing held.
             analytic: the Jacobians, except of pairs that are too large.
-            judged: the verdicts with nothing held.
             sample: index of the sample point.
+            judged: the verdicts with nothing held.
         """
-        if self.case.freeze is not None or not judged:
-            return dict(judged)
-        op = next(iter(pairs.values())).operations.declared
-        is_vjp = any(output.of for output in op.outputs)
-        if self.case.reference is not None and not is_vjp:
-            if self.case.second_order:
-                self._note_reference(pairs, judged)
-            return dict(judged)
-
-        # A stop that changes a derivative makes probes disagree. Skip pairs whose only
-        # problem is weak probes.
-        open_pairs = {
-            key: pairs[key]
-            for key, verdicts in judged.items()
-            if not (verdicts.is_right or (verdicts.probes is not None and verdicts.probes.is_weak))
-        }
         op = next(iter(pairs.values())).operations.differenced
         stops = {
             key: {
@@ -109,17 +90,17 @@ class StopGradients:
                 for stop, place in op.facts.stops_between(*key).items()
                 if self.among is None or stop in self.among
             }
-            for key in open_pairs
+            for key in judged
         }
-        held = _HeldVerdicts(open_pairs, stops, analytic, sample, self.budget)
-        return dict(judged) | {
-            key: self._judge_with_stops_held(pair, judged[key], stops[key], held)
-            for key, pair in open_pairs.items()
+        held = _HeldVerdicts({key: pairs[key] for key in judged}, stops, analytic, sample, self.budget)
+        return {
+            key: self._judge_with_stops_held(pairs[key], verdicts, stops[key], held)
+            for key, verdicts in judged.items()
         }
 
-    def _note_reference(self, pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]) -> None:
+    def note_reference(self, pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]) -> None:
         """Record which stops of a reference change its derivative: they are meant, at second order too."""
-        for key, sample in judged.items():
+        for key, sample in judged.items() if self.case.freeze is None else ():
             stops = pairs[key].operations.differenced.facts.stops_between(*key)
             if stops:
                 self.changing.update(_compare(pairs[key], sample, stops).keys)

@@ -24,10 +24,8 @@ from gradcheck_cli.checking.ops.jacobian import (
     pull_back,
     rounding_slack,
 )
-from gradcheck_cli.checking.ops.opener import Operations
-from gradcheck_cli.checking.ops.operation import Operation
-from gradcheck_cli.checking.ops.packing import packed_size
-from gradcheck_cli.numerics.random_vectors import draw_eight_bits
+from gradcheck_cli.checking.ops.operation import Operation, Operations, packed_size
+from gradcheck_cli.numerics.problem import draw_eight_bits
 from gradcheck_cli.numerics.sampling import Index, Moves, Sparsity, rank_in_class
 from gradcheck_cli.numerics.shared_limits import CHEAP, DIRECTIONS, FEW, FLOATS_AT_ONCE, PATTERN
 from gradcheck_cli.spec.case import Case
@@ -40,8 +38,8 @@ MOST_ELEMENTS = 2**19
 FEWEST_ELEMENTS = 2**12
 # Evaluations that a column takes, including those of undecided columns.
 _PER_COLUMN = 3
-_TRIES = 3
-# Points with which a batch is timed: more than are called one by one (tensorflow_backend/graph/batching.py).
+_TRIES = 3  # measurements of a cost: the least of them counts
+# Points with which a batch is timed: more than are called one by one (`graph_runs.Batched`).
 _BATCH = 300
 
 

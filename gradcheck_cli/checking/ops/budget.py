@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradcheck_cli import clock
-from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.sampling import Moves
 
 # Seconds. If a point takes longer than the first, points are evaluated in parts of about the second, and the
 # clock is read between them.
-_SLOW, _GLANCE = 1e-3, 0.25
+_SLOW_POINT, _PART = 1e-3, 0.25
 
 
 class OverBudgetError(Exception):
@@ -103,7 +103,7 @@ class Budget:
 
         def evaluate_in_parts(points: Float | Moves) -> Float:
             cost = self._watch.cost
-            most = len(points) if cost < _SLOW else max(1, int(_GLANCE / cost))
+            most = len(points) if cost < _SLOW_POINT else max(1, int(_PART / cost))
             if len(points) <= most:
                 return evaluate_in_time(points)
             slices = [slice(start, start + most) for start in range(0, len(points), most)]

@@ -9,14 +9,20 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
-from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
+from gradcheck_cli.checking.ops.operation import (
+    Float,
+    GradientFormError,
+    Operation,
+    pack,
+    packed_magnitude,
+    packed_size,
+    unpack,
+)
 from gradcheck_cli.numerics import Precision, precision_of
-from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, coarsest
+from gradcheck_cli.numerics.problem import scales
 from gradcheck_cli.numerics.sampling import Index, Moves, Sparsity
 from gradcheck_cli.numerics.shared_limits import FLOATS_AT_ONCE
-from gradcheck_cli.numerics.steps import scales
-from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN
 
 PairKey = tuple[int, int]  # which output, which input
 

@@ -1,12 +1,20 @@
-"""A pair under judgement: one output and one input of an op in all its forms, with the spec's rule for it."""
+"""A pair under judgement, and the verdicts on it at one sample point.
+
+A pair is one output and one input of an op in all its forms, with the spec's rule for it. Verdicts are on all
+elements of its Jacobian, on those that its sparsity leaves, or on some that random probes led to.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import (
     PairKey,
@@ -15,13 +23,29 @@ from gradcheck_cli.checking.ops.jacobian import (
     pull_back,
     working_precision,
 )
-from gradcheck_cli.checking.ops.opener import Operations
-from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
-from gradcheck_cli.checking.ops.packing import Float, index_of, packed_magnitude, packed_size
-from gradcheck_cli.numerics import FLOAT64, Precision, Problem, ToleranceRule, precision_of, rule_for
-from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.checking.ops.operation import (
+    Float,
+    Operation,
+    Operations,
+    TensorInfo,
+    index_of,
+    pack,
+    packed_magnitude,
+    packed_size,
+)
+from gradcheck_cli.numerics import (
+    FLOAT64,
+    Judgement,
+    Precision,
+    Problem,
+    Reason,
+    ToleranceRule,
+    Verdict,
+    precision_of,
+    rule_for,
+)
+from gradcheck_cli.numerics.precision import coarsest, largest_finite
 from gradcheck_cli.numerics.sampling import Sparsity
-from gradcheck_cli.numerics.tolerance import largest_finite
 from gradcheck_cli.spec.case import Case, PairRule
 
 
@@ -245,3 +269,359 @@ def is_expected_wrong(rule: PairRule | None) -> bool:
 def is_skipped(rule: PairRule | None) -> bool:
     """Whether a rule says that its pairs aren't checked."""
     return rule is not None and rule.expect == "skip"
+
+
+Index = npt.NDArray[np.int64]
+
+
+class Rule(IntEnum):
+    """The rule that decided an element: a comparison, or an entry of `judging.ledger`."""
+
+    PLAIN = 0
+    KINK = 1
+    TIE = 2
+    ROUNDING = 3
+    FORWARD_MODE = 5
+    EXACT_POINT = 6
+    APPROXIMATION = 8
+    STOP = 9
+    JOINED_KINKS = 10
+    NOT_FINITE = 11
+    ILL_CONDITIONED = 12
+
+    @property
+    def words(self) -> str:
+        """How elements were decided that this rule decided, in reports."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Rule.PLAIN: "plainly",
+    Rule.KINK: "at a kink",
+    Rule.TIE: "at a tie",
+    Rule.ROUNDING: "within measured rounding",
+    Rule.FORWARD_MODE: "by forward mode",
+    Rule.EXACT_POINT: "at the values before rounding",
+    Rule.APPROXIMATION: "tuned to its dtype",
+    Rule.STOP: "open for a stop_gradient",
+    Rule.JOINED_KINKS: "open at joined kinks",
+    Rule.NOT_FINITE: "open where the forward isn't finite",
+    Rule.ILL_CONDITIONED: "open where a few roundings of the inputs change everything",
+}
+
+
+# The remark of a sample that is right beside points at which the pair is zero.
+RIGHT_BESIDE = "zero here; right beside"
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """How `stop_gradient`s change a pair's derivative, where the spec doesn't say whether they are meant."""
+
+    places: tuple[str, ...]  # where they are, as `file:line`
+    change: float  # by how much they change an element, as a share of the larger of both derivatives
+
+    def __str__(self) -> str:
+        """Return the text for the report."""
+        percent = 100 * self.change
+        amount = f"{percent:.0f}" if percent >= 1 else f"{percent:.2g}"
+        if len(self.places) == 1:
+            what, meant = f"a stop_gradient at {self.places[0]} changes", "it is"
+        else:
+            where = f"{', '.join(self.places[:-1])} and {self.places[-1]}"
+            what, meant = f"stop_gradients at {where} change", "they are"
+        return f"{what} this derivative by up to {amount} %; say 'freeze: true' if {meant} meant."
+
+    @staticmethod
+    def combine(stops: Sequence[Stopped]) -> Stopped | None:
+        """Combine what was found at several points."""
+        if not stops:
+            return None
+        places = tuple(dict.fromkeys(place for stop in stops for place in stop.places))
+        return Stopped(places, max(stop.change for stop in stops))
+
+
+@dataclass(frozen=True)
+class ProbeNumbers:
+    """What random probes say of a pair as a whole.
+
+    Attributes:
+        miss_probability: the probability of missing an error of `miss_size`, relative, in one element.
+    """
+
+    miss_probability: float | None = None
+    miss_size: float | None = None
+    gradient_is_zero: bool = False  # whether it was zero in every probe
+    output_is_still: bool = False  # whether the output didn't move in any
+    is_faint: bool = False  # whether the gradient was too small to be told from zero
+    error: float = 0.0  # the largest of their errors, relative to the terms of that probe
+    bound: float = 0.0  # the error that was allowed there
+    is_weak: bool = False  # whether the only doubt is that they could have missed an error; they found none
+
+
+@dataclass(frozen=True)
+class Differencing:
+    """How a pair was differenced."""
+
+    method: str = "none"  # "central", "ladder", "complex_step", "forward_mode", "probe" or "none"
+    evaluations: int = 0  # of the forward
+    dtype: str = ""  # in which it was differenced
+    not_float64: str = ""  # why it wasn't judged in float64; empty where it was
+    is_held: bool = False  # whether the stops of a reference were held
+
+
+@dataclass(frozen=True)
+class Places:
+    """Which elements of a Jacobian were judged one by one."""
+
+    shape: tuple[int, int]  # (m, n) of the Jacobian
+    rows: Index | None = None  # row of each element, broadcast to (r, c); `None` for 0 to m - 1
+    columns: Index | None = None  # column of each element; `None` for 0 to n - 1
+
+
+@dataclass(frozen=True)
+class Smallness:
+    """How small a slope may be for a reason."""
+
+    rtol: float = 0.0  # the part of the tolerance that is relative to the element
+    # how large a zero slope may appear, in the gradient and in differences, by rounding of the output, (m,)
+    rounding: tuple[Float | float, Float | float] = (0.0, 0.0)
+    is_remainder: bool = False  # the output doesn't move at all, and the gradient is rounding of what cancels
+
+
+_ARRAYS = ("analytic", "numeric", "uncertainty", "allowed", "verdict", "reason")
+
+
+@dataclass(frozen=True)
+class PairSample:
+    """The verdicts on a packed Jacobian of shape `size`, for the elements that were judged one by one.
+
+    All arrays have one shape, (r, c): that of the whole Jacobian; (rows, slots) for a sparse one; (r, 1) for
+    the elements that random probes led to.
+
+    Attributes:
+        rules: `Rule` codes: what decided each element; `None` where no entry of the ledger did.
+    """
+
+    analytic: Float  # from the gradient under test
+    numeric: Float  # from differences
+    uncertainty: Float  # bound on the numeric side's error
+    allowed: Float  # tolerance
+    verdict: npt.NDArray[np.int8]  # `numerics.Verdict` codes
+    reason: npt.NDArray[np.int8]  # `numerics.Reason` codes
+    is_connected: bool  # whether the gradient is a tensor, not `None`
+    differencing: Differencing  # how it was differenced
+    places: Places | None = None  # which elements were judged; `None` where every one of the Jacobian was
+    probes: ProbeNumbers | None = None  # what random probes say; `None` for a pair that isn't probed
+    doubt: str = ""  # why probes couldn't decide, or why a stop leaves the pair open; empty otherwise
+    stopped: Stopped | None = None  # the `stop_gradient` that leaves the pair open, if one does
+    smallness: Smallness = Smallness()  # how small a slope may be for a reason
+    remark: str = ""  # the message for a mismatch, where the elements don't explain it; or `RIGHT_BESIDE`
+    rules: npt.NDArray[np.int8] | None = None
+
+    @staticmethod
+    def of_judgement(
+        judgement: Judgement,
+        analytic: Float,
+        numeric_dtype: str,
+        *,
+        rows: slice = slice(None),
+        places: Places | None = None,
+    ) -> PairSample:
+        """Return what differences say of some rows, before any entry of the ledger acts.
+
+        Args:
+            judgement: what they say of all rows.
+            analytic: the gradient, of these rows.
+            numeric_dtype: the dtype in which it was differenced.
+            rows: which.
+            places: where the elements are, if they aren't a whole Jacobian.
+        """
+        return PairSample(
+            analytic=analytic,
+            numeric=judgement.numeric[rows],
+            uncertainty=judgement.uncertainty[rows],
+            allowed=judgement.allowed[rows],
+            verdict=judgement.verdict[rows],
+            reason=judgement.reason[rows],
+            is_connected=True,
+            differencing=Differencing(judgement.method, judgement.evaluations, numeric_dtype),
+            places=places,
+        )
+
+    def settle(
+        self,
+        where: npt.NDArray[np.bool_],
+        verdict: int | npt.NDArray[np.int8],
+        rule: Rule,
+        reason: int | npt.NDArray[np.int8] = Reason.NONE,
+        **numbers: Float | float,
+    ) -> PairSample:
+        """Return the verdicts with some elements decided anew: nothing else changes a verdict.
+
+        Args:
+            where: which elements.
+            rule: what decided them.
+            reason: why they are undecided, or are mismatches at a kink.
+            numbers: new values of `numeric`, `uncertainty`, `allowed` or `analytic` there.
+        """
+        merged: dict[str, Any] = {
+            name: np.where(where, value, getattr(self, name)) for name, value in numbers.items()
+        }
+        codes = (("verdict", verdict), ("reason", reason))
+        merged |= {name: np.where(where, code, getattr(self, name)).astype(np.int8) for name, code in codes}
+        return replace(self, **merged, rules=np.where(where, rule, self.decided_by).astype(np.int8))
+
+    def with_differencing(self, **changes: Any) -> PairSample:  # noqa: ANN401 (as `replace` has it)
+        """Return the same verdicts, with other facts about how they were differenced."""
+        return replace(self, differencing=replace(self.differencing, **changes))
+
+    @property
+    def decided_by(self) -> npt.NDArray[np.int8]:
+        """The `Rule` that decided each element."""
+        if self.rules is not None:
+            return self.rules
+        return np.where(self.verdict == Verdict.KINK, Rule.KINK, Rule.PLAIN).astype(np.int8)
+
+    def count_rules(self) -> Counter[Rule]:
+        """Count the judged elements by the rule that decided them."""
+        rules, counts = np.unique(self.decided_by, return_counts=True)
+        return Counter({Rule(int(rule)): int(count) for rule, count in zip(rules, counts, strict=True)})
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns of the whole Jacobian."""
+        return (self.verdict.shape[0], self.verdict.shape[1]) if self.places is None else self.places.shape
+
+    @property
+    def rows(self) -> Index | None:
+        """The row of each element; see `Places`."""
+        return None if self.places is None else self.places.rows
+
+    @property
+    def columns(self) -> Index | None:
+        """The column of each element; see `Places`."""
+        return None if self.places is None else self.places.columns
+
+    @property
+    def elements(self) -> int:
+        """How many elements the whole Jacobian has."""
+        return self.size[0] * self.size[1]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every element passes, and nothing casts doubt on it."""
+        return not self.doubt and bool((self.verdict < Verdict.MISMATCH).all())
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether some element is a mismatch."""
+        return bool((self.verdict == Verdict.MISMATCH).any())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the arrays are the Jacobian's own."""
+        return self.places is None
+
+    def place(self, row: int, column: int) -> tuple[int, int]:
+        """Return the Jacobian's row and column of an element of the arrays."""
+        rows, columns = self.each_place()
+        return int(rows[row, column]), int(columns[row, column])
+
+    def each_place(self) -> tuple[Index, Index]:
+        """Return the Jacobian's row and column of each element of the arrays, in two arrays of their shape.
+
+        All elements of a row of the arrays are of one row of the Jacobian.
+        """
+        shape = self.verdict.shape
+        rows = np.arange(shape[0])[:, None] if self.rows is None else self.rows
+        columns = np.arange(shape[1])[None] if self.columns is None else self.columns
+        return np.broadcast_to(rows, shape), np.broadcast_to(columns, shape)
+
+    def take(self, row: int, column: int) -> PairSample:
+        """Return the verdict on one element of the arrays alone."""
+        arrays: dict[str, Any] = {
+            name: getattr(self, name)[row : row + 1, column : column + 1] for name in _ARRAYS
+        }
+        at_row, at_column = (places[row : row + 1, column : column + 1] for places in self.each_place())
+        rules = self.decided_by[row : row + 1, column : column + 1]
+        return replace(self, **arrays, places=Places(self.size, at_row, at_column), rules=rules)
+
+    def whole(self) -> PairSample:
+        """Return a sparse Jacobian with its zeros written out; any other as it is."""
+        columns = self.columns
+        if columns is None or self.rows is not None:
+            return self
+
+        def write_out(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            out = np.zeros(self.size, values.dtype)
+            np.put_along_axis(out, columns, values, axis=1)
+            return out
+
+        arrays: dict[str, Any] = {name: write_out(getattr(self, name)) for name in _ARRAYS}
+        rules = None if self.rules is None else write_out(self.rules)
+        return replace(self, **arrays, rules=rules, places=None)
+
+    @cached_property
+    def analytic_is_zero(self) -> bool:
+        """Whether the gradient was zero everywhere."""
+        return self.probes.gradient_is_zero if self.probes is not None else not self.analytic.any()
+
+    @cached_property
+    def numeric_is_zero(self) -> bool:
+        """Whether the output moved nowhere; at a kink it does, whatever slope is nearest the gradient."""
+        if self.probes is not None:
+            return self.probes.output_is_still
+        return not self.numeric.any() and not (self.verdict == Verdict.KINK).any()
+
+    @property
+    def is_still(self) -> bool:
+        """Whether the output moves nowhere, though the gradient isn't zero everywhere."""
+        return self.numeric_is_zero and not self.analytic_is_zero
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdicts on a pair at each sample point."""
+
+    output: TensorInfo  # the output that is differentiated
+    input_info: TensorInfo  # the input that it is differentiated by
+    samples: Sequence[PairSample] = ()  # one for each point that was judged
+
+    @staticmethod
+    def of(op: Operation, key: tuple[int, int], samples: Sequence[PairSample]) -> Judged:
+        """Return what was judged of an op's pair."""
+        return Judged(op.outputs[key[0]], op.inputs[key[1]], samples)
+
+    @property
+    def label(self) -> str:
+        """The pair's label, such as `dy/dx`."""
+        return label_between(self.output, self.input_info)
+
+
+@dataclass(frozen=True)
+class PointData:
+    """A sample point: the inputs' values and the outputs'."""
+
+    point: Mapping[str, Float]
+    values: Mapping[str, Float]
+
+    @staticmethod
+    def of(
+        inputs: Sequence[TensorInfo],
+        point: Sequence[npt.NDArray[np.generic]],
+        outputs: Sequence[TensorInfo],
+        values: Sequence[npt.NDArray[np.generic]],
+    ) -> PointData:
+        """Pack the differentiable tensors of a sample point."""
+
+        def pack_all(
+            infos: Sequence[TensorInfo], arrays: Sequence[npt.NDArray[np.generic]]
+        ) -> dict[str, Float]:
+            return {
+                info.name: pack(array[np.newaxis], info)[0]
+                for info, array in zip(infos, arrays, strict=True)
+                if info.is_differentiable
+            }
+
+        return PointData(pack_all(inputs, point), pack_all(outputs, values))

@@ -20,12 +20,20 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back
-from gradcheck_cli.checking.ops.operation import Array, Operation
-from gradcheck_cli.checking.ops.packing import Float, pack, packed_magnitude, packed_size, unpack
-from gradcheck_cli.checking.pairs.pair import Pair
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
+from gradcheck_cli.checking.ops.operation import (
+    Array,
+    Float,
+    Operation,
+    pack,
+    packed_magnitude,
+    packed_size,
+    unpack,
+)
+from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import FLOAT64, Reason, Verdict
+from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, largest_finite
+from gradcheck_cli.numerics.problem import scales
 from gradcheck_cli.numerics.refine.series import OFFSETS, standard_deviation
 from gradcheck_cli.numerics.shared_limits import (
     BOUND_BY_RUNS,
@@ -37,8 +45,6 @@ from gradcheck_cli.numerics.shared_limits import (
     OF_SOME_OPERATIONS,
     RUNS,
 )
-from gradcheck_cli.numerics.steps import scales
-from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN, largest_finite
 
 # Odd multiples k of a nudge: an upstream times 1 + k nudge is rounded differently throughout.
 NUDGES = (1.0, 3.0, 5.0, 7.0)
@@ -187,7 +193,7 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
     uncertainty, allowed = sample.uncertainty, sample.allowed + loss
     with np.errstate(invalid="ignore"):
         passes = is_open & (loss > 0) & (error <= allowed + np.minimum(uncertainty, allowed))
-        passes &= uncertainty <= 2 * allowed  # as everywhere: `numerics.verdict`
+        passes &= uncertainty <= 2 * allowed  # as everywhere: `second_stage.decide`
         doubted = is_open & (loss > 0) & ~passes & (error <= allowed + uncertainty)
     reason = np.where(sample.reason == Reason.NONE, Reason.LOW_PRECISION, sample.reason).astype(np.int8)
     passed = sample.settle(passes, Verdict.PASS, Rule.ROUNDING, allowed=allowed)
@@ -227,38 +233,34 @@ def leave_ill_conditioned(pair: Pair, sample: PairSample) -> PairSample:
     return sample.settle(wrong, Verdict.INCONCLUSIVE, Rule.ILL_CONDITIONED, Reason.UNRESOLVED)
 
 
-def mark_remainders(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSample]) -> None:
-    """Mark the pairs that are zero by symmetry, such as a key's bias in attention, in place.
+def mark_remainder(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSample], key: PairKey) -> None:
+    """Mark a pair, in place, if it is zero by symmetry, such as a key's bias in attention.
 
-    Their output doesn't move at all, and their gradient is what terms that cancel leave: it is below the
-    rounding of the slopes that the same output has in another input, and changes by its own size if it is
-    rounded differently. A saturated sigmoid's gradient is as small, but has digits.
+    Its output doesn't move at all, and its gradient is what terms that cancel leave: it is below the rounding
+    of the slopes that the same output has in another input, and changes by its own size if it is rounded
+    differently. A saturated sigmoid's gradient is as small, but has digits.
 
     Args:
         pairs: the pairs at one sample point.
         samples: their verdicts.
+        key: of the pair, whose output doesn't move.
     """
-    for key, sample in samples.items():
-        if not sample.numeric_is_zero or sample.analytic_is_zero:
-            continue
-        pair = pairs[key]
-        gradients = {} if sample.is_whole else _few_rows(pair)
-        analytic = sample.analytic if sample.is_whole else gradients.get(key[1])
-        if analytic is None:
-            continue
-        beside = [
-            largest_finite(
-                other.numeric if other.probes is None else gradients.get(other_key[1], np.zeros(0))
-            )
-            for other_key, other in samples.items()
-            if other_key[0] == key[0] and other_key != key and other.is_right
-        ]
-        largest = float(np.max(np.abs(analytic)))
-        if not largest <= ROUNDINGS_OF_A_RUN * _unit_roundoff(pair) * max(beside, default=0.0):
-            continue
-        moved = _measure(pair, analytic, np.indices(analytic.shape), analytic != 0, _scaled_upstreams(pair))
-        if largest <= BOUND_BY_RUNS * float(np.max(moved)):
-            samples[key] = replace(sample, smallness=replace(sample.smallness, is_remainder=True))
+    pair, sample = pairs[key], samples[key]
+    gradients = {} if sample.is_whole else _few_rows(pair)
+    analytic = sample.analytic if sample.is_whole else gradients.get(key[1])
+    if analytic is None:
+        return
+    beside = [
+        largest_finite(other.numeric if other.probes is None else gradients.get(other_key[1], np.zeros(0)))
+        for other_key, other in samples.items()
+        if other_key[0] == key[0] and other_key != key and other.is_right
+    ]
+    largest = float(np.max(np.abs(analytic)))
+    if not largest <= ROUNDINGS_OF_A_RUN * _unit_roundoff(pair) * max(beside, default=0.0):
+        return
+    moved = _measure(pair, analytic, np.indices(analytic.shape), analytic != 0, _scaled_upstreams(pair))
+    if largest <= BOUND_BY_RUNS * float(np.max(moved)):
+        samples[key] = replace(sample, smallness=replace(sample.smallness, is_remainder=True))
 
 
 def _few_rows(pair: Pair) -> dict[int, Float]:

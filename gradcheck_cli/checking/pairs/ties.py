@@ -15,25 +15,23 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, working_precision
-from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
-from gradcheck_cli.checking.pairs.pair import Pair
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, Rule
+from gradcheck_cli.checking.ops.operation import Float, pack, packed_size, unpack
+from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.numerics.joint_slopes import Claims, Neighbourhood, Place, Placement, is_bent, judge_rows
 from gradcheck_cli.numerics.precision import FLOAT64, coarsest
-from gradcheck_cli.numerics.random_vectors import draw_signed
+from gradcheck_cli.numerics.problem import Domain, draw_signed, own_scale, scales
 from gradcheck_cli.numerics.reasons import Reason, Verdict
-from gradcheck_cli.numerics.steps import Domain, own_scale, scales
 
-# With at most EACH inputs in ties, each input is a direction of its own. With more, random directions stand
-# for them: two more than the widest tie has inputs, since such a random projection is one to one and loses
-# nothing. A tie wider than that gets OF_MORE random directions, which may miss something. Two directions are
-# always added: one moves all inputs equally, the other in proportion to their size.
-EACH = 12
-MOST, OF_MORE = 32, 12
+# With at most MOST_SINGLE inputs in ties, each input is a direction of its own. With more, random directions
+# stand for them: two more than the widest tie has inputs, since such a random projection is one to one and
+# loses nothing. A tie wider than that gets MIXED_OF_MORE random directions, which may miss something. Two
+# directions are always added: one moves all inputs equally, the other in proportion to their size.
+MOST_SINGLE = 12
+MOST_MIXED, MIXED_OF_MORE = 32, 12
 # A multiple of this is exact as a step, whatever the input's precision.
 GRAIN = 2.0**-4
 SEED = 20261122
-LOOSE = (
+NO_SUBGRADIENT = (
     "tied inputs move together, and the gradient doesn't move with them: each element is possible by itself, "
     "but no subgradient has all of them together"
 )
@@ -193,7 +191,7 @@ class _Tied:
             open_elements += is_tied.sum(axis=1)
             given_up = (sample.verdict == Verdict.INCONCLUSIVE) & ~is_tied
             lost += (given_up | ~np.isfinite(sample.analytic)).sum(axis=1)
-        # A single kink is what its element already shows.
+        # A single kink was judged already, as an element.
         may_be_bent = (lost == 0) & ~((kinks == 1) & (open_elements == 1))
         if may_be_bent.any():
             near = self._restrict_to(np.arange(self.point.size))
@@ -248,11 +246,11 @@ class _Tied:
     def _choose_directions(self, active: np.ndarray, widest: int) -> Float:
         """Choose what to compare along: each input of a tie, or random mixtures of them."""
         size = self.point.size
-        if active.size <= EACH:
+        if active.size <= MOST_SINGLE:
             chosen = np.zeros((active.size, size))
             chosen[np.arange(active.size), active] = 1.0
             return chosen
-        count = widest + 2 if widest + 2 <= MOST else OF_MORE
+        count = widest + 2 if widest + 2 <= MOST_MIXED else MIXED_OF_MORE
         chosen = np.zeros((count + 2, size))
         for direction in chosen[:count]:
             direction[active] = GRAIN * np.rint(draw_signed(self.generator, active.size) / GRAIN)
@@ -292,7 +290,7 @@ class _Tied:
                 uncertainty=blur,
             )
             if settled.is_wrong and not sample.is_wrong:
-                settled = replace(settled, remark=LOOSE)
+                settled = replace(settled, remark=NO_SUBGRADIENT)
             updated.append(settled)
         return updated
 

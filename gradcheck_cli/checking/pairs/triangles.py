@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.checking.ops.operation import Float, TensorInfo
 from gradcheck_cli.numerics import FLOAT64
 from gradcheck_cli.numerics.shared_limits import DIGITS
 

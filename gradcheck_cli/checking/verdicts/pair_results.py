@@ -8,13 +8,19 @@ from dataclasses import replace
 import numpy as np
 
 from gradcheck_cli import hooks
-from gradcheck_cli.checking.checks.case_checks import FORM, NO_PATH, UNMOVED, UNTESTED_NONE, with_dtype_fault
+from gradcheck_cli.checking.checks.all_checks import FORM, NO_PATH, UNMOVED, UNTESTED_NONE, with_dtype_fault
 from gradcheck_cli.checking.ops.jacobian import PairKey
-from gradcheck_cli.checking.ops.operation import GradientFormError, Operation, TensorInfo
-from gradcheck_cli.checking.pairs.bound_width import is_zero_but_for_rounding
-from gradcheck_cli.checking.pairs.pair import is_skipped, label_of, pair_keys
-from gradcheck_cli.checking.pairs.pair_sample import RIGHT_BESIDE, PairSample, PointData
-from gradcheck_cli.checking.verdicts.summary import largest_gradient, summarise
+from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
+from gradcheck_cli.checking.pairs.pair import (
+    RIGHT_BESIDE,
+    Judged,
+    PairSample,
+    PointData,
+    is_skipped,
+    label_of,
+    pair_keys,
+)
+from gradcheck_cli.checking.verdicts.summary import is_zero_but_for_rounding, largest_gradient, summarise
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Reason
 from gradcheck_cli.results import NOT_JUDGED, PairNumbers, PairResult, Status
@@ -23,21 +29,13 @@ from gradcheck_cli.spec.case import Case, PairRule, rule_for, unmatched_rules
 _NUMPY = "every path goes through a NumPy function, which TensorFlow can't differentiate"
 
 
-def apply_expectation(
-    result: PairResult,
-    rule: PairRule | None,
-    samples: list[PairSample],
-    output: TensorInfo,
-    input_info: TensorInfo,
-) -> PairResult:
+def apply_expectation(result: PairResult, rule: PairRule | None, judged: Judged) -> PairResult:
     """Return a pair's result with its rule's expectation applied.
 
     Args:
         result: the result by the numbers alone.
         rule: the spec's rule for this pair, if any.
-        samples: the pair at each sample point; for `expect: zero`.
-        output: the output that is differentiated.
-        input_info: the input that it is differentiated by.
+        judged: the verdicts; for `expect: zero`.
     """
     if rule is None:
         return result
@@ -47,7 +45,7 @@ def apply_expectation(
     if expect == "disconnected":
         return _expect_disconnected(result)
     if expect == "zero":
-        return _expect_zero(result, samples, output, input_info)
+        return _expect_zero(result, judged)
     return result
 
 
@@ -60,10 +58,10 @@ def rule_of(case: Case, label: str) -> PairRule | None:
     return replace(base_rule, glob="*", expect="mismatch", kind=case.expect_kind)
 
 
-def make_skipped_result(label: str, output: str, input_name: str, rule: PairRule) -> PairResult:
+def make_skipped_result(judged: Judged, rule: PairRule) -> PairResult:
     """Return the result of a pair that the spec asks not to check."""
-    note = rule.reason or "expect: skip"
-    return PairResult(label, output, input_name, Status.SKIPPED, note=note, numeric=NOT_JUDGED)
+    names = judged.label, judged.output.name, judged.input_info.name
+    return PairResult(*names, Status.SKIPPED, note=rule.reason or "expect: skip", numeric=NOT_JUDGED)
 
 
 def _expect_mismatch(result: PairResult, rule: PairRule) -> PairResult:
@@ -103,9 +101,8 @@ def _expect_disconnected(result: PairResult) -> PairResult:
     return result
 
 
-def _expect_zero(
-    result: PairResult, samples: list[PairSample], output: TensorInfo, input_info: TensorInfo
-) -> PairResult:
+def _expect_zero(result: PairResult, judged: Judged) -> PairResult:
+    samples = judged.samples
     if not result.connected:
         return replace(
             result,
@@ -122,7 +119,7 @@ def _expect_zero(
             status=Status.MISMATCHED,
             message="the spec expects zeros, but the gradient isn't zero.",
             mismatch="value",
-            numbers=replace(result.numbers, **largest_gradient(samples, output, input_info)),
+            numbers=replace(result.numbers, **largest_gradient(judged)),
         )
     # The numbers can't tell whether a staircase is meant (an element picked by a maximum) or is what rounding
     # leaves of a slope. The expectation says that it is meant: the gradient is zero between the steps.
@@ -208,20 +205,16 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
     samples_of: Mapping[PairKey, list[PairSample]],
     upstream_fault: str,
 ) -> PairResult:
-    output, input_index = pair
-    label = label_of(op, pair)
-    if rule is not None and is_skipped(rule):
-        return make_skipped_result(label, op.outputs[output].name, op.inputs[input_index].name, rule)
     samples = samples_of.get(pair, [])
+    judged = Judged.of(op, pair, samples)
+    if rule is not None and is_skipped(rule):
+        return make_skipped_result(judged, rule)
     is_zero = all(sample.numeric_is_zero and sample.analytic_is_zero for sample in samples)
-    has_no_path = is_zero and not op.facts.reaches(output, input_index)
+    has_no_path = is_zero and not op.facts.reaches(*pair)
     result = summarise(
-        label,
-        op.outputs[output],
-        op.inputs[input_index],
-        samples,
+        judged,
         may_be_zero="all_zero" in case.checks_off or has_no_path or _is_straight(op, pair, samples_of),
-        leads=op.facts.leads_to(output, input_index),
+        leads=op.facts.leads_to(*pair),
     )
     if has_no_path and result.status is Status.PASSED and not result.note:
         result = replace(result, note=NO_PATH)
@@ -233,9 +226,7 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
         )
     if upstream_fault and result.status is Status.PASSED:
         result = replace(result, status=Status.MISMATCHED, message=upstream_fault, mismatch="value")
-    return apply_expectation(
-        with_dtype_fault(op, input_index, result), rule, samples, op.outputs[output], op.inputs[input_index]
-    )
+    return apply_expectation(with_dtype_fault(op, pair[1], result), rule, judged)
 
 
 def _is_straight(op: Operation, pair: PairKey, samples_of: Mapping[PairKey, list[PairSample]]) -> bool:
@@ -273,9 +264,13 @@ def _diagnose_mismatches(
             }
             for sample_index in range(len(pair_samples))
         ]
-        # With a wrong form, the message is complete: zeros stood in for the gradient. With a shape of its own
-        # at each point, no hypothesis fits the output.
-        is_unexplained = result.mismatch == FORM or len({sample.size for sample in pair_samples}) > 1
+        # Where the form is wrong, the message says everything: zeros stood in for the gradient. Where the
+        # output has another shape at each point, no hypothesis fits it.
+        is_unexplained = (
+            result.mismatch == FORM
+            or len({sample.size for sample in pair_samples}) > 1
+            or not any(sample.is_wrong for sample in pair_samples)
+        )
         with np.errstate(all="ignore"):  # a hypothesis that overflows explains nothing
             lines = (
                 ()
@@ -335,21 +330,20 @@ def _report_unjudged(
     """
     results: list[PairResult] = []
     for pair in pair_keys(op):
-        output, input_info, rule = op.outputs[pair[0]], op.inputs[pair[1]], rules[pair]
-        label = label_of(op, pair)
+        judged, rule = Judged.of(op, pair, ()), rules[pair]
         if rule is not None and is_skipped(rule):
-            results.append(make_skipped_result(label, output.name, input_info.name, rule))
+            results.append(make_skipped_result(judged, rule))
             continue
         status, message, mismatch = decide(pair)
         result = PairResult(
-            label,
-            output.name,
-            input_info.name,
+            judged.label,
+            judged.output.name,
+            judged.input_info.name,
             status,
             message=message,
             mismatch=mismatch,
-            numbers=PairNumbers(elements=output.size * input_info.size),
+            numbers=PairNumbers(elements=judged.output.size * judged.input_info.size),
             numeric=NOT_JUDGED,
         )
-        results.append(apply_expectation(result, rule, [], output, input_info))
+        results.append(apply_expectation(result, rule, judged))
     return tuple(results)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from gradcheck_cli.checking.checks.case_checks import NO_PATH, UNTESTED_NONE, explain_untested
-from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
-from gradcheck_cli.checking.ops.packing import Float, index_of, part_of
-from gradcheck_cli.checking.pairs.bound_width import explain_wide_bound
-from gradcheck_cli.checking.pairs.pair_sample import Judged, PairSample, ProbeNumbers, Stopped
+from gradcheck_cli.checking.checks.all_checks import NO_PATH, UNTESTED_NONE, explain_untested
+from gradcheck_cli.checking.ops.operation import Float, Operation, index_of, part_of
+from gradcheck_cli.checking.pairs.pair import Judged, PairSample, ProbeNumbers, Stopped
 from gradcheck_cli.gate import Branch, GradientRun
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
+from gradcheck_cli.numerics.shared_limits import OWN_ORDER
 from gradcheck_cli.results import (
     Cause,
     CheckResult,
@@ -143,37 +143,27 @@ def _join_stops(samples: Sequence[PairSample]) -> Stopped | None:
     return Stopped.combine([sample.stopped for sample in samples if sample.stopped is not None])
 
 
-def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it)
-    label: str,
-    output: TensorInfo,
-    input_info: TensorInfo,
-    samples: Sequence[PairSample],
-    *,
-    may_be_zero: bool = False,
-    leads: bool = False,
-) -> PairResult:
+def summarise(judged: Judged, *, may_be_zero: bool = False, leads: bool = False) -> PairResult:
     """Turn the verdicts on a pair's elements into its result, before any expectation of the spec is applied.
 
     Args:
-        label: `dOUT/dIN`.
-        output: the output that is differentiated.
-        input_info: the input that it is differentiated by.
-        samples: the pair at one or more sample points.
+        judged: the pair, at one sample point at least.
         leads: whether the forward leads from the input to the output, as far as that is known.
         may_be_zero: whether an all-zero gradient may pass.
     """
+    samples = judged.samples
     first, stopped = samples[0], _join_stops(samples)
     probed = [sample.probes for sample in samples if sample.probes is not None]
     chances = [probes.miss_probability for probes in probed if probes.miss_probability is not None]
     status, message, undecided_word = _decide(samples, may_be_zero=may_be_zero, leads=leads)
-    numbers = _measure_pair(samples, probed, output, input_info)
+    numbers = _measure_pair(judged, probed)
     methods = {sample.differencing.method for sample in samples}
     return PairResult(
-        label=label,
+        label=judged.label,
         mismatch=_describe_kind(samples) if numbers.wrong_elements else "",
         undecided=undecided_word,
-        output=output.name,
-        input=input_info.name,
+        output=judged.output.name,
+        input=judged.input_info.name,
         status=status,
         connected=any(sample.is_connected for sample in samples),
         note=_note(samples, numbers.wrong_elements, numbers.kinks, status),
@@ -192,20 +182,16 @@ def summarise(  # noqa: PLR0913 (a pair, its samples, and what is known about it
     )
 
 
-def _measure_pair(
-    samples: Sequence[PairSample],
-    probed: Sequence[ProbeNumbers],
-    output: TensorInfo,
-    input_info: TensorInfo,
-) -> PairNumbers:
+def _measure_pair(judged: Judged, probed: Sequence[ProbeNumbers]) -> PairNumbers:
     """Return the errors of a pair's elements and probes, over all samples, and how many are wrong."""
+    samples = judged.samples
     verdicts = [sample.verdict for sample in samples]
     errors = [_measure_errors(sample) for sample in samples]
     probes = max(probed, key=lambda probes: probes.error, default=ProbeNumbers())
     worst, bound, uncertainty = None, probes.bound, 0.0
     if (gravest_element := _find_gravest(samples, errors, 0)) is not None:
         sample, place = samples[gravest_element[1]], gravest_element[2]
-        worst = _element(sample, *place, output, input_info)
+        worst = _element(judged, sample, *place)
         bound, uncertainty = float(sample.allowed[place]), float(sample.uncertainty[place])
     error, allowed = _find_shown_error(samples, errors, probes)
     return PairNumbers(
@@ -277,10 +263,8 @@ def _find_gravest(
     return best
 
 
-def _element(
-    sample: PairSample, row: int, column: int, output: TensorInfo, input_info: TensorInfo
-) -> WorstElement:
-    at_row, at_column = sample.place(row, column)
+def _element(judged: Judged, sample: PairSample, row: int, column: int) -> WorstElement:
+    (at_row, at_column), output, input_info = sample.place(row, column), judged.output, judged.input_info
     return WorstElement(
         output_index=index_of(at_row, output),
         input_index=index_of(at_column, input_info),
@@ -308,23 +292,21 @@ def _find_shown_error(
     return float(errors[index].absolute[place]), float(sample.allowed[place] + sample.uncertainty[place])
 
 
-def largest_gradient(
-    samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo
-) -> dict[str, Any]:
+def largest_gradient(judged: Judged) -> dict[str, Any]:
     """Describe a gradient that should be zero: its largest element, and how many elements aren't zero.
 
     Random probes look at few elements one by one, so there may be nothing to show.
     """
     best: tuple[float, WorstElement] | None = None
     count = 0
-    for sample in samples:
+    for sample in judged.samples:
         size = np.nan_to_num(np.abs(sample.analytic), nan=np.inf)
         count = max(count, int(np.count_nonzero(size)))
         if not size.any():
             continue
         row, column = (int(index) for index in np.unravel_index(int(np.argmax(size)), size.shape))
         if best is None or size[row, column] > best[0]:
-            best = float(size[row, column]), _element(sample, row, column, output, input_info)
+            best = float(size[row, column]), _element(judged, sample, row, column)
     if best is None:
         return {}
     return {"worst": best[1], "worst_error": best[0], "worst_bound": 0.0, "wrong_elements": count}
@@ -354,3 +336,126 @@ def _note(samples: Sequence[PairSample], wrong: int, kinks: int, status: Status)
     elif status is Status.PASSED and any(sample.smallness.is_remainder for sample in samples):
         note = f"{elements} zero to rounding"
     return note
+
+
+# A slope whose uncertainty is at most half of it isn't lost in rounding. (With a tenth, a gradient of 1.5
+# times the slope passed, 1e-13 from 1.)
+_SEEN = 0.5
+TOO_WIDE = (
+    "the bound {bound:.1e} lets through {what}: a gradient of zero, of twice the slope or of its negative "
+    "would pass, so that this tests nothing; state a smaller tolerance, or choose inputs where the slope "
+    "stands out from what rounding of the output allows."
+)
+
+
+@dataclass(frozen=True)
+class _Coverage:
+    """Which rows (m,) and columns (n,) of one sample were tested, and which are large enough to need it."""
+
+    any_tested: bool
+    rows: npt.NDArray[np.bool_]
+    columns: npt.NDArray[np.bool_]
+    large_rows: npt.NDArray[np.bool_]
+    large_columns: npt.NDArray[np.bool_]
+    bound: float
+
+
+def explain_wide_bound(samples: Sequence[PairSample]) -> str:
+    """Say which part of a passing pair no bound has tested; empty where all that matters was tested.
+
+    A gradient of zero, of twice the slope or of its negative is wrong by at least the slope itself. An
+    element counts as tested if its bound is smaller than that. Not every element can be tested: in a row of a
+    softmax, some are far below rounding. But a pair needs at least one tested element, and so does each row
+    and each column whose slopes are of the pair's own order of magnitude. Otherwise the whole gradient of
+    that output, or for that input, could be anything.
+
+    A row that is zero by nature (the sum of a softmax) leaves only rounding of its value in its gradient and
+    its differences; a value far below the output's largest is rounded by itself. It counts as tested: its
+    bound is as narrow as rounding.
+
+    Args:
+        samples: the pair's verdicts at each sample point.
+    """
+    samples = [sample for sample in samples if sample.verdict.size and sample.rows is None]
+    lost = _find_lost(samples)
+    if all(rows.all() for rows in lost):
+        return ""
+    views = [_measure_coverage(sample, rows) for sample, rows in zip(samples, lost, strict=True)]
+    bound = max(view.bound for view in views)
+    if not any(view.any_tested for view in views):
+        return TOO_WIDE.format(bound=bound, what="slopes as large as this pair's")
+    for what, tested, large in (
+        ("output", [view.rows for view in views], [view.large_rows for view in views]),
+        ("input", [view.columns for view in views], [view.large_columns for view in views]),
+    ):
+        untested = _any_of(large) & ~_any_of(tested)
+        if untested.any():
+            index = int(np.flatnonzero(untested)[0])
+            count = f"{np.count_nonzero(untested)} of {untested.size}"
+            return TOO_WIDE.format(
+                bound=bound, what=f"all slopes of {count} {what} elements (number {index})"
+            )
+    return ""
+
+
+def _any_of(rows: Sequence[npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
+    """Return what holds at any sample point; an output's size may differ from one to the next."""
+    longest = max(map(len, rows))
+    return np.asarray(np.any([np.pad(row, (0, longest - len(row))) for row in rows], axis=0))
+
+
+def is_zero_but_for_rounding(sample: PairSample) -> bool:
+    """Whether there is no slope, or only rounding of each row's own value, on either side."""
+    if sample.probes is not None:
+        return sample.numeric_is_zero or sample.probes.is_faint
+    return sample.numeric_is_zero or all(bool((size <= left).all()) for size, left in _measure_sizes(sample))
+
+
+def _find_lost(samples: Sequence[PairSample]) -> list[npt.NDArray[np.bool_]]:
+    """Find the rows, (m,) per sample, with only rounding of their own values on both sides.
+
+    There are none where any slope is more than rounding of the output's largest value: beside such a slope, a
+    wide bound matters.
+    """
+    is_zero = all(
+        sample.numeric_is_zero or all(size.max() <= np.max(left) for size, left in _measure_sizes(sample))
+        for sample in samples
+    )
+    return [
+        np.logical_and.reduce(
+            [is_zero & (sample.numeric_is_zero | (size <= left)) for size, left in _measure_sizes(sample)]
+        )
+        for sample in samples
+    ]
+
+
+def _measure_sizes(sample: PairSample) -> list[tuple[Float, Float | float]]:
+    """Return each row's largest slope, (m,), and what rounding leaves, of the gradient and of differences."""
+    sides = zip((sample.analytic, sample.numeric), sample.smallness.rounding, strict=True)
+    return [(np.max(np.abs(side), axis=1), left) for side, left in sides]
+
+
+def _measure_coverage(sample: PairSample, lost: npt.NDArray[np.bool_]) -> _Coverage:
+    with np.errstate(invalid="ignore"):
+        # Where the differences are lost in rounding, only the gradient says how large the slope is.
+        numeric, analytic = np.abs(sample.numeric), np.abs(sample.analytic)
+        slope = np.where(sample.uncertainty <= _SEEN * numeric, numeric, np.fmax(numeric, analytic))
+        slope = np.where(lost[:, np.newaxis], 0.0, np.nan_to_num(slope, posinf=0.0))
+        # The relative tolerance grows with a gradient of twice the slope; the uncertainty is allowed as well.
+        bound = sample.allowed + np.minimum(sample.uncertainty, sample.allowed)
+        bound += sample.smallness.rtol * slope
+        # The slopes on both sides of a kink differ by more than what is allowed, or it isn't called a kink.
+        tested = (slope > bound) | (sample.verdict == Verdict.KINK)
+    columns, (_, where) = sample.size[1], sample.each_place()
+    by_column, column_is_tested = np.zeros(columns), np.zeros(columns, dtype=bool)
+    np.maximum.at(by_column, where, slope)
+    column_is_tested[where[tested]] = True
+    least = OWN_ORDER * float(slope.max())
+    return _Coverage(
+        any_tested=bool(tested.any()),
+        rows=np.asarray(tested.any(axis=1)),
+        columns=column_is_tested,
+        large_rows=(slope.max(axis=1) >= least) & (least > 0),
+        large_columns=(by_column >= least) & (least > 0),
+        bound=float(np.max(np.where(tested, 0.0, sample.allowed))),
+    )

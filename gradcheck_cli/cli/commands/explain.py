@@ -20,7 +20,7 @@ def _codes(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) ->
     ]
 
 
-@click.command("explain", short_help="Explain a finding, and what to do.")
+@click.command("explain")
 @click.argument("code", required=False, shell_complete=_codes)
 def command(code: str | None) -> None:
     """Explain the finding CODE, such as GC102 or linearity: an example, what to do, how to excuse it.

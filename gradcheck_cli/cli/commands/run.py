@@ -13,12 +13,24 @@ import click
 
 from gradcheck_cli import hooks
 from gradcheck_cli.cli import completing
-from gradcheck_cli.cli.options.case_options import CaseOptions, case_options
+from gradcheck_cli.cli.console import go_on_without_output
+from gradcheck_cli.cli.options.case_options import (
+    CaseOptions,
+    SelectionOptions,
+    case_options,
+    list_cases,
+    selection_options,
+)
 from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand, option_group
-from gradcheck_cli.cli.options.report_options import ReportTarget, print_report, report_options, write_reports
-from gradcheck_cli.cli.options.selection_options import SelectionOptions, list_cases, selection_options
-from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
-from gradcheck_cli.cli.stdout_guard import go_on_without_output
+from gradcheck_cli.cli.options.running_options import (
+    ReportTarget,
+    WorkerOptions,
+    print_report,
+    report_options,
+    start_workers,
+    worker_options,
+    write_reports,
+)
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -80,11 +92,11 @@ def feature_options(function: Callable[..., None]) -> Callable[..., None]:
 
     decorated: Callable[..., None] = call
     for group in reversed(hooks.run_options()):
-        decorated = group.decorate(decorated)
+        decorated = option_group(group.name, group.kind, *group.options)(decorated)
     return decorated
 
 
-@click.command("run", cls=RunCommand, short_help="Check the gradients that specs describe.")
+@click.command("run", cls=RunCommand)
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @selection_options
 @case_options
@@ -140,7 +152,7 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
     if options.verbosity.quiet and options.verbosity.verbose:
         raise click.UsageError("-q and -v exclude each other.", ctx)
     # Late imports: `run --help` and a mistyped option shouldn't wait for them.
-    from gradcheck_cli.project import default_paths
+    from gradcheck_cli.cli.options.configured import default_paths
     from gradcheck_cli.reporting.codes import read_ignored
 
     ignored = read_ignored(options.select, options.ignore)
@@ -165,7 +177,11 @@ def _run(
     ctx: click.Context, options: RunOptions, folders: Sequence[str], ignored: Ignored, began: float
 ) -> int:
     """Check the cases, print and write the findings, and return the exit code."""
-    parts = [part.begin(ctx, folders, options.features[part.name]) for part in hooks.run_options()]
+    parts = [
+        part.begin(ctx, folders, options.features[part.name])
+        for part in hooks.run_options()
+        if part.is_asked(options.features[part.name])
+    ]
     if options.reports or any(part.writes for part in parts):
         go_on_without_output()
     # First, since TensorFlow is imported in the background.
@@ -225,7 +241,7 @@ def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, needs_fingerprints
 def _lines_of(verbosity: Verbosity, policy: Policy) -> Callable[[CaseResult], Sequence[Text]]:
     """Return the function that lays out a case's table; with -q, only that of a failing case."""
     from gradcheck_cli.cli.console import terminal_width
-    from gradcheck_cli.reporting.terminal.report_text import case_lines
+    from gradcheck_cli.reporting.report_text import case_lines
 
     width = terminal_width()
 
@@ -245,7 +261,7 @@ def _print_end(report: Report, form: str, verbosity: Verbosity, parts: Sequence[
         print_report(form, report)
         return
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.reporting.closing import closing_lines, failed_lines
+    from gradcheck_cli.reporting.report_text import closing_lines, failed_lines
 
     width = terminal_width()
     lines = [] if verbosity.quiet else failed_lines(report, width)
@@ -257,10 +273,10 @@ def _print_end(report: Report, form: str, verbosity: Verbosity, parts: Sequence[
 def _print_settings(ctx: click.Context) -> None:
     if not isinstance(ctx.command, ConfiguredCommand):
         return
-    rows = list(ctx.command.settings(ctx))
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for key, value, source in rows:
-        click.echo(f"{key:{widths[0]}}  {value:{widths[1]}}  {source}")
+    from gradcheck_cli.reporting.terminal import layout
+
+    for line in layout.align(list(ctx.command.settings(ctx)), left=3):
+        click.echo(line.rstrip())
 
 
 def _empty_report(seed: int | None) -> Report:

@@ -12,13 +12,15 @@ from gradcheck_cli import hooks
 from gradcheck_cli.cli import completing
 from gradcheck_cli.errors import Fault, SpecError
 
+FORMATS = {name: form for name, form in hooks.formats().items() if form.of_faults}
 
-@click.command("validate", short_help="Read specs and report every fault.")
+
+@click.command("validate")
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", *hooks.fault_formats()]),
+    type=click.Choice(["table", "json", *FORMATS]),
     default="table",
     help="What to print: github for annotations on a change's lines, sarif for code scanning.",
 )
@@ -28,7 +30,7 @@ def command(*, paths: tuple[str, ...], form: str) -> None:
     Nothing is run and TensorFlow isn't loaded. The default of PATHS is that of `gradcheck run`.
     """
     # Late imports: `validate --help` shouldn't wait for the spec models.
-    from gradcheck_cli.project import default_paths
+    from gradcheck_cli.cli.options.configured import default_paths
     from gradcheck_cli.spec.load import load
 
     try:
@@ -38,7 +40,7 @@ def command(*, paths: tuple[str, ...], form: str) -> None:
         raise
     cases, exceptions = loaded.cases, len(loaded.exceptions)
     specs = len({case.spec for case in cases})
-    if form in hooks.fault_formats():
+    if form in FORMATS:
         _print(form, ())
     elif form == "json":
         click.echo(json.dumps({"specs": specs, "cases": len(cases), "faults": []}, indent=2))
@@ -50,15 +52,15 @@ def command(*, paths: tuple[str, ...], form: str) -> None:
 
 def _print(form: str, faults: Sequence[Fault]) -> None:
     """Print faults for another program; for people they are printed when the command ends."""
-    from gradcheck_cli.cli.options.report_options import root_folder
-    from gradcheck_cli.cli.stdout_guard import print_commands
+    from gradcheck_cli.cli.console import print_commands
+    from gradcheck_cli.cli.options.running_options import root_folder
     from gradcheck_cli.reporting.formats import faults_json
 
     if form == "json":
         click.echo(faults_json(faults), nl=False)
-    elif form in hooks.fault_formats():
-        written = hooks.fault_formats()[form]
-        text = str(getattr(import_module(written.module), written.function)(faults, root_folder()))
+    elif form in FORMATS:
+        written = FORMATS[form]
+        text = str(getattr(import_module(written.module), written.of_faults)(faults, root_folder()))
         if written.is_json:
             click.echo(text, nl=False)
         else:

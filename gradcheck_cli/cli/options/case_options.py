@@ -1,24 +1,377 @@
-"""The options that change how cases are checked, whatever their specs say."""
+"""The options that say which cases run, when a run ends early, and what is changed about the cases."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradcheck_cli.cli.options.configured import option_group
+from gradcheck_cli.cli import completing
+from gradcheck_cli.cli.options.configured import Function, option_group
+from gradcheck_cli.errors import GradcheckError, UsageError
 from gradcheck_cli.spec.words import MODES
+from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:
+    from gradcheck_cli.gate import Shard
+    from gradcheck_cli.results import Policy
+    from gradcheck_cli.running.run_loop import Stopper
     from gradcheck_cli.spec.case import Case, Power
+
+
+_SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
+
+
+def _shard(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    match = _SHARD.fullmatch(value.strip())
+    index, count = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= index <= count:
+        raise click.BadParameter(f"must be K/N with K from 1 to N, such as 1/4, but got '{value}'.")
+    return index, count
+
+
+cache_option = click.option(
+    "--cache-dir",
+    "cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The folder for past failures and durations. [default: .gradcheck_cache in the project]",
+)
+
+
+def _op_option(text: str) -> Callable[[Function], Function]:
+    return click.option(
+        "--op",
+        "ops",
+        multiple=True,
+        metavar="NAME",
+        shell_complete=completing.ops,
+        help=text,
+    )
+
+
+def _case_option(text: str) -> Callable[[Function], Function]:
+    return click.option(
+        "--case",
+        "names",
+        multiple=True,
+        metavar="NAME",
+        shell_complete=completing.cases,
+        help=text,
+    )
+
+
+_NAMING = (
+    _op_option("Check only this op; repeatable."),
+    _case_option("Check only this case; repeatable."),
+    click.option(
+        "-k",
+        "expression",
+        metavar="EXPR",
+        help="Check cases whose path, op or case contains these words, joined by and, or, not and brackets: "
+        "-k 'huber and not wide'.",
+    ),
+    click.option(
+        "--tag",
+        "tags",
+        multiple=True,
+        metavar="TAG",
+        shell_complete=completing.tags,
+        help="Check specs with this tag; repeatable.",
+    ),
+    click.option(
+        "--op-type",
+        "op_types",
+        multiple=True,
+        metavar="TYPE",
+        shell_complete=completing.op_types,
+        help="Check specs with this op_type, or that cover it; repeatable.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class NamedCases:
+    """Cases that are requested by name; empty fields mean all."""
+
+    ops: tuple[str, ...]
+    names: tuple[str, ...]
+    expression: str | None
+    tags: tuple[str, ...]
+    op_types: tuple[str, ...]
+
+    def choose(self, cases: Sequence[Case]) -> tuple[Case, ...]:
+        """Return the requested cases.
+
+        Raises:
+            NoSpecsError: a requested name doesn't exist.
+        """
+        from gradcheck_cli.running.selection import CaseFilter, choose
+
+        return choose(cases, CaseFilter(self.names, self.tags, self.op_types, self.expression, self.ops))
+
+
+naming_options = option_group("named", NamedCases, *_NAMING)
+
+
+@dataclass(frozen=True)
+class PickedCases:
+    """Cases of one spec, and the requested pair; `None` for all pairs."""
+
+    spec: str
+    label: str | None
+    ops: tuple[str, ...]
+    names: tuple[str, ...]
+    seed: int | None
+
+    def load(self) -> list[Case]:
+        """Read the spec, and return the requested cases that can have the pair.
+
+        Raises:
+            NoSpecsError: there is no such case, or no such op.
+            UsageError: no case can have such a pair.
+        """
+        from gradcheck_cli.running.selection import CaseFilter, choose, filter_by_pair
+        from gradcheck_cli.spec.load import load_cases
+
+        chosen = choose(load_cases([self.spec], seed=self.seed), CaseFilter(names=self.names, ops=self.ops))
+        return filter_by_pair(chosen, self.label)
+
+
+def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
+    """Return a decorator that adds the options that select cases and a pair of one spec."""
+    return option_group(
+        "picked",
+        PickedCases,
+        click.argument("spec", type=click.Path(), shell_complete=completing.spec_files),
+        click.option(
+            "--pair",
+            "label",
+            required=required,
+            metavar="dOUT/dIN",
+            shell_complete=completing.pairs,
+            help=text,
+        ),
+        _op_option("Which op, where the spec has several; repeatable. [default: all]"),
+        _case_option("Which case, where the op has several; repeatable. [default: all]"),
+        seed_option,
+    )
+
+
+def handle_cases(cases: Sequence[Case], handle: Callable[[Case], int]) -> int:
+    """Handle each case. An error in one is printed on standard error, and the others go on.
+
+    Returns:
+        The gravest exit code, in the order 1 (a fault), 2, 3 (undecided), 0.
+
+    Raises:
+        GradcheckError: the error of the only case.
+    """
+    if len(cases) == 1:
+        return handle(cases[0])
+    codes, failed = set(), set()
+    for case in cases:
+        try:
+            codes.add(handle(case))
+        except GradcheckError as error:
+            click.echo(f"{case.op} · case {case.name} · {case.dtype}: {error}", err=True)
+            failed.add(error.exit_code)
+    if codes:  # one case has the requested pair; it is no fault of the command line that another one lacks it
+        failed.discard(UsageError.exit_code)
+    return next((code for code in (1, 2, 3) if code in codes | failed), 0)
+
+
+@dataclass(frozen=True)
+class SelectedCases:
+    """The cases to run, a note on the selection, and the shard."""
+
+    cases: tuple[Case, ...]
+    notices: tuple[str, ...] = ()
+    shard: Shard | None = None
+
+
+@dataclass(frozen=True)
+class SelectionOptions(NamedCases):
+    """The options that say which cases run, and when a run ends early."""
+
+    last_failed: bool
+    failed_first: bool
+    changed: str | None
+    shard: tuple[int, int] | None
+    stop_first: bool
+    max_failures: int | None
+    max_time: float | None
+    collect_only: bool
+    cache: Path | None
+
+    @property
+    def cache_folder(self) -> Path:
+        """The folder with the history of past runs."""
+        return self.cache or default_cache()
+
+    def select(self, cases: Sequence[Case]) -> SelectedCases:
+        """Return the cases to run.
+
+        A requested name that doesn't exist is an error (exit 5). A selection that is empty because of git or
+        past runs is none: there is nothing to check.
+        """
+        # Late imports for each option: git and reading modules cost time.
+        from gradcheck_cli.running.selection import failed_before, read_history
+
+        chosen = self.choose(cases)
+        notices = []
+        shard = None
+        if self.last_failed:
+            failed = failed_before(chosen, read_history(self.cache_folder))
+            if not failed:
+                notices.append("--last-failed: nothing is known to have failed; checking all")
+            chosen = failed or chosen
+        elif self.failed_first:
+            failed = failed_before(chosen, read_history(self.cache_folder))
+            first = {id(case) for case in failed}
+            chosen = (*failed, *(case for case in chosen if id(case) not in first))
+        if self.changed is not None:
+            from gradcheck_cli.running.changed import changed_cases
+
+            touched = changed_cases(chosen, self.changed)
+            notices.append(
+                f"--changed {self.changed}: {len(touched)} of {_cases(len(chosen))} may be touched"
+            )
+            chosen = touched
+        if self.shard is not None:
+            from gradcheck_cli.running.selection import shard_of
+
+            whole = len(chosen)
+            chosen, shard = shard_of(chosen, *self.shard, read_history(self.cache_folder))
+            notices.append(f"shard {self.shard[0]}/{self.shard[1]}: {len(chosen)} of {_cases(whole)}")
+        return SelectedCases(chosen, tuple(notices), shard)
+
+    def narrowing_words(self) -> list[str]:
+        """Return the options that select cases or end a run early, as on a command line."""
+        several = (("--op", self.ops), ("--case", self.names), ("--tag", self.tags))
+        words = [f"{option} {value}" for option, values in several for value in values]
+        words += [f"--op-type {value}" for value in self.op_types]
+        words += [] if self.expression is None else [f"-k {self.expression!r}"]
+        words += ["--last-failed"] if self.last_failed else []
+        words += [] if self.changed is None else [f"--changed {self.changed}"]
+        words += [] if self.shard is None else ["--shard {}/{}".format(*self.shard)]
+        words += ["-x"] if self.stop_first else []
+        words += [] if self.max_failures is None else [f"--max-failures {self.max_failures}"]
+        return words if self.max_time is None else [*words, f"--max-time {self.max_time:g}"]
+
+    def stopper(self, policy: Policy, began: float) -> Stopper:
+        """Return what may end the run early, if anything; its time starts at `began`, of `time.monotonic`."""
+        from gradcheck_cli.running.run_loop import Stopper
+
+        return Stopper(
+            policy.is_failure,
+            max_failures=1 if self.stop_first else self.max_failures,
+            max_time=self.max_time,
+            began=began,
+        )
+
+
+selection_options = option_group(
+    "selection",
+    SelectionOptions,
+    *_NAMING,
+    click.option(
+        "--lf",
+        "--last-failed",
+        "last_failed",
+        is_flag=True,
+        help="Check only the cases that failed when they last ran; all, if none did.",
+    ),
+    click.option(
+        "--ff",
+        "--failed-first",
+        "failed_first",
+        is_flag=True,
+        help="Check first the cases that failed when they last ran.",
+    ),
+    click.option(
+        "--changed",
+        is_flag=False,
+        flag_value="HEAD",
+        metavar="[REV]",
+        help="Check specs that changed since the git revision REV, and specs whose Python code changed, "
+        "imported modules included. [without REV: HEAD, so what isn't committed]",
+    ),
+    click.option(
+        "--shard",
+        callback=_shard,
+        metavar="K/N",
+        help="Check part K of N, balanced by how long cases took before; `gradcheck merge` joins the "
+        "reports.",
+    ),
+    click.option(
+        "-x", "--exitfirst", "stop_first", is_flag=True, help="Stop after the first case that fails."
+    ),
+    click.option(
+        "--max-failures",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Stop after the Nth case that fails.",
+    ),
+    click.option(
+        "--max-time",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="Stop the run after this long; the remaining cases count as unchecked (exit 3).",
+    ),
+    click.option("--collect-only", is_flag=True, help="List the cases without checking them."),
+    cache_option,
+)
+
+
+def _cases(count: int) -> str:
+    return f"{count} case" if count == 1 else f"{count} cases"
+
+
+def list_cases(cases: Sequence[Case], form: str) -> None:
+    """Print the cases that would run: one line each, or JSON."""
+    if form == "json":
+        import json
+
+        content = [
+            {
+                "op": case.op,
+                "case": case.name,
+                "spec": case.spec,
+                "dtype": case.dtype,
+                "tags": list(case.tags),
+            }
+            for case in cases
+        ]
+        click.echo(json.dumps({"cases": content}, indent=2, ensure_ascii=False))
+        return
+    for case in cases:
+        click.echo(f"{clean(case.spec)} · {case.op} · {case.name} · {case.dtype}")
+    specs = len({case.spec for case in cases})
+    click.echo(f"{specs} op{'s'[: specs != 1]} · {_cases(len(cases))}")
+
+
+def default_cache() -> Path:
+    """Return the folder of the history: beside the nearest pyproject.toml, or at the repository's top."""
+    here = Path.cwd()
+    with suppress(OSError):
+        for folder in (here, *here.parents):
+            if (folder / "pyproject.toml").is_file() or (folder / ".git").exists():
+                return folder / ".gradcheck_cache"
+    return here / ".gradcheck_cache"
 
 
 def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     if value is None:
         return None
-    from gradcheck_cli.spec.leaf_types import DEVICE
+    from gradcheck_cli.spec.input_model import DEVICE
 
     if not DEVICE.fullmatch(value):
         raise click.BadParameter(f"must be a device with its number, such as GPU:0, but got '{value}'.")

@@ -6,8 +6,7 @@ from gradcheck_cli.hooks import Command
 
 _ROOM = "gradcheck_cli.features.baseline"
 COMMANDS = {"diff": Command(f"{_ROOM}.diff_command", "Compare two JSON reports.")}
-FOR_CASES = (f"{_ROOM}.fingerprint",)
 HOOKS = {
     "run_options": f"{_ROOM}.baselines:RUN_OPTIONS",
-    "point_recorder": f"{_ROOM}.fingerprint:BaselineFacts",
+    "fingerprints": f"{_ROOM}.fingerprint:take_fingerprints",
 }

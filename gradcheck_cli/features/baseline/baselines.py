@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.hooks import FeatureOptions
+from gradcheck_cli.hooks import FeatureOptions, RunPart
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from gradcheck_cli.features.baseline.lock import Key, LockedPair
     from gradcheck_cli.results import Report
+
+
+_LOCK_TIMEOUT = 10.0  # seconds; a lock file is held for milliseconds
+_RETRY_INTERVAL = 0.02  # seconds between two attempts
 
 
 @dataclass(frozen=True)
@@ -26,23 +32,22 @@ class BaselineOptions:
     """The lock file to compare with, and the one to write."""
 
     against: Path | None
-    update: Path | None
     no_baseline: bool
+    update: Path | None
 
 
-def _none_if_empty(_ctx: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
-    """Return no file for `--baseline ''`, with which scripts turn a configured one off."""
-    return None if file in (None, Path()) else file
+class _FileOrNone(click.Path):
+    """A file; none for `--baseline ''`, with which scripts turn a configured one off."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 (click's own)
+        return super().convert(value, param, ctx) if str(value) else None
 
 
-_options = option_group(
-    "baseline",
-    BaselineOptions,
+_OPTIONS = (
     click.option(
         "--baseline",
         "against",
-        type=click.Path(dir_okay=False, path_type=Path),
-        callback=_none_if_empty,
+        type=_FileOrNone(dir_okay=False, path_type=Path),
         metavar="FILE",
         help="Fail (exit 1) where a pair has changed since FILE was recorded: an error grown tenfold, a "
         "pair gone, a tolerance loosened, a gradient changed whose forward didn't.",
@@ -59,7 +64,40 @@ _options = option_group(
 )
 
 
-class Baseline:
+@contextmanager
+def hold_lock(path: Path) -> Iterator[None]:
+    """Hold a lock on the folder of `path`, so that no other process that takes it changes the file meanwhile.
+
+    A lock on the file itself would apply to the old file once another has taken its name; a separate lock
+    file would stay in the repository. On a file system without locks there is none.
+
+    Raises:
+        OSError: another process has held it for ten seconds.
+    """
+    folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _lock(folder)
+        yield
+    finally:
+        os.close(folder)  # this unlocks it
+
+
+def _lock(folder: int) -> None:
+    deadline = time.monotonic() + _LOCK_TIMEOUT
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise OSError(errno.ETIMEDOUT, "another process is writing in its folder") from None
+            time.sleep(_RETRY_INTERVAL)
+        except OSError:  # network file systems may raise this
+            return
+        else:
+            return
+
+
+class Baseline(RunPart):
     """The baseline of a run: read before it, compared and written after it."""
 
     def __init__(self, ctx: click.Context, _paths: Sequence[str], options: BaselineOptions) -> None:
@@ -79,6 +117,7 @@ class Baseline:
         self._against, self._update = against, update
         self._old: dict[Key, LockedPair] = {}
         file = against or update
+        self.needs_fingerprints, self.writes = file is not None, update is not None
         if file is None:
             return
         if ctx.params["seed"] is not None:
@@ -90,20 +129,6 @@ class Baseline:
                 raise UsageError(f"there is no folder '{update.parent}' to write '{update.name}' into.")
             return
         self._old = read_lock(file)  # faults are reported before the run
-
-    @property
-    def needs_fingerprints(self) -> bool:
-        """Whether there is a file to compare with, or to write."""
-        return (self._against or self._update) is not None
-
-    @property
-    def writes(self) -> bool:
-        """Whether a lock file is written at the end."""
-        return self._update is not None
-
-    def lines(self, _report: Report, _width: int) -> Sequence[Text]:
-        """Lay out nothing more: what has changed stands in every report."""
-        return ()
 
     def add_to(self, report: Report) -> Report:
         """Return the report with the changes since the baseline."""
@@ -128,7 +153,7 @@ class Baseline:
             read_lock,
             update_pairs,
         )
-        from gradcheck_cli.plain_files import hold_lock, write_text
+        from gradcheck_cli.plain_files import write_text
 
         file = self._update
         try:
@@ -146,6 +171,4 @@ class Baseline:
         return UsageError.exit_code
 
 
-RUN_OPTIONS = FeatureOptions(
-    "baseline", "What has changed", ("against", "no_baseline", "update"), _options, Baseline
-)
+RUN_OPTIONS = FeatureOptions("baseline", "What has changed", BaselineOptions, _OPTIONS, Baseline)

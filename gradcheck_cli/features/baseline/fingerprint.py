@@ -12,19 +12,15 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gradcheck_cli.checking.ops.jacobian import PairKey
-from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
-from gradcheck_cli.checking.ops.packing import Float, pack, packed_size, unpack
-from gradcheck_cli.checking.pairs.pair import Pair, label_of
+from gradcheck_cli.checking.ops.operation import Float, Operation, TensorInfo, pack, packed_size, unpack
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
+from gradcheck_cli.gate import Fingerprint, Projection
 from gradcheck_cli.numerics import precision_of
-from gradcheck_cli.results import PairResult
 from gradcheck_cli.spec.case import Case
 
 # Beyond this many elements in a tensor, projections are taken one at a time. Beyond this many in all inputs,
@@ -54,6 +50,12 @@ _SCALES = (
     _Scale(1e-6, 2.0**-6, 2.0**8),  # float32
     _Scale(1.0, 2.0**-2, 2.0**3),  # the halves
 )
+
+
+def take_fingerprints(case: Case, formula: Operation, pairs: Sequence[PairKey]) -> dict[PairKey, Fingerprint]:
+    """Return the fingerprint of each pair of a case at a sample point; see `hooks.fingerprints`."""
+    domains = {input_index: tensor.domain for input_index, tensor in enumerate(case.tensors)}
+    return fingerprints(formula, pairs, domains=domains, nondeterminism=case.nondeterminism)
 
 
 def fingerprints(
@@ -214,43 +216,6 @@ def _round_up(value: float) -> float:
         return value
     quantum = 10.0 ** math.floor(math.log10(value))
     return float(f"{math.ceil(value / quantum) * quantum:.0e}") if quantum else value
-
-
-@dataclass
-class BaselineFacts:
-    """Fingerprints and tolerances by pair; filled once."""
-
-    fingerprints: dict[PairKey, Fingerprint] = field(default_factory=dict)
-    tolerances: dict[PairKey, Tolerance] = field(default_factory=dict)
-
-    def keep(self, case: Case, formula: Operation, pairs: Mapping[PairKey, Pair]) -> None:
-        """Record fingerprints and tolerances, unless an earlier sample point did."""
-        if self.tolerances:
-            return
-        for key, pair in pairs.items():
-            rule = pair.tolerance
-            self.tolerances[key] = Tolerance(rule.rtol, rule.ratol, rule.atol)
-        if case.records_fingerprint:
-            self.fingerprints = fingerprints(
-                formula,
-                list(pairs),
-                domains={input_index: tensor.domain for input_index, tensor in enumerate(case.tensors)},
-                nondeterminism=case.nondeterminism,
-            )
-
-    def add_to(self, op: Operation, results: Sequence[PairResult]) -> tuple[PairResult, ...]:
-        """Return the results with their recorded fingerprints and tolerances."""
-        by_label = {label_of(op, pair): pair for pair in self.tolerances}
-        return tuple(
-            result
-            if (pair := by_label.get(result.label)) is None
-            else replace(
-                result,
-                fingerprint=self.fingerprints.get(pair),
-                numbers=replace(result.numbers, tolerance=self.tolerances.get(pair)),
-            )
-            for result in results
-        )
 
 
 def _draw_frozen(seed: int, out: Float) -> None:

@@ -28,7 +28,7 @@ from gradcheck_cli.tensorflow_backend.registry import place_of
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.state import at_values, restoring_call
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, run_error
-from gradcheck_cli.tensorflow_backend.traces.vjp_trace import GradientGraph
+from gradcheck_cli.tensorflow_backend.traces.tracing import GradientGraph
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin
 from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
 

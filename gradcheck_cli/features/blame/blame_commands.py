@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli.options.selection_options import PickedCases, picking_options
+from gradcheck_cli.cli.options.case_options import PickedCases, picking_options
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -21,7 +21,7 @@ _FORM = click.option(
 )
 
 
-@click.command("blame", short_help="Find the op whose own gradient is wrong.")
+@click.command("blame")
 @picking_options("Only the path of one pair, such as dM1/dM0. [default: each output, with all inputs]")
 @_FORM
 @click.pass_context
@@ -51,7 +51,7 @@ def blame(ctx: click.Context, *, picked: PickedCases, form: str) -> None:
     _print_answers(ctx, picked, answer)
 
 
-@click.command("trace", short_help="Print one backward pass, op by op.")
+@click.command("trace")
 @picking_options("Only the path of one pair, such as dM1/dM0. [default: all]")
 @click.option(
     "--type",
@@ -89,7 +89,7 @@ def _print_answers(
     """Print the answer for each picked case, as JSON text or as lines, and exit with the cases' code."""
     # Late imports: `blame --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.cli.options.selection_options import handle_cases
+    from gradcheck_cli.cli.options.case_options import handle_cases
 
     def handle(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result

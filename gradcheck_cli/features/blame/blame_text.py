@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 
@@ -63,15 +64,14 @@ def _table(pass_trace: PassTrace, width: int) -> list[Text]:
     if not pass_trace.ops:
         return [Text("  no op on the path")]
     rows_by_op = [_rows(op) for op in pass_trace.ops]
-    widths = [
-        max(layout.cells(row[column]) for row in [HEADINGS, *[row for rows in rows_by_op for row in rows]])
-        for column in range(len(HEADINGS))
-    ]
-    if 2 + sum(widths) + 2 * (len(widths) - 1) > width:
+    aligned = layout.align([HEADINGS, *(row for rows in rows_by_op for row in rows)], LEFT)
+    if 2 + max(map(layout.cells, aligned)) > width:
         return [line for op in pass_trace.ops for line in _fold(op, width)]
-    lines = [Text(_row(HEADINGS, widths), style="dim")]
+    heads, *texts = (Text(f"  {line.rstrip()}") for line in aligned)
+    heads.stylize("dim")
+    lines, left = [heads], iter(texts)
     for op, rows in zip(pass_trace.ops, rows_by_op, strict=True):
-        lines += [Text(_row(row, widths)) for row in rows]
+        lines += itertools.islice(left, len(rows))
         lines += _below(op, width)
     return lines
 
@@ -87,14 +87,6 @@ def _rows(op: TracedOp) -> list[tuple[str, ...]]:
         first = (layout.clean(op.place.name), layout.clean(op.place.type)) if not index else ("", "")
         rows.append((*first, upstream, local, gradient))
     return rows
-
-
-def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [
-        layout.pad(cell, wide) if column < LEFT else " " * (wide - layout.cells(cell)) + cell
-        for column, (cell, wide) in enumerate(zip(cells, widths, strict=True))
-    ]
-    return ("  " + "  ".join(padded)).rstrip()
 
 
 def _fold(op: TracedOp, width: int) -> list[Text]:

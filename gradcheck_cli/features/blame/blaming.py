@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gradcheck_cli import clock
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
@@ -33,12 +32,18 @@ from gradcheck_cli.features.blame.path_blame import (
     gradient_at,
     sentence,
 )
+from gradcheck_cli.hooks import OpenCase
 from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, PathOp, Status
 from gradcheck_cli.running.session import check, open_pair, start_tensorflow, user_code
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import BINDINGS
-from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation, UnheldStop
+from gradcheck_cli.tensorflow_backend import graph_path
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
+from gradcheck_cli.tensorflow_backend.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
+from gradcheck_cli.tensorflow_backend.traces import frozen
+from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 
 # If a case has more mismatched pairs, only the first ones are examined: each takes its own backward pass.
 MOST_PAIRS = 4
@@ -150,12 +155,16 @@ def _explain_no_truth(case: Case, random_types: Sequence[str]) -> str:
     return ""
 
 
-def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float) -> Findings:
+def explain_mismatches(judged: OpenCase) -> None:
     """For a forward of several ops, add to each mismatched pair the op that is to blame.
 
-    Args:
-        opener: the opener of the check, so that the results of a factory and the draws stay the same.
+    Ops are examined one by one in a graph only. The opener is that of the check, so that the results of a
+    factory and the draws stay the same.
     """
+    opener, findings = judged.opener, judged.findings
+    case: Case = opener.case
+    if case.mode != "graph":
+        return
     # A raw op, or a forward under one custom gradient, is a single op: the pair says everything.
     is_single = BINDINGS[case.binding].is_one_op or case.forward is None
     orders = (2,) if is_single or case.reference is not None else (1, 2)
@@ -164,23 +173,20 @@ def add_blame(case: Case, findings: Findings, opener: GraphOpener, spent: float)
         for pair in findings.pairs
         if pair.status is Status.MISMATCHED and pair.numbers.elements and pair.order in orders
     ]
-    if not wrong:
-        return findings
     began = clock.now()
     lines: dict[str, str] = {}
     for label in wrong[:MOST_PAIRS]:
-        if spent + clock.now() - began > LONG:
+        if judged.spent + clock.now() - began > LONG:
             if not _is_single(findings.first, label):
                 lines[label] = f"blame: not looked for, since this takes long: {_blame_command(case, label)}"
             continue
         line = _blame_line(case, label, opener)
         if line:
             lines[label] = f"blame: {line}"
-    pairs = tuple(
+    findings.pairs = tuple(
         pair.explained(*pair.cause.diagnosis, lines[pair.label]) if pair.label in lines else pair
         for pair in findings.pairs
     )
-    return replace(findings, pairs=pairs)
 
 
 def _is_single(op: Any, label: str) -> bool:
@@ -201,13 +207,14 @@ def _blame_command(case: Case, label: str) -> str:
     if case.path.startswith("<"):
         return "write the spec to a file, and run 'gradcheck blame' of it"
     words = ["gradcheck", "blame", case.path, "--op", case.op, "--case", case.name, "--pair", label]
+    words += ["--seed", str(case.seed)]
     return " ".join(shlex.quote(word) for word in words)
 
 
 def _blame_line(case: Case, label: str, opener: GraphOpener) -> str:
     """Return the line for a pair; empty if its path is a single op."""
     from gradcheck_cli.tensorflow_backend import frames
-    from gradcheck_cli.tensorflow_backend.graph.sample_point import points
+    from gradcheck_cli.tensorflow_backend.graph.traced_case import points
 
     try:
         opener, op, (output, input_index) = open_pair(opener, label)
@@ -222,11 +229,33 @@ def _blame_line(case: Case, label: str, opener: GraphOpener) -> str:
     return sentence(blame) if len(blame.ops) > 1 or blame.is_form else ""
 
 
+@dataclass(frozen=True)
+class UnheldStop:
+    """The place of a `stop_gradient`, and whether it belongs to the forward or to a gradient function."""
+
+    place: str
+    is_of_forward: bool
+
+
 def _stops(op: GraphOperation, output: int, input_indices: Sequence[int]) -> list[UnheldStop]:
     """Return the `stop_gradient`s that prevent a second differentiation; none for a plain forward."""
     if not op.outputs[output].of:
         return []
-    return [stop for input_index in input_indices for stop in op.unheld_stops(output, input_index)]
+    return [stop for input_index in input_indices for stop in _unheld_stops(op.traced, output, input_index)]
+
+
+def _unheld_stops(traced: TracedCase, output: int, input_index: int) -> list[UnheldStop]:
+    """Return the `stop_gradient`s between an input and an output that aren't held.
+
+    If any are in gradient functions, return only those: holding these would be enough.
+    """
+    trace, starts = traced.forward, traced.starts(input_index)
+    held_ids = {id(tensor) for tensor in traced.held_stops}
+    forward_ids = {id(tensor) for tensor in frozen.stops_among(starts, trace.backprop_starts)}
+    between = graph_path.ops_between(starts, [trace.outputs[output]])
+    tensors = [op.outputs[0] for op in between if op.type in STOPS and id(op.outputs[0]) not in held_ids]
+    stops = [UnheldStop(Stop.of(tensor.op).place, id(tensor) in forward_ids) for tensor in tensors]
+    return [stop for stop in stops if not stop.is_of_forward] or stops
 
 
 def _describe_cut(stops: Sequence[UnheldStop]) -> str:
@@ -337,7 +366,7 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
     """
     start_tensorflow()
     with user_code(case):
-        from gradcheck_cli.tensorflow_backend.graph.sample_point import points
+        from gradcheck_cli.tensorflow_backend.graph.traced_case import points
 
         opener, _, paths = _open_paths(case, label)
         samples = points(case)

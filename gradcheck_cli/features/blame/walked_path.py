@@ -10,22 +10,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import Operation, OpFacts, TensorInfo
-from gradcheck_cli.checking.ops.packing import Float
+from gradcheck_cli.checking.ops.operation import Float, Operation, OpFacts, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame.backward_pass import OpPass
 from gradcheck_cli.features.blame.backward_walk import READ, Step, Walk, is_numeric
 from gradcheck_cli.features.blame.path_blame import OpOnPath
 from gradcheck_cli.numerics import Precision, precision_of
 from gradcheck_cli.numerics.precision import coarsest
-from gradcheck_cli.numerics.random_vectors import draw_signs
-from gradcheck_cli.numerics.steps import scales
+from gradcheck_cli.numerics.problem import draw_signs, scales
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack
-from gradcheck_cli.tensorflow_backend.graph.batching import Batched, run_where_accepted
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched, run_where_accepted
 from gradcheck_cli.tensorflow_backend.graph_path import STOPS
-from gradcheck_cli.tensorflow_backend.private import private_graphs, private_sites
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     dense,
@@ -108,7 +106,7 @@ class WalkedPath:
         """Whether the user wrote an op's gradient, or the custom gradient that took one of TensorFlow's."""
         unit, file = private_graphs.custom_gradient_of(self.steps[index].op), self.ops[index].place.file
         is_own = bool(file) and not file.startswith("tensorflow/")
-        return is_own or (unit is not None and bool(private_sites.site_of_gradient(unit.function).places))
+        return is_own or (unit is not None and bool(private_gradients.site_of_gradient(unit.function).places))
 
     def closes_over(self, index: int) -> bool:
         """Whether a custom gradient's forward moves with more than its arguments: it closes over a tensor."""
@@ -197,6 +195,16 @@ class WalkedPath:
         if ({op.type} | inner_types) & graph_path.IMPLICIT_SAMPLERS:
             return "its gradient is that of a distribution, not of a draw"
         return ""
+
+
+def find_written_ops(op: GraphOperation, output: int, inputs: Sequence[int]) -> Sequence[Operation] | None:
+    """Return the ops between an output and inputs whose gradients the user wrote; see `hooks`."""
+    # Every input of an op moves, not only those on this path: at a tie, each of a maximum's two gradients may
+    # be right by itself, and both together wrong.
+    path = WalkedPath.of(op, output, inputs)
+    every = [index for index in range(op.traced.at.count) if op.facts.is_connected(output, index)]
+    whole = path if set(every) <= set(inputs) else WalkedPath.of(op, output, every)
+    return path.written_ops(whole)
 
 
 @dataclass

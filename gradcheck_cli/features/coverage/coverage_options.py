@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.hooks import FeatureOptions
+from gradcheck_cli.hooks import FeatureOptions, RunPart
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -39,17 +38,12 @@ class CoverageReport:
         return self.kind if self.file is None else f"{self.kind}:{self.file}"
 
 
-def _reports(
-    _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
-) -> tuple[CoverageReport, ...]:
+def _read_report(value: str) -> CoverageReport:
     """Read `KIND` or `KIND:FILE`."""
-    reports = []
-    for value in values:
-        kind, separator, name = value.partition(":")
-        if kind not in (TERM, *_FILES) or (kind == TERM and separator) or (separator and not name):
-            raise click.BadParameter(f"must be {_FORMS}, but got '{value}'.")
-        reports.append(CoverageReport(kind, None if kind == TERM else Path(name or _FILES[kind])))
-    return tuple(reports)
+    kind, separator, name = value.partition(":")
+    if kind not in (TERM, *_FILES) or (kind == TERM and separator) or (separator and not name):
+        raise click.BadParameter(f"must be {_FORMS}, but got '{value}'.")
+    return CoverageReport(kind, None if kind == TERM else Path(name or _FILES[kind]))
 
 
 @dataclass(frozen=True)
@@ -62,9 +56,7 @@ class CoverageOptions:
     branch_fail_under: float | None
 
 
-_options = option_group(
-    "to_cover",
-    CoverageOptions,
+_OPTIONS = (
     click.option(
         "--cov",
         multiple=True,
@@ -76,7 +68,7 @@ _options = option_group(
         "--cov-report",
         multiple=True,
         metavar="KIND[:FILE]",
-        callback=_reports,
+        type=_read_report,
         help=f"What to report besides the counts: {_FORMS}; repeatable. {TERM} names what isn't covered.",
     ),
     click.option(
@@ -97,7 +89,7 @@ _options = option_group(
 
 
 @dataclass
-class Coverage:
+class Coverage(RunPart):
     """What to measure in a run; nothing without `--cov`."""
 
     branch_fail_under: float | None
@@ -151,27 +143,21 @@ class Coverage:
         coverage = measure(self.packages, report.cases, self.importing.result(), self.excuses)
         return replace(report, coverage=replace(coverage, fail_under=self.fail_under, changed=self.changed))
 
-    @property
-    def needs_fingerprints(self) -> bool:
-        """No: only which gradients ran."""
-        return False
-
-    @property
-    def writes(self) -> bool:
-        """Whether a file is written at the end."""
-        return any(report.file is not None for report in self.reports)
+    def __post_init__(self) -> None:
+        """Say whether a file is written at the end."""
+        self.writes = any(report.file is not None for report in self.reports)
 
     def lines(self, report: Report, width: int) -> Sequence[Text]:
         """Name the gradients that aren't covered, if requested and not named anyway."""
-        from gradcheck_cli.features.coverage.coverage_report import missing_lines
+        from gradcheck_cli.features.coverage.measure import missing_lines
 
         coverage, is_asked = report.coverage, any(target.kind == TERM for target in self.reports)
         return missing_lines(coverage, width) if coverage and is_asked and not coverage.falls_short else ()
 
     def write(self, report: Report) -> int:
         """Write the requested files, report failures, and return the exit code for them."""
-        from gradcheck_cli.cli.options.report_options import write_file
-        from gradcheck_cli.features.coverage.coverage_report import coverage_json, coverage_markdown
+        from gradcheck_cli.cli.options.running_options import write_file
+        from gradcheck_cli.features.coverage.measure import coverage_json, coverage_markdown
 
         coverage = report.coverage
         if coverage is None:
@@ -200,10 +186,4 @@ def _required_share(ctx: click.Context, option: str) -> float | None:
     return value
 
 
-RUN_OPTIONS = FeatureOptions(
-    "to_cover",
-    "What is covered",
-    ("cov", "cov_report", "cov_fail_under", "branch_fail_under"),
-    _options,
-    Coverage.begin,
-)
+RUN_OPTIONS = FeatureOptions("to_cover", "What is covered", CoverageOptions, _OPTIONS, Coverage.begin)

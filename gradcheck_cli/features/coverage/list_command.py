@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,8 @@ from gradcheck_cli.cli import completing
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gradcheck_cli.tensorflow_backend.registry import GradientEntry
+    from gradcheck_cli.features.coverage.registry_entries import GradientEntry
+    from gradcheck_cli.spec.case import Case
 
 SpecsByName = Mapping[str, Sequence[str]]
 
@@ -33,7 +34,7 @@ STATUSES = {
 }
 
 
-@click.command("list", short_help="List registered gradients and where they are.")
+@click.command("list")
 @click.argument("pattern", required=False, shell_complete=completing.op_types)
 @click.option(
     "--status",
@@ -75,8 +76,8 @@ def command(
 
     start_tensorflow()
     with redirect_stdout(sys.stderr):  # what an imported module prints isn't part of the list
+        from gradcheck_cli.features.coverage.registry_entries import read_gradients
         from gradcheck_cli.tensorflow_backend.private.private_graphs import op_types
-        from gradcheck_cli.tensorflow_backend.registry import read_gradients
 
         entries = read_gradients(modules)
     chosen = _choose(entries, pattern, statuses)
@@ -94,7 +95,6 @@ def command(
 
 def _specs_by_name(folder: str) -> dict[str, list[str]]:
     """Return the specs that cover each op type, and each function that they name as forward."""
-    from gradcheck_cli.spec.case import cases_by_type
     from gradcheck_cli.spec.load import load
 
     cases = load([folder]).cases
@@ -106,6 +106,23 @@ def _specs_by_name(folder: str) -> dict[str, list[str]]:
         if case.forward is not None:
             specs.setdefault(case.forward.target, []).append(case.spec)
     return {name: list(dict.fromkeys(places)) for name, places in specs.items()}
+
+
+def cases_by_type(cases: Iterable[Case], version: str) -> dict[str, list[Case]]:
+    """Return the cases that cover each op type, among those for a version of TensorFlow.
+
+    A case covers the op types of its `covers`, and a raw `op_type` itself.
+    """
+    from gradcheck_cli.spec.case import version_fits
+
+    by_type: dict[str, list[Case]] = {}
+    for case in cases:
+        if not version_fits(version, case.tensorflow):
+            continue
+        own = (str(case.op_type),) if case.is_raw_op else ()
+        for op_type in dict.fromkeys((*own, *case.covers)):
+            by_type.setdefault(op_type, []).append(case)
+    return by_type
 
 
 def _tensorflow() -> str:
@@ -192,24 +209,18 @@ def gradients_table(
     heading = ["op type", "status", "function", "where"]
     if specs is not None:
         heading.append("specs")
-    widths = [max(layout.cells(cell) for cell in column) for column in zip(heading, *rows, strict=True)]
-    folds = width is not None and sum(widths) + 2 * (len(widths) - 1) > width
-    lines = []
-    styles = [STYLES[entry.status] for entry in entries]
-    for row, style in [(heading, "bold"), *zip(rows, styles, strict=True)]:
-        if not folds:
-            padded = [layout.pad(cell, size) for cell, size in zip(row, widths, strict=True)]
-            lines.append(Text("  ".join(padded).rstrip(), style=style))
-            continue
+    rows = [heading, *rows]
+    styles = ["bold", *(STYLES[entry.status] for entry in entries)]
+    table = [[line] for line in layout.align(rows, len(heading))]
+    if width is not None and max(layout.cells(line) for (line,) in table) > width:
         # Op type and status come first; the rest goes below if it doesn't fit beside them.
-        first = layout.pad(row[0], widths[0]) + "  " + layout.pad(row[1], widths[1])
-        parts = [first, *(cell for cell in row[2:] if cell)]
-        lines += [
-            Text(line.rstrip(), style=style)
-            for line in layout.pack(parts, separator="  ", width=width or 0, indent=4)
-        ]
-    lines.append(Text(_counts(entries, op_types), style="bold"))
-    return lines
+        firsts = layout.align([row[:2] for row in rows], 2)
+        parts = [[first, *filter(None, row[2:])] for first, row in zip(firsts, rows, strict=True)]
+        table = [layout.pack(own, separator="  ", width=width, indent=4) for own in parts]
+    lines = [
+        Text(line.rstrip(), style=style) for own, style in zip(table, styles, strict=True) for line in own
+    ]
+    return [*lines, Text(_counts(entries, op_types), style="bold")]
 
 
 def _counts(entries: Sequence[GradientEntry], op_types: int) -> str:

@@ -8,11 +8,9 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.checks.case_checks import compare_with_reference
-from gradcheck_cli.checking.ops.opener import Operations
-from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.ops.packing import index_of
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
+from gradcheck_cli.checking.checks.all_checks import compare_with_reference
+from gradcheck_cli.checking.ops.operation import Operations, TensorInfo, index_of
+from gradcheck_cli.checking.pairs.pair import PairSample, PointData
 from gradcheck_cli.checking.pairs.triangles import are_equal, hint_on_triangle
 from gradcheck_cli.features.diagnosis import hints
 from gradcheck_cli.numerics import Verdict
@@ -144,26 +142,25 @@ def _describe_place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info
     return ""
 
 
-def put_cause_first(checks: Sequence[CheckResult]) -> list[CheckResult]:
-    """Sort a failed `repeat` check first: the other findings follow from it."""
-    return sorted(checks, key=lambda check: check.name != _REPEAT or check.status is not Status.MISMATCHED)
-
-
-def add_causes(
-    case: Case, operations: Operations | None, pairs: tuple[PairResult, ...], checks: Sequence[CheckResult]
-) -> tuple[PairResult, ...]:
-    """Give mismatched pairs their common cause as diagnosis, where there is one."""
-    if any(check.name == _REPEAT and check.status is Status.MISMATCHED for check in checks):
-        return tuple(pair.explained(_NOISY) if pair.status is Status.MISMATCHED else pair for pair in pairs)
+def find_common_cause(
+    case: Case, operations: Operations | None, pairs: tuple[PairResult, ...], checks: list[CheckResult]
+) -> tuple[tuple[PairResult, ...], list[CheckResult]]:
+    """Give mismatched pairs their common cause as diagnosis, where there is one; see `hooks`."""
+    noisy = [check for check in checks if check.name == _REPEAT and check.status is Status.MISMATCHED]
+    if noisy:  # the other findings follow from it
+        checks = noisy + [check for check in checks if check not in noisy]
+        pairs = tuple(pair.explained(_NOISY) if pair.status is Status.MISMATCHED else pair for pair in pairs)
+        return pairs, checks
     wrong = any(pair.status is Status.MISMATCHED for pair in pairs)
     if case.reference is None or case.reference_forward or operations is None or not wrong:
-        return pairs
+        return pairs, checks
     comparison = compare_with_reference(case, operations.declared, operations.differenced)
     if comparison.status is not Status.MISMATCHED:
-        return pairs
+        return pairs, checks
     difference = comparison.message.partition(": ")[2]
     message = f"the reference has other values than the forward: {difference} Is it the right one?"
-    return tuple(
+    pairs = tuple(
         pair.explained(message) if pair.status is Status.MISMATCHED and not pair.cause.diagnosis else pair
         for pair in pairs
     )
+    return pairs, checks

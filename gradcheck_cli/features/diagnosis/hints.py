@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.ops.packing import Float
-from gradcheck_cli.checking.pairs.pair_sample import PairSample, PointData
+from gradcheck_cli.checking.ops.operation import Float, TensorInfo
+from gradcheck_cli.checking.pairs.pair import PairSample, PointData
 from gradcheck_cli.numerics import Verdict
 
 Mask = npt.NDArray[np.bool_]

@@ -7,11 +7,11 @@ from gradcheck_cli.hooks import Format
 _ROOM = "gradcheck_cli.features.exchange"
 FORMATS = {
     "junit": Format(f"{_ROOM}.junit", "to_junit"),
-    "github": Format(f"{_ROOM}.annotations", "to_github", is_rooted=True, to_file=False),
+    "github": Format(
+        f"{_ROOM}.annotations", "to_github", is_rooted=True, to_file=False, of_faults="faults_github"
+    ),
     "markdown": Format(f"{_ROOM}.markdown", "to_markdown", is_rooted=True),
-    "sarif": Format(f"{_ROOM}.annotations", "to_sarif", is_rooted=True, is_json=True),
-}
-FAULT_FORMATS = {
-    "github": Format(f"{_ROOM}.annotations", "faults_github", is_rooted=True),
-    "sarif": Format(f"{_ROOM}.annotations", "faults_sarif", is_rooted=True, is_json=True),
+    "sarif": Format(
+        f"{_ROOM}.annotations", "to_sarif", is_rooted=True, is_json=True, of_faults="faults_sarif"
+    ),
 }

@@ -200,5 +200,5 @@ def _artifact(file: str) -> dict[str, str]:
 def _identity(finding: Finding) -> str:
     """Return what identifies a result: neither its line nor its numbers."""
     case = finding.case
-    parts = [] if case is None else [case.op, case.case, case.dtype, case.mode]
+    parts = [] if case is None else [*case.key, case.mode]
     return json.dumps([finding.rule, *parts, finding.name])

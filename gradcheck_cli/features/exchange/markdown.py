@@ -16,10 +16,10 @@ from gradcheck_cli.reporting.exchange.findings import (
     sort_by_gravity,
     summarize_specs,
 )
+from gradcheck_cli.reporting.report_text import all_right, summary_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.layout import escape, folded_lines, limit_rows, table_lines
 from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, number_cells
-from gradcheck_cli.reporting.terminal.report_text import all_right, summary_lines
 from gradcheck_cli.results import PairResult, Report
 
 _MARKS = {

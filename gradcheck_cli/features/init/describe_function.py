@@ -21,13 +21,13 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.init.draft import MADE_WITH, SETTINGS, Draft, DraftInput, is_setting
 from gradcheck_cli.spec.words import DTYPES
-from gradcheck_cli.tensorflow_backend.binding import loading
+from gradcheck_cli.tensorflow_backend.binding import users_code
 from gradcheck_cli.tensorflow_backend.private import private_state
 from gradcheck_cli.tensorflow_backend.registry import has_custom_gradient
 
 # The usual names for the gradient of `name`, if it is defined beside it.
 _BESIDE = ("{}_grad", "{}_gradient", "grad_{}", "d{}", "d_{}", "{}_backward", "{}_vjp", "_{}_grad")
-_MOST = 32  # elements of a default value that a spec copies
+_MOST_COPIED = 32  # elements of a default value that a spec copies
 _PLAIN = (bool, int, float, str)
 _VARIADIC = 2  # tensors for `*args`
 
@@ -44,7 +44,7 @@ def describe(target: str, *, passes_defaults: bool = False) -> Draft:
     Raises:
         CaseFailedError: it can't be imported, isn't callable, or isn't a forward.
     """
-    value = loading.load(target, "forward")
+    value = users_code.load(target, "forward")
     name = target.rpartition(":")[2].rpartition(".")[2]
     _refuse(target, value, list(_parameters_of(value)))
     keys: dict[str, Any] = {"forward": target}
@@ -56,7 +56,7 @@ def describe(target: str, *, passes_defaults: bool = False) -> Draft:
         is_layer = inspect.isclass(value) and issubclass(value, _layers()) and _takes_dtype(value)
         keys["build"] = {**_required_arguments(value), **({"dtype": "float64"} if is_layer else {})}
         if keys["build"]:
-            remarks["build"] = "what it is made with: replace by yours"
+            remarks["build"] = "the arguments that make it: replace them with yours"
     if product is not None:
         value = called = product
     if inspect.isclass(value):
@@ -87,7 +87,7 @@ def _refuse(target: str, value: Any, parameters: Sequence[str]) -> None:
     why = ""
     if "." in target.partition(":")[2] and parameters and parameters[0] == "self":
         owner, _, method = target.rpartition(".")
-        is_called = _call_of(loading.load(owner, "forward")) is not None
+        is_called = _call_of(users_code.load(owner, "forward")) is not None
         by_class = f"the class, {owner}, whose call is checked, or " if is_called else ""
         called = f"{owner.rpartition(':')[2]}(...).{method}({', '.join(parameters[1:])})"
         why = (
@@ -349,7 +349,7 @@ def _says_of_value(default: Any) -> dict[str, Any] | None:
         return None
     if array.dtype.kind not in "fiub":
         return None
-    says = {"value": array.tolist()} if array.size <= _MOST else {"shape": list(array.shape)}
+    says = {"value": array.tolist()} if array.size <= _MOST_COPIED else {"shape": list(array.shape)}
     return _with_dtype(says, array.dtype.name)
 
 

@@ -19,7 +19,7 @@ from gradcheck_cli.features.init.draft import Draft, DraftInput
 from gradcheck_cli.spec.words import DTYPES, VARYING_DTYPES
 from gradcheck_cli.spec.yaml_tree import as_flow
 from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.binding.arguments import unknown_op_type
+from gradcheck_cli.tensorflow_backend.binding.flat_tensors import unknown_op_type
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 LENGTH = 2  # of a list input

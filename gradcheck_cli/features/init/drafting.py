@@ -31,7 +31,7 @@ _WIDTH = 100  # of the comments in the draft
 _MOST_SECONDS = 8  # of processor time for the tries of one target
 _MOST_RUN = 2  # of those with the same kind of values that can be opened; each takes a whole check
 _ROWS = [2]  # the axis that a broadcast input lacks
-# What some functions are only meant for, the likeliest first.
+# Values that some functions are meant for and for no others, the likeliest first.
 _NARROW_KINDS = ("positive", "between 0 and 1", "positive definite", "between -1 and 1", "above 1")
 _REASON = "is it meant for these inputs, too? its gradient differs from the derivative there"
 _SKIPPED = {"*": {"expect": "skip", "reason": _REASON}}
@@ -159,7 +159,7 @@ def draft_function(target: str, may_try: MayTry = lambda _call: True) -> Drafted
     """
     start_tensorflow()
     from gradcheck_cli.features.init.describe_function import describe
-    from gradcheck_cli.tensorflow_backend.binding.loading import importable
+    from gradcheck_cli.tensorflow_backend.binding.users_code import importable
     from gradcheck_cli.tensorflow_backend.startup import settings
 
     with settings(), importable(str(Path.cwd())):

@@ -39,7 +39,7 @@ _MOST_DEATHS = 5
 _UNDRAFTED = 3  # what was written doesn't run, or nothing was written
 
 
-@click.command("init", short_help="Write a spec to start from.")
+@click.command("init")
 @click.argument("targets", nargs=-1, metavar="[MODULE:FUNCTION]...")
 @click.option(
     "--op-type",
@@ -108,7 +108,7 @@ def command(  # noqa: PLR0913 (one argument per option)
 def _find_uncovered(package: str) -> tuple[str, ...]:
     """Return the gradients in a package's text that no spec names, as targets: functions and op types."""
     # Late imports: reading specs takes a while.
-    from gradcheck_cli.project import default_paths
+    from gradcheck_cli.cli.options.configured import default_paths
     from gradcheck_cli.spec.load import load
 
     folders = [path for path in default_paths() if Path(path).exists()]
@@ -170,7 +170,7 @@ def _modeline(file: Path) -> str:
 
 def _file_for(drafted: Drafted) -> Path:
     """Return the file in the folder that `run` uses by default; the folder is created if it doesn't exist."""
-    from gradcheck_cli.project import default_paths
+    from gradcheck_cli.cli.options.configured import default_paths
 
     paths = [Path(path) for path in default_paths()]
     folder = next((path for path in paths if path.is_dir()), None)
@@ -182,9 +182,7 @@ def _file_for(drafted: Drafted) -> Path:
 
 def _write(file: Path, text: str, *, force: bool) -> None:
     if file.exists() and not force:
-        raise UsageError(
-            f"{file}: is there already; name another file with -o, or write over it with --force"
-        )
+        raise UsageError(f"{file}: exists already; name another file with -o, or write over it with --force")
     if not file.parent.is_dir():
         raise UsageError(f"{file}: there is no folder {file.parent}; make it first")
     try:

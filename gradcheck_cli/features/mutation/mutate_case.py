@@ -18,12 +18,14 @@ import numpy as np
 from gradcheck_cli.checking.check_case import FirstOrder, examine
 from gradcheck_cli.checking.checks.all_checks import CHECKS
 from gradcheck_cli.checking.ops.jacobian import PairKey
-from gradcheck_cli.checking.ops.opener import Dtype, OpenedOperation, Opener, Opening
 from gradcheck_cli.checking.ops.operation import (
     Array,
+    Dtype,
     Gradients,
+    OpenedOperation,
+    Opener,
+    Opening,
     Operation,
-    Site,
     Stack,
     TensorInfo,
 )
@@ -31,7 +33,7 @@ from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.numerics.random_vectors import draw_eight_bits
+from gradcheck_cli.numerics.problem import draw_eight_bits
 from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import Case, rule_for
@@ -51,7 +53,7 @@ _NEEDED = frozenset({"linearity", "zero_upstream"})
 # transposing a matrix that is symmetric up to rounding. 1 % of the largest element is 1000 times as much.
 _NO_CHANGE = 1e-5
 # The smallest element changes by at least 1 % of itself, and by at least twice its tolerance plus ten times
-# its numeric uncertainty: beyond what `numerics.verdict` leaves undecided.
+# its numeric uncertainty: beyond what `second_stage.decide` leaves undecided.
 _LEAST, _CLAIMED, _UNSURE = 0.01, 2.0, 10.0
 _ROWS = 3  # how many random upstreams show whether a corruption changes anything
 
@@ -176,8 +178,12 @@ class _Subject:
             for tensor in argument.tensors
             if tensor.symmetric
         }
-        points = [self.opener.open(Opening(sample)).facts.sites(tuple(labels)) for sample in self.samples]
-        for site in unseen_sites(points):
+        ops: list[Any] = [self.opener.open(Opening(sample)) for sample in self.samples]
+        if not all(hasattr(op, "traced") for op in ops):  # only a graph shows them
+            return
+        from gradcheck_cli.features.mutation.sites import sites_of, unseen_sites
+
+        for site in unseen_sites(sites_of(op.traced, tuple(labels)) for op in ops):
             if site.corruption in corruptions:
                 for pair in sorted(site.pairs):
                     if site.corruption == TRANSPOSE and labels[pair].endswith(tuple(stay_symmetric)):
@@ -267,27 +273,6 @@ def _has_effect(op: Operation, wrong: Operation, pair: PairKey, flow: Array) -> 
     return bool(largest > 0 and moved > _NO_CHANGE * largest)
 
 
-def unseen_sites(points: Iterable[Sequence[Site]]) -> list[Site]:
-    """Return the sites of a forward at which no point shows the corruption.
-
-    Args:
-        points: the sites at each sample point, in the same order.
-    """
-    merged: list[Site] = []
-    for sites in points:
-        if not merged:
-            merged = list(sites)
-            continue
-        if len(sites) != len(merged):  # another trace: each point has its own sites
-            merged += sites
-            continue
-        merged = [
-            replace(site, unseen=tuple(lack for lack in site.unseen if lack in other_site.unseen))
-            for site, other_site in zip(merged, sites, strict=True)
-        ]
-    return [site for site in dict.fromkeys(merged) if site.unseen and site.pairs]
-
-
 # Corrupted gradients.
 
 
@@ -348,7 +333,7 @@ class _WrongGradient:
             return False
         return self.inner.facts.is_connected(output, input_index)
 
-    def vjp(self, output: int, upstream: Stack) -> Any:  # noqa: ANN401 (gradients, never None)
+    def vjp(self, output: int, upstream: Stack) -> Any:
         """Pull upstreams of one output back, wrongly."""
         return self._corrupt(lambda upstreams: self.inner.vjp(output, upstreams[output]), {output: upstream})
 
@@ -361,7 +346,7 @@ class _WrongGradient:
 
         return self._corrupt(pull, {output: upstream})
 
-    def joint_vjp(self, upstreams: Mapping[int, Array]) -> Any:  # noqa: ANN401 (gradients, never None)
+    def joint_vjp(self, upstreams: Mapping[int, Array]) -> Any:
         """Pull upstreams of all differentiable outputs back at once, wrongly."""
         if self.how.name in _OF_ONE_OUTPUT:
             return self.inner.joint_vjp(upstreams)
@@ -403,7 +388,7 @@ class _WrongGradient:
             for index, own in enumerate(gradients)
         ]
 
-    def _change(self, gradient: Any, pair: PairKey, upstream: Stack) -> Any:  # noqa: ANN401 (arrays)
+    def _change(self, gradient: Any, pair: PairKey, upstream: Stack) -> Any:
         """Return one gradient, (B, *input.shape), corrupted."""
         if self.how.name in _CHANGES:
             return _CHANGES[self.how.name](gradient)
@@ -424,7 +409,7 @@ class _WrongGradient:
             rows[:, shift.column] += shift.amount * flow.reshape(len(flow), -1)[:, shift.row]
         return changed
 
-    def _written(self, output: int, upstream: Stack) -> Any:  # noqa: ANN401 (an array)
+    def _written(self, output: int, upstream: Stack) -> Any:
         """Return a copy of upstreams as (B, *output.shape), those given as moves of elements too."""
         written = upstream.points() if isinstance(upstream, Moves) else upstream
         return np.array(written, order="C").reshape(len(upstream), *self.inner.outputs[output].shape)
@@ -477,7 +462,7 @@ def find_partner(inputs: Sequence[TensorInfo], input_index: int) -> int | None:
 # Ops that are asked once.
 
 # How much memory one op's results may take together, in bytes. Beyond that they are computed again.
-_MOST = 2**26
+_MOST_BYTES = 2**26
 
 
 def cached(op: Op) -> Op:
@@ -508,20 +493,20 @@ class _Results:
     def of(self, name: str, compute: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         """Return one of the functions, which is called once for the same arguments."""
 
-        def look_up(*arguments: Any) -> list[Any]:  # noqa: ANN401 (those of the function)
+        def look_up(*arguments: Any) -> list[Any]:
             key = (name, _key_of(arguments))
             if key in self._results:
                 return list(self._results[key])
             result = compute(*arguments)
             self._size += sum(value.nbytes for value in result if value is not None)
-            if self._size <= _MOST:
+            if self._size <= _MOST_BYTES:
                 self._results[key] = result
             return list(result)
 
         return look_up
 
 
-def _key_of(argument: Any) -> Hashable:  # noqa: ANN401 (what an op's functions take)
+def _key_of(argument: Any) -> Hashable:
     """Return a key that is the same for equal arguments: indices, arrays, moves, or several of them."""
     if isinstance(argument, Moves):
         argument = (argument.base, argument.slot, argument.targets, argument.slots, argument.rows)
@@ -546,16 +531,16 @@ class CachingOpener:
         """The case that is opened."""
         return self.inner.case
 
-    def open(self, opening: Opening) -> Any:  # noqa: ANN401 (an op, never None)
+    def open(self, opening: Opening) -> Any:
         """Open a form of the case; see `Opener`."""
         return self._look_up(opening, lambda: self.inner.open(opening))
 
-    def in_dtype(self, op: OpenedOperation, dtype: Dtype) -> Any:  # noqa: ANN401 (an op, or None)
+    def in_dtype(self, op: OpenedOperation, dtype: Dtype) -> Any:
         """Open an opened op in another dtype; see `Opener`."""
         right = self.opened[op.opening]
         return self._look_up(replace(op.opening, dtype=dtype), lambda: self.inner.in_dtype(right, dtype))
 
-    def retrace(self, op: OpenedOperation) -> Any:  # noqa: ANN401 (an op)
+    def retrace(self, op: OpenedOperation) -> Any:
         """Trace an opened op's gradient once more."""
         return self.inner.retrace(op)
 

@@ -15,10 +15,9 @@ import click
 
 from gradcheck_cli import results
 from gradcheck_cli.cli import completing
-from gradcheck_cli.cli.options.case_options import seed_option
+from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
 from gradcheck_cli.cli.options.configured import SharingCommand, option_group
-from gradcheck_cli.cli.options.selection_options import NamedCases, naming_options
-from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
+from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
 from gradcheck_cli.serial import plain
 from gradcheck_cli.spec.words import CORRUPTIONS
 
@@ -55,7 +54,7 @@ class MutateOptions:
     verbose: bool
 
 
-@click.command("mutate", cls=SharingCommand, short_help="Say which wrong gradients specs would miss.")
+@click.command("mutate", cls=SharingCommand)
 @click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
 @click.option(
     "--kind",
@@ -96,7 +95,7 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     (--fail-under), or a case couldn't be tried, 5 no spec matched, 130 interrupted.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `mutate --help` shouldn't wait for them.
-    from gradcheck_cli.project import default_paths
+    from gradcheck_cli.cli.options.configured import default_paths
     from gradcheck_cli.spec.load import load_cases
 
     paths = options.paths or default_paths(settings=ctx.obj)
@@ -143,7 +142,7 @@ def _add_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case,
 def _print(report: results.Report, tally: Tally, form: str) -> None:
     """Print the end of the output, or the whole report in another form than a table."""
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.reporting.closing import unchecked_lines
+    from gradcheck_cli.reporting.report_text import unchecked_lines
 
     if form == "table":
         width = terminal_width()
@@ -265,12 +264,8 @@ def tally_lines(report: results.Report, tally: Tally, *, width: int) -> list[Tex
         numbers = [f"{counts.get(outcome, 0):,}" for outcome in outcomes]
         tried = sum(counts.values()) - counts.get(results.HIDES, 0)
         rows.append((f"{kind}: {CORRUPTIONS[kind]}", f"{tried:,}", *numbers))
-    widths = [max(layout.cells(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for index, row in enumerate(rows if kinds else []):
-        cells = [layout.pad(row[0], widths[0])]
-        cells += [cell.rjust(size) for cell, size in zip(row[1:], widths[1:], strict=True)]
-        lines.append(Text("  ".join(cells), style="" if index else "bold"))
+    aligned = layout.align(rows, left=1) if kinds else []
+    lines = [Text(line, style="" if index else "bold") for index, line in enumerate(aligned)]
     # Rounded down: 99.97 % isn't all.
     share = "" if tally.share is None else f" ({int(tally.share * 1000) / 10:.1f} %)"
     every = layout.count(tally.total, "corruption")

@@ -11,14 +11,12 @@ import numpy.typing as npt
 
 from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
-from gradcheck_cli.checking.ops.packing import Float, name_element
-from gradcheck_cli.checking.pairs.pair_sample import Judged, PairSample
+from gradcheck_cli.checking.ops.operation import Float, GradientFormError, Opening, Operation, name_element
+from gradcheck_cli.checking.pairs.pair import Judged, PairSample
 from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.numerics.steps import Domain, power_of_two, scales, step_to_both_sides
+from gradcheck_cli.numerics.problem import Domain, power_of_two, scales, step_to_both_sides
 from gradcheck_cli.results import MOST_CELLS, Figure, HeatMap, Ladder, PairResult, Status
 from gradcheck_cli.running.session import open_pair
 from gradcheck_cli.spec.case import Case
@@ -169,15 +167,13 @@ def _shorten(values: Float) -> tuple[float, ...]:
 DOUBTFUL = "doubtful"  # the value of `Case.figures_of` for all pairs that aren't a plain pass
 # If a case has more such pairs, only the first ones are drawn, and no more after this many seconds of
 # processor time.
-_MOST = 12
-_LONG = 15.0
+_MOST_FIGURES = 12
+_LONGEST = 15.0
 
 
 def draw_figures(judged: hooks.OpenCase) -> None:
     """Add figures to the pairs that `Case.figures_of` asks for."""
     case, findings = judged.opener.case, judged.findings
-    if not case.figures_of:
-        return
     is_wanted = (
         (lambda pair: not is_plain(pair))
         if case.figures_of == DOUBTFUL
@@ -186,7 +182,7 @@ def draw_figures(judged: hooks.OpenCase) -> None:
     began, drawn, pairs = clock.now(), 0, []
     for pair in findings.pairs:
         figure = None
-        if is_wanted(pair) and drawn < _MOST and clock.now() - began < _LONG:
+        if is_wanted(pair) and drawn < _MOST_FIGURES and clock.now() - began < _LONGEST:
             figure = _draw_figure(findings, pair, judged.opener)
             drawn += figure is not None
         pairs.append(pair if figure is None else replace(pair, figure=figure))

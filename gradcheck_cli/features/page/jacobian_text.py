@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
-from gradcheck_cli.checking.checks.case_checks import FORM
-from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.ops.packing import Float, name_element
-from gradcheck_cli.checking.pairs.pair_sample import PairSample
+from gradcheck_cli.checking.checks.all_checks import FORM
+from gradcheck_cli.checking.ops.operation import Float, TensorInfo, name_element
+from gradcheck_cli.checking.pairs.pair import PairSample
 from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.numerics import Verdict

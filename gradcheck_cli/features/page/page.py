@@ -38,9 +38,9 @@ from gradcheck_cli.reporting.exchange.findings import (
     split_place,
     summarize_specs,
 )
+from gradcheck_cli.reporting.report_text import all_right, branch_line, summary_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, describe_rules, is_plain, number_cells
-from gradcheck_cli.reporting.terminal.report_text import all_right, branch_line, summary_lines
 from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, Report, Status
 
 COLUMNS = (
@@ -364,7 +364,7 @@ def compare_to_html(old: _Side, new: _Side, findings: Sequence[BaselineFinding])
     changes: dict[_Key, BaselineFinding] = {}
     # Of several changes of a pair, a failure is shown.
     for finding in sorted(findings, key=lambda finding: not finding.is_failure):
-        changes.setdefault((finding.op, finding.case, finding.dtype, finding.mode, finding.pair), finding)
+        changes.setdefault(finding.key, finding)
     before, after = _pairs(old[1]), _pairs(new[1])
     rows = [
         _changed_row(key, before.get(key), after.get(key), changes.get(key))
@@ -390,11 +390,7 @@ def compare_to_html(old: _Side, new: _Side, findings: Sequence[BaselineFinding])
 
 
 def _pairs(report: Report) -> dict[_Key, PairResult]:
-    return {
-        (case.op, case.case, case.dtype, case.mode, pair.label): pair
-        for case in report.cases
-        for pair in case.pairs
-    }
+    return {(*case.key, case.mode, pair.label): pair for case in report.cases for pair in case.pairs}
 
 
 def _changed_row(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli.options.selection_options import PickedCases, picking_options
+from gradcheck_cli.cli.options.case_options import PickedCases, picking_options
 from gradcheck_cli.errors import CaseFailedError, UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
     return tuple(int(number) for number in text.split(","))
 
 
-@click.command("show", short_help="Print a pair's analytic and numeric Jacobian.")
+@click.command("show")
 @picking_options("Which pair, such as dM1/dM0.", required=True)
 @click.option(
     "--output",
@@ -89,7 +89,7 @@ def command(
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `show --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import terminal_width
-    from gradcheck_cli.cli.options.selection_options import handle_cases
+    from gradcheck_cli.cli.options.case_options import handle_cases
 
     cases = picked.load()
     if target is not None:
@@ -159,7 +159,7 @@ def _page(result: CaseResult) -> str:
     import platform
 
     from gradcheck_cli import __version__
-    from gradcheck_cli.cli.options.report_options import root_folder
+    from gradcheck_cli.cli.options.running_options import root_folder
     from gradcheck_cli.features.page.page import to_html
     from gradcheck_cli.results import Report
     from gradcheck_cli.running.session import start_tensorflow
@@ -172,7 +172,7 @@ def _page(result: CaseResult) -> str:
 def _print(result: CaseResult) -> None:
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width, uses_colour
     from gradcheck_cli.features.page.jacobian_text import heat_lines
-    from gradcheck_cli.reporting.terminal.report_text import case_lines
+    from gradcheck_cli.reporting.report_text import case_lines
 
     figure = result.pairs[0].figure
     lines = case_lines(result, width=terminal_width())

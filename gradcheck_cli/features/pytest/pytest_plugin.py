@@ -74,11 +74,12 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def _configured_specs(config: pytest.Config) -> tuple[Path, ...]:
+    from gradcheck_cli.cli.options.configured import default_paths, settings_near
     from gradcheck_cli.errors import UsageError
-    from gradcheck_cli.project import default_paths, settings_near
 
     folder = config.invocation_params.dir
-    # Of each library of a repository its own; a node's name is a file, and what is in it.
+    # A repository may hold several libraries, each with settings of its own. A test's name begins with its
+    # file.
     requested = [folder / argument.partition("::")[0] for argument in config.args]
     try:
         own = [settings for settings in map(settings_near, requested) if settings.file is not None]
@@ -267,8 +268,8 @@ def _failure_text(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
     """Return one line for pytest's summary, then the table of these pairs; checks go with the case itself."""
     from dataclasses import replace
 
+    from gradcheck_cli.reporting.report_text import case_lines
     from gradcheck_cli.reporting.terminal.layout import plain
-    from gradcheck_cli.reporting.terminal.report_text import case_lines
 
     shown = replace(result, pairs=pairs, checks=() if pairs else result.checks)
     return "\n".join((_summary(result, pairs), plain(case_lines(shown, width=100))))

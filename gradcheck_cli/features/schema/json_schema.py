@@ -22,7 +22,7 @@ from gradcheck_cli.serial import Layout, written_fields
 from gradcheck_cli.spec.words import DTYPE_KINDS, EXCEPTIONS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
 
 
-@click.command("schema", short_help="Print the JSON Schema of the spec format.")
+@click.command("schema")
 @click.option(
     "--report", "is_report", is_flag=True, help="Print that of the JSON report (run --report json=FILE)."
 )

@@ -7,40 +7,88 @@ wrong, and only mismatches count: the spec didn't ask for these points.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
-from gradcheck_cli.checking.ops.opener import Opening, open_operations
-from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, open_operations
+from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.features.search.branches.point_field import PointField
-from gradcheck_cli.features.search.free_inputs import reach_of
-from gradcheck_cli.features.search.mixed_points import MixedPoints
-from gradcheck_cli.features.search.side_search import SideSearch
-from gradcheck_cli.features.search.suspicion import FINER, STEP, is_smooth, suspect
-from gradcheck_cli.gate import Branch, with_excuses
+from gradcheck_cli.features.search.branches.point_field import (
+    FINER,
+    STEP,
+    PointField,
+    PointsSeen,
+    Side,
+    SideSearch,
+    Suspicion,
+    is_smooth,
+    suspect,
+    with_excuses,
+)
+from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
+from gradcheck_cli.gate import Branch
 from gradcheck_cli.numerics import precision_of
-from gradcheck_cli.results import GREEN, Status
+from gradcheck_cli.results import GREEN, CheckResult, PairResult, Status
 from gradcheck_cli.spec.words import CHECKS
+from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+Array = np.ndarray[Any, Any]
+Point = Mapping[int, Array]
 
-    from gradcheck_cli.checking.verdicts.summary import Findings
-    from gradcheck_cli.features.search.branches.pace import Pace
-    from gradcheck_cli.features.search.branches.point_field import Looked, Side
-    from gradcheck_cli.features.search.suspicion import Suspicion
-    from gradcheck_cli.results import CheckResult, PairResult
-    from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
+_SHARE = 0.25  # of the remaining time, for one call
+_FADING = 0.5  # a point's time falls by this factor at most: the first call also builds the function
 
-    Array = np.ndarray[Any, Any]
-    Point = Mapping[int, Array]
+
+def _now() -> float:
+    return clock.now()
+
+
+@dataclass
+class Pace:
+    """A limited time, how long points take in it, and so how many a call may take: nothing interrupts it."""
+
+    seconds: float = math.inf  # how long it is; infinite if only counts matter
+    clock: Callable[[], float] = _now  # tells the time; by default processor time
+    began: float = field(init=False)  # when it began
+    point: float = 0.0  # how many seconds a point takes
+
+    def __post_init__(self) -> None:
+        """Begin."""
+        self.began = self.clock()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return self.clock() - self.began
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; negative once it is over."""
+        return self.seconds - self.elapsed
+
+    def batch(self, most: int) -> int:
+        """Return how many points the next call may take, of `most`; 0 if no time is left."""
+        left = self.left
+        if left <= 0:
+            return 0
+        return most if self.point * most <= _SHARE * left else max(1, int(_SHARE * left / self.point))
+
+    @contextmanager
+    def timed(self, count: int) -> Iterator[None]:
+        """Measure how long this many points take."""
+        before = self.clock()
+        yield
+        self.point = max((self.clock() - before) / max(1, count), _FADING * self.point)
+
 
 _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and differences that is judged
 _USUAL = 30.0  # times their disagreement at most points, where all is right
@@ -256,7 +304,7 @@ class Exploration:
             return rows[(again.disagreement > threshold) | is_spoilt]
         return rows[:0]
 
-    def look_for_sides(self, points: dict[int, Array]) -> Looked | None:
+    def look_for_sides(self, points: Point) -> PointsSeen | None:
         """Look at points for the sides that they take; `None` if there is no time, or a call raises."""
         count = len(next(iter(points.values())))
         if self.pace.point * count > self.pace.left - self.kept:
@@ -267,7 +315,7 @@ class Exploration:
             return looked
         return None
 
-    def _note(self, points: Point, looked: Looked) -> None:
+    def _note(self, points: Point, looked: PointsSeen) -> None:
         """Keep the best point for each side that wasn't tested: an ordinary one, near the middle."""
         self.points += len(looked.taken)
         self.search.remember(points, looked)

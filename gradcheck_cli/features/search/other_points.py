@@ -1,7 +1,8 @@
-"""What a run does beside a case's sample points: more draws, mixed points, and points on unseen sides.
+"""What is done beside a case's sample points: more draws, points on unseen sides, and a search if asked for.
 
 Only mismatches count at such a point, because the spec didn't ask for it. Its sides
-count as seen if all pairs are right there, or one is wrong.
+count as seen if all pairs are right there, or one is wrong. A search looks at thousands of points in batches
+(see `exploring`), and shrinks a wrong one.
 """
 
 from __future__ import annotations
@@ -9,23 +10,42 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
+from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.checking.verdicts.summary import Findings
-from gradcheck_cli.features.search.branches import pace as pacing
-from gradcheck_cli.features.search.exploring import ERRORS, RIGHT, Exploration, with_note
-from gradcheck_cli.results import CheckResult, PairResult, Status
+from gradcheck_cli.clock import count_work
+from gradcheck_cli.features.search.exploring import (
+    ERRORS,
+    RIGHT,
+    Candidate,
+    Exploration,
+    Pace,
+    with_note,
+    wrong_pairs,
+)
+from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
+from gradcheck_cli.gate import side_counts
+from gradcheck_cli.hooks import OpenCase
+from gradcheck_cli.results import CheckResult, Counterexample, PairResult, SearchResult, Status
 from gradcheck_cli.running.limits import times_of
-from gradcheck_cli.spec.case import Case
-from gradcheck_cli.spec.words import CHECKS
-from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
-from gradcheck_cli.tensorflow_backend.work_counts import count_work
+from gradcheck_cli.spec.case import Case, InputSpec
+from gradcheck_cli.spec.values.arrays import as_lists
+from gradcheck_cli.spec.values.constraints import distribution_of
+from gradcheck_cli.spec.words import CHECKS, SOURCES
+from gradcheck_cli.spec.yaml_tree import as_flow
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener, opener_of
+
+Array = np.ndarray[Any, Any]
+Point = Mapping[int, Array]
 
 # Mixed points: the first call builds what is called, and the second shows how long a point takes.
 _FIRST, _TIMED, _REST = 8, 24, 224
@@ -45,6 +65,24 @@ _SHORT, _LONG = 5.0, 20.0  # seconds for them
 # What may be decided at other values.
 _OPEN = frozenset({"staircase", "unresolved", "jump", "ties", "probe"})
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are found
+# A search.
+_BATCH = 256
+_OFF_OF_BATCH, _SIDES_OF_BATCH = 12, 8  # points that are judged in a round
+_SHRINKING = 10.0  # seconds
+_LONGER = 0.1  # shrinking may take this share of the search time in addition
+_JUDGED_PAIRS = frozenset({Status.PASSED, Status.MISMATCHED})
+
+
+def draw_more_points(judged: OpenCase) -> None:
+    """Check more draws if a pair is undecided and disagrees with its gradient."""
+    check_more_draws(judged.opener, judged.findings, judged.spent)
+
+
+def choose_points(judged: OpenCase) -> None:
+    """Search the case if its spec says so; else check points on other sides of its branches."""
+    seconds = judged.opener.case.search
+    if not seconds or not search(judged.opener, judged.points, judged.findings, seconds, judged.spent):
+        check_other_points(judged.opener, judged.points, judged.findings, judged.spent)
 
 
 def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Findings, spent: float) -> None:
@@ -55,8 +93,6 @@ def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Fi
         findings: what was found there; extended.
         spent: seconds that this took.
     """
-    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-
     if findings.first is None:
         return
     if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
@@ -66,7 +102,7 @@ def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Fi
             findings.sides_unknown = f"not looked at in mode {opener.case.mode}: add mode graph"
         return
     with suppress(*ERRORS):  # the findings say what is wrong
-        exploration = Exploration(opener, findings, findings.first, pacing.Pace())
+        exploration = Exploration(opener, findings, findings.first, Pace())
         exploration.see_samples(samples)
         excuses = opener.case.unreached
         findings.branches = exploration.field.branches(excuses)
@@ -107,9 +143,7 @@ def _explore(exploration: Exploration, spent: float) -> None:
         calls, points = work.calls - before.calls, max(1, work.points - before.points)
         point *= _power_of_four((own() - began - call * calls) / points / usual, math.ceil)
         mixed_point = (point * points + call * calls) / min(_TIMED, most)
-        exploration.pace = pacing.Pace(
-            seconds, lambda: point * work.points + call * work.calls, point=mixed_point
-        )
+        exploration.pace = Pace(seconds, lambda: point * work.points + call * work.calls, point=mixed_point)
         exploration.kept = _FOR_JUDGING * seconds
         count = min(_REST, most, int(_MIXED * seconds / mixed_point))
         exploration.explore(count, 2, _OFF, _ROUNDS, _SIDES)
@@ -142,7 +176,7 @@ def check_more_draws(opener: GraphOpener, findings: Findings, spent: float) -> N
     if not (is_open and case.is_generated) or any(pair.status is Status.MISMATCHED for pair in pairs):
         return
     alone: Case = replace(case, checks_off=frozenset(CHECKS), second_order=(), records_fingerprint=False)
-    pace = pacing.Pace(float(np.clip(spent, _SHORT, _LONG)))
+    pace = Pace(float(np.clip(spent, _SHORT, _LONG)))
     for sample in range(case.samples, case.samples + _DRAWS):
         if pace.left <= 0:
             return
@@ -165,3 +199,230 @@ def _is_open(pair: PairResult) -> bool:
     """Whether a pair is undecided, and what was found differs from its gradient."""
     is_undecided = pair.status is Status.INCONCLUSIVE and pair.undecided in _OPEN
     return is_undecided and pair.order == 1 and pair.error > pair.bound
+
+
+def judge_samples(exploration: Exploration, samples: Sequence[int]) -> bool:
+    """Judge sample points until one is wrong; return whether one is."""
+    at = exploration.first.traced.at
+    # The variables that move are part of a point, too.
+    variables = {part.index: at.point[part.index] for part in exploration.mixed.free.parts}
+    for sample in samples:
+        points = at.stacked([sample])
+        if points:
+            point = variables | {index: stack[0] for index, stack in points.items()}
+            if exploration.judge(Candidate("off", 0.0, point, ~exploration.field.wanted)):
+                return True
+    return False
+
+
+def shrink_worst(exploration: Exploration) -> Counterexample:
+    """Shrink the wrong point, and describe the result."""
+    pace, free = exploration.pace, exploration.mixed.free
+    until = pace.clock() + min(_SHRINKING, max(pace.left, _LONGER * pace.seconds))
+    stacked = {index: np.asarray(value)[None] for index, value in exploration.worst.items()}
+    others = free.others(stacked)
+
+    def is_wrong(vector: Array) -> bool:
+        if pace.clock() + exploration.judgement > until:
+            return False
+        point = {index: stack[0] for index, stack in free.unpack(vector[None], others).items()}
+        at_point = exploration.judge_at(point)
+        if at_point is None or not exploration.labels & wrong_pairs(at_point, exploration.findings).keys():
+            return False
+        exploration.wrong, exploration.worst = at_point, point
+        return True
+
+    if free.size:
+        shrink(free.pack(stacked)[0], is_wrong, free.clip)
+    tensors = exploration.opener.case.tensors
+    return Counterexample(
+        tuple(
+            (tensors[input_index].name, as_flow(as_lists(value)))
+            for input_index, value in sorted(exploration.worst.items())
+        )
+    )
+
+
+def search(
+    opener: GraphOpener, samples: Sequence[int], findings: Findings, seconds: float, spent: float
+) -> bool:
+    """Search a case, and add the result to its findings. If a sample point is wrong already, shrink that.
+
+    Args:
+        samples: the indices of the sample points.
+        findings: what the sample points showed; changed.
+        seconds: how long to search.
+        spent: how many seconds the samples took.
+
+    Returns:
+        Whether the case could be searched; if not, its findings say why.
+    """
+    reason = _explain_refusal(opener, findings)
+    if reason:
+        findings.search = SearchResult(0.0, 0, 0, refused=reason)
+        return False
+    with suppress(*ERRORS):
+        # The batch of one comes last, and takes about as long as the case did.
+        last = 0.0 if spent > seconds else min(spent, seconds / 2)
+        pace = Pace(seconds - last)
+        first = Exploration(opener, findings, findings.first, pace, is_search=True)
+        first.judgement = spent / len(samples)
+        first.see_samples(samples)
+        if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
+            judge_samples(first, samples)
+        parts = [first]
+        with suppress(*ERRORS):
+            if opener.case.second_order:
+                second = first.of_vjp()
+                second.see_samples(samples)
+                parts += [second] if second.labels else []
+        batch = 0
+        while not first.is_over and not any(part.wrong for part in parts):
+            part = parts[batch % len(parts)]
+            most = pace.batch(min(_BATCH, max(2, part.field.most)))
+            part.explore(max(1, most), batch // len(parts), _OFF_OF_BATCH, 3, _SIDES_OF_BATCH)
+            batch += 1
+        finder = next((part for part in parts if part.wrong is not None), None)
+        example = None if finder is None else shrink_worst(finder)
+        if finder is None and last:
+            finder = _search_one_row(first, last)
+            if finder is not None:
+                moved = [finder.opener.case.tensors[input_index] for input_index in finder.worst]
+                shapes = tuple((tensor.name, tensor.shape) for tensor in moved)
+                example = replace(shrink_worst(finder), shapes=shapes)
+        seen, sides = side_counts(first.field.branches(opener.case.unreached))
+        findings.search = SearchResult(
+            pace.elapsed,
+            sum(part.points for part in parts),
+            sum(part.judged for part in parts),
+            seen,
+            sides,
+            max(part.largest for part in parts),
+            sum(part.spoilt for part in parts),
+            example,
+        )
+        if finder is not None:
+            finder.note = finder.note or "at a point that the search found; right at the sample points"
+            finder.add_to_findings()
+        findings.branches = first.field.branches(opener.case.unreached)
+        findings.sides_unknown = first.field.unknown
+        return True
+    return False
+
+
+def _explain_refusal(opener: GraphOpener, findings: Findings) -> str:
+    """Return why a case can't be searched; empty if it can."""
+    if not any(pair.status in _JUDGED_PAIRS for pair in findings.pairs):
+        return "none of its pairs was judged"
+    if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
+        return f"points are looked at in graphs, and its mode is {opener.case.mode}"
+    if not MixedPoints(opener.case, reach_of(findings.first.facts.low_precision)).moving:
+        kinds = {
+            tensor.source.kind for tensor in opener.case.tensors if not SOURCES[tensor.source.kind].is_fixed
+        }
+        return "its inputs have no elements" if kinds else "all values of its inputs are written out"
+    return ""
+
+
+def _search_one_row(search: Exploration, seconds: float) -> Exploration | None:
+    """Return an exploration that found a wrong gradient with a batch of one, at the sample points, if any."""
+    case = cut_to_one_row(search.opener.case)
+    if case is None:
+        return None
+    with suppress(*ERRORS):
+        opener: GraphOpener = opener_of(case, case.mode)
+        first = opener.open(Opening(0))
+        row_search = Exploration(opener, search.findings, first, Pace(seconds))
+        row_search.judged = search.judged
+        is_wrong = judge_samples(row_search, range(case.samples))
+        wrong = wrong_pairs(row_search.wrong, search.findings) if row_search.wrong is not None else {}
+        # That a function takes one row isn't stated: a gradient of another form there is no finding.
+        if is_wrong and any(pair.mismatch in ("value", "nonfinite") for pair in wrong.values()):
+            row_search.note = "with a batch of one; right at the sample points"
+            return row_search
+    return None
+
+
+def cut_to_one_row(case: Case) -> Case | None:
+    """Return a case with a batch of one: each drawn input with the same first dimension gets one row.
+
+    `None` if there is no such dimension.
+    """
+    sizes = [tensor.shape[0] for tensor in case.tensors if tensor.shape and _is_drawn(tensor)]
+    if not sizes or sizes[0] <= 1:  # it is a batch of one already
+        return None
+
+    def cut(tensor: InputSpec) -> InputSpec:
+        fits = _is_drawn(tensor) and tensor.shape[:1] == (sizes[0],)
+        return replace(tensor, shape=(1, *tensor.shape[1:])) if fits else tensor
+
+    arguments = tuple(
+        replace(argument, tensors=tuple(map(cut, argument.tensors)))
+        if argument.form.kind in ("tensor", "list")
+        else argument
+        for argument in case.arguments
+        # Opening the case adds its variables again.
+        if not any(tensor.is_variable for tensor in argument.tensors)
+    )
+    outputs = tuple(replace(output, shape=None) for output in case.outputs)
+    return replace(case, arguments=arguments, outputs=outputs)
+
+
+def _is_drawn(tensor: InputSpec) -> bool:
+    return distribution_of(tensor) is not None and not tensor.is_variable
+
+
+_DIGITS = (0, 1, 2, 3, 6)  # decimals, the simplest first
+
+
+def shrink(vector: Array, is_wrong: Callable[[Array], bool], clip: Callable[[Array], Array]) -> Array:
+    """Return a simpler point that is wrong, too.
+
+    Args:
+        vector: the point, (n,).
+        is_wrong: asks the judge; returns False once the time is up.
+        clip: moves points, (B, n), into the allowed range.
+    """
+    best, tried = vector, set()
+
+    def attempt(simpler: Array) -> bool:
+        """Take a point, if it is simpler and also wrong."""
+        nonlocal best
+        allowed = clip(simpler[None])[0]
+        key = allowed.tobytes()
+        if key in tried or _size(allowed) >= _size(best):
+            return False
+        tried.add(key)
+        if is_wrong(allowed):
+            best = allowed
+        return best is allowed
+
+    def put(value: float, components: Any) -> bool:
+        simpler = best.copy()
+        simpler[components] = value
+        return attempt(simpler)
+
+    any(attempt(np.round(best, digits)) for digits in _DIGITS)
+    span = len(vector)
+    while span:
+        for start in range(0, len(vector), span):
+            put(0.0, slice(start, start + span))
+        span //= 2
+    for column in np.flatnonzero(best):
+        any(put(simpler, column) for simpler in _simpler(float(best[column])))
+    return best
+
+
+def _simpler(value: float) -> Iterator[float]:
+    """Yield simpler numbers near a number, the simplest first."""
+    yield float(np.sign(value))
+    for digits in _DIGITS:
+        yield float(np.round(value, digits))
+        step = 10.0**-digits
+        yield float(np.sign(value) * step * np.ceil(abs(value) / step))
+
+
+def _size(vector: Array) -> tuple[int, int, float]:
+    """Return how complicated a point is: elements that aren't zero, digits, magnitude."""
+    digits = sum(len(repr(float(value)).rstrip("0")) for value in vector)
+    return int(np.count_nonzero(vector)), digits, float(np.sum(np.abs(vector)))

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli.cli import completing
-from gradcheck_cli.cli.options.case_options import seed_option
+from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
 from gradcheck_cli.cli.options.configured import option_group
-from gradcheck_cli.cli.options.selection_options import NamedCases, naming_options
-from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers, worker_options
+from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -37,7 +36,7 @@ class SearchOptions:
     form: str
 
 
-@click.command("search", short_help="Search for an input at which a gradient is wrong.")
+@click.command("search")
 @click.argument(
     "paths",
     metavar="SPEC...",
@@ -77,9 +76,8 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `search --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, run_and_print, terminal_width
-    from gradcheck_cli.cli.options.report_options import print_report
-    from gradcheck_cli.reporting.closing import closing_lines
-    from gradcheck_cli.reporting.terminal.report_text import case_lines
+    from gradcheck_cli.cli.options.running_options import print_report
+    from gradcheck_cli.reporting.report_text import case_lines, closing_lines
     from gradcheck_cli.spec.case import in_each_mode
     from gradcheck_cli.spec.load import load_cases
 

@@ -11,18 +11,23 @@ from pathlib import Path
 
 import click
 
+from gradcheck_cli.cli.console import go_on_without_output
+from gradcheck_cli.cli.options.case_options import cache_option, default_cache
 from gradcheck_cli.cli.options.configured import SharingCommand
-from gradcheck_cli.cli.options.report_options import ReportTarget, print_report, report_options, write_reports
-from gradcheck_cli.cli.options.selection_options import cache_option, default_cache
-from gradcheck_cli.cli.stdout_guard import go_on_without_output
+from gradcheck_cli.cli.options.running_options import (
+    ReportTarget,
+    print_report,
+    report_options,
+    write_reports,
+)
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.gate import Selection, join
-from gradcheck_cli.results import CaseResult, Machine, Policy, Report
+from gradcheck_cli.gate import CoverageStatus, GradientCoverage, Selection, WrittenGradient
+from gradcheck_cli.results import Machine, Policy, Report
 
 _SHOWN = 5  # cases that a message names; they fit a line
 
 
-@click.command("merge", cls=SharingCommand, short_help="Merge the JSON reports of shards into one.")
+@click.command("merge", cls=SharingCommand)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT...")
 @report_options
 @cache_option
@@ -45,9 +50,8 @@ def command(  # noqa: PLR0913 (one argument per option)
     """
     # Late imports: `merge --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.reporting.closing import closing_lines
     from gradcheck_cli.reporting.exchange.json_report import read_report
-    from gradcheck_cli.reporting.terminal.report_text import case_lines
+    from gradcheck_cli.reporting.report_text import case_lines, closing_lines
     from gradcheck_cli.running.selection import write_history
 
     if reports:
@@ -90,7 +94,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
     if shards:
         missing = _require_one_cut(reports)
         plan = {key: position for position, key in enumerate(next(iter(shards.values())).plan)}
-        cases.sort(key=lambda case: plan.get(_plan_key(case), len(plan)))
+        cases.sort(key=lambda case: plan.get(case.key, len(plan)))
         count = next(iter(shards.values())).count
         unchecked += [
             f"shard {begin}/{count} is missing: its cases weren't checked"
@@ -98,7 +102,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
             else f"shards {begin} to {end} of {count} are missing: their cases weren't checked"
             for begin, end in missing
         ]
-        absent = plan.keys() - {_plan_key(case) for case in cases}
+        absent = plan.keys() - {case.key for case in cases}
         if absent and not missing and not unchecked:
             named = ", ".join(f"{op} ({case}, {dtype})" for op, case, dtype in sorted(absent)[:_SHOWN])
             unchecked.append(f"{len(absent)} planned cases are in no shard's report: {named}")
@@ -127,8 +131,27 @@ def merge(reports: Mapping[str, Report]) -> Report:
         unchecked=tuple(dict.fromkeys(unchecked)),
         baseline=tuple(sorted({finding for report in several for finding in report.baseline})),
         shard=None,
-        coverage=join([report.coverage for report in several if report.coverage is not None]),
+        coverage=join_coverage([report.coverage for report in several if report.coverage is not None]),
         selection=_merge_selections(several),
+    )
+
+
+def join_coverage(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
+    """Join the coverage of several parts of a run: what one part covers is covered. `None` for no parts."""
+    if not parts:
+        return None
+    order = (CoverageStatus.COVERED, CoverageStatus.EXCUSED, CoverageStatus.MISSING)
+    best: dict[tuple[str, int, str], WrittenGradient] = {}
+    for gradient in (gradient for part in parts for gradient in part.gradients):
+        key = (gradient.file, gradient.line, gradient.name)
+        so_far = best.setdefault(key, gradient)
+        better, worse = sorted((so_far, gradient), key=lambda candidate: order.index(candidate.status))
+        best[key] = replace(better, cases=tuple(sorted({*better.cases, *worse.cases})))
+    return replace(
+        parts[0],
+        packages=tuple(dict.fromkeys(name for part in parts for name in part.packages)),
+        gradients=tuple(best[key] for key in sorted(best)),
+        fail_under=max((part.fail_under for part in parts if part.fail_under is not None), default=None),
     )
 
 
@@ -137,7 +160,7 @@ def _merge_selections(reports: Sequence[Report]) -> Selection | None:
     selections = [report.selection for report in reports if report.selection is not None]
     if len(selections) < len(reports):
         return None
-    done = {_plan_key(case) for report in reports for case in report.cases if case.pairs}
+    done = {case.key for report in reports for case in report.cases if case.pairs}
     left_out = dict.fromkeys(key for selection in selections for key in selection.left_out if key not in done)
     modes = dict.fromkeys(mode for selection in selections for mode in selection.modes)
     options = dict.fromkeys(
@@ -159,17 +182,13 @@ def _require_disjoint(reports: Mapping[str, Report]) -> None:
     """Refuse two reports of the same case: it isn't clear which of them counts."""
     seen: dict[tuple[str, str, str, str], str] = {}
     for name, report in reports.items():
-        for key in Counter((*_plan_key(case), case.mode) for case in report.cases):
+        for key in Counter((*case.key, case.mode) for case in report.cases):
             if key in seen:
                 raise UsageError(
                     f"{seen[key]} and {name} both hold {key[0]}, case {key[1]}, {key[2]}: merge joins "
                     "reports of different cases; `gradcheck diff` compares two of the same."
                 )
             seen[key] = name
-
-
-def _plan_key(case: CaseResult) -> tuple[str, str, str]:
-    return case.op, case.case, case.dtype
 
 
 def _require_one_cut(reports: Mapping[str, Report]) -> Sequence[tuple[int, int]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from gradcheck_cli.cli.options.worker_options import WorkerOptions, start_workers
+from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
 from gradcheck_cli.results import CaseResult, Policy
 from gradcheck_cli.running.changed import clear_cache, dependencies
@@ -22,7 +22,7 @@ from gradcheck_cli.running.run_loop import Ended, Workers
 from gradcheck_cli.spec.case import Case
 
 INTERRUPTED = 130
-Key = tuple[str, str, str, str]  # op, case, mode and dtype
+Key = tuple[str, str, str, str]  # op, case, dtype and mode
 _LISTED = 3  # changed files that a line names
 
 
@@ -62,7 +62,7 @@ def watch_command(
     # second change within one second.
     workers = start_workers(ctx, options, writes_bytecode=False)
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.reporting.terminal.report_text import case_lines
+    from gradcheck_cli.reporting.report_text import case_lines
 
     policy = Policy(params["strict"], params["strict_precision"])
     console = console_for(sys.stdout)
@@ -120,7 +120,7 @@ class _LastResults:
         return sum(not self.policy.is_fine(result) for result in self.results.values())
 
     def _keep(self, result: CaseResult) -> CaseResult:
-        marked = self.results[_key_of_result(result)] = self.mark(result)
+        marked = self.results[_key_of(result)] = self.mark(result)
         return marked
 
     def check(self, cases: Sequence[Case]) -> None:
@@ -132,13 +132,13 @@ class _LastResults:
                         self.show(self._keep(event.result))
             except CaseFailedError as error:
                 click.echo(str(error), err=True)
-        self.searched -= {_key_of_case(case) for case in cases}
+        self.searched -= {_key_of(case) for case in cases}
 
     def search(self, cases: Sequence[Case], watched: FileWatch) -> frozenset[Path]:
         """Search the cases with a search time until a file changes; return the files that have changed."""
         from gradcheck_cli.running.local_workers import LocalWorkers
 
-        todo = [case for case in cases if case.search and _key_of_case(case) not in self.searched]
+        todo = [case for case in cases if case.search and _key_of(case) not in self.searched]
         if not todo or not isinstance(self.workers, LocalWorkers):
             return frozenset()
         click.echo(f"searching {len(todo)} until a file changes")
@@ -146,7 +146,7 @@ class _LastResults:
         with redirect_stdout(sys.stderr):
             for event in self.workers.run(todo):
                 if isinstance(event, Ended):
-                    self.searched.add(_key_of_result(event.result))
+                    self.searched.add(_key_of(event.result))
                     if not self.policy.is_fine(result := self._keep(event.result)):
                         wrong_count += 1
                         self.show(result)
@@ -158,16 +158,12 @@ class _LastResults:
 
     def forget_gone(self, cases: Sequence[Case]) -> None:
         """Drop the results of cases that no longer exist."""
-        present = {_key_of_case(case) for case in cases}
+        present = {_key_of(case) for case in cases}
         self.results = {key: result for key, result in self.results.items() if key in present}
 
 
-def _key_of_result(result: CaseResult) -> Key:
-    return result.op, result.case, result.mode, result.dtype
-
-
-def _key_of_case(case: Case) -> Key:
-    return case.op, case.name, case.mode, case.dtype
+def _key_of(case: Case | CaseResult) -> Key:
+    return *case.key, case.mode
 
 
 def _summary(done: int, total: int, wrong: int, files: int, took: float) -> str:

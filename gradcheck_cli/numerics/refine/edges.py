@@ -18,12 +18,11 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from gradcheck_cli.numerics.precision import Float
-from gradcheck_cli.numerics.problem import Problem
+from gradcheck_cli.numerics.problem import Problem, power_of_two
 from gradcheck_cli.numerics.refine.ladder import CONTRACTION, ONE_SIDED
 from gradcheck_cli.numerics.refine.series import Elements, Series
 from gradcheck_cli.numerics.sampling import Sampler
 from gradcheck_cli.numerics.shared_limits import OF_SOME_OPERATIONS, OWN_ORDER, PATTERN
-from gradcheck_cli.numerics.steps import power_of_two
 
 # Truncation of order h^2 grows by 16 from rung to rung, of order h^4 by 256. A departure that is wrongly
 # taken as abrupt costs evaluations, but changes no verdict. (empirical)

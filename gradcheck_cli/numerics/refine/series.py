@@ -16,9 +16,8 @@ import numpy as np
 
 from gradcheck_cli.numerics.differences import Differences, Sides, differences
 from gradcheck_cli.numerics.precision import Float
-from gradcheck_cli.numerics.problem import Problem
+from gradcheck_cli.numerics.problem import Domain, Problem, power_of_two, step_to_both_sides
 from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA
-from gradcheck_cli.numerics.steps import Domain, power_of_two, step_to_both_sides
 
 # A chunk's arrays hold (steps, elements); this many elements at a time keep each near 10 MB.
 MAX_ELEMENTS = 50_000

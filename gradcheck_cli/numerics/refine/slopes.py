@@ -14,9 +14,6 @@ from gradcheck_cli.numerics.refine.ladder import ONE_SIDED, Settled, settle
 from gradcheck_cli.numerics.refine.series import SAME_OVER_ORDERS, Series
 from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, KNOWN, OF_MANY_OPERATIONS, PATTERN
 
-# The three lowest movements times their steps agree: noise, not shape. Noise that they or the larger
-# noise points show is accepted only up to many times the known noise; without this limit, aliasing would pass
-# for noise. (empirical)
 # Rounding to multiples of g errs by up to g / 2 per value. Twice that is a difference's movement from rung to
 # rung; another factor of two is for its bound, and one for values that are rounded more than once.
 GRAINS = 8.0
@@ -28,7 +25,7 @@ LOUDER = (1.0, 4.0, 16.0)
 # rungs (4^5) gain at least a factor of a thousand. (An LSTM's recurrent weights: rounding of 2.2 ulp for an
 # assumed 1.) This is tried only where fewer digits are known than are needed.
 NEARBY = 2.0
-ENOUGH = 1e-7
+SHARP = 1e-7
 
 
 @dataclass(frozen=True)
@@ -155,7 +152,7 @@ def resolve(series: Series) -> Resolution:
 def _sharpen(series: Series, settled: Settled, noise: Float, louder: Float) -> tuple[Settled, Float]:
     """Take a slope that one rung's rounding kept low from the rungs above, with the noise required."""
     with np.errstate(all="ignore"):
-        is_blunt = np.isfinite(settled.uncertainty) & (settled.uncertainty > ENOUGH * np.abs(settled.slope))
+        is_blunt = np.isfinite(settled.uncertainty) & (settled.uncertainty > SHARP * np.abs(settled.slope))
     if not is_blunt.any():
         return settled, noise
     again = _settle_slope(series.with_noise(louder))
@@ -190,6 +187,7 @@ def _noise_of_movement(series: Series) -> Float:
         moved = np.abs(np.diff(slope, axis=0)) * step[:-1]
         lowest = moved[:PATTERN]
         most, least = lowest.max(axis=0), lowest.min(axis=0)
+        # If the lowest movements times their steps agree, they are noise, not shape. (empirical)
         is_noise = np.isfinite(most) & (most <= SAME_OVER_ORDERS * least)
         limit = _most_noise(series)
         middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
@@ -199,6 +197,7 @@ def _noise_of_movement(series: Series) -> Float:
 
 def _most_noise(series: Series) -> Float:
     """Return the largest noise that is accepted without having been measured a few ulp around the point."""
+    # Without a limit, aliasing would pass for noise. (empirical)
     assumed = series.at.error[series.sentinels]
     # Rounding of an intermediate is accepted, whatever the output's size, where it is seen.
     return np.asarray(np.maximum(OF_MANY_OPERATIONS * assumed, GRAINS * series.grain))
@@ -251,7 +250,7 @@ def _local(series: Series, slope: Float) -> tuple[Float, Float]:
 SAME_HEIGHT = 0.05
 # A jump this many units of the value high may be rounding of its terms, where they cancel: an attention key's
 # bias. It shifts no slope by more than the tolerance allows for the value (1024 u in float64).
-LOST = 64.0
+LOST_IN_ROUNDING = 64.0
 # up - down falls with h where f is smooth (to a quarter), and stays the same at a kink. 0.6 to 1.7
 # (empirical) lies between.
 SAME_BEND = (0.6, 1.7)
@@ -268,7 +267,7 @@ def find_jumps(series: Series) -> Mask:
             height = np.abs(side - series.base)[:PATTERN]
             is_there = (step[:PATTERN] > 0).all(axis=0) & np.isfinite(height).all(axis=0)
             most, least = height.max(axis=0), height.min(axis=0)
-            is_clear = least > LOST * series.unit * np.maximum(
+            is_clear = least > LOST_IN_ROUNDING * series.unit * np.maximum(
                 np.maximum(np.abs(series.base), series.size), most
             )
             jumps |= is_there & is_clear & (most - least <= SAME_HEIGHT * most)

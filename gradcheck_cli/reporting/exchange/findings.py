@@ -13,16 +13,18 @@ from pathlib import Path
 
 from gradcheck_cli.gate import BaselineFinding, Change, CoverageStatus
 from gradcheck_cli.reporting import codes
+from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import named_numbers, worst_element
-from gradcheck_cli.reporting.terminal.report_text import inputs_of, search_summary
 from gradcheck_cli.results import (
     FAILING,
     GREEN,
     UNDECIDED,
     CaseResult,
     CheckResult,
+    Counterexample,
     PairResult,
     Report,
+    SearchResult,
     Status,
     find_unchecked,
 )
@@ -95,11 +97,8 @@ def findings_of(report: Report) -> tuple[Finding, ...]:
     unchecked = {id(case) for case in find_unchecked(report.cases)}
     for case in report.cases:
         findings += _findings_of_case(case, report, strict=report.policy.strict or id(case) in unchecked)
-    cases = {(case.op, case.case, case.dtype, case.mode): case for case in report.cases}
-    findings += [
-        _finding_of_change(finding, cases.get((finding.op, finding.case, finding.dtype, finding.mode)))
-        for finding in report.baseline
-    ]
+    cases = {(*case.key, case.mode): case for case in report.cases}
+    findings += [_finding_of_change(finding, cases.get(finding.key[:4])) for finding in report.baseline]
     findings += _findings_of_coverage(report)
     unchecked_texts = list(report.unchecked)
     if report.interrupted:
@@ -172,7 +171,7 @@ def summarize_specs(report: Report, findings: Sequence[Finding]) -> list[SpecSum
 
 def name_of(case: CaseResult) -> str:
     """Return `op · case · dtype · mode`, without default values."""
-    return join_name(case.op, case.case, case.dtype, case.mode)
+    return join_name(*case.key, case.mode)
 
 
 def join_name(op: str, case: str, dtype: str, mode: str) -> str:
@@ -270,7 +269,7 @@ def _finding_of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> 
 
 
 def _finding_of_change(finding: BaselineFinding, case: CaseResult | None) -> Finding:
-    name = join_name(finding.op, finding.case, finding.dtype, finding.mode)
+    name = join_name(*finding.key[:4])
     words = str(finding.change).replace("_", " ")
     outcome = Outcome.FAILED if finding.is_failure else Outcome.PASSED
     where = f"{name} · {finding.pair}"
@@ -324,3 +323,25 @@ def _place_in_traceback(frames: tuple[str, ...]) -> str:
         if rest and split_place(head)[1] and not frame.startswith(" "):
             return head
     return ""
+
+
+def search_summary(search: SearchResult) -> str:
+    """Say what a search tried, and whether it found anything."""
+    if search.refused:
+        return f"search: this case isn't searched: {search.refused}"
+    text = (
+        f"search: {layout.count(search.points, 'point')} in {search.seconds:.0f} s, {search.judged} judged, "
+        f"sides {search.seen} of {search.sides}, largest disagreement {search.largest:.1e}"
+    )
+    if search.spoilt:
+        text += f", a gradient not finite at {search.spoilt}"
+    return f"{text}: {'nothing found' if search.found is None else 'found'}"
+
+
+def inputs_of(example: Counterexample) -> list[str]:
+    """Return each input of a counterexample with its value: `x = [4.0, 0.0]`."""
+    shapes = dict(example.shapes)
+    return [
+        f"{name} = {value}" + (f", shape {list(shapes[name])}" if name in shapes else "")
+        for name, value in example.inputs
+    ]

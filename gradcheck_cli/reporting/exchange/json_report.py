@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,7 @@ def _require_order(figure: Figure, place: str) -> None:
             raise TypeFault(f"{place}.path[{index}].reads must be earlier ops, or -1")
 
 
-# A new field needs an entry here only if reports without it must still be readable: one in `absent`.
+# A new field needs an entry here only if reports without it must still be readable: its name in `absent`.
 LAYOUTS: serial.Layouts = {
     results.Report: Layout(
         order=(
@@ -91,10 +90,12 @@ LAYOUTS: serial.Layouts = {
             "evaluations_per_element": lambda report: round(report.evaluations_per_element, 3),
             "sides": lambda report: dict(zip(("seen", "all"), report.sides, strict=True)),
         },
-        absent={
-            **dict.fromkeys(("selection", "coverage", "branch_fail_under")),
-            **dict.fromkeys(("keras_version", "numpy_version", "platform"), ""),
-        },
+        absent=frozenset(
+            {
+                *("selection", "coverage", "branch_fail_under"),
+                *("keras_version", "numpy_version", "platform"),
+            }
+        ),
     ),
     results.CaseResult: Layout(
         inline=frozenset({"how", "ran", "seen"}),
@@ -104,16 +105,12 @@ LAYOUTS: serial.Layouts = {
             "numeric_dtype": lambda case: case.how.numeric_dtype or case.dtype,
             "output": lambda case: None if case.status in results.GREEN else case.ran.output,
         },
-        absent={
-            "gradients_seen": {},
-            "work": asdict(results.Work()),
-            "chosen_points": 0,
-            "held": [],
-            "custom_gradients": [],
-            "branches": [],
-            "sides_unknown": "",
-            **dict.fromkeys(("host", "worker", "search")),
-        },
+        absent=frozenset(
+            {
+                *("gradients_seen", "work", "chosen_points", "held", "custom_gradients"),
+                *("branches", "sides_unknown", "host", "worker", "search"),
+            }
+        ),
         require=_require_agreement,
     ),
     results.PairResult: Layout(
@@ -126,12 +123,12 @@ LAYOUTS: serial.Layouts = {
             "relative_error": lambda pair: pair.relative_error,
             "code": _number_getter(code_of_pair),
         },
-        absent={
-            **dict.fromkeys(("mismatch", "undecided", "worst_error", "worst_bound", "stop_change", "figure")),
-            "not_float64": "",
-            "stops": [],
-            "decided_by": {},
-        },
+        absent=frozenset(
+            {
+                *("mismatch", "undecided", "worst_error", "worst_bound", "stop_change", "figure"),
+                *("not_float64", "stops", "decided_by"),
+            }
+        ),
     ),
     results.Printed: Layout(null=frozenset({"file"})),
     results.CheckResult: Layout(computed={"code": _number_getter(code_of_check)}),

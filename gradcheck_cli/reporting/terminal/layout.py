@@ -78,6 +78,23 @@ def pad(text: str, width: int) -> str:
     return text + " " * (width - cells(text))
 
 
+def align(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Return rows as lines of one length, with columns two blanks apart.
+
+    Args:
+        left: how many columns, from the first, contain words, which begin at the same place. The others
+            contain numbers, which end there.
+    """
+    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        blanks = [" " * (wide - cells(cell)) for cell, wide in zip(row, widths, strict=True)]
+        words = [cell + blank for cell, blank in zip(row[:left], blanks[:left], strict=True)]
+        numbers = [blank + cell for cell, blank in zip(row[left:], blanks[left:], strict=True)]
+        lines.append("  ".join([*words, *numbers]))
+    return lines
+
+
 def plain(lines: Iterable[Text]) -> str:
     """Return lines as text without styles or blanks at line ends; each ends in a newline."""
     return "".join(line.plain.rstrip() + "\n" for line in lines)

@@ -1,6 +1,6 @@
 """Reads arrays from files beside a spec, without pickle, and checks them against a dtype.
 
-Needs numpy: `literal_checks` imports it only for a spec that names a file.
+Needs numpy: `constraints` imports it only for a spec that names a file.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradcheck_cli.errors import suggest
+from gradcheck_cli.spec.case import kind_of
 from gradcheck_cli.spec.faults import show, suggest_file
-from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, kind_of
+from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS
 
 _BLOCK = 2**20  # values at a time: some MiB
 _WIDEST = 16  # bytes of a number
@@ -154,17 +155,16 @@ def _check_kind(kind: np.dtype[Any], dtype: str) -> None:
         raise ArrayError(f"must hold values for dtype {dtype}, but got an array of {kind}")
 
 
-def fit(array: NDArray[np.generic], dtype: str) -> NDArray[np.generic]:
-    """Return an array in the wide type of a dtype; the array itself if it has that type.
+def require_fit(array: NDArray[np.generic], dtype: str) -> None:
+    """Refuse an array whose values don't fit a dtype.
 
     Raises:
-        ArrayError: its values don't fit the dtype.
+        ArrayError: some don't.
     """
     _check_kind(array.dtype, dtype)
     flat = array.ravel(order="K")
     for start in range(0, flat.size, _BLOCK):
         _check_values(flat[start : start + _BLOCK], dtype)
-    return array.astype(wide_type(dtype), copy=False)
 
 
 def _check_values(array: NDArray[np.generic], dtype: str) -> None:
@@ -202,15 +202,11 @@ def check_domain(array: NDArray[np.generic], low: float | None, high: float | No
         raise ArrayError(f"must stay inside the domain {bounds}, but holds values from {least} to {most}")
 
 
-def wide_type(dtype: str) -> type:
-    """Return the numpy type in which values of a dtype are drawn and stored."""
-    if dtype == "uint64":
-        return np.uint64
-    wide: dict[str, type] = {
-        "float": np.float64,
-        "complex": np.complex128,
-        "integer": np.int64,
-        "bool": np.bool_,
-        "string": np.object_,
-    }
-    return wide[kind_of(dtype)]
+def as_lists(array: NDArray[Any]) -> object:
+    """Return an array as a `value` of a spec: nested lists, with complex numbers as text such as `1+2j`."""
+    if array.dtype.kind == "c":
+        texts = np.array([str(element).strip("()") for element in array.ravel()], object)
+        return texts.reshape(array.shape).tolist()
+    if array.dtype.kind in "fV":  # also bfloat16
+        return array.astype(np.float64).tolist()
+    return array.tolist()

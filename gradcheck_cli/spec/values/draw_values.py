@@ -21,12 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.extensions import GENERATORS, extensions
-from gradcheck_cli.spec.case import Case, InputSpec
+from gradcheck_cli.hooks import GENERATORS, extensions
+from gradcheck_cli.spec.case import Case, InputSpec, kind_of
 from gradcheck_cli.spec.values import arrays, constraints
-from gradcheck_cli.spec.values.constraints import AWAY, FEW_ELEMENTS, allowed_intervals, few_values
-from gradcheck_cli.spec.values.distributions import ElementDistribution, Interval, distribution_of, pick
-from gradcheck_cli.spec.words import kind_of
+from gradcheck_cli.spec.values.constraints import (
+    AWAY,
+    FEW_ELEMENTS,
+    ElementDistribution,
+    Interval,
+    allowed_intervals,
+    distribution_of,
+    few_values,
+    pick,
+)
 
 Array = NDArray[np.generic]
 Floats = NDArray[np.floating | np.complexfloating]
@@ -87,8 +94,22 @@ def _draw_sample(case: Case, tensor: InputSpec, sample: int) -> Array:
         drawn = _draw_elements(tensor, rng, imaginary, opposite=(before, other))
     else:
         drawn = _draw_elements(tensor, rng, imaginary)
-    shaped: Array = drawn.astype(arrays.wide_type(tensor.dtype)).reshape(tensor.shape)
+    shaped: Array = drawn.astype(wide_type(tensor.dtype)).reshape(tensor.shape)
     return mirror(shaped) if tensor.symmetric else shaped
+
+
+def wide_type(dtype: str) -> type:
+    """Return the numpy type in which values of a dtype are drawn and stored."""
+    if dtype == "uint64":
+        return np.uint64
+    wide: dict[str, type] = {
+        "float": np.float64,
+        "complex": np.complex128,
+        "integer": np.int64,
+        "bool": np.bool_,
+        "string": np.object_,
+    }
+    return wide[kind_of(dtype)]
 
 
 def _stream(case: Case, tensor: InputSpec, sample: int, component: str) -> np.random.Generator:
@@ -115,7 +136,7 @@ def _read_value(tensor: InputSpec) -> Array:
 
 
 def _convert(tensor: InputSpec, flat: list[object]) -> Array:
-    wide = arrays.wide_type(tensor.dtype)
+    wide = wide_type(tensor.dtype)
     kind = kind_of(tensor.dtype)
     if kind == "complex":
         flat = [constraints.to_number(leaf) for leaf in flat]
@@ -131,9 +152,10 @@ def _read_file(case: Case, tensor: InputSpec) -> Array:
         array = arrays.load(
             arrays.ArrayPlace(case.folder, str(arguments["path"]), None if key is None else str(key))
         )
-        wide = arrays.fit(array, tensor.dtype)
+        arrays.require_fit(array, tensor.dtype)
     except arrays.ArrayError as error:
         raise _error(tensor, f"file {error}") from error
+    wide: Array = array.astype(wide_type(tensor.dtype), copy=False)
     if wide.shape != tensor.shape:
         raise _error(
             tensor, f"file must hold an array of shape {tensor.shape}, but got {wide.shape}: it has changed"

@@ -6,7 +6,6 @@ Nothing is traced. The forward is a call that is repeated at each point.
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,183 +15,39 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening
-from gradcheck_cli.checking.ops.operation import GradientFormError, OpFacts, OpForms, TensorInfo
+from gradcheck_cli.checking.ops.operation import (
+    GradientFormError,
+    OpenedOperation,
+    Opening,
+    OpFacts,
+    OpForms,
+    TensorInfo,
+)
 from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import dtypes, frames
-from gradcheck_cli.tensorflow_backend.binding import flat_outputs
-from gradcheck_cli.tensorflow_backend.binding.arguments import plain_name
-from gradcheck_cli.tensorflow_backend.binding.binder import Binder
-from gradcheck_cli.tensorflow_backend.binding.user_gradient import form_fault
+from gradcheck_cli.tensorflow_backend.binding import flat_tensors
+from gradcheck_cli.tensorflow_backend.binding.binder import Binder, form_fault
+from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, value_of
-from gradcheck_cli.tensorflow_backend.eager.eager_record import Record, identity
-from gradcheck_cli.tensorflow_backend.graph.batching import pull_in_spoilt_memory
-from gradcheck_cli.tensorflow_backend.graph.sample_point import SamplePoint
-from gradcheck_cli.tensorflow_backend.graph.second_order import bind
-from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
+from gradcheck_cli.tensorflow_backend.eager.eager_call import EagerCall, identity
+from gradcheck_cli.tensorflow_backend.graph.graph_runs import pull_in_spoilt_memory
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, SamplePoint
 from gradcheck_cli.tensorflow_backend.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.private import (
     private_eager,
     private_gradients,
-    private_sites,
     private_state,
 )
-from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
-from gradcheck_cli.tensorflow_backend.traces.state import Resource, State, at_values
+from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     ShapeChangesError,
     dense,
-    in_users_words,
+    naming_user_errors,
     require_shapes,
     run_error,
 )
-
-
-@dataclass
-class EagerCall:
-    """A forward that is called repeatedly, at the base point first.
-
-    Attributes:
-        holds: says by its key whether a `stop_gradient` that backpropagation meets keeps its base value.
-        gradient_variables: the variables that a custom gradient has gradients for, by `id`.
-        written_by_gradient: what only a gradient writes to; it is restored at the end of the case.
-        stops: the `stop_gradient`s that backpropagation meets, with their outputs at the base point.
-    """
-
-    function: Callable[..., Sequence[Any]]  # takes tensors, returns a list of tensors
-    holds: Callable[[str], bool]
-    seed: int = 0  # seed of its draws, the same in each call
-    reverse: bool = False  # give custom gradients their variables in reverse order
-    gradient_variables: dict[int, Any] = field(default_factory=dict)
-    record: Record = field(default_factory=Record)  # what the first call ran
-    custom_gradients: int = 0  # how many of the forward's custom gradients ran at the base point
-    is_plain: bool = True  # whether all of these custom gradients are TensorFlow's own
-    written: State = field(default_factory=State)  # what a call writes to; it is restored after each call
-    written_by_gradient: State = field(default_factory=State)
-    must_begin_anew: bool = False  # whether a gradient was seen to write to what the forward uses
-    _sorted_writes: State = field(default_factory=State)
-    _unsorted_writes: State = field(default_factory=State)
-    draws: list[str] = field(default_factory=list)  # the types of the random ops that ran at the base point
-    stops: list[tuple[Stop, Any]] = field(default_factory=list)
-
-    def call_at_base(self, inputs: Sequence[Any]) -> list[Any]:
-        """Call at the base point, and record what is held and restored from then on."""
-
-        def stop(value: Any, is_met: bool) -> Any:  # noqa: FBT001 (called by position)
-            if is_met and isinstance(value, tf.Tensor):
-                self.stops.append((_describe_stop_here(), value))
-            return value
-
-        def count(function: Any) -> None:
-            self.custom_gradients += 1
-            self.is_plain &= private_sites.is_tensorflows(function)
-
-        with (
-            self._restore_at_end(),
-            self._order_variables(),
-            private_eager.replace_stop_gradients(stop),
-            private_eager.note_writes(lambda *resource: self.written.record(Resource(*resource))),
-            private_eager.note_custom_gradients(count),
-        ):
-            tf.random.set_seed(self.seed)
-            outputs = self.record.run(lambda: self.function(*inputs))
-        self.draws = self.record.draws(outputs)
-        return outputs
-
-    @property
-    def held_stops(self) -> list[tuple[Stop, Any]]:
-        """The `stop_gradient`s that are held, with their outputs at the base point."""
-        return [(stop, value) for stop, value in self.stops if self.holds(stop.key)]
-
-    def call_moved(self, inputs: Sequence[Any]) -> list[Any]:
-        """Call with moved inputs; what is to be held has its value at the base point."""
-        base_stops = iter(self.stops)
-
-        def stop(value: Any, is_met: bool) -> Any:  # noqa: FBT001 (called by position)
-            # The base point had no such stop: another branch is taken, or a loop runs for longer.
-            base_stop, base_value = next(base_stops, (None, value)) if is_met else (None, value)
-            is_held = base_stop is not None and self.holds(base_stop.key) and base_value.shape == value.shape
-            return base_value if is_held else value
-
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(self._restore_at_end())
-            if self.held_stops:  # inside a tf.function, they can be held only if it runs op by op
-                stack.enter_context(private_eager.run_functions_eagerly())
-                stack.enter_context(private_eager.replace_stop_gradients(stop))
-            self.reseed(self.seed)
-            return list(self.function(*inputs))
-
-    @contextlib.contextmanager
-    def call_unheld(self) -> Iterator[Callable[..., list[Any]]]:
-        """Call the forward as its user would, with the base point's draws; restore what it changes."""
-
-        def call(*inputs: Any) -> list[Any]:
-            self.reseed(self.seed)
-            return list(self.function(*inputs))
-
-        # In a function that is already traced, the order of variables is fixed.
-        op_by_op = private_eager.run_functions_eagerly() if self.reverse else contextlib.nullcontext()
-        with self._restore_at_end(), self._order_variables(), op_by_op:
-            yield call
-
-    def restore(self) -> None:
-        """Restore what was written to."""
-        self.written.restore()
-
-    def note_gradient_writes(self) -> contextlib.AbstractContextManager[None]:
-        """Record what a gradient writes to, for `sort_writes`."""
-
-        def note(handle: Any, value_dtypes: tuple[Any, ...]) -> None:
-            if handle in self.written:
-                self.must_begin_anew = True
-            elif handle not in self._sorted_writes:
-                with tf.init_scope():  # it may be written to within a tf.function that is being traced
-                    self._unsorted_writes.record(Resource(handle, value_dtypes))
-
-        return private_eager.note_writes(note)
-
-    def sort_writes(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Find out whether the forward uses what a gradient has written to: if so, its outputs differ now."""
-        if not self._unsorted_writes.earlier_values:
-            return
-        self.restore()
-        repeated = self.function(*inputs)
-        is_used = any(
-            not np.array_equal(repeated_value.numpy(), first_value.numpy())
-            for repeated_value, first_value in zip(repeated, outputs, strict=True)
-        )
-        (self.written if is_used else self.written_by_gradient).add_missing(self._unsorted_writes)
-        self._sorted_writes.add_missing(self._unsorted_writes)
-        self._unsorted_writes.earlier_values.clear()
-        self.must_begin_anew |= is_used
-
-    def _order_variables(self) -> contextlib.AbstractContextManager[None]:
-        def note(variables: Sequence[Any]) -> None:
-            self.gradient_variables.update((id(variable), variable) for variable in variables)
-
-        return private_state.order_of_variables(note, reverse=self.reverse)
-
-    def reseed(self, seed: int) -> None:
-        """Set the seed, if anything is drawn: it costs a new kernel for each op."""
-        if self.draws:
-            tf.random.set_seed(seed)
-
-    @contextlib.contextmanager
-    def _restore_at_end(self) -> Iterator[None]:
-        with private_eager.restore_seed():
-            try:
-                yield
-            finally:
-                self.restore()
-
-
-def _describe_stop_here() -> Stop:
-    """Describe the `stop_gradient` that is being called."""
-    stack = traceback.StackSummary.extract(traceback.walk_stack(None), lookup_lines=False)
-    lines = [(frame.filename, frame.lineno or 0, frame.name) for frame in reversed(stack)]
-    return Stop(*frames.place_of_stop(lines))
 
 
 @dataclass
@@ -225,9 +80,9 @@ class CalledCase:
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
-        names = flat_outputs.names(self.case, len(self.base), self._names)
+        names = flat_tensors.names(self.case, len(self.base), self._names)
         output_dtypes = [value.dtype for value in self.base]
-        return flat_outputs.infos(
+        return flat_tensors.infos(
             self.case, names, output_dtypes, [tuple(value.shape) for value in self.base]
         )
 
@@ -274,7 +129,7 @@ class CalledCase:
                     for value, target in zip(values, targets, strict=True)
                 ]
                 with (
-                    in_users_words(list(sources_by_input.values())),
+                    naming_user_errors(list(sources_by_input.values())),
                     watching(),
                     self.call.note_gradient_writes(),
                 ):
@@ -330,7 +185,7 @@ class CalledCase:
 
             ones = {output: np.ones((1, *info.shape))}
             by_output[output] = self.gradients(ones, watching, ran.append)[0]
-            for site in map(private_sites.site_of_gradient, ran):
+            for site in map(private_gradients.site_of_gradient, ran):
                 for input_index, gradient in by_output[output].items():
                     if gradient is not None:
                         self.state.gradients.add(site, label_between(info, self.inputs[input_index]))
@@ -348,7 +203,7 @@ class CalledCase:
             # Such a gradient is tried at the base point, for which the outputs' shapes must be known.
             shapes = [tuple(value.shape) for value in self._call_forward(binder.body())]
             binder = Binder(self.case, self.at.dtype_of, self.at.point, shapes, names=names, built=built)
-        call = bind(binder, self.state.vjp, self.state.variables).call
+        call = self.state.bind(binder).call
         return EagerCall(
             call, self.holds, self.at.seed, self.opening.reversed, written_by_gradient=self.state.written
         )
@@ -378,8 +233,8 @@ class CalledCase:
         with self.state.seed_at_first_use(self.case.seed):
             outputs = self._call_forward(lambda *tensors: self.call.call_at_base(tensors))
         output_dtypes = [value.dtype for value in outputs]
-        names = flat_outputs.names(self.case, len(output_dtypes), self._names)
-        flat_outputs.check_dtypes(self.case, names, output_dtypes, self.at.dtype_of, "forward")
+        names = flat_tensors.names(self.case, len(output_dtypes), self._names)
+        flat_tensors.check_dtypes(self.case, names, output_dtypes, self.at.dtype_of, "forward")
         return outputs
 
     def _call_forward(self, call: Any) -> list[Any]:
@@ -669,7 +524,7 @@ class EagerOperation(OpenedOperation):
             rounded_sizes=runs.rounded_sizes,
         )
 
-    def again(self) -> EagerOperation:
+    def retraced(self) -> EagerOperation:
         """Return the op, to be called anew at the same point."""
         called = self.called
         return EagerOperation.of(CalledCase(called.case, called.opening, called.state, called_twice=True))

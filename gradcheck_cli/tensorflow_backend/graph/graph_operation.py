@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.checking.ops.opener import OpenedOperation, Opening
-from gradcheck_cli.checking.ops.operation import OpFacts, OpForms, Site, TensorInfo
+from gradcheck_cli.checking.ops.operation import OpenedOperation, Opening, OpFacts, OpForms, TensorInfo
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import graph_path
-from gradcheck_cli.tensorflow_backend.binding.arguments import plain_name
+from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
-from gradcheck_cli.tensorflow_backend.graph.sites import sites_of
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
 from gradcheck_cli.tensorflow_backend.graph_path import STOP, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients
@@ -105,10 +103,6 @@ class GraphFacts(OpFacts):
             graph_path.passes_numpy(trace.function.graph, start, trace.outputs[output])
             for start in self.traced.starts(input_index)
         )
-
-    def sites(self, pairs: Sequence[tuple[int, int]]) -> list[Site]:
-        """Return where the gradients of some pairs could be wrong unseen; see `Operation`."""
-        return sites_of(self.traced, pairs)
 
     # What is held while the inputs move. Only ops of the declared dtypes' graph know where they come from.
 
@@ -253,14 +247,6 @@ def _is_plain_chain(traced: TracedCase, output: int, input_index: int) -> bool:
     return not is_own and sum(trace.gradients_seen.values()) > 1
 
 
-@dataclass(frozen=True)
-class UnheldStop:
-    """The place of a `stop_gradient`, and whether it belongs to the forward or to a gradient function."""
-
-    place: str
-    is_of_forward: bool
-
-
 @dataclass(frozen=True, kw_only=True)
 class GraphOperation(OpenedOperation):
     """One case in graph mode."""
@@ -301,9 +287,9 @@ class GraphOperation(OpenedOperation):
         state.graphs[key] = TracedCase(case, opening, state, mode)
         return GraphOperation.of(state.graphs[key])
 
-    def again(self) -> GraphOperation:
+    def retraced(self) -> GraphOperation:
         """Return the op with its vjp traced again; the forward that is differenced is kept."""
-        return GraphOperation.of(self.traced.again())
+        return GraphOperation.of(self.traced.retraced())
 
     def in_float64(self) -> GraphOperation:
         """Return the op's float64 twin, made from the same traces, at the same point."""
@@ -314,19 +300,6 @@ class GraphOperation(OpenedOperation):
         """Whether every number of its floating outputs at the base point is finite."""
         outputs = zip(self.outputs, self.base_values, strict=True)
         return all(np.isfinite(value).all() for info, value in outputs if info.is_differentiable)
-
-    def unheld_stops(self, output: int, input_index: int) -> list[UnheldStop]:
-        """Return the `stop_gradient`s between an input and an output that aren't held.
-
-        For a vjp, return only those in gradient functions, if there are any: holding these would be enough.
-        """
-        trace, starts = self.traced.forward, self.traced.starts(input_index)
-        held_ids = {id(tensor) for tensor in self.traced.held_stops}
-        forward_ids = {id(tensor) for tensor in frozen.stops_among(starts, trace.backprop_starts)}
-        between = graph_path.ops_between(starts, [trace.outputs[output]])
-        tensors = [op.outputs[0] for op in between if op.type in STOPS and id(op.outputs[0]) not in held_ids]
-        stops = [UnheldStop(Stop.of(tensor.op).place, id(tensor) in forward_ids) for tensor in tensors]
-        return [stop for stop in stops if not stop.is_of_forward] or stops
 
     @property
     def trainable(self) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
 from gradcheck_cli.tensorflow_backend.private import private_eager
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, in_users_words
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, naming_user_errors
 
 # These checks concern the forward, or each trace: the first order has already run them.
 _CHECKS_OFF = frozenset(name for name, check in CHECKS.items() if not check.is_of_vjp)
@@ -93,19 +93,6 @@ class Vjp:
         return Bound(call, backprop_starts=lambda: forward_outputs)
 
 
-def bind(binder: Binder, vjp: Vjp | None, variables: Sequence[Any], *, surrogate: bool = False) -> Bound:
-    """Bind a case's forward, or the vjp that it stands for; or the same for its reference.
-
-    Args:
-        vjp: the vjp that the case stands for, if any.
-        variables: the variables among the inputs.
-        surrogate: bind the reference.
-    """
-    if vjp is not None:
-        return vjp.bound(binder, variables, surrogate=surrogate)
-    return binder.reference() if surrogate else binder.forward()
-
-
 def _pull(
     forward: Bound, arguments: Sequence[Any], sources: Sequence[Any], flows: Mapping[int, Any]
 ) -> tuple[list[Any], list[list[Any]]]:
@@ -121,7 +108,7 @@ def _pull_eagerly(
         for tensor in sources:
             tape.watch(tensor)
         results = forward.call(*arguments)
-    with private_eager.ignore_stop_gradients(), in_users_words(sources):
+    with private_eager.ignore_stop_gradients(), naming_user_errors(sources):
         rows = [
             tape.gradient([results[output]], list(sources), output_gradients=[flow])
             for output, flow in flows.items()

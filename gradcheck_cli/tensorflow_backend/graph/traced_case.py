@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.opener import Opening
-from gradcheck_cli.checking.ops.operation import TensorInfo
+from gradcheck_cli.checking.ops.operation import Dtype, Opening, TensorInfo
 from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import MOVED, Case, InputSpec
+from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.binding import flat_outputs
-from gradcheck_cli.tensorflow_backend.binding.behaviour import seed_globals
+from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
+from gradcheck_cli.tensorflow_backend.binding.users_code import seed_globals
 from gradcheck_cli.tensorflow_backend.dtypes import Array
-from gradcheck_cli.tensorflow_backend.graph.sample_point import SamplePoint
-from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp, bind
-from gradcheck_cli.tensorflow_backend.private.private_sites import GradientLog
-from gradcheck_cli.tensorflow_backend.traces.forward_trace import (
-    ForwardTrace,
-    TraceSubject,
-    trace_forward,
-)
+from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp
+from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog
 from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 from gradcheck_cli.tensorflow_backend.traces.state import (
     GRAPH,
@@ -40,7 +34,13 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     restoring_call,
 )
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeClashError, run_error
-from gradcheck_cli.tensorflow_backend.traces.vjp_trace import VjpTrace, trace_vjp
+from gradcheck_cli.tensorflow_backend.traces.tracing import (
+    ForwardTrace,
+    TraceSubject,
+    VjpTrace,
+    trace_forward,
+    trace_vjp,
+)
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import (
     Twins,
     WideForward,
@@ -50,6 +50,140 @@ from gradcheck_cli.tensorflow_backend.twin.float64_twin import (
     widen_vjp,
 )
 from gradcheck_cli.tensorflow_backend.twin.widening import PIECES, Roundings
+
+# A move towards zero, which most domains allow, and by far more than a gradient may lose by rounding. Inputs
+# move by different shares of it, so that what is equal in two of them isn't any more.
+_MOVE = 2.0**-4
+_SHARES = (1.0, 0.6, 0.8, 0.7)
+
+
+@dataclass
+class SamplePoint:
+    """The point at which a case is traced.
+
+    Attributes:
+        dtype: the dtypes that are traced; see `Opening`.
+        has_wide_variables: whether `dtype` applies to variables as well; otherwise they keep their dtypes.
+        is_exact: whether the values stay as they were drawn, before the declared dtypes round them.
+        roundings: a seed by which the values of files, which were rounded before, are moved by one rounding.
+        chosen: the arguments' values at points that were chosen, by sample number; others are drawn.
+    """
+
+    case: Case
+    sample: int
+    dtype: Dtype = "declared"
+    has_wide_variables: bool = False
+    is_exact: bool = False
+    roundings: int | None = None
+    chosen: Mapping[int, Sequence[Array]] = field(default_factory=dict)
+
+    def dtype_of(self, dtype: str) -> str:
+        """Return the dtype that is traced where the spec names this one."""
+        if self.dtype == "complex128":
+            return dtypes.complex_dtype(dtype)
+        return dtypes.reference_dtype(dtype) if self.dtype == "float64" else dtype
+
+    @cached_property
+    def point(self) -> tuple[Array, ...]:
+        """Every value, wide, as the declared dtype can hold it."""
+        return tuple(
+            self._wide_value(input_index, tensor) for input_index, tensor in enumerate(self.case.tensors)
+        )
+
+    def _wide_value(self, input_index: int, tensor: InputSpec) -> Array:
+        if self.sample in self.chosen:
+            value = np.asarray(self.chosen[self.sample][input_index])
+        elif tensor.is_variable:
+            return dtypes.widen(np.asarray(tensor.source.arguments["value"]))
+        else:
+            value = self._draw(input_index, tensor)
+        if self.is_exact:
+            return dtypes.widen(value)
+        narrow = dtypes.narrow(value, tensor.dtype)
+        if self.roundings is None or tensor.source.kind != "file" or not tensor.is_differentiable:
+            return dtypes.widen(narrow)
+        return cast("Array", Roundings(self.roundings).move(narrow, tf.as_dtype(tensor.dtype)))
+
+    def _draw(self, input_index: int, tensor: InputSpec) -> Array:
+        if self.sample != MOVED:
+            return draw(self.case, tensor, self.sample)
+        value: Array = np.asarray(draw(self.case, tensor, 0))
+        if not tensor.is_differentiable or value.dtype.kind not in "fc":
+            return value
+        return _move(tensor, value, _MOVE * _SHARES[input_index % len(_SHARES)])
+
+    def stacked(self, samples: Sequence[int]) -> dict[int, Array]:
+        """Return the drawn arguments at several points, by index, (B, *shape) each."""
+        points = [replace(self, sample=sample).point for sample in samples]
+        return {
+            input_index: np.stack([point[input_index] for point in points])
+            for input_index, tensor in enumerate(self.case.tensors[: self.count])
+            if tensor.source.kind not in ("value", "file") and points[0][input_index].dtype != object
+        }
+
+    @cached_property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Every input tensor, lists flattened, in the dtype that is traced; then the variables."""
+        return tuple(
+            TensorInfo(
+                tensor.name,
+                tensor.dtype
+                if tensor.is_variable and not self.has_wide_variables
+                else self.dtype_of(tensor.dtype),
+                value.shape,
+                tensor.is_differentiable,
+                of=tensor.upstream_of,
+            )
+            for tensor, value in zip(self.case.tensors, self.point, strict=True)
+        )
+
+    @cached_property
+    def count(self) -> int:
+        """How many inputs are arguments of the forward; the rest are variables."""
+        return sum(not tensor.is_variable for tensor in self.case.tensors)
+
+    @cached_property
+    def arguments(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Dtype and shape of every input that is an argument of the forward."""
+        return [(info.dtype, info.shape) for info in self.inputs[: self.count]]
+
+    @cached_property
+    def narrow(self) -> list[Array]:
+        """Every argument's value in the NumPy form of the dtype that is traced."""
+        return [
+            dtypes.narrow(value, dtype)
+            for value, (dtype, _) in zip(self.point[: self.count], self.arguments, strict=True)
+        ]
+
+    @property
+    def tensors(self) -> list[Any]:
+        """Every argument's value as a tensor, made anew each time: a large one takes much memory."""
+        return [
+            tf.constant(value, dtype) for value, (dtype, _) in zip(self.narrow, self.arguments, strict=True)
+        ]
+
+    @cached_property
+    def seed(self) -> int:
+        """The seed of the case's draws at this point; never 0, which means no seed."""
+        return 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
+
+    @cached_property
+    def differentiable(self) -> list[int]:
+        """Indices of the inputs that gradients are taken for."""
+        return [index for index, info in enumerate(self.inputs) if info.is_differentiable]
+
+
+def _move(tensor: InputSpec, value: Any, share: float) -> Array:
+    low, high = tensor.domain
+    moved: Array = value * (1 - share) + np.where(value == 0, share, 0)
+    if moved.dtype.kind == "f":
+        moved = np.clip(moved, -np.inf if low is None else low, np.inf if high is None else high)
+    return moved
+
+
+def points(case: Case) -> Sequence[int]:
+    """Return the sample indices of a case: a single one if every value is fixed."""
+    return range(case.samples if case.is_generated else 1)
 
 
 @dataclass
@@ -88,6 +222,12 @@ class CaseState:
     is_prepared: bool | None = None
     is_vjp_prepared: bool | None = None
     refusal: str = ""
+
+    def bind(self, binder: Binder, *, surrogate: bool = False) -> Bound:
+        """Bind the case's forward, or the vjp that it stands for; or the same for its reference."""
+        if self.vjp is not None:
+            return self.vjp.bound(binder, self.variables, surrogate=surrogate)
+        return binder.reference() if surrogate else binder.forward()
 
     def refuse(self, opened: Any, failure: CaseFailedError) -> list[Array]:
         """Return the outputs of an opened case at a point that its forward refuses: NaN.
@@ -150,7 +290,7 @@ class TracedCase:
 
     # The same case in other forms.
 
-    def again(self) -> TracedCase:
+    def retraced(self) -> TracedCase:
         """Return the case with its vjp traced again; the forward that is differenced is kept."""
         return replace(self, graphs=self, anew=True)
 
@@ -241,14 +381,14 @@ class TracedCase:
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
         shapes = [value.shape for value in self.base_values]
-        return flat_outputs.infos(self.case, self.output_names, self.forward.dtypes, shapes)
+        return flat_tensors.infos(self.case, self.output_names, self.forward.dtypes, shapes)
 
     @property
     def output_names(self) -> list[str]:
         """The outputs' names."""
         if self.narrow is not None:
             return [*self.narrow.output_names, *(["sides changed"] if self.forward.held.sides else [])]
-        return flat_outputs.names(self.case, len(self.forward.dtypes), self._names)
+        return flat_tensors.names(self.case, len(self.forward.dtypes), self._names)
 
     @cached_property
     def base_values(self) -> list[Array]:
@@ -324,7 +464,7 @@ class TracedCase:
             built=self.state.built,
             shape_of=self.trace_mode.shape,
         )
-        return bind(binder, self.state.vjp, self.state.variables)
+        return self.state.bind(binder)
 
     def draws(self, held: Held) -> list[Array]:
         """Return the case's random draws at this point, to use in another trace.
@@ -368,14 +508,14 @@ class TracedCase:
             shape_of=self.trace_mode.shape,
         )
         is_reference = self.opening.is_reference
-        bound = bind(binder, self.state.vjp, self.state.variables, surrogate=is_reference)
+        bound = self.state.bind(binder, surrogate=is_reference)
         # A separate trace at another point must make draws of its own.
         at = self.at if self.graphs is not None else replace(self.at, sample=0)
         stops = self.holds_every_stop or bool(self.stops)
         trace = trace_forward(self.subject(bound), stops=stops, seed=at.seed)
         role = "reference" if is_reference else "forward"
-        names = flat_outputs.names(self.case, len(trace.dtypes), self._names)
-        flat_outputs.check_dtypes(self.case, names, trace.dtypes, self.at.dtype_of, role)
+        names = flat_tensors.names(self.case, len(trace.dtypes), self._names)
+        flat_tensors.check_dtypes(self.case, names, trace.dtypes, self.at.dtype_of, role)
         return trace
 
     @cached_property

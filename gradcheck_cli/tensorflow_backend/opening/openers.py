@@ -17,18 +17,17 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli import hooks
-from gradcheck_cli.checking.ops.opener import Dtype, Opening
-from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
+from gradcheck_cli.checking.ops.operation import Dtype, GradientFormError, Opening, Operation
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import precision_of
-from gradcheck_cli.numerics.tolerance import ROUNDINGS_OF_A_RUN
+from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN
 from gradcheck_cli.results import VERSION_CHECK
 from gradcheck_cli.spec.case import Case, version_fits
 from gradcheck_cli.spec.words import BINDINGS
 from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.binding import behaviour, flat_outputs
-from gradcheck_cli.tensorflow_backend.binding.arguments import plain_name, with_variables
+from gradcheck_cli.tensorflow_backend.binding import flat_tensors, users_code
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
+from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name, with_variables
 from gradcheck_cli.tensorflow_backend.eager.eager_operation import CalledCase, EagerOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.second_order import case_of_vjp
@@ -197,7 +196,7 @@ def _require_complex(op: Operation) -> None:
 
 
 def _check_output_shapes(case: Case, op: Any) -> None:
-    flat_outputs.check_shapes(case, [output.name for output in op.outputs], op.base_values)
+    flat_tensors.check_shapes(case, [output.name for output in op.outputs], op.base_values)
 
 
 def open_graph(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
@@ -397,7 +396,7 @@ class EagerMode(Mode):
     def refusal(self, case: Case) -> str | None:
         """Refuse modules that turn eager execution off."""
         Binder(case, str, ()).load()
-        return _EAGER_IS_OFF if behaviour.turns_eager_off() else None
+        return _EAGER_IS_OFF if users_code.turns_eager_off() else None
 
     def open(self, case: Case, opening: Opening, state: CaseState) -> EagerOperation | GraphOperation:
         """Open a form of a case for calls; see `Mode`."""
@@ -446,7 +445,7 @@ def _call_in_float64(op: EagerOperation) -> EagerOperation | None:
 
 def works_eagerly(case: Case, opening: Opening, state: CaseState) -> bool:
     """Whether a forward that can't be traced has gradients when it is called eagerly."""
-    if "eager" in BINDINGS[case.binding].unfit or behaviour.turns_eager_off():
+    if "eager" in BINDINGS[case.binding].unfit or users_code.turns_eager_off():
         return False
     op = EagerOperation.of(CalledCase(case, opening, state))
     try:
@@ -598,7 +597,7 @@ class CaseOpener(Generic[Op]):
 
     def retrace(self, op: Any) -> Op:
         """Trace or call an opened op's gradient again, for the same point."""
-        retraced: Op = op.again()
+        retraced: Op = op.retraced()
         _check_output_shapes(self.case, retraced)
         return retraced
 

@@ -74,19 +74,6 @@ def run_functions_eagerly() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def restore_seed() -> Iterator[None]:
-    """Let `tf.random.set_seed` be called, and restore the process's own seed afterwards."""
-    eager_context = context.context()
-    # There is no public way to read it; the generator is made with the first seed.
-    saved = {name: vars(eager_context)[name] for name in ("_seed", "_rng") if name in vars(eager_context)}
-    try:
-        yield
-    finally:
-        vars(eager_context).pop("_rng", None)
-        vars(eager_context).update(saved)
-
-
-@contextlib.contextmanager
 def replace_stop_gradients(replace: Callable[[Any, bool], Any]) -> Iterator[None]:
     """Let `replace(result, is_met)` decide what each `stop_gradient` returns to its caller.
 

@@ -40,7 +40,7 @@ from tensorflow.python.framework import (
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
 from tensorflow.python.ops import custom_gradient, script_ops, while_v2
 
-from gradcheck_cli.tensorflow_backend import work_counts
+from gradcheck_cli import clock
 
 # The class of tensors that have a value now; others belong to a graph.
 EAGER_TENSOR = ops.EagerTensor
@@ -313,7 +313,7 @@ def call_flat(function: Any, tensors: Sequence[Any]) -> Any:
     If it is called in the public way, a pruned function first tries the signature that it has lost. The error
     raised there prints every tensor, which takes five milliseconds per call, fifty times as long as the call.
     """
-    work_counts.add(calls=1, points=1)
+    clock.add_work(calls=1, points=1)
     return function._call_flat(list(tensors), function.captured_inputs)
 
 
@@ -336,7 +336,7 @@ def map_flat(function: Any, stacks: Sequence[Any], constants: Sequence[Any]) -> 
     Returns:
         Its results, stacked.
     """
-    work_counts.add(calls=1, points=len(stacks[0]))
+    clock.add_work(calls=1, points=len(stacks[0]))
     results = tf.raw_ops.MapDefun(
         arguments=list(stacks),
         captured_inputs=[*constants, *function.captured_inputs],

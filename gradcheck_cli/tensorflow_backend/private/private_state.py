@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import types_pb2
+from tensorflow.python.eager import context
 from tensorflow.python.framework import auto_control_deps, auto_control_deps_utils, ops
 from tensorflow.python.ops import control_flow_util, custom_gradient
 
@@ -70,6 +71,19 @@ def keras_paths(layer: Any) -> dict[int, str]:
     if not isinstance(variables, list | tuple):
         return {}
     return {id(variable.value): variable.path for variable in variables if hasattr(variable, "path")}
+
+
+@contextlib.contextmanager
+def restore_seed() -> Iterator[None]:
+    """Let `tf.random.set_seed` be called, and restore the process's own seed afterwards."""
+    eager_context = context.context()
+    # There is no public way to read it; the generator is made with the first seed.
+    saved = {name: vars(eager_context)[name] for name in ("_seed", "_rng") if name in vars(eager_context)}
+    try:
+        yield
+    finally:
+        vars(eager_context).pop("_rng", None)
+        vars(eager_context).update(saved)
 
 
 @contextlib.contextmanager

@@ -94,7 +94,7 @@ class BodyHolds:
             tensor.set_shape(output.shape)
         return held_tensors
 
-    def again(self) -> BodyHolds:
+    def recording_anew(self) -> BodyHolds:
         """Return body holds for the same ops in a graph made from this one; they record values again."""
         return replace(self, ops=[replace(held_op, recorded=[], calls=0) for held_op in self.ops])
 
@@ -201,9 +201,9 @@ class Held:
     can_be_opened: bool = False  # whether another trace could hold what is closed here
     sides: tuple[Any, ...] = ()  # for kinked ops, the side that elements are on (`twin/widening.py`)
 
-    def again(self) -> Held:
+    def recording_anew(self) -> Held:
         """Return the same for a graph made from this one, in which values are recorded again."""
-        return self if self.body_holds is None else replace(self, body_holds=self.body_holds.again())
+        return self if self.body_holds is None else replace(self, body_holds=self.body_holds.recording_anew())
 
 
 def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[bool, bool]:

@@ -9,11 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from gradcheck_cli import clock
 from gradcheck_cli.checking.ops.operation import GradientFormError, OpPlace, TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.tensorflow_backend import frames, work_counts
-from gradcheck_cli.tensorflow_backend.binding import behaviour
-from gradcheck_cli.tensorflow_backend.binding.user_gradient import form_fault
+from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend.binding import users_code
+from gradcheck_cli.tensorflow_backend.binding.binder import form_fault
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.registry import place_of
 
@@ -47,8 +48,8 @@ def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> An
         CaseFailedError: what it raised, with the user's own frames.
     """
     try:
-        work_counts.add(traces=1)
-        with behaviour.trace_with_switches():
+        clock.add_work(traces=1)
+        with users_code.trace_with_switches():
             return tf.compat.v1.wrap_function(_name_variables(function), list(signature))
     except (CaseFailedError, GradientFormError):
         raise
@@ -171,7 +172,7 @@ def gradients_of(
     """Call `tf.gradients`, which goes no further than `stops`; say in the user's words what went wrong."""
     if not inputs:
         return []
-    with in_users_words(inputs), private_gradients.accept_numbers(), behaviour.trace_with_switches():
+    with naming_user_errors(inputs), private_gradients.accept_numbers(), users_code.trace_with_switches():
         return list(
             tf.compat.v1.gradients(
                 outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None
@@ -180,7 +181,7 @@ def gradients_of(
 
 
 @contextlib.contextmanager
-def in_users_words(inputs: Sequence[Any]) -> Iterator[None]:
+def naming_user_errors(inputs: Sequence[Any]) -> Iterator[None]:
     """Say in the user's words what goes wrong in a gradient function that is called in the block."""
     try:
         yield

@@ -16,10 +16,9 @@ import tensorflow as tf
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function, whole_graph
-from gradcheck_cli.tensorflow_backend.traces.forward_trace import ForwardTrace
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds, Held
 from gradcheck_cli.tensorflow_backend.traces.state import Resource
-from gradcheck_cli.tensorflow_backend.traces.vjp_trace import Pullback, VjpTrace
+from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, Pullback, VjpTrace
 from gradcheck_cli.tensorflow_backend.twin import widening
 from gradcheck_cli.tensorflow_backend.twin.widening import hold_sides
 
@@ -229,7 +228,7 @@ class Twins:
 
 def widen_forward(trace: ForwardTrace, variables: WideVariables, *, has_sides: bool = False) -> WideForward:
     """Make the twin of a forward; see `Twin`."""
-    held = trace.held.again()
+    held = trace.held.recording_anew()
     twin = Twin(trace.function, variables, held.body_holds, has_sides=has_sides)
     wide = replace(
         trace,
@@ -247,7 +246,7 @@ def widen_forward(trace: ForwardTrace, variables: WideVariables, *, has_sides: b
 
 def widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
     """Make the twin of a vjp; see `Twin`."""
-    held = trace.held.again()
+    held = trace.held.recording_anew()
     twin = Twin(trace.whole, variables, held.body_holds)
 
     def widen(pullback: Pullback) -> Pullback:

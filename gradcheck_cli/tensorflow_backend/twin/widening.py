@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.tensorflow_backend.dtypes import REFERENCE
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
-# A number with a quarter of its dtype's bits was hardly rounded to it: one in 64 is in bfloat16, which has 8.
+# A number that needs at most a quarter of its dtype's bits is hardly a rounded one: of these, one in 64
+# looks so in bfloat16, which has 8 bits.
 _EXACT_SHARE = 0.25
 _WIDE: dict[int, int] = {
     tf.as_dtype(narrow).as_datatype_enum: tf.as_dtype(wide).as_datatype_enum
@@ -447,7 +449,7 @@ def _type(dtype: Any) -> Any:
     return attr_value_pb2.AttrValue(type=dtype.as_datatype_enum)
 
 
-_TYPE = _type(tf.float64)
+_TYPE = attr_value_pb2.AttrValue(type=_DOUBLE)
 
 
 def _relu(nodes: _Nodes) -> None:
@@ -472,12 +474,9 @@ def _abs(nodes: _Nodes) -> None:
     nodes.finish("Mul", x, nodes.hold(nodes.add("Sign", x, T=_TYPE), tf.float64))
 
 
-def _extreme(comparison: str) -> Callable[[_Nodes], None]:
-    def larger_or_smaller(nodes: _Nodes) -> None:
-        first, second = nodes.inputs
-        nodes.finish("SelectV2", nodes.compare(comparison, first, second), first, second)
-
-    return larger_or_smaller
+def _extreme(nodes: _Nodes, comparison: str) -> None:
+    first, second = nodes.inputs
+    nodes.finish("SelectV2", nodes.compare(comparison, first, second), first, second)
 
 
 def _max_pool(nodes: _Nodes) -> None:
@@ -507,30 +506,26 @@ def _max_pool(nodes: _Nodes) -> None:
     )
 
 
-def _choice(dtype: Any = tf.bool) -> Callable[[_Nodes], None]:
-    """Return what holds an op whose result isn't a number but a choice: of a side, or of an index."""
-
-    def hold_result(nodes: _Nodes) -> None:
-        attr = nodes.node.attr
-        result_type = attr["output_type"] if "output_type" in attr else _type(dtype)
-        chosen = nodes.add(nodes.node.op, *nodes.inputs, **attr)
-        nodes.add("Identity", chosen, name=nodes.node.name, T=result_type)
-        nodes.sides.append((chosen, nodes.node.name))
-
-    return hold_result
+def _choice(nodes: _Nodes, dtype: Any = tf.bool) -> None:
+    """Hold the result of an op that isn't a number but a choice: of a side, or of an index."""
+    attr = nodes.node.attr
+    result_type = attr["output_type"] if "output_type" in attr else _type(dtype)
+    chosen = nodes.add(nodes.node.op, *nodes.inputs, **attr)
+    nodes.add("Identity", chosen, name=nodes.node.name, T=result_type)
+    nodes.sides.append((chosen, nodes.node.name))
 
 
 # How each kinked op is rewritten.
-PIECES = {
+PIECES: dict[str, Callable[[_Nodes], None]] = {
     "Relu": _relu,
     "Relu6": _relu6,
     "LeakyRelu": _leaky_relu,
     "Abs": _abs,
-    "Maximum": _extreme("GreaterEqual"),
-    "Minimum": _extreme("LessEqual"),
+    "Maximum": partial(_extreme, comparison="GreaterEqual"),
+    "Minimum": partial(_extreme, comparison="LessEqual"),
     "MaxPool": _max_pool,
-    **dict.fromkeys(("Greater", "GreaterEqual", "Less", "LessEqual"), _choice()),
-    **dict.fromkeys(("ArgMax", "ArgMin"), _choice(tf.int64)),
+    **dict.fromkeys(("Greater", "GreaterEqual", "Less", "LessEqual"), _choice),
+    **dict.fromkeys(("ArgMax", "ArgMin"), partial(_choice, dtype=tf.int64)),
 }
 
 

@@ -21,7 +21,8 @@ CASES = [
 
 
 def past(*seconds):
-    return {(f"op{number}", "default", "float64"): Past(False, time) for number, time in enumerate(seconds)}  # noqa: FBT003
+    keys = [(f"op{number}", "default", "float64") for number in range(len(seconds))]
+    return {key: Past(*key, duration_s=time) for key, time in zip(keys, seconds, strict=True)}
 
 
 @given(
@@ -39,7 +40,8 @@ def test_the_parts_are_the_whole_and_balanced(seconds, count, cases):
         times = [0.0] * count
         for place, part in enumerate(parts):
             for case in part:
-                time = history.get((case.op, "default", "float64"), Past(False, None)).duration_s  # noqa: FBT003
+                ran = history.get((case.op, "default", "float64"))
+                time = None if ran is None else ran.duration_s
                 times[place] += usual if time is None else time
         # Longest first: no part is longer than the shortest by more than one case.
         longest = max([usual, *known])
@@ -69,7 +71,9 @@ def test_a_run_is_remembered(tmp_path, a_result):
     write_history(folder, Report("0", "2", "3", 0, results, baseline=(finding,)))
     known = read_history(folder)
     assert {op for (op, *_), one in known.items() if one.failed} == {"bad", "open", "drifts"}
-    assert known["good", "default", "float64"] == Past(failed=False, duration_s=2.0)
+    assert known["good", "default", "float64"] == Past(
+        "good", "default", "float64", failed=False, duration_s=2.0
+    )
     assert (folder / ".gitignore").read_text() == "*\n"
     write_history(folder, Report("0", "2", "3", 0, (a_result("bad"),)))
     after = read_history(folder)
@@ -82,8 +86,8 @@ def test_a_shard_does_not_change_how_the_next_one_is_cut(tmp_path, a_result):
     results = (a_result("a", Status.MISMATCHED, duration=9.0), a_result("b"))
     write_history(tmp_path, Report("0", "2", "3", 0, results, shard=Shard(1, 2, ())))
     known = read_history(tmp_path)
-    assert known["a", "default", "float64"] == Past(failed=True, duration_s=5.0)
-    assert known["b", "default", "float64"] == Past(failed=False, duration_s=None)
+    assert known["a", "default", "float64"] == Past("a", "default", "float64", failed=True, duration_s=5.0)
+    assert known["b", "default", "float64"] == Past("b", "default", "float64", failed=False, duration_s=None)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +105,8 @@ def test_a_folder_that_can_not_be_written_is_no_fault(tmp_path, a_result):
 
 def test_cases_that_failed_before(a_case):
     cases = (a_case("a"), a_case("b"), a_case("c"))
-    history = {("a", "default", "float64"): Past(True, 1.0), ("b", "default", "float64"): Past(False, 1.0)}  # noqa: FBT003
+    runs = [Past("a", "default", "float64", failed=True), Past("b", "default", "float64")]
+    history = {past.key: past for past in runs}
     assert [case.op for case in failed_before(cases, history)] == ["a"]
 
 

@@ -8,38 +8,126 @@ as their forwards do, and don't count.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.features.search.branches.branch_kinds import (
-    BODIES,
-    CALLS,
-    CASES,
-    COMPARED,
-    COMPARISONS,
-    CONDITIONALS,
-    KINDS,
-    LOOPS,
-    MASK,
-    TRUTH,
-    Kind,
-    align,
-    index_kind,
-)
 from gradcheck_cli.gate import Branch
 from gradcheck_cli.tensorflow_backend.frames import is_guard_of_tensorflow, place_of_branch
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 Array = np.ndarray[Any, Any]
+Stack = Any  # an array, or a tensor of a graph
+
+# TensorFlow's functions under NumPy's names, for sides inside a graph. The tensors there are float64.
+IN_GRAPH = SimpleNamespace(abs=tf.abs, expand_dims=tf.expand_dims)
+COMPARISONS = {
+    "Greater": ">",
+    "GreaterEqual": ">=",
+    "Less": "<",
+    "LessEqual": "<=",
+    "Equal": "==",
+    "NotEqual": "!=",
+    "LogicalAnd": "&",
+    "LogicalOr": "|",
+}
+CONDITIONALS = frozenset({"If", "StatelessIf"})
+CASES = frozenset({"Case", "StatelessCase"})
+LOOPS = frozenset({"While", "StatelessWhile"})
+CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+# The attrs that name an op's bodies.
+BODIES = {
+    **dict.fromkeys(LOOPS, ("body",)),
+    **dict.fromkeys(CONDITIONALS, ("then_branch", "else_branch")),
+    **dict.fromkeys(CASES, ("branches",)),
+    **dict.fromkeys(CALLS, ("f",)),
+}
+TRUTH = ("true", "false")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a kind of op branches."""
+
+    sides: tuple[str, ...]  # their names
+    # for each side, which elements take it, by the values that decide and NumPy (or `IN_GRAPH`)
+    taken: Callable[[Sequence[Stack], Any], Sequence[Stack]]
+    inputs: tuple[int, ...] = (0,)  # the indices of the op's inputs that decide
+    is_output: bool = False  # whether the op's first output decides instead
+
+
+def align(values: Sequence[Stack], math: Any) -> list[Stack]:
+    """Return stacks of values, (B, *shape) each, with added axes so that their rows broadcast."""
+    most = max(len(value.shape) for value in values)
+    same_rank = []
+    for value in values:
+        while len(value.shape) < most:
+            value = math.expand_dims(value, 1)  # noqa: PLW2901 (the same values)
+        same_rank.append(value)
+    return same_rank
+
+
+def _are_true(values: Sequence[Stack], math: Any) -> Sequence[Stack]:
+    is_true = math.abs(values[0]) > 0
+    return is_true, ~is_true
+
+
+def _have_signs(values: Sequence[Stack], _math: Any) -> Sequence[Stack]:
+    return values[0] > 0, values[0] < 0
+
+
+def _compare(values: Sequence[Stack], math: Any) -> Sequence[Stack]:
+    first, second = align(values, math)
+    return first > second, second > first
+
+
+def _clip(values: Sequence[Stack], math: Any) -> Sequence[Stack]:
+    value, low, high = align(values, math)
+    return value < low, (value > low) & (value < high), value > high
+
+
+def _clip_at_six(values: Sequence[Stack], _math: Any) -> Sequence[Stack]:
+    value, six = values[0], 6.0
+    return value < 0, (value > 0) & (value < six), value > six
+
+
+def _count_rounds(values: Sequence[Stack], _math: Any) -> Sequence[Stack]:
+    return values[0] < 1, (values[0] > 0) & (values[0] < 2), values[0] > 1  # noqa: PLR2004 (two rounds)
+
+
+def index_kind(count: int) -> Kind:
+    """Return how an op selects one of some branches by an index: if it is out of range, the last."""
+
+    def taken(values: Sequence[Stack], _math: Any) -> Sequence[Stack]:
+        selected = [(values[0] > side - 1) & (values[0] < side + 1) for side in range(count - 1)]
+        return [*selected, (values[0] < 0) | (values[0] > count - 2)]
+
+    return Kind(tuple(f"branch {side}" for side in range(count)), taken)
+
+
+COMPARED = Kind(("greater", "less"), _compare, (0, 1))
+_CONDITION = Kind(TRUTH, _are_true)
+MASK = Kind(TRUTH, _are_true, is_output=True)
+_LARGER = Kind(("first larger", "second larger"), _compare, (0, 1))
+KINDS = {
+    **dict.fromkeys(("Maximum", "Minimum"), _LARGER),
+    "Relu6": Kind(("< 0", "inside", "> 6"), _clip_at_six),
+    "ClipByValue": Kind(("below", "inside", "above"), _clip, (0, 1, 2)),
+    **dict.fromkeys(("Relu", "LeakyRelu", "Elu", "Selu", "Abs", "Sign"), Kind(("> 0", "< 0"), _have_signs)),
+    **dict.fromkeys(("Select", "SelectV2", *sorted(CONDITIONALS)), _CONDITION),
+    **dict.fromkeys(LOOPS, Kind(("no round", "one round", "more rounds"), _count_rounds, is_output=True)),
+}
+
+
 Key = tuple[str, str, str]
 
 
-_MOST = 200  # branches of a case: a deep network repeats the same few
+_MOST_BRANCHES = 200  # branches of a case: a deep network repeats the same few
 
 
 @dataclass(frozen=True)
@@ -146,7 +234,7 @@ class _Finder:
         for op in body.graph.get_operations():
             if op.type == "Const" and op in needed:
                 body.constants += constants_of(op.outputs[0])
-            if op not in between or self.count >= _MOST:
+            if op not in between or self.count >= _MOST_BRANCHES:
                 continue
             if not body.name:
                 self.part = "forward" if op in self.forward_ops else "gradient"

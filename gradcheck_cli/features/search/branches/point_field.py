@@ -1,41 +1,89 @@
-"""A case's function, gradient and branches at many points at once, and the sides that were tested so far."""
+"""What many points of a case show at once: sides of branches, those not yet taken, and suspicious gradients.
+
+Sides are sought without knowing what the branches are, by two means: points that differ in one component from
+one that comes as far as such a branch; and segments between points, cut where sides change. The cuts lie at
+all distances from a change, down to the last bit, so a narrow band beside it is met, whatever its width. A
+branch inside another one's rare side changes between points on that side.
+
+Gradients and differences are compared along one random direction and upstream at each point. This is cheap:
+one or two evaluations of the forward and one pull-back per point, and another one where these disagree. It
+decides nothing: points that still disagree go to the judge, who knows kinks, noise and tolerances.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.search.branches.graph_branches import find_branches, needed_by
-from gradcheck_cli.features.search.branches.python_branches import constants_in, python_branches, trace_jumps
+from gradcheck_cli.features.search.branches.graph_branches import Body, Key, Watched, find_branches, needed_by
+from gradcheck_cli.features.search.branches.python_branches import (
+    Arc,
+    PythonBranch,
+    constants_in,
+    python_branches,
+    trace_jumps,
+)
 from gradcheck_cli.features.search.branches.side_graph import SideGraph
-from gradcheck_cli.gate import Branch, with_excuses
-from gradcheck_cli.tensorflow_backend.binding.user_gradient import PY_FUNC_TYPES
+from gradcheck_cli.features.search.mixed_points import FreeInputs
+from gradcheck_cli.gate import Branch
+from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
+from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes, run_error
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+Array = np.ndarray[Any, Any]
+Points = Mapping[int, Array]  # input number -> (B, *shape); other inputs stay at the base point
+Side = tuple[Key, str]
 
-    from gradcheck_cli.features.search.branches.graph_branches import Body, Key, Watched
-    from gradcheck_cli.features.search.branches.python_branches import Arc, PythonBranch
-    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 
-    Array = np.ndarray[Any, Any]
-    Points = Mapping[int, Array]  # input number -> (B, *shape); other inputs stay at the base point
-    Side = tuple[Key, str]
+def with_excuses(branch: Branch, excuses: Sequence[tuple[str, str]]) -> Branch:
+    """Return a branch with the reasons why some of its sides aren't taken.
 
+    Args:
+        excuses: pairs of a glob over sides, as `Branch.label` names them with or without the place, and a
+            reason; if several match, the last one counts.
+    """
+    excused = {}
+    for side in branch.sides:
+        names = (branch.label(side), f"{branch.text} {side}")
+        for glob, reason in excuses:
+            if side not in branch.seen and any(fnmatchcase(name, glob) for name in names):
+                excused[side] = reason
+    return replace(branch, excused=tuple(excused.items()))
+
+
+# Suspicion.
+STEP = 1e-5  # of a component's size, or of its spread if that is larger
+_ROUNDINGS = 16 * 2.0**-53
+_SCREENED = 2e-5  # of a one-sided difference, which is off by about a step: below what is suspicious
+FINER = 16.0  # the factor by which the shorter of two steps is smaller
+_DIRECTIONS = 4  # in which a function is looked at for kinks, half of them along tiny components alone
+_SMOOTH = 1.75  # the power of the step, between those of abs(x) ** 1.5 and of a smooth function
+_GROWS = 1e-3  # of a slope: far above what a step of 1e-5 does to that of a smooth function
+_TINY = 1e-2  # of a spread: components below it are moved alone, as they are drowned by others
+# The search for sides.
+_CHILDREN = 96  # points with another component, in one round
+_SEGMENTS = 6  # in one round
+_CUTS = 7  # points of a segment in one call: each call divides it by eight
+_LEVELS = 18  # 8**-18 is below a rounding
+_KEPT = 256  # points that are remembered
 _LARGEST = 2**22  # elements fetched at all points of one call together: 32 MiB
 
 
 @dataclass(frozen=True)
-class Looked:
+class PointsSeen:
     """What was seen at some points."""
 
     op: GraphOperation
@@ -46,11 +94,11 @@ class Looked:
     # what the upstreams are pulled back to for each input, (B, *shape); `None` for no path
     gradients: list[Array | None]
 
-    def at(self, rows: Array) -> Looked:
+    def at(self, rows: Array) -> PointsSeen:
         """Return what was seen at some of the points."""
         values, upstreams = ([stack[rows] for stack in stacks] for stacks in (self.values, self.upstreams))
         gradients = [None if stack is None else stack[rows] for stack in self.gradients]
-        return Looked(self.op, self.taken[rows], self.is_finite[rows], values, upstreams, gradients)
+        return PointsSeen(self.op, self.taken[rows], self.is_finite[rows], values, upstreams, gradients)
 
 
 class PointField:
@@ -143,7 +191,7 @@ class PointField:
         size = sum(math.prod(length or 1 for length in shape) for shape in shapes if shape.rank is not None)
         return _LARGEST // max(1, size)
 
-    def look(self, points: Points, seeds: Sequence[int]) -> Looked:
+    def look(self, points: Points, seeds: Sequence[int]) -> PointsSeen:
         """Look at points, and pull upstreams back at each.
 
         Args:
@@ -160,7 +208,8 @@ class PointField:
         upstreams = [generator.standard_normal((len(seeds), *info.shape)) for info in infos]
         arcs: list[set[Arc]] = []
         fetched = self._values(points, upstreams, arcs)
-        self._note_python(arcs)
+        if any(arcs):
+            self._note_python(arcs)
         values = dict(zip(map(id, self._fetches), fetched, strict=True))
         count = len(self._op.outputs)
         is_finite = np.ones(len(seeds), bool)
@@ -170,7 +219,7 @@ class PointField:
         taken = self._sides_at(values, arcs, len(seeds)) & is_finite[:, None]
         gradients = self._add_gradients([values[id(tensor)] for tensor in trace.results[count:]])
         outputs = [values[id(trace.results[output_index])] for output_index in trace.sources]
-        return Looked(self._op, taken, is_finite, outputs, upstreams, gradients)
+        return PointsSeen(self._op, taken, is_finite, outputs, upstreams, gradients)
 
     def _note_python(self, arcs: Sequence[set[Arc]]) -> None:
         """Add the branches of the code that ran."""
@@ -238,7 +287,12 @@ class PointField:
             if self.calls_python:
                 arcs.append(set())
                 around.enter_context(trace_jumps(arcs[-1]))
-            fetched = self._op.runs.beside_gradient(self._fetches, arguments, upstreams, self._copy)
+            first = len(upstreams)
+            batch = {first + index: stack for index, stack in arguments.items()} | dict(enumerate(upstreams))
+            try:
+                fetched = self._run(batch, 1)
+            except tf.errors.OpError as error:
+                raise run_error(error, "gradient") from error
         # Upstreams have the shapes of the outputs at the base point.
         values = dict(zip(map(id, self._fetches), fetched, strict=True))
         results = self._op.traced.vjp_trace.results[: len(self._op.outputs)]
@@ -254,6 +308,16 @@ class PointField:
             if any(not np.array_equal(stack[row], stack[row - 1]) for stack in stacks)
         )
         return [0, *changed]
+
+    @cached_property
+    def _run(self) -> Batched:
+        """What gives the fetched tensors' values: it takes upstreams of all outputs, then arguments."""
+        trace, graph = self._op.traced.vjp_trace, self._copy
+        feeds, fetches = [*trace.upstreams, *trace.inputs, *trace.held.draws], self._fetches
+        if graph is not None:
+            feeds, fetches = list(graph.tensors(feeds)), list(graph.tensors(fetches))
+        function = subgraph_function(trace.whole if graph is None else graph, feeds, fetches)
+        return self._op.runs.batched_gradient(function, trace.sources)
 
     @cached_property
     def _fetches(self) -> list[Any]:
@@ -295,3 +359,260 @@ def _extend(stack: Array, shape: tuple[int, ...]) -> Array:
         return stack
     missing = [(0, most - length) for most, length in zip(shape, stack.shape[1:], strict=True)]
     return np.pad(stack, [(0, 0), *missing], mode="edge")
+
+
+@dataclass
+class SideSearch:
+    """A point for each combination of sides, and the search for others between them."""
+
+    free: FreeInputs  # the inputs that move
+    look: Callable[[Points], PointsSeen | None]  # looks at points, and remembers them
+    generator: np.random.Generator  # of random numbers
+    points: dict[tuple[int, ...], Points] = field(default_factory=dict)  # one each, by the sides it takes
+    # (N, size), vectors whose components other points are given, one at a time
+    lenders: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    turn: int = 0  # how many components took a special value
+
+    def remember(self, points: Mapping[int, Array], looked: PointsSeen) -> None:
+        """Remember points with other sides than those before; the newest, if there are too many."""
+        for row in np.flatnonzero(looked.is_finite):
+            taken = tuple(np.flatnonzero(looked.taken[row]).tolist())
+            if taken not in self.points:
+                self.points[taken] = {index: stack[[row]] for index, stack in points.items()}
+        for taken in list(self.points)[:-_KEPT]:
+            del self.points[taken]
+
+    def exchange(self, near: set[int], specials: Array) -> None:
+        """Look at points with one component of others, or on or beside a special value.
+
+        Args:
+            near: the sides of branches of which some side is sought.
+            specials: special values; each component takes each in turn.
+        """
+        reached = [taken for taken in self.points if not near.isdisjoint(taken)]
+        if not reached or not self.lenders.size:
+            return
+        points = self._stack([reached[row] for row in self.generator.integers(len(reached), size=_CHILDREN)])
+        vectors = self.free.pack(points)
+        size = vectors.shape[1]
+        rows, columns = (self.generator.integers(most, size=_CHILDREN) for most in self.lenders.shape)
+        values = self.lenders[rows, columns]
+        turns = self.turn + np.arange(_CHILDREN // 2)
+        self.turn += len(turns)
+        special = specials[turns // size % len(specials)]
+        away = self.generator.choice([-1.0, 1.0], len(turns)) * 10.0 ** self.generator.uniform(-6, -1)
+        is_beside = turns // (size * len(specials)) % 2  # on each one first, then beside each
+        values[: len(turns)] = special + is_beside * away * np.where(special, np.abs(special), 1.0)
+        columns[: len(turns)] = turns % size
+        vectors[np.arange(_CHILDREN), columns] = values
+        self.look(self.free.unpack(self.free.clip(vectors), self.free.others(points)))
+
+    def _stack(self, combinations: list[tuple[int, ...]]) -> Points:
+        own = [self.points[taken] for taken in combinations]
+        return {index: np.concatenate([point[index] for point in own]) for index in own[0]}
+
+    def cut(self) -> None:
+        """Cut segments at changes of sides, rare ones first."""
+        if not self.free.size or not self.points:
+            return
+        combinations = list(self.points)
+        taken = np.zeros((len(combinations), 1 + max(map(max, filter(None, combinations)), default=0)), bool)
+        for row, sides in enumerate(combinations):
+            taken[row, list(sides)] = True
+        share = taken.mean(axis=0)
+        rare = np.minimum(share, 1.0 - share) + 0.05 * self.generator.random(len(share))
+        changing = np.flatnonzero((share > 0) & (share < 1))
+        chosen = changing[np.argsort(rare[changing])][:_SEGMENTS]
+        if not len(chosen):
+            return
+        starts = [int(self.generator.choice(np.flatnonzero(~taken[:, side]))) for side in chosen]
+        ends = [
+            int(min(np.flatnonzero(taken[:, side]), key=lambda row: (taken[row] != taken[start]).sum()))
+            for side, start in zip(chosen, starts, strict=True)
+        ]
+        self._cut([combinations[row] for row in starts], [combinations[row] for row in ends], chosen)
+
+    def _cut(self, starts: list[tuple[int, ...]], ends: list[tuple[int, ...]], sides: Array) -> None:
+        low, high = self._stack(starts), self._stack(ends)
+        begin, end = self.free.pack(low), self.free.pack(high)
+        others = {index: np.repeat(stack, _CUTS, axis=0) for index, stack in self.free.others(low).items()}
+        left, width = np.zeros(len(sides)), 1.0
+        parts = np.arange(1, _CUTS + 1) / (_CUTS + 1)
+        for _ in range(_LEVELS):
+            at = left[:, None] + width * parts
+            vectors = begin[:, None] + at[:, :, None] * (end - begin)[:, None]
+            looked = self.look(self.free.unpack(self.free.clip(vectors.reshape(-1, self.free.size)), others))
+            if looked is None:
+                return
+            same = ~looked.taken[np.arange(at.size), np.repeat(sides, _CUTS)].reshape(at.shape)
+            width /= _CUTS + 1
+            left = left + width * np.cumprod(same, axis=1).sum(axis=1)
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """What is suspicious at some points."""
+
+    # (B,) the difference between u'Jv by the gradient and by differences, relative to their sizes; 0 where no
+    # difference can be taken. A gradient between the slopes from both sides agrees.
+    disagreement: Array
+    is_spoilt: Array  # (B,) whether a gradient isn't finite although the differences are
+    is_bent: Array  # (B,) whether the slopes on both sides differ by more than those of a smooth function
+
+
+def suspect(
+    op: Operation,
+    looked: PointsSeen,
+    points: Mapping[int, Array],
+    free: FreeInputs,
+    moving: tuple[np.random.Generator, float, Array],
+) -> Suspicion:
+    """Compare gradients with differences.
+
+    Args:
+        op: the op that is differenced.
+        looked: upstreams and gradients at the points.
+        points: (B, *shape), by the input's index.
+        free: the inputs that move.
+        moving: draws the directions; the step of the differences, as a part of a component's size or spread;
+            and a number for each point, (B,): those with the same number move in the same way.
+    """
+    generator, step, ways = moving
+    vectors = free.pack(points)
+    moves = free.share_moves(vectors, _draw_moves(vectors, free.spreads, generator, ways) * step)
+    others = free.others(points)
+    above = free.clip(vectors + moves)
+    blocked = above == vectors
+    if blocked.any():
+        above = np.where(blocked, free.clip(vectors - moves), above)
+    distance = 2 * (above - vectors)
+    indices = _differentiable_outputs(op)
+    values: Sequence[Any] = op.evaluate(free.unpack(above, others))
+    ahead, here = [values[index] for index in indices], looked.values
+    if looked.op is not op:  # a backward pass's values may differ in their last bits
+        values = op.evaluate(free.unpack(vectors, others))
+        here = [values[index] for index in indices]
+    with np.errstate(all="ignore"):
+        changes = [2 * (end - middle) for end, middle in zip(ahead, here, strict=True)]
+        seen = _compare(looked, free, (changes, here, []), distance)
+        # Most points are right: only others need the other side, which shows kinks.
+        rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
+        if not len(rows):
+            return seen
+        below = free.clip(2 * vectors[rows] - above[rows])
+        own_others = {index: stack if len(stack) == 1 else stack[rows] for index, stack in others.items()}
+        values = op.evaluate(free.unpack(below, own_others))
+        behind = [values[index] for index in indices]
+        ahead, here = ([stack[rows] for stack in stacks] for stacks in (ahead, here))
+        both = [end - other for end, other in zip(ahead, behind, strict=True)]
+        bends = [end - 2 * middle + other for end, middle, other in zip(ahead, here, behind, strict=True)]
+        again = _compare(looked.at(rows), free, (both, here, bends), above[rows] - below)
+        seen.disagreement[rows], seen.is_spoilt[rows] = again.disagreement, again.is_spoilt
+        seen.is_bent[rows] = again.is_bent
+    return seen
+
+
+def _compare(
+    looked: PointsSeen,
+    free: FreeInputs,
+    values: tuple[list[Array], list[Array], list[Array]],
+    distance: Array,
+) -> Suspicion:
+    """Compare gradients with the changes of values over a distance, (B, size).
+
+    Args:
+        values: changes of each output, (B, *shape); its values; and how far they bend; none if
+            that wasn't measured.
+    """
+    changes, here, bends = values
+    count = len(distance)
+    numeric, size, noise, bend = (np.zeros(count) for _ in range(4))
+    for flow, change, middle in zip(looked.upstreams, changes, here, strict=True):
+        products = _rows(np.real(np.conj(flow) * change))
+        numeric += products.sum(axis=1)
+        size += np.abs(products).sum(axis=1)
+        noise += _ROUNDINGS * _rows(np.abs(flow * middle)).sum(axis=1)
+    for flow, second in zip(looked.upstreams, bends, strict=False):
+        bend += _rows(np.abs(flow * second)).sum(axis=1)
+    analytic, moved = np.zeros(count), size.copy()
+    is_whole = np.ones(count, bool)
+    for free_input, own in zip(free.parts, free.split(distance), strict=True):
+        gradient = looked.gradients[free_input.index]
+        if gradient is None:
+            continue
+        flat = _rows(gradient)
+        if free_input.is_complex:
+            flat = np.concatenate([flat.real, flat.imag], axis=1)
+        products = flat.real * own
+        analytic += products.sum(axis=1)
+        size += np.abs(products, out=products).sum(axis=1)
+        is_whole &= np.isfinite(flat).all(axis=1)
+    excess = np.maximum(np.abs(analytic - numeric) - noise - bend, 0.0)
+    share = np.where(size > 0, excess / size, 0.0)
+    is_known = looked.is_finite & np.isfinite(numeric)
+    disagreement = np.where(is_known & is_whole, np.nan_to_num(share), 0.0)
+    return Suspicion(disagreement, is_known & ~is_whole, bend > _GROWS * moved)
+
+
+def _draw_moves(vectors: Array, spreads: Array, generator: np.random.Generator, ways: Array) -> Array:
+    """Draw how far each component moves, (B, size): by its size or its spread, with a random sign.
+
+    In every other point a component moves by its own size: beside a border, there is no room for more.
+    """
+    sizes = np.abs(vectors)
+    tiny = sizes < _TINY * spreads
+    alone = np.flatnonzero(tiny.any(axis=1) & (ways % 3 > 0))
+    own = (ways % 2 == 1)[:, None] & (sizes > 0)
+    moves = np.where(own, sizes, np.maximum(sizes, spreads))
+    moves[alone] *= tiny[alone]
+    bits = np.frombuffer(generator.bytes(-(-moves.size // 8)), np.uint8)
+    signs = np.unpackbits(bits, count=moves.size).reshape(moves.shape).view(np.int8)
+    return np.asarray(moves * (2 * signs - 1))
+
+
+def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> Array:
+    """Whether all outputs are smooth at each point, (B,), as far as directions show: a tie hides from half.
+
+    Where a function is smooth, the difference of both sides' changes falls with the step's square. It falls
+    with its power of 1.5 beside `abs(x) ** 1.5`, and with the step itself at a kink. That of odd functions is
+    0, but the slope grows where it is infinite, as beside `cbrt(x)`.
+    """
+    vectors, others = free.pack(points), free.others(points)
+    smooth = np.ones(len(vectors), bool)
+    steps = STEP * np.maximum(np.abs(vectors), free.spreads)
+    tiny = np.abs(vectors) < _TINY * free.spreads
+    here = op.evaluate(free.unpack(vectors, others))
+    for seed in range(_DIRECTIONS):
+        moves = steps * np.random.default_rng(seed).choice([-1.0, 1.0], vectors.shape)
+        if seed % 2:
+            moves = np.where(tiny.any(axis=1, keepdims=True) & ~tiny, 0.0, moves)
+        long, short = (
+            [op.evaluate(free.unpack(free.clip(vectors + move), others)) for move in (size, -size)]
+            for size in (moves, moves / FINER)
+        )
+        for index in _differentiable_outputs(op):
+            ends = [(here[index], ahead[index], behind[index]) for ahead, behind in (long, short)]
+            with np.errstate(all="ignore"):
+                smooth &= _rows(_is_regular(*ends)).all(axis=1)
+    return smooth
+
+
+def _is_regular(long: tuple[Array, ...], short: tuple[Array, ...]) -> Array:
+    """Whether values at, ahead of and behind a point are those of a smooth function, for two steps."""
+    noise = _ROUNDINGS * sum(np.abs(value) for value in long)
+    bends, changes = (
+        [np.abs(ahead + sign * behind - (1 + sign) * here) for here, ahead, behind in (long, short)]
+        for sign in (1, -1)
+    )
+    return np.asarray(
+        (bends[1] <= bends[0] / FINER**_SMOOTH + noise)
+        & (FINER * changes[1] <= (1 + _GROWS) * changes[0] + FINER * noise)
+    )
+
+
+def _differentiable_outputs(op: Operation) -> list[int]:
+    return [output_index for output_index, output in enumerate(op.outputs) if output.is_differentiable]
+
+
+def _rows(values: Array) -> Array:
+    return values.reshape(len(values), -1)

@@ -7,22 +7,18 @@ Nothing in a body can be fetched. So each body gets one more output, with a numb
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, node_def_pb2, op_def_pb2
 
-from gradcheck_cli.features.search.branches.branch_kinds import BODIES, IN_GRAPH, LOOPS
+from gradcheck_cli.features.search.branches.graph_branches import BODIES, IN_GRAPH, LOOPS, Body, Watched
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import whole_graph
 from gradcheck_cli.tensorflow_backend.twin.widening import arguments_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from gradcheck_cli.features.search.branches.graph_branches import Body, Watched
 
 _DOUBLE = tf.float64.as_datatype_enum
 _COPIES = itertools.count(1)

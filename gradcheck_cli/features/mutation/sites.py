@@ -1,18 +1,41 @@
-"""Finds where a forward's gradient could be wrong unseen at its points: branches, axes, factors, indices."""
+"""Finds where a graph's gradient could be wrong unseen at its points: branches, axes, factors, indices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import Site
 from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in a forward where some corruption would show at one point and not at another.
+
+    Examples are a side of a branch that no point takes, and an axis of size one. A gradient that is wrong
+    only there passes at any tolerance, and no corruption of the visible part reveals it.
+
+    Attributes:
+        unseen: what the points lack for the corruption to show, in words; empty if they lack nothing.
+    """
+
+    corruption: str  # its name, among `CORRUPTIONS`
+    place: str  # the op, and the user's line that made it
+    pairs: frozenset[tuple[int, int]]  # (output, input) indices of the pairs whose path contains it
+    unseen: tuple[str, ...]
+
+    @property
+    def message(self) -> str:
+        """The place, and what the points lack there, in words."""
+        return f"{self.place}: {'; '.join(self.unseen)}"
+
 
 _BINARY = 2  # the operands of a binary op, or the axes of a matrix
 
@@ -21,24 +44,19 @@ _BINARY = 2  # the operands of a binary op, or the axes of a matrix
 _Unseen = Callable[[Sequence[Array]], tuple[str, ...]]
 
 
-def _sides(*sides: tuple[str, Callable[..., Array]]) -> _Unseen:
-    """Return what says which sides no element takes: a message for each, and which elements take it."""
-    return lambda values: tuple(message for message, takes in sides if not np.any(takes(*values)))
-
-
-_SIGNS = _sides(("no element is below 0", lambda x: x < 0), ("no element is above 0", lambda x: x > 0))
-_PARTS_OF_RELU6 = _sides(
-    ("no element is below 0", lambda x: x < 0),
-    ("no element is between 0 and 6", lambda x: (x > 0) & (x < 6)),  # noqa: PLR2004 (its name)
-    ("no element is above 6", lambda x: x > 6),  # noqa: PLR2004 (its name)
-)
-_ORDER = _sides(
-    ("the first operand is nowhere the larger", lambda first, second: first > second),
-    ("the second operand is nowhere the larger", lambda first, second: first < second),
-)
-_TRUTH = _sides(
-    ("it is nowhere true", lambda chosen: chosen), ("it is nowhere false", lambda chosen: ~chosen)
-)
+# The sides that elements may take: a message if none takes it, and which elements do.
+_Sides = dict[str, Callable[..., Array]]
+_SIGNS: _Sides = {"no element is below 0": lambda x: x < 0, "no element is above 0": lambda x: x > 0}
+_PARTS_OF_RELU6: _Sides = {
+    "no element is below 0": lambda x: x < 0,
+    "no element is between 0 and 6": lambda x: (x > 0) & (x < 6),  # noqa: PLR2004 (its name)
+    "no element is above 6": lambda x: x > 6,  # noqa: PLR2004 (its name)
+}
+_ORDER: _Sides = {
+    "the first operand is nowhere the larger": lambda first, second: first > second,
+    "the second operand is nowhere the larger": lambda first, second: first < second,
+}
+_TRUTH: _Sides = {"it is nowhere true": lambda chosen: chosen, "it is nowhere false": lambda chosen: ~chosen}
 _KINKED = {**dict.fromkeys(("Abs", "Elu", "LeakyRelu", "Relu", "Selu"), _SIGNS), "Relu6": _PARTS_OF_RELU6}
 _COMPARED = frozenset({"Maximum", "Minimum"})
 _COMPARISONS = frozenset({"Greater", "GreaterEqual", "Less", "LessEqual"})
@@ -116,6 +134,27 @@ def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]
     return sites
 
 
+def unseen_sites(points: Iterable[Sequence[Site]]) -> list[Site]:
+    """Return the sites of a forward at which no point shows the corruption.
+
+    Args:
+        points: the sites at each sample point, in the same order.
+    """
+    merged: list[Site] = []
+    for sites in points:
+        if not merged:
+            merged = list(sites)
+            continue
+        if len(sites) != len(merged):  # another trace: each point has its own sites
+            merged += sites
+            continue
+        merged = [
+            replace(site, unseen=tuple(lack for lack in site.unseen if lack in other_site.unseen))
+            for site, other_site in zip(merged, sites, strict=True)
+        ]
+    return [site for site in dict.fromkeys(merged) if site.unseen and site.pairs]
+
+
 def _behind_switches(graph: Any) -> set[Any]:
     """Return the ops behind a `Switch` of TensorFlow 1; those on the side not taken have no value."""
     switches = [op for op in graph.get_operations() if op.type in {"Switch", "RefSwitch"}]
@@ -133,26 +172,30 @@ def _moves(traced: TracedCase, input_index: int, tensor: Any) -> bool:
     return any(start is tensor for start in starts) or tensor.op in graph_path.ops_after(starts)
 
 
+def _unseen_sides(sides: _Sides, values: Sequence[Array]) -> tuple[str, ...]:
+    return tuple(message for message, takes in sides.items() if not np.any(takes(*values)))
+
+
 def _value_candidates(op: Any, moved: set[int]) -> list[_Candidate]:
     """Return the sites where an op selects a side, an index or a factor by value."""
     if op.type in _INDICES:
         return [_Candidate(op, "repeats", _unseen_repeats, (op.inputs[_INDICES[op.type]],))]
     if op.type in _SELECTS and op.inputs[0].op.type not in _COMPARISONS:
-        return [_Candidate(op, "branch", _TRUTH, (op.inputs[0],))]
+        return [_Candidate(op, "branch", partial(_unseen_sides, _TRUTH), (op.inputs[0],))]
     if not op.inputs or not dtypes.is_differentiable(op.inputs[0].dtype):
         return []
     if op.type in _KINKED:
-        return [_Candidate(op, "branch", _KINKED[op.type], (op.inputs[0],))]
+        return [_Candidate(op, "branch", partial(_unseen_sides, _KINKED[op.type]), (op.inputs[0],))]
     if op.type in _COMPARED | _COMPARISONS:
-        unseen, tensors = (_ORDER, op.inputs) if op.type in _COMPARED else (_TRUTH, op.outputs)
-        return [_Candidate(op, "branch", unseen, tuple(tensors))]
+        sides, tensors = (_ORDER, op.inputs) if op.type in _COMPARED else (_TRUTH, op.outputs)
+        return [_Candidate(op, "branch", partial(_unseen_sides, sides), tuple(tensors))]
     # Factors that the case states, such as a mask or weights. A quotient's numerator is no factor that a
     # gradient could leave out.
-    sides = {"Mul": (0, 1), "RealDiv": (1,)}.get(op.type, ())
+    factors = {"Mul": (0, 1), "RealDiv": (1,)}.get(op.type, ())
     return [
-        _Candidate(op, "ones", _unseen_factor, (op.inputs[side],), 1 - side)
-        for side in sides
-        if id(op.inputs[side]) in moved
+        _Candidate(op, "ones", _unseen_factor, (op.inputs[factor],), 1 - factor)
+        for factor in factors
+        if id(op.inputs[factor]) in moved
     ]
 
 

@@ -1,4 +1,6 @@
-"""Runs each module's code under the behaviour, TensorFlow 1's or 2's, that the module asks for.
+"""Imports the user's functions, and runs each module's code under the TensorFlow behaviour that it asks for.
+
+Functions, `module:attribute`, may also lie beside the spec or in the working directory.
 
 `tf.compat.v1.disable_v2_behavior()` at the top of a module changes the whole process: eager execution is off
 from then on, for gradcheck too. So this module records such switches while modules are imported, and then
@@ -10,15 +12,19 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import difflib
 import importlib
 import importlib.util
+import os
 import random
 import sys
 import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +32,9 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.private import private_eager, private_state, private_v1
+from gradcheck_cli.plain_files import short_path
+from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend.private import private_state, private_v1
 
 _NEVER_SWITCH = {"tensorflow", "keras", "numpy"}  # nor do the standard library's modules
 # Functions are called from an eager context and read variables as resources, whatever their module asks for.
@@ -340,7 +348,7 @@ def seed_globals(seed: int) -> Iterator[None]:
     Keras starts counting the names of its layers again, so that a variable has the same name in every mode.
     """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global one, as users use it)
-    with private_eager.restore_seed(), private_state.reset_keras_names():
+    with private_state.restore_seed(), private_state.reset_keras_names():
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002 (as above)
         tf.random.set_seed(seed)
@@ -349,3 +357,167 @@ def seed_globals(seed: int) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)  # noqa: NPY002 (as above)
+
+
+# How functions are imported.
+
+# Never forgotten, even if the working directory is a checkout of it: otherwise two copies of it would run.
+_OWN = __name__.partition(".")[0]
+
+
+@contextmanager
+def importable(folder: str) -> Iterator[None]:
+    """Put the spec's folder and the working directory in front of the import path while the block runs.
+
+    A module of the same name from another spec's folder is forgotten first, so each spec gets the code beside
+    it, whatever ran before.
+    """
+    before = list(sys.path)
+    front = [folder, str(Path.cwd())]
+    sys.path[:0] = front
+    _forget_namesakes(front)
+    importlib.invalidate_caches()
+    try:
+        with begin_case():
+            yield
+    finally:
+        sys.path[:] = before
+
+
+def _forget_namesakes(front: list[str]) -> None:
+    """Drop the top-level modules, with their submodules, that `front` would now find in another place."""
+    # This runs for each case. The folders hold a few names, but hundreds of modules are imported.
+    local_modules: dict[str, Path] = {}
+    for folder in front:
+        local_modules = {**_modules_in(folder), **local_modules}
+    for name in local_modules.keys() & sys.modules.keys() - {_OWN}:
+        file = getattr(sys.modules[name], "__file__", None)
+        origin = Path(file).resolve() if isinstance(file, str) else None
+        if origin is None or local_modules[name].resolve() == origin or is_installed(origin):
+            continue
+        for stale in [
+            module_name
+            for module_name in sys.modules
+            if module_name == name or module_name.startswith(f"{name}.")
+        ]:
+            del sys.modules[stale]
+
+
+def _modules_in(folder: str) -> dict[str, Path]:
+    """Return the file of each top-level module in a folder, by name; a package comes before a module."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+    except OSError:  # it was deleted; the import will say so
+        return {}
+    modules = {name.removesuffix(".py"): Path(folder, name) for name in names if name.endswith(".py")}
+    # Only modules that are already imported matter, and few of them are folders.
+    for name in names:
+        package = Path(folder, name, "__init__.py")
+        if name in sys.modules and package.is_file():
+            modules[name] = package
+    return modules
+
+
+def is_installed(path: Path) -> bool:
+    """Whether a file belongs to the interpreter or an installed package: such modules are never replaced."""
+    return "site-packages" in path.parts or str(path).startswith(str(Path(os.__file__).resolve().parent))
+
+
+def load(target: str, role: str) -> Any:
+    """Import what `module:attribute` names.
+
+    Raises:
+        CaseFailedError: of kind "import" or "attribute".
+    """
+    module_name, _, attribute = target.partition(":")
+    module = _import(module_name, role)
+    value: Any = module
+    for position, name in enumerate(attribute.split(".")):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            holder = ".".join([module_name, *attribute.split(".")[:position]])
+            near = difflib.get_close_matches(
+                name, [other for other in dir(value) if not other.startswith("__")], n=1
+            )
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            if moved := _modules_with(module_name, attribute):
+                hint = f" It is in {' and in '.join(moved)} now: write {moved[0]}:{attribute}."
+            file = getattr(module, "__file__", None)
+            where = short_path(file) if file else "a built-in module"
+            raise CaseFailedError(
+                "attribute", f"{role}: {holder!r} ({where}) has no attribute {name!r}.{hint}"
+            ) from None
+    if not callable(value):
+        raise CaseFailedError(
+            "attribute", f"{role}: {target!r} must be callable, but is of type {type(value).__name__}."
+        )
+    return value
+
+
+def _modules_with(module_name: str, attribute: str) -> list[str]:
+    """Return the imported modules of the same package that define a function or class of this name."""
+    package = module_name.partition(".")[0]
+    return [
+        name
+        for name, module in sorted(sys.modules.items())
+        if name.partition(".")[0] == package
+        and name != module_name
+        and getattr(vars(module).get(attribute), "__module__", None) == name
+    ]
+
+
+def _layout_hint(name: str) -> str:
+    """Say what helps if a module lies in `src/`, or above the spec as in a monorepo; empty elsewhere."""
+    top, here = name.partition(".")[0], Path.cwd()
+    above = [folder for folder in Path(sys.path[0]).absolute().parents if here in folder.parents]
+    for folder in (here / "src", *above, *(folder / "src" for folder in above)):
+        if (folder / top).is_dir() or (folder / f"{top}.py").is_file():
+            path = short_path(str(folder))
+            return f"{path}/ has {top}: install the project (pip install -e .), or set PYTHONPATH={path}.\n"
+    return ""
+
+
+def _places() -> list[str]:
+    """Return where modules are looked for: folders of the user's, then the rest in one word."""
+    folders = [Path(entry or ".").absolute() for entry in sys.path]
+    python = Path(sys.executable).parent
+    own = [
+        folder
+        for folder in folders
+        if folder.is_dir() and not (is_installed(folder) or folder.is_relative_to(python))
+    ]
+    return [*dict.fromkeys(short_path(str(folder)) for folder in own), "the installed packages"]
+
+
+def _import(name: str, role: str) -> Any:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            looked = "\n".join(f"  {place}" for place in _places())
+            raise CaseFailedError(
+                "import",
+                f"{role}: no module named {error.name!r}; looked in:\n{looked}\n{_layout_hint(name)}"
+                "Put the module beside the spec, run from its folder, or install it.",
+            ) from None
+        raise CaseFailedError(
+            "import",
+            f"{role}: importing {name!r} failed: {frames.first_line(error)}. Install what it imports.",
+            frames.user_frames(error),
+        ) from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 (a module may raise anything when it is imported)
+        raise CaseFailedError(
+            "import",
+            f"{role}: importing {name!r} failed: {frames.first_line(error)}",
+            frames.user_frames(error) or _syntax_place(error),
+        ) from None
+
+
+def _syntax_place(error: BaseException) -> tuple[str, ...]:
+    if isinstance(error, SyntaxError) and error.filename:
+        return (f"{short_path(error.filename)}:{error.lineno}: {(error.text or '').strip()}",)
+    return ()
