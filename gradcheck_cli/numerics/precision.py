@@ -17,10 +17,6 @@ import numpy.typing as npt
 Float = npt.NDArray[np.float64]
 
 
-# A step of fewer ulp than these is rounding: the step itself may be off by half an ulp.
-LEAST = 4.0
-
-
 @dataclass(frozen=True)
 class LadderSteps:
     """Steps as exponents of two of the scale.
@@ -39,8 +35,8 @@ class LadderSteps:
     depths: tuple[int, ...] = ()
 
     def sentinels_at(self, depth: int, working: Precision) -> tuple[int, ...]:
-        """Return the sentinels that x can still step by if all points are nearer: at least `LEAST` ulp."""
-        least = np.log2(LEAST * 2 * working.unit_roundoff) + depth
+        """Return the sentinels that x can still step by if all points are nearer: at least an ulp."""
+        least = np.log2(2 * working.unit_roundoff) + depth
         return tuple(exponent for exponent in self.sentinels if exponent >= least)
 
 

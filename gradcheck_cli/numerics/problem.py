@@ -24,14 +24,11 @@ from gradcheck_cli.numerics.precision import (
     rule_for,
 )
 from gradcheck_cli.numerics.sampling import Evaluate, Index, Sampler, Sparsity
+from gradcheck_cli.numerics.shared_limits import OWN_ORDER
 
 # If the narrower side has less room than this, relative to the scale, a central difference would be lost in
 # rounding noise: step to the wider side only. The second stage tries the narrow centre as well.
 NARROW = 2.0**-12
-
-# Inputs that are smaller than this part of their steps' scale have a scale of their own: steps of the inner
-# rungs, up to an eighth of a scale, cross 0. (empirical)
-FAR_BELOW = 1 / 16
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -78,7 +75,7 @@ def typical_size(point: Float, scale: float | None) -> float:
 def own_scale(point: Float, step_scale: Float) -> Float:
     """Return |x| for inputs far below the scale of their steps, and that scale for all others."""
     magnitude = np.abs(point)
-    return np.where((magnitude > 0) & (magnitude < FAR_BELOW * step_scale), magnitude, step_scale)
+    return np.where((magnitude > 0) & (magnitude < OWN_ORDER * step_scale), magnitude, step_scale)
 
 
 def power_of_two(x: npt.ArrayLike) -> Float:

@@ -123,6 +123,8 @@ def test_single_element(name, precision):
         (np.sqrt, 0.0, np.inf, Reason.SINGULAR),
         (lambda x: np.round(x * 100) / 100, 1.2345, 1.0, Reason.STAIRCASE),
         (lambda x: np.round(x * 100) / 100, 1.2345, 0.0, Reason.STAIRCASE),
+        # Flat for steps of up to 2^17 x: nothing nearer says that its slope may be 1.
+        (lambda x: (x + 2.0**70) - 2.0**70, 1.0, 1.0, Reason.STAIRCASE),
     ],
 )
 def test_reasons(function, point, analytic, reason):
