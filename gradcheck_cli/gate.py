@@ -5,8 +5,8 @@ Coverage is which parts of the code under test it has seen: hand-written gradien
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 
 
@@ -172,25 +172,6 @@ class GradientCoverage:
     def falls_short(self) -> bool:
         """Whether less is covered than must be."""
         return self.fail_under is not None and self.percent < self.fail_under
-
-
-def join(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
-    """Join the coverage of several parts of a run: what one part covers is covered. `None` for no parts."""
-    if not parts:
-        return None
-    order = (CoverageStatus.COVERED, CoverageStatus.EXCUSED, CoverageStatus.MISSING)
-    best: dict[tuple[str, int, str], WrittenGradient] = {}
-    for gradient in (gradient for part in parts for gradient in part.gradients):
-        key = (gradient.file, gradient.line, gradient.name)
-        so_far = best.setdefault(key, gradient)
-        better, worse = sorted((so_far, gradient), key=lambda candidate: order.index(candidate.status))
-        best[key] = replace(better, cases=tuple(sorted({*better.cases, *worse.cases})))
-    return replace(
-        parts[0],
-        packages=tuple(dict.fromkeys(name for part in parts for name in part.packages)),
-        gradients=tuple(best[key] for key in sorted(best)),
-        fail_under=max((part.fail_under for part in parts if part.fail_under is not None), default=None),
-    )
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,11 @@ It also gives files of code a short name, the same in each process.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import stat
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 MIB = 2**20
@@ -86,10 +83,6 @@ def short_path(file: str) -> str:
         return file
 
 
-_LOCK_TIMEOUT = 10.0  # seconds; a lock file is held for milliseconds
-_RETRY_INTERVAL = 0.02  # seconds between two attempts
-
-
 _NAMED = {"stdin": 0, "stdout": 1, "stderr": 2}
 _DESCRIPTOR = re.compile(r"/dev/(?P<name>std(?:in|out|err))|/(?:dev|proc/self)/fd/(?P<number>[0-9]{1,9})")
 
@@ -128,39 +121,6 @@ def write_text(path: Path, text: str) -> None:
         with suppress(OSError):
             Path(temporary).unlink()
         raise
-
-
-@contextmanager
-def hold_lock(path: Path) -> Iterator[None]:
-    """Hold a lock on the folder of `path`, so that no other process that takes it changes the file meanwhile.
-
-    A lock on the file itself would apply to the old file once another has taken its name; a separate lock
-    file would stay in the repository. On a file system without locks there is none.
-
-    Raises:
-        OSError: another process has held it for ten seconds.
-    """
-    folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _lock(folder)
-        yield
-    finally:
-        os.close(folder)  # this unlocks it
-
-
-def _lock(folder: int) -> None:
-    deadline = time.monotonic() + _LOCK_TIMEOUT
-    while True:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise OSError(errno.ETIMEDOUT, "another process is writing in its folder") from None
-            time.sleep(_RETRY_INTERVAL)
-        except OSError:  # network file systems may raise this
-            return
-        else:
-            return
 
 
 def _descriptor_of(path: Path) -> int | None:

@@ -279,20 +279,6 @@ def failed_lines(report: results.Report, width: int) -> list[Text]:
     return lines
 
 
-def version_lines(old: tuple[str, results.Report], new: tuple[str, results.Report]) -> list[Text]:
-    """Say how the versions of two reports differ."""
-    facts = [report.facts for _, report in (old, new)]
-    differing = [name for name in {**facts[0], **facts[1]} if facts[0].get(name) != facts[1].get(name)]
-    if not differing:
-        return []
-    return [
-        Text(
-            layout.clean(f"{name}: " + ", ".join(f"{what} {facts_of.get(what) or '?'}" for what in differing))
-        )
-        for (name, _), facts_of in zip((old, new), facts, strict=True)
-    ]
-
-
 def duration_lines(report: results.Report, count: int) -> list[Text]:
     """Lay out the slowest cases, the slowest first."""
     if not count or not report.cases:

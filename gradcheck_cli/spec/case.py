@@ -378,18 +378,3 @@ def version_fits(version: str, specifier: str) -> bool:
     from packaging.version import Version
 
     return SpecifierSet(specifier).contains(Version(version).base_version)
-
-
-def cases_by_type(cases: Iterable[Case], version: str) -> dict[str, list[Case]]:
-    """Return the cases that cover each op type, among those for a version of TensorFlow.
-
-    A case covers the op types of its `covers`, and a raw `op_type` itself.
-    """
-    by_type: dict[str, list[Case]] = {}
-    for case in cases:
-        if not version_fits(version, case.tensorflow):
-            continue
-        own = (str(case.op_type),) if case.is_raw_op else ()
-        for op_type in dict.fromkeys((*own, *case.covers)):
-            by_type.setdefault(op_type, []).append(case)
-    return by_type

@@ -276,7 +276,7 @@ def test_two_updates_of_one_lock_keep_each_others_pairs(shell, folder):
 
 
 def test_a_lock_that_somebody_holds_is_waited_for(tmp_path):
-    from gradcheck_cli.plain_files import hold_lock
+    from gradcheck_cli.features.baseline.baselines import hold_lock
 
     order = []
 

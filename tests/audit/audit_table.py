@@ -14,9 +14,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gradcheck_cli.features.coverage.list_command import cases_by_type
 from gradcheck_cli.reporting.exchange.json_report import read_report
 from gradcheck_cli.results import Status
-from gradcheck_cli.spec.case import cases_by_type
 from gradcheck_cli.spec.load import load
 
 ROOT = Path(__file__).parents[2]

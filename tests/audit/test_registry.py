@@ -6,8 +6,8 @@ from functools import cache
 
 from audit_table import SPECS
 
+from gradcheck_cli.features.coverage.list_command import cases_by_type
 from gradcheck_cli.running.session import start_tensorflow
-from gradcheck_cli.spec.case import cases_by_type
 from gradcheck_cli.spec.load import Loaded, load
 
 start_tensorflow()

@@ -7,7 +7,8 @@ from flat_results import make_case, make_pair
 
 from gradcheck_cli.features.coverage.gradients_in_text import GradientInText, Package
 from gradcheck_cli.features.coverage.measure import Imported, measure
-from gradcheck_cli.gate import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient, join
+from gradcheck_cli.features.watch.merge_command import join_coverage
+from gradcheck_cli.gate import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
 from gradcheck_cli.results import Status
 
 F = GradientInText("m", "f", "custom_gradient", "m.py", 4, frozenset({3, 4}))
@@ -201,10 +202,10 @@ def test_shards_add_up():
         return GradientCoverage(("m",), found, 90)
 
     covered, missing = CoverageStatus.COVERED, CoverageStatus.MISSING
-    whole = join([part(covered, missing), part(missing, CoverageStatus.EXCUSED)])
+    whole = join_coverage([part(covered, missing), part(missing, CoverageStatus.EXCUSED)])
     assert [(one.status, one.cases) for one in whole.gradients] == [
         (covered, ("a",)),
         (CoverageStatus.EXCUSED, ()),
     ]
     assert whole.fail_under == 90
-    assert join([]) is None
+    assert join_coverage([]) is None

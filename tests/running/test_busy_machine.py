@@ -19,6 +19,7 @@ PACKAGE = Path(clock.__file__).parent
 MAY_READ_CLOCKS = {
     "clock.py",
     "cli/commands/run.py",  # --max-time
+    "features/baseline/baselines.py",  # waits for a lock
     "features/cluster/dask_workers.py",
     "features/search/other_points.py",  # how long Python code sleeps
     "features/watch/watching.py",
@@ -26,7 +27,6 @@ MAY_READ_CLOCKS = {
     "running/local_workers.py",  # --timeout
     "running/run_loop.py",
     "running/session.py",  # shown as a case's duration
-    "plain_files.py",  # waits for a lock
 }
 
 

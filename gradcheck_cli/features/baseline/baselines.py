@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +21,10 @@ from gradcheck_cli.hooks import FeatureOptions, RunPart
 if TYPE_CHECKING:
     from gradcheck_cli.features.baseline.lock import Key, LockedPair
     from gradcheck_cli.results import Report
+
+
+_LOCK_TIMEOUT = 10.0  # seconds; a lock file is held for milliseconds
+_RETRY_INTERVAL = 0.02  # seconds between two attempts
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,39 @@ _OPTIONS = (
     ),
     click.option("--no-baseline", is_flag=True, help="Compare with no baseline, whatever is configured."),
 )
+
+
+@contextmanager
+def hold_lock(path: Path) -> Iterator[None]:
+    """Hold a lock on the folder of `path`, so that no other process that takes it changes the file meanwhile.
+
+    A lock on the file itself would apply to the old file once another has taken its name; a separate lock
+    file would stay in the repository. On a file system without locks there is none.
+
+    Raises:
+        OSError: another process has held it for ten seconds.
+    """
+    folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _lock(folder)
+        yield
+    finally:
+        os.close(folder)  # this unlocks it
+
+
+def _lock(folder: int) -> None:
+    deadline = time.monotonic() + _LOCK_TIMEOUT
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise OSError(errno.ETIMEDOUT, "another process is writing in its folder") from None
+            time.sleep(_RETRY_INTERVAL)
+        except OSError:  # network file systems may raise this
+            return
+        else:
+            return
 
 
 class Baseline(RunPart):
@@ -111,7 +153,7 @@ class Baseline(RunPart):
             read_lock,
             update_pairs,
         )
-        from gradcheck_cli.plain_files import hold_lock, write_text
+        from gradcheck_cli.plain_files import write_text
 
         file = self._update
         try:

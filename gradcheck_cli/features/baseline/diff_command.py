@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,9 @@ from gradcheck_cli import hooks
 from gradcheck_cli.features.baseline.lock import Expected, compare, locked_pairs_of
 from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.results import FAILING, GREEN, UNDECIDED, CaseResult, Report
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 @click.command("diff")
@@ -34,7 +38,7 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
     # Late imports: `diff --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, read_report
-    from gradcheck_cli.reporting.report_text import baseline_lines, version_lines
+    from gradcheck_cli.reporting.report_text import baseline_lines
     from gradcheck_cli.serial import plain
 
     before, after = read_report(old), read_report(new)
@@ -51,10 +55,23 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
     elif form == "html":
         click.echo(hooks.compare_on_page((str(old), before), (str(new), after), findings), nl=False)
     else:
-        lines = version_lines((str(old), before), (str(new), after))
+        lines = _version_lines((str(old), before), (str(new), after))
         lines += baseline_lines(findings, terminal_width(), title=f"{old} -> {new}")
         print_lines(console_for(sys.stdout), lines)
     ctx.exit(1 if any(finding.is_failure for finding in findings) else 0)
+
+
+def _version_lines(old: tuple[str, Report], new: tuple[str, Report]) -> list[Text]:
+    """Say how the versions of two reports differ."""
+    from rich.text import Text
+
+    from gradcheck_cli.reporting.terminal import layout
+
+    facts = [report.facts for _, report in (old, new)]
+    differing = [name for name in {**facts[0], **facts[1]} if facts[0].get(name) != facts[1].get(name)]
+    texts = [", ".join(f"{what} {own.get(what) or '?'}" for what in differing) for own in facts]
+    names = [name for name, _ in (old, new)] if differing else []
+    return [Text(layout.clean(f"{name}: {text}")) for name, text in zip(names, texts, strict=False)]
 
 
 def compare_reports(before: Report, after: Report) -> tuple[tuple[BaselineFinding, ...], int]:

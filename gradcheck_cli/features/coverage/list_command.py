@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gradcheck_cli.features.coverage.registry_entries import GradientEntry
+    from gradcheck_cli.spec.case import Case
 
 SpecsByName = Mapping[str, Sequence[str]]
 
@@ -94,7 +95,6 @@ def command(
 
 def _specs_by_name(folder: str) -> dict[str, list[str]]:
     """Return the specs that cover each op type, and each function that they name as forward."""
-    from gradcheck_cli.spec.case import cases_by_type
     from gradcheck_cli.spec.load import load
 
     cases = load([folder]).cases
@@ -106,6 +106,23 @@ def _specs_by_name(folder: str) -> dict[str, list[str]]:
         if case.forward is not None:
             specs.setdefault(case.forward.target, []).append(case.spec)
     return {name: list(dict.fromkeys(places)) for name, places in specs.items()}
+
+
+def cases_by_type(cases: Iterable[Case], version: str) -> dict[str, list[Case]]:
+    """Return the cases that cover each op type, among those for a version of TensorFlow.
+
+    A case covers the op types of its `covers`, and a raw `op_type` itself.
+    """
+    from gradcheck_cli.spec.case import version_fits
+
+    by_type: dict[str, list[Case]] = {}
+    for case in cases:
+        if not version_fits(version, case.tensorflow):
+            continue
+        own = (str(case.op_type),) if case.is_raw_op else ()
+        for op_type in dict.fromkeys((*own, *case.covers)):
+            by_type.setdefault(op_type, []).append(case)
+    return by_type
 
 
 def _tensorflow() -> str:

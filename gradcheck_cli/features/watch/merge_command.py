@@ -21,7 +21,7 @@ from gradcheck_cli.cli.options.running_options import (
     write_reports,
 )
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.gate import Selection, join
+from gradcheck_cli.gate import CoverageStatus, GradientCoverage, Selection, WrittenGradient
 from gradcheck_cli.results import Machine, Policy, Report
 
 _SHOWN = 5  # cases that a message names; they fit a line
@@ -131,8 +131,27 @@ def merge(reports: Mapping[str, Report]) -> Report:
         unchecked=tuple(dict.fromkeys(unchecked)),
         baseline=tuple(sorted({finding for report in several for finding in report.baseline})),
         shard=None,
-        coverage=join([report.coverage for report in several if report.coverage is not None]),
+        coverage=join_coverage([report.coverage for report in several if report.coverage is not None]),
         selection=_merge_selections(several),
+    )
+
+
+def join_coverage(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
+    """Join the coverage of several parts of a run: what one part covers is covered. `None` for no parts."""
+    if not parts:
+        return None
+    order = (CoverageStatus.COVERED, CoverageStatus.EXCUSED, CoverageStatus.MISSING)
+    best: dict[tuple[str, int, str], WrittenGradient] = {}
+    for gradient in (gradient for part in parts for gradient in part.gradients):
+        key = (gradient.file, gradient.line, gradient.name)
+        so_far = best.setdefault(key, gradient)
+        better, worse = sorted((so_far, gradient), key=lambda candidate: order.index(candidate.status))
+        best[key] = replace(better, cases=tuple(sorted({*better.cases, *worse.cases})))
+    return replace(
+        parts[0],
+        packages=tuple(dict.fromkeys(name for part in parts for name in part.packages)),
+        gradients=tuple(best[key] for key in sorted(best)),
+        fail_under=max((part.fail_under for part in parts if part.fail_under is not None), default=None),
     )
 
 
