@@ -20,9 +20,8 @@ from gradcheck_cli.numerics.precision import FLOAT32, FLOAT64, Float, allowed_er
 from gradcheck_cli.numerics.problem import Problem, draw_signs, power_of_two, scales
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.refine.edges import EVEN
-from gradcheck_cli.numerics.refine.ladder import RATIO
 from gradcheck_cli.numerics.refine.second_stage import refine
-from gradcheck_cli.numerics.refine.series import Elements
+from gradcheck_cli.numerics.refine.series import RATIO, Elements
 from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.numerics.shared_limits import (
     CHEAP,

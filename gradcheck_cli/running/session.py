@@ -33,7 +33,7 @@ from gradcheck_cli.spec.case import Case
 from gradcheck_cli.visible import shorten
 
 if TYPE_CHECKING:
-    from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
+    from gradcheck_cli.tensorflow_backend.openers import CaseOpener
 
 
 def start_tensorflow(*, threads: int | None = None) -> str:
@@ -145,7 +145,7 @@ def check(case: Case, *, explains: bool = True) -> Findings:
         CaseFailedError: it can't be checked.
     """
     from gradcheck_cli.tensorflow_backend.graph.traced_case import points
-    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
+    from gradcheck_cli.tensorflow_backend.openers import opener_of
     from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog, note_sites
 
     began = clock.now()
@@ -199,7 +199,7 @@ def _mutate(case: Case) -> Findings:
 @contextlib.contextmanager
 def _opened(case: Case) -> Iterator[CaseOpener[Any]]:
     """Make the opener of a case, for as long as the block runs on the case's device."""
-    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
+    from gradcheck_cli.tensorflow_backend.openers import opener_of
     from gradcheck_cli.tensorflow_backend.startup import on_device
 
     with on_device(case.device):

@@ -17,7 +17,7 @@ _ENGINE = (
     "numpy.random",
     "gradcheck_cli.tensorflow_backend.binding.users_code",
     "gradcheck_cli.tensorflow_backend.startup",
-    "gradcheck_cli.tensorflow_backend.opening.openers",
+    "gradcheck_cli.tensorflow_backend.openers",
 )
 
 

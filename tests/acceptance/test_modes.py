@@ -147,7 +147,7 @@ assert [str(case.status) for case in report.cases] == ["passed"] * 3, report
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.spec.load import load_cases
 from gradcheck_cli.tensorflow_backend.startup import on_device
-from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
+from gradcheck_cli.tensorflow_backend.openers import opener_of
 for mode in ("graph", "xla"):
     with on_device("CPU:1"):
         op = opener_of(load_cases(["s.yaml"])[0], mode).open(Opening())

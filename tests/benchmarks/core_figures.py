@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import os
 import sys
+import tempfile
+import threading
 from dataclasses import fields
 from pathlib import Path
 
 from gradcheck_cli import results
 from gradcheck_cli.checking.ops import operation
 from gradcheck_cli.checking.pairs import pair
+from gradcheck_cli.cli.main import run_command
 from gradcheck_cli.numerics.judge import Judgement
 
 PACKAGE = Path(results.__file__).parent
@@ -23,6 +28,43 @@ RECORDS = (
     operation.OpForms,
     operation.Operations,
 )
+
+
+OP = """
+import tensorflow as tf
+
+@tf.custom_gradient
+def passing(x):
+    y = tf.tanh(x)
+    return y, lambda dy: dy * (1 - y * y)
+
+@tf.custom_gradient
+def failing(x):
+    y = tf.tanh(x)
+    return y, lambda dy: dy * (1 - y)
+"""
+
+
+def entered(name):
+    """Return the files with a function that `gradcheck run` calls for one pair of three elements."""
+    files = set()
+
+    def note(frame, event, _):
+        # A class body is a call, too, and so is a comprehension: importing a file isn't entering it.
+        code = frame.f_code
+        if event == "call" and code.co_flags & inspect.CO_NEWLOCALS and not code.co_name.startswith("<"):
+            files.add(code.co_filename)
+
+    text = f"op: {name}\nforward: one_op:{name}\ninputs: {{x: {{shape: [3]}}}}\n"
+    Path(f"{name}.yaml").write_text(text, encoding="utf-8")
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        run_command(["run", "-q", "-j", "0", "--cache-dir", os.devnull, f"{name}.yaml"])
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return {file for file in files if file.startswith(f"{PACKAGE}{os.sep}")}
 
 
 def trees(*folders):
@@ -72,6 +114,12 @@ def main():
     facts = [name for name in vars(operation.OpFacts) if not name.startswith("_")]
     sys.stdout.write(f"facts of an op: {len({*facts, *operation.OpFacts.__annotations__})}\n")
     sys.stdout.write(f"numbers at module level in what decides: {len(numbers())}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        Path("one_op.py").write_text(OP, encoding="utf-8")
+        for name in ("passing", "failing"):
+            sys.stdout.write(f"files that a {name} pair enters: {len(entered(name))}\n")
+        os.chdir(PACKAGE)  # the folder goes
     sys.stdout.write(f"sites at which a verdict is written: {', '.join(verdict_sites())}\n")
 
 

@@ -90,7 +90,7 @@ def draw_errors(name, count):
 
 def check(spec):
     """Return the pairs of a spec; `run` would also look for the op to blame, which takes longer than this."""
-    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
+    from gradcheck_cli.tensorflow_backend.openers import opener_of
 
     case = load_mapping(spec)[0]
     with user_code(case):

@@ -208,7 +208,7 @@ def test_once_is_the_base_point():
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_point_at_which_an_output_changes_its_shape_is_refused(case_of, modes, way):
-    from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
+    from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
     modes(way)
     case = case_of(

@@ -10,7 +10,7 @@ from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
+from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
 X = {"x": {"shape": [3]}}
 POSITIVE = {"x": {"shape": [3], "uniform": {"low": 0.5, "high": 1.5}}}

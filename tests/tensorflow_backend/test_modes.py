@@ -12,7 +12,7 @@ from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.case import in_each_mode
-from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
+from gradcheck_cli.tensorflow_backend.openers import opener_of
 
 ALL = ["graph", "dynamic", "eager", "xla"]
 X = {"x": {"shape": [3, 4]}}

@@ -13,7 +13,7 @@ from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.features.search.branches.graph_branches import COMPARISONS, KINDS
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
+from gradcheck_cli.tensorflow_backend.openers import opener_of
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin, WideVariables

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
+from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
 
 def in_float64(case_of, forward, dtype="float32", **spec):

@@ -10,7 +10,7 @@ from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.graph import terms
-from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
+from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
 SQUARE = {"inputs": {"a": {"shape": [3, 3]}, "b": {"shape": [3, 3]}}}
 OVERRIDE = {"op_type": "MatMul", "binding": "override"}

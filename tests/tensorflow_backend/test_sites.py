@@ -23,7 +23,7 @@ def _functions_at_hand(monkeypatch):
 
 def sites(spec, sample=0):
     """Return (corruption, pairs, what isn't seen) of a spec's sites at a point."""
-    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
+    from gradcheck_cli.tensorflow_backend.openers import opener_of
 
     (case,) = load_mapping(spec)
     with user_code(case):

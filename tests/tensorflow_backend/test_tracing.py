@@ -9,7 +9,7 @@ import tensorflow as tf
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener, GraphMode
+from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
 
 def traced(function, *specs):

@@ -28,6 +28,7 @@ from gradcheck_cli.checking.checks.check import (
 from gradcheck_cli.checking.checks.deterministic import (
     check_beside_gradient,
     check_frozen,
+    check_modes,
     check_random,
     check_repeat,
     check_rerun,
@@ -35,7 +36,6 @@ from gradcheck_cli.checking.checks.deterministic import (
     check_same,
 )
 from gradcheck_cli.checking.checks.linearity import check_linearity, check_zero_upstream
-from gradcheck_cli.checking.checks.mode_agreement import check_modes
 from gradcheck_cli.checking.ops.jacobian import Jacobian
 from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, Operation, index_of, pack
 from gradcheck_cli.checking.pairs.pair import PairSample, label_of, place_in

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -185,8 +184,7 @@ def judge_exact_point(pair: Pair, sample: PairSample, sparsities: Mapping[PairKe
     Raises:
         OverBudgetError: that takes too long.
     """
-    near = _is_near(pair, sample)
-    if not near.any():
+    if not pair.may_be_rounded or not sample.is_wrong or not (near := _is_near(pair, sample)).any():
         return sample
     again = _judge_at_exact_point(pair, sparsities if sample.columns is not None else {})
     if again is None or again.verdict.shape != sample.verdict.shape:
@@ -373,27 +371,17 @@ class Allowance:
     of_right: bool = False  # whether it also acts on pairs that are right so far
 
 
-def _each(settle: Callable[[Pair, PairSample], PairSample]) -> Callable[[Evidence, Judged], Judged]:
-    """Return an entry that settles one pair after another."""
+def _each(settle: Callable[[Pair, PairSample, Evidence], PairSample]) -> Callable[[Evidence, Judged], Judged]:
+    """Return an entry that settles one pair after another; one for which there is no time is left out."""
 
     def run(evidence: Evidence, judged: Judged) -> Judged:
-        return {key: settle(evidence.pairs[key], sample) for key, sample in judged.items()}
+        settled = {}
+        for key, sample in judged.items():
+            with contextlib.suppress(OverBudgetError):
+                settled[key] = settle(evidence.pairs[key], sample, evidence)
+        return settled
 
     return run
-
-
-def _judge_exact_points(evidence: Evidence, judged: Judged) -> Judged:
-    samples: Judged = {}
-    for key, sample in judged.items():
-        pair = evidence.pairs[key]
-        if not pair.may_be_rounded or not sample.is_wrong:
-            samples[key] = sample
-            continue
-        try:
-            samples[key] = judge_exact_point(pair, sample, evidence.sparsities)
-        except OverBudgetError:
-            continue
-    return samples
 
 
 def _doubt_stops(evidence: Evidence, judged: Judged) -> Judged:
@@ -412,13 +400,6 @@ def _doubt_stops(evidence: Evidence, judged: Judged) -> Judged:
 
     stopped = {key: sample for key, sample in judged.items() if may_be_stopped(key, sample)}
     return judged | evidence.judge_stops(stopped) if stopped else judged
-
-
-def _leave_joined_kinks(evidence: Evidence, judged: Judged) -> Judged:
-    return {
-        key: leave_joined_kinks(evidence.pairs[key], sample, partial(evidence.are_right_alone, key))
-        for key, sample in judged.items()
-    }
 
 
 def _leave_infinite(pair: Pair, sample: PairSample) -> PairSample:
@@ -466,7 +447,7 @@ ALLOWANCES = (
         "pair's largest element or of the output's value over the input. For a mismatch, 1.5 times what "
         "eight other roundings of constants move it by: at most 16 roundings of the declared dtype, of the "
         "row's largest element or of the output's value over the input",
-        _each(allow_rounding),
+        _each(lambda pair, sample, _: allow_rounding(pair, sample)),
         at_elements=True,
     ),
     Allowance(
@@ -478,7 +459,7 @@ ALLOWANCES = (
         "where eight roundings of the inputs move the output by 2^17 roundings: any error if they move the "
         "gradient by a thousandth, else 4 times what they move it by, or what they move the output by over "
         "the input",
-        _each(leave_ill_conditioned),
+        _each(lambda pair, sample, _: leave_ill_conditioned(pair, sample)),
         at_elements=True,
     ),
     Allowance(
@@ -487,7 +468,7 @@ ALLOWANCES = (
         "can't tell into a pass",
         "noisy forwards, and inputs without room for a step, in eager mode",
         "the tolerance, between the gradient and TensorFlow's forward mode",
-        _each(settle_by_forward_mode),
+        _each(lambda pair, sample, _: settle_by_forward_mode(pair, sample)),
     ),
     Allowance(
         Rule.EXACT_POINT,
@@ -495,7 +476,7 @@ ALLOWANCES = (
         "a mismatch into a pass or a kink",
         "gradients that rely on a property that rounding of the inputs destroys (probabilities)",
         "16 roundings of the declared dtype, of the row's largest element",
-        _judge_exact_points,
+        _each(lambda pair, sample, evidence: judge_exact_point(pair, sample, evidence.sparsities)),
     ),
     Allowance(
         Rule.APPROXIMATION,
@@ -503,7 +484,7 @@ ALLOWANCES = (
         "a mismatch or can't tell into a pass, with a `precision` warning",
         "formulas that are tuned to the declared dtype, such as a polynomial `erf`",
         "3.5e-4 of the element itself; 4.9e-4 in float16, 3.9e-3 in bfloat16",
-        _each(pass_approximations),
+        _each(lambda pair, sample, _: pass_approximations(pair, sample)),
         at_elements=True,
     ),
     Allowance(
@@ -520,7 +501,7 @@ ALLOWANCES = (
         "a mismatch into can't tell",
         "TensorFlow's chain rule where several ops are at a kink at once",
         "any error, in rows with an element at a kink whose own gradients are right by themselves",
-        _leave_joined_kinks,
+        _each(lambda pair, sample, evidence: leave_joined_kinks(pair, sample, evidence.are_right_alone)),
     ),
     Allowance(
         Rule.NOT_FINITE,
@@ -528,7 +509,7 @@ ALLOWANCES = (
         "any verdict into can't tell",
         "points at which the forward isn't finite",
         "any error, in rows whose value isn't finite, and in elements that aren't where a value is NaN",
-        _each(_leave_infinite),
+        _each(lambda pair, sample, _: _leave_infinite(pair, sample)),
         of_right=True,
     ),
 )

@@ -302,13 +302,15 @@ class _Tied:
         return off
 
 
-def leave_joined_kinks(pair: Pair, sample: PairSample, are_right_alone: Callable[[], bool]) -> PairSample:
+def leave_joined_kinks(
+    pair: Pair, sample: PairSample, are_right_alone: Callable[[PairKey], bool]
+) -> PairSample:
     """Return a pair's verdicts, undecided where several ops of TensorFlow's are at a kink.
 
     Args:
         pair: the pair; one that is expected to be wrong stays so.
         sample: the verdicts at a sample point.
-        are_right_alone: whether the user's own gradients on the path are right, each by itself.
+        are_right_alone: whether the user's own gradients on a pair's path are right, each by itself.
     """
     wrong = sample.verdict == Verdict.MISMATCH
     at_kink = (sample.verdict == Verdict.KINK) | (wrong & (sample.reason == Reason.JOINED_KINKS))
@@ -320,7 +322,7 @@ def leave_joined_kinks(pair: Pair, sample: PairSample, are_right_alone: Callable
     # With a reference, the gradient is meant to be that of another function, and has no part in its kinks.
     if pair.case.reference is not None:
         return sample
-    if not pair.operations.formula.facts.is_plain_chain(*pair.key) and not are_right_alone():
+    if not pair.operations.formula.facts.is_plain_chain(*pair.key) and not are_right_alone(pair.key):
         return sample
     settled = sample.settle(joined, Verdict.INCONCLUSIVE, Rule.JOINED_KINKS, Reason.JOINED_KINKS)
     return replace(settled, remark="")

@@ -41,7 +41,7 @@ from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.graph_path import STOPS
-from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
+from gradcheck_cli.tensorflow_backend.openers import GraphOpener
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 
@@ -396,7 +396,7 @@ def _open_paths(
     case: Case, label: str | None
 ) -> tuple[GraphOpener, GraphOperation, list[tuple[int, list[int]]]]:
     """Return the requested output and inputs, by index, with their op and its opener."""
-    from gradcheck_cli.tensorflow_backend.opening.openers import opener_of
+    from gradcheck_cli.tensorflow_backend.openers import opener_of
 
     opener = opener_of(case, "graph")
     if label is not None:

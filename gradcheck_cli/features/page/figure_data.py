@@ -20,7 +20,7 @@ from gradcheck_cli.numerics.problem import Domain, power_of_two, scales, step_to
 from gradcheck_cli.results import MOST_CELLS, Figure, HeatMap, Ladder, PairResult, Status
 from gradcheck_cli.running.session import open_pair
 from gradcheck_cli.spec.case import Case
-from gradcheck_cli.tensorflow_backend.opening.openers import CaseOpener
+from gradcheck_cli.tensorflow_backend.openers import CaseOpener
 
 Codes = npt.NDArray[np.int8]
 

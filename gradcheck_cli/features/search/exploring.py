@@ -39,7 +39,7 @@ from gradcheck_cli.gate import Branch
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.results import GREEN, CheckResult, PairResult, Status
 from gradcheck_cli.spec.words import CHECKS
-from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener
+from gradcheck_cli.tensorflow_backend.openers import GraphOpener
 
 Array = np.ndarray[Any, Any]
 Point = Mapping[int, Array]

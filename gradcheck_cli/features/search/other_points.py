@@ -42,7 +42,7 @@ from gradcheck_cli.spec.values.constraints import distribution_of
 from gradcheck_cli.spec.words import CHECKS, SOURCES
 from gradcheck_cli.spec.yaml_tree import as_flow
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-from gradcheck_cli.tensorflow_backend.opening.openers import GraphOpener, opener_of
+from gradcheck_cli.tensorflow_backend.openers import GraphOpener, opener_of
 
 Array = np.ndarray[Any, Any]
 Point = Mapping[int, Array]

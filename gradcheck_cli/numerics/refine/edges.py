@@ -19,8 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.problem import Problem, power_of_two
-from gradcheck_cli.numerics.refine.ladder import CONTRACTION, ONE_SIDED
-from gradcheck_cli.numerics.refine.series import Elements, Series
+from gradcheck_cli.numerics.refine.series import CONTRACTION, ONE_SIDED, Elements, Series
 from gradcheck_cli.numerics.sampling import Sampler
 from gradcheck_cli.numerics.shared_limits import OF_SOME_OPERATIONS, OWN_ORDER, PATTERN
 

@@ -1,1 +1,0 @@
-"""Opens a case in each mode."""
