@@ -73,6 +73,18 @@ def test_the_seed_of_a_run(invoke, backward, command):
     assert backward.engine.asked["load_seed"] == 7
 
 
+@pytest.mark.parametrize("command", ["trace", "blame"])
+def test_tensorflow_is_imported_quietly_before_anything_else_imports_it(
+    invoke, backward, monkeypatch, command
+):
+    order, backward.blames = [], (RIGHT,)
+    session = sys.modules["gradcheck_cli.running.session"]
+    monkeypatch.setattr(session, "start_tensorflow", lambda: order.append("start"))
+    backward.during = lambda: order.append("answer")
+    assert invoke(command, "a.yaml").code == 0
+    assert order == ["start", "answer"]
+
+
 def test_json_stays_json_when_the_forward_prints(invoke, backward):
     backward.during = lambda: sys.stdout.write("printed by a forward\n")
     result = invoke("trace", "a.yaml", "--format", "json")

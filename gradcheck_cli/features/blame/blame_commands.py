@@ -90,8 +90,10 @@ def _print_answers(
     # Late imports: `blame --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.cli.options.case_options import handle_cases
+    from gradcheck_cli.running.session import start_tensorflow
 
     def handle(case: Case) -> int:
+        start_tensorflow()  # before anything that imports it, or its start-up messages would be printed
         with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
             code, content = answer(case, terminal_width())
         if isinstance(content, str):

@@ -34,7 +34,7 @@ from gradcheck_cli.features.blame.path_blame import (
 )
 from gradcheck_cli.hooks import OpenCase
 from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, PathOp, Status
-from gradcheck_cli.running.session import check, open_pair, start_tensorflow, user_code
+from gradcheck_cli.running.session import check, open_pair, user_code
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import BINDINGS
 from gradcheck_cli.tensorflow_backend import graph_path
@@ -314,7 +314,6 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
         UsageError: there is no such pair, or no op of such a type.
         CaseFailedError: forward or gradient can't be evaluated.
     """
-    start_tensorflow()
     with user_code(case):
         from gradcheck_cli.features.blame.backward_walk import Walk
 
@@ -364,7 +363,6 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
         UsageError: there is no such pair.
         CaseFailedError: forward or gradient can't be evaluated.
     """
-    start_tensorflow()
     with user_code(case):
         from gradcheck_cli.tensorflow_backend.graph.traced_case import points
 
