@@ -60,5 +60,15 @@ def test_reading_specs_never_loads_tensorflow(loaded, arguments):
     assert not loaded(*arguments) & {"tensorflow", "keras"}
 
 
+@pytest.mark.feature
+def test_the_library_imports_tensorflow_at_the_first_check_only():
+    # `start_tensorflow` holds its start-up messages back, which an import at the top of a file would print.
+    probe = (
+        "import sys\nfrom gradcheck_cli import assert_gradients, check\nprint('tensorflow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
 def test_the_probe_can_fail(loaded):
     assert {"pydantic", "yaml"} <= loaded("validate")

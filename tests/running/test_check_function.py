@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import gradcheck_cli
 from gradcheck_cli import assert_gradients, check_function
-from gradcheck_cli.features.library.library import OPTIONS
+from gradcheck_cli.features.library.given_call import OPTIONS
 
 X = np.array([-1.0, 0.5, 2.0])
 

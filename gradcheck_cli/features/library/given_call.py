@@ -1,0 +1,247 @@
+"""Splits the arguments of a Python call into the tensors to differentiate by, and everything else.
+
+A file of its own, since it imports TensorFlow: `library` imports that quietly, and not before it is needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from gradcheck_cli.plain_files import short_path
+from gradcheck_cli.spec.case import Argument, Given, InputSpec, Source
+from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend.binding.flat_tensors import NO_LABEL, leaves_of, unique
+from gradcheck_cli.tensorflow_backend.private import private_state
+
+OPTIONS = ("reference", "variables", "modes", "rtol", "atol", "seed")  # those of `check_function`
+_SHOWN = 4  # arguments that a message names
+_PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def split_call(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    variables: bool | Sequence[Any] | None,
+) -> tuple[tuple[Argument, ...], Given]:
+    """Make an input of each floating array, tensor, variable and number in a call.
+
+    A Python number that is passed by keyword isn't differentiated: it is a setting. A Python number that is
+    passed by position gets the dtype of the first array, and float32 without one, as in TensorFlow.
+
+    Args:
+        function: the function, whose parameters name the inputs.
+        args: its positional arguments: any nest of `tf.nest`.
+        kwargs: its keyword arguments.
+        variables: `None`, whether all trainable variables become inputs, or those that do.
+
+    Returns:
+        The inputs, and how the function is called with them.
+
+    Raises:
+        TypeError: the function doesn't take these arguments, or none is floating.
+    """
+    if args or kwargs:
+        _require_callable_so(function, args, kwargs)
+    names = _names(function, len(args))
+    trees = [
+        tf.nest.map_structure(partial(_value, name), tree) for name, tree in zip(names, args, strict=True)
+    ]
+    keyword_trees = {
+        name: tf.nest.map_structure(partial(_value, name), tree) for name, tree in kwargs.items()
+    }
+    flat = tf.nest.flatten((trees, keyword_trees), expand_composites=True)
+    kinds = [_dtype(leaf) for leaf in flat]
+    default = next((kind for kind in kinds if kind is not None), tf.float32)
+    positional_count = len(tf.nest.flatten(trees, expand_composites=True))
+    for index, leaf in enumerate(flat[:positional_count]):
+        if isinstance(leaf, float | complex):
+            is_fitting = isinstance(leaf, float) or default.is_complex
+            kinds[index] = default if is_fitting else tf.complex64
+    chosen = [index for index, kind in enumerate(kinds) if kind is not None]
+    wanted = None if variables is None or isinstance(variables, bool) else tuple(map(_variable, variables))
+    if not chosen and not wanted and variables is not True:
+        raise TypeError(_nothing_floating([*zip(names, args, strict=True), *kwargs.items()]))
+    named = [*zip(names, trees, strict=True), *sorted(keyword_trees.items())]
+    labels = _labels(named, len(flat))
+    arguments = tuple(
+        Argument(labels[index], (_input_of(labels[index], flat[index], kinds[index]),)) for index in chosen
+    )
+
+    def pack(tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        leaves = list(flat)
+        for index, tensor in zip(chosen, tensors, strict=False):
+            leaves[index] = tensor
+        positional, keywords = tf.nest.pack_sequence_as(
+            (trees, keyword_trees), leaves, expand_composites=True
+        )
+        return positional, keywords
+
+    return arguments, Given(pack, wanted)
+
+
+# What options of other gradient checkers are here.
+_OF_OTHERS = {
+    "order": "Second order is for a spec: check({'forward': f, 'second_order': True, ...}).",
+    "eps": "Steps are chosen for each element. Options of gradcheck's are " + ", ".join(OPTIONS) + ".",
+    "raise_exception": "check_function(f, x) returns a report and raises nothing.",
+}
+
+
+def place_of(function: Callable[..., Any]) -> tuple[str, int]:
+    """Return the file and line of the Python code of a function; "<call>" if it has none."""
+    code = getattr(inspect.unwrap(_code_owner(function)), "__code__", None)
+    if code is None or code.co_filename.startswith("<"):
+        return "<call>", 0
+    return short_path(code.co_filename), int(code.co_firstlineno)
+
+
+def _code_owner(function: Any) -> Any:
+    """Return the function whose code runs and whose parameters count: a layer's `call`, for example."""
+    if isinstance(function, tf.Module) or private_state.is_layer(function):
+        return getattr(function, "call", function)
+    return getattr(function, "python_function", function)
+
+
+def _signature(function: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(_code_owner(function))
+    except (TypeError, ValueError):  # not a Python function
+        return None
+
+
+def _require_callable_so(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Refuse arguments that the function's signature doesn't take.
+
+    Raises:
+        TypeError: with what the likely mistake is.
+    """
+    signature = _signature(function)
+    try:
+        if signature is not None and not private_state.is_layer(function):  # Keras adds arguments
+            signature.bind(*args, **kwargs)
+    except TypeError as error:
+        hint = f"Options of gradcheck's are {', '.join(OPTIONS)}; other keywords go to the function."
+        if len(args) == 1 and isinstance(args[0], list | tuple):
+            hint = "Arguments are passed one by one: f(x, y) is checked by assert_gradients(f, x, y)."
+        elif next(iter(signature.parameters if signature is not None else ()), "") == "self":
+            hint = "Pass the method of an object: assert_gradients(layer.f, x), not Layer.f."
+        elif args and inspect.isroutine(args[0]):
+            hint = "A function to compare with is reference=f; a gradient stands in a spec: check({...})."
+        hint = next((text for name, text in _OF_OTHERS.items() if name in kwargs), hint)
+        name = getattr(function, "__name__", type(function).__name__)
+        raise TypeError(f"{name} can't be called like this: {error}. It takes {signature}. {hint}") from None
+
+
+def _names(function: Callable[..., Any], count: int) -> list[str]:
+    """Return the names of the parameters that the first `count` positional arguments are for."""
+    signature = _signature(function)
+    parameters = [] if signature is None else list(signature.parameters.values())
+    names = [parameter.name for parameter in parameters if parameter.kind in _PARAMETERS][:count]
+    rest = next(
+        (parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.VAR_POSITIONAL),
+        "x",
+    )
+    return names + unique([f"{rest}{index}" for index in range(count - len(names))], names)
+
+
+def _value(name: str, leaf: Any) -> Any:
+    """Return a leaf as it is split: a variable by its value, and what is like an array as an array."""
+    if isinstance(leaf, tf.Variable) or type(leaf).__module__.startswith("keras."):
+        leaf = getattr(leaf, "value", leaf)
+        leaf = leaf() if callable(leaf) else leaf
+        return tf.convert_to_tensor(leaf) if isinstance(leaf, tf.Variable) else leaf
+    if tf.is_tensor(leaf):
+        tensors = tf.nest.flatten(leaf, expand_composites=True)
+        if not all(hasattr(tensor, "numpy") for tensor in tensors if tf.is_tensor(tensor)):
+            raise TypeError(
+                f"{name} holds a symbolic tensor, which has no value: call this outside of tf.function and "
+                "of graphs, with arrays or eager tensors."
+            )
+        return leaf
+    if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+        inner = [field for field in leaves_of(leaf) if _dtype(_value(name, field.value)) is not None]
+        if inner:
+            raise TypeError(
+                f"{name} holds a {type(leaf).__name__}, and tf.nest doesn't look inside it: its "
+                f"{inner[0].path.lstrip('.')} would stay unchecked. Pass a dict of its fields, to a function "
+                "that builds it."
+            )
+    if hasattr(leaf, "__array__") and not isinstance(leaf, float | complex | type):
+        return np.asarray(leaf)
+    return leaf
+
+
+def _variable(variable: Any) -> Any:
+    """Return TensorFlow's variable; Keras 3 has its own around one."""
+    inner = variable if isinstance(variable, tf.Variable) else getattr(variable, "value", None)
+    if not isinstance(inner, tf.Variable):
+        raise TypeError(
+            "variables must be None, True, False or a list of tf.Variable, but holds "
+            f"{type(variable).__name__}."
+        )
+    return inner
+
+
+def _dtype(leaf: Any) -> Any:
+    """Return the dtype of an array or a tensor that is floating or complex; `None` for anything else."""
+    if not (isinstance(leaf, np.ndarray) or tf.is_tensor(leaf)):
+        return None
+    try:
+        dtype = tf.as_dtype(leaf.dtype)
+    except TypeError:  # a dtype that TensorFlow doesn't have
+        if leaf.dtype.kind in "fc":
+            raise TypeError(
+                f"TensorFlow has no dtype {leaf.dtype}; cast the array, for example with .astype('float64')."
+            ) from None
+        return None
+    return dtype if dtypes.is_differentiable(dtype) else None
+
+
+def _input_of(label: str, leaf: Any, dtype: Any) -> InputSpec:
+    value = dtypes.widen(leaf.numpy() if hasattr(leaf, "numpy") else np.asarray(leaf))
+    return InputSpec(label, dtype.name, value.shape, Source("value", {"value": value}))
+
+
+def _labels(named: Sequence[tuple[str, Any]], count: int) -> list[str]:
+    """Name each leaf by its path: `x`, `params.w`, `xs[0]`."""
+    labels = []
+    for name, tree in named:
+        # A `None` is a leaf for tf.nest, and nothing for `leaves_of`.
+        filled = tf.nest.map_structure(
+            lambda leaf: leaf if isinstance(leaf, np.ndarray) or tf.is_tensor(leaf) else "", tree
+        )
+        labels += [leaf.path for leaf in leaves_of(filled, NO_LABEL.sub("_", name))]
+    return unique(labels if len(labels) == count else [f"x{index}" for index in range(count)])
+
+
+def _nothing_floating(named: Sequence[tuple[str, Any]]) -> str:
+    """Say that there is nothing to differentiate by, and what there is."""
+    if not named:
+        return (
+            "there is nothing to differentiate by: pass the function's arguments after it, or "
+            "variables=True for its trainable variables."
+        )
+    kinds = [f"{name} is of type {_describe(value)}" for name, value in named[:_SHOWN]]
+    return (
+        f"there is nothing to differentiate by, as no argument is floating: {', '.join(kinds)}. "
+        "Pass floating arrays or tensors, such as np.array(x, 'float64')."
+    )
+
+
+def _describe(value: Any) -> str:
+    dtype = getattr(value, "dtype", None)
+    name = getattr(dtype, "name", dtype)
+    if isinstance(value, list | tuple) and value:
+        return f"{type(value).__name__} of {_describe(value[0])}"
+    return type(value).__name__ + (f" of {name}" if isinstance(name, str) else "")
