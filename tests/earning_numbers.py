@@ -65,7 +65,7 @@ COST = (
     "joint_slopes.PER_INPUT",
     "joint_slopes.MOST_STEPS",
     "judge._MANY",
-    "probes.CHUNK",
+    "sampling.CHUNK",
     "probes._TYPICAL_ROWS",
     "series.MAX_ELEMENTS",
     "shared_limits.FLOATS_AT_ONCE",
@@ -209,7 +209,11 @@ def list_numbers():
     for its in precision.PRECISIONS:
         for owner, name in _records(its, f"numerics.precision.{its.name.upper()}"):
             for part, value in vars(owner).items():
-                if part not in FACTS and isinstance(value, int | float | tuple):
+                if (
+                    part not in FACTS
+                    and isinstance(value, int | float | tuple)
+                    and not isinstance(value, bool)
+                ):
                     every.append(Number(f"{name}.{part}", value, ((owner, part),)))
     return every
 

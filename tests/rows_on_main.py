@@ -28,8 +28,8 @@ import pytest
 SHARE = 0.98
 CHEAP = 0.1
 LONG = 3.0
-FEWEST = 8  # rows of a table
-SHORTEST = 3.0  # seconds that a table takes
+FEWEST = 3  # rows of a table
+SHORTEST = 2.0  # seconds that a table takes
 FILE = Path(__file__).with_suffix(".txt")
 PACKAGE = Path(__file__).parents[1] / "gradcheck_cli"
 

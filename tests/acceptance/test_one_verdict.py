@@ -187,7 +187,10 @@ def test_the_pytest_plugin_fails_what_run_fails(pytester, spec, monkeypatch):
 TRACED = {
     "stopped": ("x gets None", "^ cut off by StopGradient"),
     "counted": ("x gets None", "^ cut off by Cast to int32"),
-    "infinity_less_infinity": ("x gets [nan, nan]", "^ NaN first appears here, where what several ops give"),
+    "infinity_less_infinity": (
+        "x gets [nan, nan]",
+        "^ NaN first appears here, where the gradients of several ops are added up",
+    ),
 }
 
 
