@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -50,6 +51,18 @@ def _hold_back_stderr() -> Iterator[None]:
             os.close(saved)
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Collect no garbage: an import makes little, and many objects that would be searched in vain."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def load() -> None:
     """Import TensorFlow without its start-up messages, and run nothing: after this a process may still fork.
 
@@ -59,7 +72,7 @@ def load() -> None:
     """
     if "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        with _hold_back_stderr():
+        with _hold_back_stderr(), _without_collections():
             import tensorflow as tf  # noqa: F401 (late imports are the purpose of this module)
 
 
