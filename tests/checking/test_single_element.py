@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy_op import Numpy
 
+from gradcheck_cli.checking.judging import ledger
 from gradcheck_cli.checking.judging.probe_group import Group
 from gradcheck_cli.checking.judging.probe_search import judge_element
-from gradcheck_cli.checking.ops.budget import Budget
+from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.numerics import Verdict
 
@@ -52,3 +55,13 @@ def test_a_slope_that_is_computed_well_is_one(slope):
 
 def test_a_remainder_larger_than_any_rounding_explains_is_one():
     assert judge_first(leave_rounding(2.0**30)) == Verdict.MISMATCH
+
+
+def test_an_entry_without_time_decides_nothing(monkeypatch):
+    def spend(_pair, _sample, _evidence):
+        raise OverBudgetError
+
+    spent = [replace(entry, run=ledger._each(spend)) for entry in ledger.ALLOWANCES if entry.at_elements]
+    monkeypatch.setattr(ledger, "ALLOWANCES", spent)
+    with pytest.raises(OverBudgetError):
+        judge_first(lambda u: u)

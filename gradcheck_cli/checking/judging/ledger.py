@@ -546,9 +546,15 @@ def _let_act(allowance: Allowance, evidence: Evidence, judged: Judged) -> Judged
 
 
 def settle_element(pair: Pair, sample: PairSample) -> PairSample:
-    """Let the ledger's entries for single elements act on a probed pair's element and its neighbours."""
+    """Let the ledger's entries for single elements act on a probed pair's element and its neighbours.
+
+    Raises:
+        OverBudgetError: there is no time for an entry, so it isn't known what may be excused.
+    """
     judged = {pair.key: sample}
     for allowance in ALLOWANCES:
         if allowance.at_elements:
             judged = _let_act(allowance, Evidence({pair.key: pair}), judged)
+    if pair.key not in judged:
+        raise OverBudgetError
     return judged[pair.key]
