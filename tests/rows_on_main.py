@@ -9,8 +9,7 @@ A row can only catch a change of code that it runs. So the rows that stay take `
 line of the package to the next that the rows of their table take; rows of a table that are of several kinds
 (of attacks: right gradients, wrong ones, ...) do so for each kind. Those that take most new steps in a second
 stay, and so do all that take less than `CHEAP` seconds; of those that take more than `LONG`, none does if
-there are others. The steps that are left are mostly the single ones of
-a row that takes half a second.
+there are others. The steps that are left are mostly single ones of a row that takes half a second.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-SHARE = 0.98
-CHEAP = 0.1
+SHARE = 0.95
+CHEAP = 0.05
 LONG = 3.0
 FEWEST = 3  # rows of a table
 SHORTEST = 2.0  # seconds that a table takes

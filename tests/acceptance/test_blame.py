@@ -231,6 +231,7 @@ def test_a_gradient_that_is_meant_to_be_anothers_can_not_be_blamed(command, monk
     assert "'reference'" in done.out
 
 
+@pytest.mark.once  # a whole run with its page
 def test_the_page_has_the_graph_of_the_ops_with_their_edges(tmp_path, process):
     (tmp_path / "net.py").write_text(
         "import tensorflow as tf\n"

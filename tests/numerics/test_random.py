@@ -21,6 +21,7 @@ def test_no_random_composition_gets_a_wrong_verdict(precision, error, seed):
     assert not tally.counts["wrong: KINK"], tally.bad
 
 
+@pytest.mark.once  # the compositions of the test above, of which none gets a wrong verdict
 @pytest.mark.parametrize(
     ("precision", "error"), [(FLOAT64, 1e-4), (FLOAT32, 1e-2)], ids=["float64", "float32"]
 )

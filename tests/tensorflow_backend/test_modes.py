@@ -431,6 +431,7 @@ def test_a_function_that_an_earlier_call_traced_is_held_all_the_same(run_in):
     assert result.status is Status.PASSED
 
 
+@pytest.mark.once  # every mode, and seconds in each
 def test_a_ready_made_function_with_a_stop_gradient_is_inconclusive(run_in):
     function = tf.function(lambda x: x + tf.stop_gradient(tf.round(x) - x))
     ready = function.get_concrete_function(tf.TensorSpec([2], tf.float64))

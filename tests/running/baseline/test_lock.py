@@ -161,6 +161,7 @@ def test_an_update_of_nothing():
     assert str(update_pairs({}, {}, is_gone=lambda _: True)[1]) == "no pairs"
 
 
+@pytest.mark.once  # a hundred examples
 @given(st.text(max_size=20), st.text(max_size=20), st.floats(min_value=0, allow_nan=False))
 def test_any_name_and_number_comes_back(tmp_path_factory, op, pair, error):
     file = tmp_path_factory.mktemp("lock") / "gradients.lock"
