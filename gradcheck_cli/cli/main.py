@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -193,6 +194,7 @@ def main() -> NoReturn:
     code = run_command()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # finished: Python's own end must not print a traceback
+    gc.freeze()  # else Python, as it ends, searches all of TensorFlow for garbage: a second
     sys.exit(code)
 
 

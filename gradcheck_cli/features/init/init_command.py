@@ -6,6 +6,7 @@ recorded before it runs. If the process dies, another one continues without that
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
@@ -268,6 +269,7 @@ def serve(descriptor: int) -> None:
         try:
             target, deadly = connection.recv()
         except EOFError:
+            gc.freeze()  # else Python, as it ends, searches all of TensorFlow for garbage: a second
             return
         connection.send(_answer(target, deadly, connection))
 
