@@ -218,14 +218,14 @@ def serve(orders: int, reports: int, scratch: str) -> None:
 
 def _load() -> str:
     """Import everything that a case needs. No op may run: a process that has run one can't fork any more."""
-    gc.disable()  # an import makes little garbage, and many objects that would be searched in vain
-    from gradcheck_cli.running import session  # noqa: F401 (imported for the children)
     from gradcheck_cli.tensorflow_backend import startup
 
-    startup.load()
-    startup.load_engine()
-    gc.freeze()  # else a child's garbage collection would write to all that was imported, and so copy it
-    gc.enable()
+    with startup.without_collections():
+        from gradcheck_cli.running import session  # noqa: F401 (imported for the children)
+
+        startup.load()
+        startup.load_engine()
+        gc.freeze()  # else a child's garbage collection would write to all that was imported, and so copy it
     return startup.version()
 
 

@@ -52,7 +52,7 @@ def _hold_back_stderr() -> Iterator[None]:
 
 
 @contextmanager
-def _without_collections() -> Iterator[None]:
+def without_collections() -> Iterator[None]:
     """Collect no garbage: an import makes little, and many objects that would be searched in vain."""
     was_on = gc.isenabled()
     gc.disable()
@@ -72,7 +72,7 @@ def load() -> None:
     """
     if "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        with _hold_back_stderr(), _without_collections():
+        with _hold_back_stderr(), without_collections():
             import tensorflow as tf  # noqa: F401 (late imports are the purpose of this module)
 
 
