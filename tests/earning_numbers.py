@@ -45,9 +45,8 @@ from gradcheck_cli.numerics import precision
 HERE = Path(__file__).parent
 FACTORS = (4.0, 0.25)
 ENOUGH = 3  # flips of one number by one factor: more aren't looked for
-FIRST = (
-    600  # gradients in NumPy that are tried before the attacks, each of which takes as long as ten of them
-)
+# Gradients in NumPy that are tried before the attacks, each of which takes as long as ten of them.
+FIRST = 600
 # These decide how much is done at once, or when a search ends: what a run costs.
 COST = (
     "check_case._FOR_WHOLE_JACOBIANS",
@@ -72,10 +71,8 @@ COST = (
     "shared_limits.CHEAP",
 )
 ON_MAIN = "tests/attacks/test_attacks.py::test_what_is_said_is_true"
-EXPONENTS = {
-    "FINE",
-    *precision.LadderSteps.__annotations__,
-}  # of two: one that is four times as large has 2 more
+# Exponents of two: that of a number four times as large is 2 more.
+EXPONENTS = {"FINE", *precision.LadderSteps.__annotations__}
 # What formats are, and how a difference's error falls with its step: not tuned.
 FACTS = {"unit_roundoff", "smallest_subnormal", "largest", "smallest_kept", "RATIO", "CENTRAL"}
 LONGEST = 10.0  # seconds of a row: with another number, a loop may never end
