@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gradcheck_cli.checking.ops.jacobian import PairKey
-    from gradcheck_cli.checking.ops.operation import Opener, Operation, Operations, TensorInfo
+    from gradcheck_cli.checking.ops.operation import Opener, Opening, Operation, Operations, TensorInfo
     from gradcheck_cli.checking.pairs.pair import PairSample, PointData
     from gradcheck_cli.checking.verdicts.summary import Findings
     from gradcheck_cli.gate import BaselineFinding, Fingerprint
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.running.run_loop import Workers
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+    from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
+    from gradcheck_cli.tensorflow_backend.openers import GraphMode
 
 
 # In the order of `--help`, and in which they act at a hook.
@@ -51,6 +53,7 @@ DEFAULT_FEATURES = (
     "schema",
     "library",
     "pytest",
+    "modes",
 )
 
 
@@ -225,6 +228,16 @@ def compare_on_page(
 # A case.
 
 
+def find_mode(name: str) -> GraphMode | None:
+    """Return how a case is opened in another mode than graph; `None` if no feature has it."""
+    return next((mode for find in _implementations("find_mode") if (mode := find(name)) is not None), None)
+
+
+def works_eagerly(case: Case, opening: Opening, state: CaseState) -> bool:
+    """Whether a forward that can't be traced has gradients where it is called eagerly."""
+    return any(works(case, opening, state) for works in _implementations("works_eagerly"))
+
+
 def run_corrupted(case: Case, opener: Opener[Any], points: Sequence[int]) -> Findings:
     """Check a case's gradient with each of `Case.corruptions` in turn."""
     findings: Findings = next(_implementations("run_corrupted"))(case, opener, points, case.corruptions)
@@ -259,6 +272,7 @@ AFTER_VERDICT: Mapping[str, Callable[[OpenCase], bool]] = {
 
 # The others that are called while a case is checked.
 _AT_A_CASE = (
+    "find_mode",
     "draw_path",
     "fingerprints",
     "find_written_ops",
