@@ -10,6 +10,7 @@ generators of other packages are found by their entry points, when they are need
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import import_module
@@ -54,6 +55,7 @@ DEFAULT_FEATURES = (
     "library",
     "pytest",
     "modes",
+    "tensorflow1",
 )
 
 
@@ -228,6 +230,47 @@ def compare_on_page(
 # A case.
 
 
+class Behaviour:
+    """How TensorFlow behaves while the user's code runs: as TensorFlow 2 does, which is the process's own.
+
+    A feature may let it behave as modules ask that switch some of that off.
+    """
+
+    @property
+    def turns_eager_off(self) -> bool:
+        """Whether the code of the case, as far as it is loaded, turns eager execution off."""
+        return False
+
+    def own(self) -> AbstractContextManager[None]:
+        """Run gradcheck's own code, whatever the program that calls it has switched."""
+        return nullcontext()
+
+    def case(self) -> AbstractContextManager[None]:
+        """Run one case; modules that are loaded within say how their functions are to be run."""
+        return nullcontext()
+
+    def import_module(self, name: str) -> None:
+        """Import a module of the user's."""
+        __import__(name)
+
+    def calling(self) -> AbstractContextManager[None]:
+        """Call functions of the case, in eager mode or for a function that is traced."""
+        return nullcontext()
+
+    def tracing(self) -> AbstractContextManager[None]:
+        """Trace functions of the case."""
+        return nullcontext()
+
+    def wrap_numpy(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a NumPy function of the case, to be called while a graph runs."""
+        return function
+
+
+def behaviour() -> Behaviour:
+    """Return how TensorFlow behaves while the user's code runs."""
+    return next(_implementations("behaviour"), Behaviour())
+
+
 def find_mode(name: str) -> GraphMode | None:
     """Return how a case is opened in another mode than graph; `None` if no feature has it."""
     return next((mode for find in _implementations("find_mode") if (mode := find(name)) is not None), None)
@@ -272,6 +315,7 @@ AFTER_VERDICT: Mapping[str, Callable[[OpenCase], bool]] = {
 
 # The others that are called while a case is checked.
 _AT_A_CASE = (
+    "behaviour",
     "find_mode",
     "draw_path",
     "fingerprints",

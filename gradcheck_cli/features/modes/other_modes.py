@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli import hooks
 from gradcheck_cli.checking.ops.operation import Dtype, GradientFormError, Opening
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.modes.eager_operation import CalledCase, EagerOperation
@@ -18,7 +19,6 @@ from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.binding import users_code
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
@@ -177,7 +177,7 @@ class EagerMode(GraphMode):
         if case.binding in _NOT_EAGER:
             return _NOT_EAGER[case.binding]
         Binder(case, str, ()).load()
-        return _EAGER_IS_OFF if users_code.turns_eager_off() else None
+        return _EAGER_IS_OFF if hooks.behaviour().turns_eager_off else None
 
     def plain(self) -> GraphMode:
         """Return this mode: a call finds the variables as well."""
@@ -257,7 +257,7 @@ def _have_same_gradients(op: EagerOperation, traced: GraphOperation) -> bool:
 
 def works_eagerly(case: Case, opening: Opening, state: CaseState) -> bool:
     """Whether a forward that can't be traced has gradients when it is called eagerly."""
-    if case.binding in _NOT_EAGER or users_code.turns_eager_off():
+    if case.binding in _NOT_EAGER or hooks.behaviour().turns_eager_off:
         return False
     op = EagerOperation.of(CalledCase(case, opening, state))
     try:
