@@ -23,6 +23,7 @@ import click
 from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
     from rich.text import Text
 
     from gradcheck_cli.checking.ops.jacobian import PairKey
@@ -56,6 +57,7 @@ DEFAULT_FEATURES = (
     "pytest",
     "modes",
     "tensorflow1",
+    "completion",
 )
 
 
@@ -200,6 +202,19 @@ def closing_lines(report: Report, width: int) -> list[Text]:
 
 
 # Other commands.
+
+
+def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return what offers words to the shell after a Tab; it offers none if no feature does.
+
+    Args:
+        kind: "spec files", "op types", or "ops", "cases", "tags" or "pairs" of the specs.
+    """
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [item for offer in _implementations("complete") for item in offer(kind, ctx, incomplete)]
+
+    return complete
 
 
 class FoundGradient(Protocol):

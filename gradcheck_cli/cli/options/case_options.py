@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradcheck_cli.cli import completing
+from gradcheck_cli import hooks
 from gradcheck_cli.cli.options.configured import Function, option_group
 from gradcheck_cli.errors import GradcheckError, UsageError
 from gradcheck_cli.spec.words import MODES
@@ -52,7 +52,7 @@ def _op_option(text: str) -> Callable[[Function], Function]:
         "ops",
         multiple=True,
         metavar="NAME",
-        shell_complete=completing.ops,
+        shell_complete=hooks.completing("ops"),
         help=text,
     )
 
@@ -63,7 +63,7 @@ def _case_option(text: str) -> Callable[[Function], Function]:
         "names",
         multiple=True,
         metavar="NAME",
-        shell_complete=completing.cases,
+        shell_complete=hooks.completing("cases"),
         help=text,
     )
 
@@ -83,7 +83,7 @@ _NAMING = (
         "tags",
         multiple=True,
         metavar="TAG",
-        shell_complete=completing.tags,
+        shell_complete=hooks.completing("tags"),
         help="Check specs with this tag; repeatable.",
     ),
     click.option(
@@ -91,7 +91,7 @@ _NAMING = (
         "op_types",
         multiple=True,
         metavar="TYPE",
-        shell_complete=completing.op_types,
+        shell_complete=hooks.completing("op types"),
         help="Check specs with this op_type, or that cover it; repeatable.",
     ),
 )
@@ -150,13 +150,13 @@ def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
     return option_group(
         "picked",
         PickedCases,
-        click.argument("spec", type=click.Path(), shell_complete=completing.spec_files),
+        click.argument("spec", type=click.Path(), shell_complete=hooks.completing("spec files")),
         click.option(
             "--pair",
             "label",
             required=required,
             metavar="dOUT/dIN",
-            shell_complete=completing.pairs,
+            shell_complete=hooks.completing("pairs"),
             help=text,
         ),
         _op_option("Which op, where the spec has several; repeatable. [default: all]"),
