@@ -208,11 +208,11 @@ def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], lis
     """Return what offers words to the shell after a Tab; it offers none if no feature does.
 
     Args:
-        kind: "spec files", "op types", or "ops", "cases", "tags" or "pairs" of the specs.
+        kind: "spec_files", "op_types"; or "ops", "names" (of cases), "tags" or "pairs" of the specs.
     """
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [item for offer in _implementations("complete") for item in offer(kind, ctx, incomplete)]
+        return [item for offer in _implementations("completing") for item in offer(kind, ctx, incomplete)]
 
     return complete
 

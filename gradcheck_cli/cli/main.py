@@ -20,9 +20,9 @@ from gradcheck_cli.hooks import Command
 # In the order in which a newcomer needs them.
 COMMANDS = {
     "run": Command("gradcheck_cli.cli.commands.run", "Check the gradients that specs describe."),
+    **hooks.commands(),
     "validate": Command("gradcheck_cli.cli.commands.validate", "Read specs and report every fault."),
     "explain": Command("gradcheck_cli.cli.commands.explain", "Explain a finding, and what to do."),
-    **hooks.commands(),
 }
 
 USAGE = 2

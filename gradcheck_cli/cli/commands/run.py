@@ -96,7 +96,7 @@ def feature_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("run", cls=RunCommand)
-@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=hooks.completing("spec files"))
+@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=hooks.completing("spec_files"))
 @selection_options
 @case_options
 @report_options

@@ -15,7 +15,7 @@ FORMATS = {name: form for name, form in hooks.formats().items() if form.of_fault
 
 
 @click.command("validate")
-@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=hooks.completing("spec files"))
+@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=hooks.completing("spec_files"))
 @click.option(
     "--format",
     "form",

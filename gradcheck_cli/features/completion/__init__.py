@@ -6,4 +6,4 @@ from gradcheck_cli.hooks import Command
 
 _ROOM = "gradcheck_cli.features.completion.completing"
 COMMANDS = {"completion": Command(_ROOM, "Print a shell's completion script.")}
-HOOKS = {"complete": f"{_ROOM}:complete"}
+HOOKS = {"completing": f"{_ROOM}:complete"}

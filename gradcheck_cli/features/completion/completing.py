@@ -68,7 +68,7 @@ def _cases(ctx: click.Context) -> Sequence[Case]:
 # The words of a case that can be completed; its pairs only as far as the spec names its outputs.
 _OF_A_CASE: dict[str, Callable[[Case], Iterable[str]]] = {
     "tags": lambda case: case.tags,
-    "cases": lambda case: (case.name,),
+    "names": lambda case: (case.name,),
     "ops": lambda case: (case.op,),
     "pairs": lambda case: case.labels,
 }
@@ -76,9 +76,9 @@ _OF_A_CASE: dict[str, Callable[[Case], Iterable[str]]] = {
 
 def complete(kind: str, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """Offer what begins as a word does, in upper or lower case; see `hooks.completing`."""
-    if kind == "spec files":
+    if kind == "spec_files":
         return _spec_files(incomplete)
-    if kind == "op types":
+    if kind == "op_types":
         names: Iterable[str] = known_op_types()
     else:  # of the specs in the command line, or of all
         names = (name for case in _cases(ctx) for name in _OF_A_CASE[kind](case))

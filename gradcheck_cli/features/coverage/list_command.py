@@ -35,7 +35,7 @@ STATUSES = {
 
 
 @click.command("list")
-@click.argument("pattern", required=False, shell_complete=hooks.completing("op types"))
+@click.argument("pattern", required=False, shell_complete=hooks.completing("op_types"))
 @click.option(
     "--status",
     "statuses",

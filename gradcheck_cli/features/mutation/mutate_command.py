@@ -54,7 +54,7 @@ class MutateOptions:
 
 
 @click.command("mutate", cls=SharingCommand)
-@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=hooks.completing("spec files"))
+@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=hooks.completing("spec_files"))
 @click.option(
     "--kind",
     "kinds",

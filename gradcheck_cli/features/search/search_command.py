@@ -43,7 +43,7 @@ class SearchOptions:
     nargs=-1,
     required=True,
     type=click.Path(),
-    shell_complete=hooks.completing("spec files"),
+    shell_complete=hooks.completing("spec_files"),
 )
 @click.option(
     "--seconds",
