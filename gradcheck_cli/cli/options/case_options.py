@@ -133,12 +133,8 @@ def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
             shell_complete=hooks.completing("pairs"),
             help=text,
         ),
-        _names_option(
-            "--op", "ops", "ops", "Which op, where the spec has several; repeatable. [default: all]"
-        ),
-        _names_option(
-            "--case", "names", "cases", "Which case, where the op has several; repeatable. [default: all]"
-        ),
+        _names_option("--op", "ops", "Which op, where the spec has several; repeatable. [default: all]"),
+        _names_option("--case", "names", "Which case, where the op has several; repeatable. [default: all]"),
         seed_option,
     )
 
