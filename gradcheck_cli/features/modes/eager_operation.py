@@ -129,7 +129,7 @@ class CalledCase:
                     for value, target in zip(values, targets, strict=True)
                 ]
                 with (
-                    naming_user_errors(list(sources_by_input.values())),
+                    naming_user_errors(),
                     watching(),
                     self.call.note_gradient_writes(),
                 ):

@@ -112,7 +112,7 @@ def _pull_eagerly(
         results = forward.call(*arguments)
     token = IS_BACKPROPAGATION.set(True)
     try:
-        with naming_user_errors(sources):
+        with naming_user_errors():
             rows = [
                 tape.gradient([results[output]], list(sources), output_gradients=[flow])
                 for output, flow in flows.items()

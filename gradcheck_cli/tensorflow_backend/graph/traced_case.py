@@ -33,7 +33,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     python_calls,
     restoring_call,
 )
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeClashError, run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 from gradcheck_cli.tensorflow_backend.traces.tracing import (
     ForwardTrace,
     TraceSubject,
@@ -525,19 +525,13 @@ class TracedCase:
             return self.wide_vjp.trace
         if self.graphs is not None and not self.anew and self._is_of_shapes(self.graphs):
             return self.graphs.vjp_trace
-        try:
-            trace = trace_vjp(
-                self.subject(self.bound()),
-                [self.trace_mode.shape(output.shape) for output in self.outputs],
-                self.forward,
-                reverse=self.opening.reversed,
-                other_call=("run" if self._runs_beside else "traced") if self.anew else "",
-            )
-        except ShapeClashError as error:
-            named_inputs = [
-                (input_index, self.inputs[input_index].name) for input_index in self.at.differentiable
-            ]
-            raise error.name_inputs(named_inputs) from error
+        trace = trace_vjp(
+            self.subject(self.bound()),
+            [self.trace_mode.shape(output.shape) for output in self.outputs],
+            self.forward,
+            reverse=self.opening.reversed,
+            other_call=("run" if self._runs_beside else "traced") if self.anew else "",
+        )
         if not self.opening.is_reference:
             for site, output, input_index in trace.sites:
                 label = label_between(self.outputs[output], self.inputs[input_index])
