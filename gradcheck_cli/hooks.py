@@ -57,6 +57,7 @@ DEFAULT_FEATURES = (
     "pytest",
     "modes",
     "tensorflow1",
+    "explain",
     "completion",
 )
 
