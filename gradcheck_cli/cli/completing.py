@@ -70,7 +70,7 @@ def _of_cases(names_of: Callable[[Case], Iterable[str]]) -> Complete:
     return complete
 
 
-tags = _of_cases(lambda case: case.tags)
+tags = _of_cases(lambda case: case.origin.tags)
 cases = _of_cases(lambda case: (case.name,))
 ops = _of_cases(lambda case: (case.op,))
 pairs = _of_cases(lambda case: case.labels)  # as far as the spec names its outputs

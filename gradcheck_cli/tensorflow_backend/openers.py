@@ -282,7 +282,7 @@ class DynamicMode(Mode):
         """
         if opening.is_reference or opening.reversed:
             return open_graph(case, opening, state, ALL_UNKNOWN)
-        if case.build is not None and not state.built:
+        if case.code.build is not None and not state.built:
             # A Keras layer takes its shapes from its first call, which must know them.
             open_graph(case, opening, state)
         try:
@@ -321,7 +321,7 @@ class XlaMode(Mode):
 
     def refusal(self, case: Case) -> str | None:
         """Refuse a NumPy gradient, which is called while the graph runs."""
-        if case.gradient is not None and case.gradient.numpy:
+        if case.code.gradient is not None and case.code.gradient.numpy:
             return "XLA compiles no Python: the gradient is a NumPy function, called as it runs."
         return None
 
@@ -445,7 +445,7 @@ def _call_in_float64(op: EagerOperation) -> EagerOperation | None:
 
 def works_eagerly(case: Case, opening: Opening, state: CaseState) -> bool:
     """Whether a forward that can't be traced has gradients when it is called eagerly."""
-    if "eager" in BINDINGS[case.binding].unfit or users_code.turns_eager_off():
+    if "eager" in BINDINGS[case.code.binding].unfit or users_code.turns_eager_off():
         return False
     op = EagerOperation.of(CalledCase(case, opening, state))
     try:
@@ -469,11 +469,11 @@ def require_version(case: Case) -> None:
     Raises:
         CaseSkippedError: of the check `VERSION_CHECK`, with the required and the installed version.
     """
-    if case.tensorflow and not version_fits(tf.__version__, case.tensorflow):
+    if case.running.tensorflow and not version_fits(tf.__version__, case.running.tensorflow):
         raise CaseSkippedError(
-            VERSION_CHECK, f"it is for TensorFlow {case.tensorflow}; this is {tf.__version__}."
+            VERSION_CHECK, f"it is for TensorFlow {case.running.tensorflow}; this is {tf.__version__}."
         )
-    missing = [name for name in case.needs if find_spec(name) is None]
+    missing = [name for name in case.running.needs if find_spec(name) is None]
     if missing:
         raise CaseSkippedError(VERSION_CHECK, f"it needs {' and '.join(missing)}, which isn't installed.")
 
@@ -489,19 +489,19 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         CaseFailedError: the variables can't be found, since the forward raises.
     """
     require_version(case)
-    reason = BINDINGS[case.binding].unfit.get(mode) or MODES[mode].refusal(case)
+    reason = BINDINGS[case.code.binding].unfit.get(mode) or MODES[mode].refusal(case)
     if reason is not None:
         raise CaseSkippedError("mode", reason)
     state = CaseState() if like is None else CaseState(built=like.state.built, written=like.state.written)
     opener: CaseOpener[Any] = CaseOpener(case, MODES[mode], state)
-    is_layer = case.variables is None and private_state.is_layer(
+    is_layer = case.code.variables is None and private_state.is_layer(
         Binder(case, str, (), built=state.built).target()
     )
-    if case.variables or is_layer:
+    if case.code.variables or is_layer:
         # Known shapes without a compiler are enough to find them.
         finder = opener if mode in ("graph", "eager") else replace(opener, mode=GraphMode())
         op = finder.open(Opening())
-        if case.variables:
+        if case.code.variables:
             return _with_variables(opener, _choose(case, op.trainable), op)
         # A layer's weights become inputs unless it overwrites them itself, as SpectralNormalization does.
         variables = [
@@ -509,7 +509,7 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         ]
         if variables:
             return _with_variables(opener, variables, op)
-    if case.variables is None and case.method != "complex_step":  # it can't move them
+    if case.code.variables is None and case.judging.method != "complex_step":  # it can't move them
         variables = _variables_of_custom_gradients(opener)
         return _with_variables(opener, variables, opener.open(Opening())) if variables else opener
     return opener
@@ -521,10 +521,10 @@ def _choose(case: Case, trainable: Sequence[Any]) -> Sequence[Any]:
     Raises:
         CaseFailedError: the forward doesn't use one of these.
     """
-    if case.given is None or case.given.variables is None:
+    if case.code.given is None or case.code.given.variables is None:
         return trainable
     used = {id(variable.handle) for variable in trainable}
-    chosen: Sequence[Any] = case.given.variables
+    chosen: Sequence[Any] = case.code.given.variables
     missing = [plain_name(variable) for variable in chosen if id(variable.handle) not in used]
     if missing:
         raise CaseFailedError(
@@ -615,7 +615,9 @@ class CaseOpener(Generic[Op]):
 
     def written_ops(self, op: Any, output: int, input_index: int) -> Sequence[Operation] | None:
         """Return the ops on a pair's path whose gradients the user wrote, each by itself; see `Opener`."""
-        is_walked = isinstance(op, GraphOperation) and self.case.gradient is None and self.state.vjp is None
+        is_walked = (
+            isinstance(op, GraphOperation) and self.case.code.gradient is None and self.state.vjp is None
+        )
         if not is_walked:
             return None
         sources, count = [input_index], op.traced.at.count
