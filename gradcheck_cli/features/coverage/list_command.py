@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli import completing
+from gradcheck_cli import hooks
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -35,7 +35,7 @@ STATUSES = {
 
 
 @click.command("list")
-@click.argument("pattern", required=False, shell_complete=completing.op_types)
+@click.argument("pattern", required=False, shell_complete=hooks.completing("op_types"))
 @click.option(
     "--status",
     "statuses",

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli import hooks
-from gradcheck_cli.cli import completing
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, UsageError
 from gradcheck_cli.plain_files import write_text
 
@@ -45,7 +44,7 @@ _UNDRAFTED = 3  # what was written doesn't run, or nothing was written
 @click.option(
     "--op-type",
     metavar="TYPE",
-    shell_complete=completing.op_types,
+    shell_complete=hooks.completing("op_types"),
     help="Write one for this op type, from its definition.",
 )
 @click.option(

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli import results
-from gradcheck_cli.cli import completing
+from gradcheck_cli import hooks, results
 from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
 from gradcheck_cli.cli.options.configured import SharingCommand, option_group
 from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
@@ -55,7 +54,7 @@ class MutateOptions:
 
 
 @click.command("mutate", cls=SharingCommand)
-@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
+@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=hooks.completing("spec_files"))
 @click.option(
     "--kind",
     "kinds",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli import completing
+from gradcheck_cli import hooks
 from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
 from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
@@ -43,7 +43,7 @@ class SearchOptions:
     nargs=-1,
     required=True,
     type=click.Path(),
-    shell_complete=completing.spec_files,
+    shell_complete=hooks.completing("spec_files"),
 )
 @click.option(
     "--seconds",

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli import hooks
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Case, FunctionRef
@@ -187,7 +188,7 @@ class Binder:
         if ref.target in self.built:
             return self.built[ref.target]
         try:
-            with seed_globals(self.case.seed), users_code.run_with_switches():
+            with seed_globals(self.case.seed), hooks.behaviour().calling():
                 built = target(**dict(self.case.code.build or {}))
         except (CaseFailedError, KeyboardInterrupt):
             raise
@@ -222,7 +223,7 @@ class Binder:
 
         def invoke(arguments: list[Any], keywords: dict[str, Any]) -> Any:
             if tf.executing_eagerly():
-                with users_code.run_with_switches():
+                with hooks.behaviour().calling():
                     return function(*arguments, **keywords)
             return private_graphs.call_with_autograph(function, arguments, keywords)
 
@@ -248,7 +249,7 @@ class Binder:
                 "outputs", "a NumPy function needs 'outputs' as a mapping with each output's dtype."
             )
         declared = [tf.as_dtype(self.dtype_of(str(output.dtype))) for output in case.outputs]
-        run_numpy = users_code.functions_without_eager(function)
+        run_numpy = hooks.behaviour().wrap_numpy(function)
 
         def body(*arrays: np.ndarray[Any, Any]) -> Any:
             # The arrays may be TensorFlow's own memory. A forward that writes to one gets a copy, and this is
@@ -280,7 +281,7 @@ class Binder:
         function = self._load(gradient, "gradient")
         if gradient is not None and gradient.numpy:
             # A call at the base point shows its dtypes and Nones, once the forward's shapes are known.
-            function = users_code.functions_without_eager(function)
+            function = hooks.behaviour().wrap_numpy(function)
             function = from_numpy(function, self.point, self.output_shapes or (), names)
         return guard_gradient(function, names)
 

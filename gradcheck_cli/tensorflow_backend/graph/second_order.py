@@ -6,6 +6,7 @@ an upstream for each output. The code that opens a case opens this one as well: 
 
 from __future__ import annotations
 
+import contextvars
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +20,10 @@ from gradcheck_cli.spec.case import Argument, Case, InputSpec, OutputSpec
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
-from gradcheck_cli.tensorflow_backend.private import private_eager
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, naming_user_errors
 
+# Whether a vjp that is called eagerly backpropagates: a `stop_gradient` that runs then isn't its forward's.
+IS_BACKPROPAGATION = contextvars.ContextVar("is_backpropagation", default=False)
 # These checks concern the forward, or each trace: the first order has already run them.
 _CHECKS_OFF = frozenset(name for name, check in CHECKS.items() if not check.is_of_vjp)
 
@@ -108,11 +110,15 @@ def _pull_eagerly(
         for tensor in sources:
             tape.watch(tensor)
         results = forward.call(*arguments)
-    with private_eager.ignore_stop_gradients(), naming_user_errors(sources):
-        rows = [
-            tape.gradient([results[output]], list(sources), output_gradients=[flow])
-            for output, flow in flows.items()
-        ]
+    token = IS_BACKPROPAGATION.set(True)
+    try:
+        with naming_user_errors(sources):
+            rows = [
+                tape.gradient([results[output]], list(sources), output_gradients=[flow])
+                for output, flow in flows.items()
+            ]
+    finally:
+        IS_BACKPROPAGATION.reset(token)
     return results, rows
 
 

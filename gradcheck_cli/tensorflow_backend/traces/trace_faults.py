@@ -9,11 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from gradcheck_cli import clock
+from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.ops.operation import GradientFormError, OpPlace, TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.binding import users_code
 from gradcheck_cli.tensorflow_backend.binding.binder import form_fault
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.registry import place_of
@@ -49,7 +48,7 @@ def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> An
     """
     try:
         clock.add_work(traces=1)
-        with users_code.trace_with_switches():
+        with hooks.behaviour().tracing():
             return tf.compat.v1.wrap_function(_name_variables(function), list(signature))
     except (CaseFailedError, GradientFormError):
         raise
@@ -172,7 +171,7 @@ def gradients_of(
     """Call `tf.gradients`, which goes no further than `stops`; say in the user's words what went wrong."""
     if not inputs:
         return []
-    with naming_user_errors(inputs), private_gradients.accept_numbers(), users_code.trace_with_switches():
+    with naming_user_errors(inputs), private_gradients.accept_numbers(), hooks.behaviour().tracing():
         return list(
             tf.compat.v1.gradients(
                 outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None

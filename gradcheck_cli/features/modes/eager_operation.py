@@ -25,18 +25,18 @@ from gradcheck_cli.checking.ops.operation import (
 )
 from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.features.modes import private_eager
+from gradcheck_cli.features.modes.eager_call import EagerCall, identity
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, form_fault
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, value_of
-from gradcheck_cli.tensorflow_backend.eager.eager_call import EagerCall, identity
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import pull_in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, SamplePoint
 from gradcheck_cli.tensorflow_backend.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.private import (
-    private_eager,
     private_gradients,
     private_state,
 )
