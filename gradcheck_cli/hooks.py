@@ -304,8 +304,10 @@ def compare_modes(view: ModesView) -> list[CheckResult]:
 
 
 def run_corrupted(case: Case, opener: Opener[Any], points: Sequence[int]) -> Findings:
-    """Check a case's gradient with each of `Case.corruptions` in turn."""
-    findings: Findings = next(_implementations("run_corrupted"))(case, opener, points, case.corruptions)
+    """Check a case's gradient with each of `Wanted.corruptions` in turn."""
+    findings: Findings = next(_implementations("run_corrupted"))(
+        case, opener, points, case.wanted.corruptions
+    )
     return findings
 
 
@@ -331,7 +333,7 @@ AFTER_VERDICT: Mapping[str, Callable[[OpenCase], bool]] = {
     "explain_mismatches": lambda case: case.explains and case.has("mismatched"),
     "run_own_checks": lambda _: True,
     "choose_points": lambda case: case.explains and bool(case.findings.pairs),
-    "draw_figures": lambda case: bool(case.opener.case.figures_of),
+    "draw_figures": lambda case: bool(case.opener.case.wanted.figures_of),
 }
 
 

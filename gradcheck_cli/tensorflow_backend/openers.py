@@ -231,11 +231,11 @@ def require_version(case: Case) -> None:
     Raises:
         CaseSkippedError: of the check `VERSION_CHECK`, with the required and the installed version.
     """
-    if case.tensorflow and not version_fits(tf.__version__, case.tensorflow):
+    if case.running.tensorflow and not version_fits(tf.__version__, case.running.tensorflow):
         raise CaseSkippedError(
-            VERSION_CHECK, f"it is for TensorFlow {case.tensorflow}; this is {tf.__version__}."
+            VERSION_CHECK, f"it is for TensorFlow {case.running.tensorflow}; this is {tf.__version__}."
         )
-    missing = [name for name in case.needs if find_spec(name) is None]
+    missing = [name for name in case.running.needs if find_spec(name) is None]
     if missing:
         raise CaseSkippedError(VERSION_CHECK, f"it needs {' and '.join(missing)}, which isn't installed.")
 
@@ -259,12 +259,12 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         raise CaseSkippedError("mode", reason)
     state = CaseState() if like is None else CaseState(built=like.state.built, written=like.state.written)
     opener: CaseOpener[Any] = CaseOpener(case, opened_in, state)
-    is_layer = case.variables is None and private_state.is_layer(
+    is_layer = case.code.variables is None and private_state.is_layer(
         Binder(case, str, (), built=state.built).target()
     )
-    if case.variables or is_layer:
+    if case.code.variables or is_layer:
         op = replace(opener, mode=opened_in.plain()).open(Opening())
-        if case.variables:
+        if case.code.variables:
             return _with_variables(opener, _choose(case, op.trainable), op)
         # A layer's weights become inputs unless it overwrites them itself, as SpectralNormalization does.
         variables = [
@@ -272,7 +272,7 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         ]
         if variables:
             return _with_variables(opener, variables, op)
-    if case.variables is None and case.method != "complex_step":  # it can't move them
+    if case.code.variables is None and case.judging.method != "complex_step":  # it can't move them
         variables = _variables_of_custom_gradients(opener)
         return _with_variables(opener, variables, opener.open(Opening())) if variables else opener
     return opener
@@ -284,10 +284,10 @@ def _choose(case: Case, trainable: Sequence[Any]) -> Sequence[Any]:
     Raises:
         CaseFailedError: the forward doesn't use one of these.
     """
-    if case.given is None or case.given.variables is None:
+    if case.code.given is None or case.code.given.variables is None:
         return trainable
     used = {id(variable.handle) for variable in trainable}
-    chosen: Sequence[Any] = case.given.variables
+    chosen: Sequence[Any] = case.code.given.variables
     missing = [plain_name(variable) for variable in chosen if id(variable.handle) not in used]
     if missing:
         raise CaseFailedError(
@@ -388,7 +388,9 @@ class CaseOpener(Generic[Op]):
 
     def written_ops(self, op: Any, output: int, input_index: int) -> Sequence[Operation] | None:
         """Return the ops on a pair's path whose gradients the user wrote, each by itself; see `Opener`."""
-        is_walked = isinstance(op, GraphOperation) and self.case.gradient is None and self.state.vjp is None
+        is_walked = (
+            isinstance(op, GraphOperation) and self.case.code.gradient is None and self.state.vjp is None
+        )
         if not is_walked:
             return None
         sources, count = [input_index], op.traced.at.count

@@ -485,7 +485,7 @@ def pull_outputs(
         matrices: Jacobians of some of them.
         ahead: names of the checks to come; those that the spec turns off are left out here.
     """
-    checks = frozenset(ahead).difference(case.checks_off)
+    checks = frozenset(ahead).difference(case.judging.checks_off)
     vjps = []
     for output in sorted({output for output, _ in pairs}):
         input_indices = [

@@ -58,7 +58,7 @@ def check_random(view: OpenedView) -> list[CheckResult]:
     if implicit:
         is_same = all(name.startswith("Stateless") for name in types)
         if case.reference is not None and (
-            is_same or (case.nondeterminism > 0 and len(implicit) == len(types))
+            is_same or (case.judging.nondeterminism > 0 and len(implicit) == len(types))
         ):
             return []
         return _undecided(
@@ -81,7 +81,7 @@ def check_random(view: OpenedView) -> list[CheckResult]:
 
 def check_beside_gradient(view: PointView) -> list[CheckResult]:
     """Compare the forward with the one traced beside the gradient, unless `retrace` does so."""
-    return find_other_function(view.op, [view.op]) if "retrace" in view.case.checks_off else []
+    return find_other_function(view.op, [view.op]) if "retrace" in view.case.judging.checks_off else []
 
 
 def find_other_function(op: Operation, traces: Sequence[Operation]) -> list[CheckResult]:
@@ -178,7 +178,7 @@ def check_repeat(view: UpstreamView) -> list[CheckResult]:
     if view.is_formula or not view.pulled:
         return []
     types = view.op.facts.own_draws
-    if types and not view.case.nondeterminism:
+    if types and not view.case.judging.nondeterminism:
         message = (
             f"the gradient draws random numbers of its own ({', '.join(types)}): they aren't the "
             "forward's. Keep what the forward drew, or draw by a stateless op with the same seed."
@@ -249,7 +249,7 @@ def check_same(
             label, second = pulled.label(input_index), repeated.get(input_index)
             if second is None:
                 return report(name, f"{label} is None at times: it differs {what}.")
-            largest, atol = pulled.largest(input_index), pulled.case.nondeterminism
+            largest, atol = pulled.largest(input_index), pulled.case.judging.nondeterminism
             if atol and atol >= largest > 0:
                 message = (
                     f"nondeterminism.atol {atol:.1e} lets {label} differ {what} by all of its {largest:.1e}: "

@@ -259,7 +259,7 @@ def compare(pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum,
     weight = float(np.sum(np.abs(flow.upstream))) if expected.bounds is not None else 0.0
     weight += sum(abs(factor) for factor, _ in terms)
     flushed = pulled.flushed_size(input_index) * (1.0 + weight)
-    slack = flushed + (pulled.case.tolerance.atol or 0.0) * max(weight, 1.0)
+    slack = flushed + (pulled.case.judging.tolerance.atol or 0.0) * max(weight, 1.0)
     is_multiple = expected.bounds is None and len(terms) == 1
     largest = max(abs(factor) * largest_finite(term) for factor, term in terms)
     if is_multiple:
@@ -324,7 +324,7 @@ def _allowed_share(pulled: OutputVjp, *, is_multiple: bool) -> float:
     share = rule_for(pulled.precision, FLOAT64).rtol
     if is_multiple:
         share = min(share, ROUNDINGS_OF_A_RUN * pulled.precision.unit_roundoff)
-    return max(share, pulled.case.tolerance.rtol or 0.0)
+    return max(share, pulled.case.judging.tolerance.rtol or 0.0)
 
 
 def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Fault | None:
@@ -343,7 +343,7 @@ def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Fault |
             min(ROUNDINGS_OF_A_RUN * unit, 0.25) * largest + pulled.flushed_size(input_index), first.shape
         )
     for chunk in chunks(first.size):
-        allowed = slack[chunk] + pulled.case.nondeterminism
+        allowed = slack[chunk] + pulled.case.judging.nondeterminism
         right = agree(first[chunk], repeated[chunk], allowed) | ~np.isfinite(allowed)
         if not right.all():
             where = int(np.argmin(right))
@@ -372,7 +372,7 @@ def find_difference(
     is_half = vjp.precision.nudge is None
     largest = max(largest_finite(first), largest_finite(second))
     allowed = (
-        case.nondeterminism
+        case.judging.nondeterminism
         + (rtol + (_CANCELLED if is_half else 0.0)) * largest
         + vjp.flushed_size(input_index)
     )

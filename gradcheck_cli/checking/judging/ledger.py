@@ -120,7 +120,7 @@ def _rounding(pair: Pair) -> tuple[Float, Float]:
 def _judge_sparse(pair: Pair, matrix: Jacobian) -> PairSample | None:
     """Judge a compressed Jacobian; `None` where the function doesn't have its sparsity."""
     problem = pair.problem(sparsity=matrix.sparsity)
-    judgement = judge(problem, matrix.values, method=METHODS[pair.case.method].differences)
+    judgement = judge(problem, matrix.values, method=METHODS[pair.case.judging.method].differences)
     if not judgement.is_sparse:
         return None
     places = Places((matrix.values.shape[0], matrix.width), columns=matrix.columns)
@@ -134,7 +134,7 @@ def _judge_together(
     problem = joint_problem(pairs)
     matrices = [_values(pair, analytic[pair.key]) for pair in pairs]
     whole = np.concatenate(matrices)
-    method = pairs[0].case.method
+    method = pairs[0].case.judging.method
     if not whole.size:
         judgement = _judge_nothing(whole)
     elif (in_complex := pairs[0].operations.in_complex) is not None:

@@ -100,7 +100,7 @@ class Search:
     @property
     def weak(self) -> list[PairKey]:
         """The pairs for which the requested power isn't reached."""
-        power = self.group.case.power
+        power = self.group.case.judging.power
         return [pair for pair in self.group.pairs if not self.missed_share(pair) <= power.miss]
 
     @property
@@ -160,7 +160,7 @@ class Search:
         few rows it is known which elements these are, so they aren't moved. This goes on as long as each
         round shows a tenth of them, or a longer step may.
         """
-        target, size = self.target, self.group.case.power.size
+        target, size = self.target, self.group.case.judging.power.size
         shape = (target.base.size, target.point.size)
         if shape[0] * shape[1] > FLOATS_AT_ONCE:
             return
@@ -325,7 +325,7 @@ class Search:
         self, direction: Direction, probe: Probe, block: slice, unseen: dict[int, Unseen]
     ) -> None:
         """Count, output by output, what one comparison could have missed."""
-        size = self.group.case.power.size
+        size = self.group.case.judging.power.size
         for output, rows in self.group.rows.items():
             rows_of_block = slice(max(rows.start, block.start), min(rows.stop, block.stop))
             if rows_of_block.start >= rows_of_block.stop:
@@ -457,7 +457,7 @@ class Search:
 
     def explain_weakness(self, pair: PairKey) -> str:
         """Say why the requested power isn't reached."""
-        power = self.group.case.power
+        power = self.group.case.judging.power
         unusable = 0.0 if self.unusable is None else float(np.mean(self.unusable[self.group.rows[pair[0]]]))
         why = f"; {unusable:.1%} of the rows are at kinks" if unusable > power.miss / 2 else ""
         still = self.still.get(pair[1], 0.0)
@@ -469,7 +469,7 @@ class Search:
             why += "; what the spec's tolerances allow hides it"
         more = ""
         if self.budget.is_spent:
-            why += f"; the budget of {self.group.case.budget:g} s is spent"
+            why += f"; the budget of {self.group.case.judging.budget:g} s is spent"
             more = "give it more time (--budget), "
         return (
             f"random probes would miss an error of {power.size:.1%} in one element with a probability of "

@@ -100,7 +100,7 @@ class StopGradients:
 
     def note_reference(self, pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]) -> None:
         """Record which stops of a reference change its derivative: they are meant, at second order too."""
-        for key, sample in judged.items() if self.case.freeze is None else ():
+        for key, sample in judged.items() if self.case.judging.freeze is None else ():
             stops = pairs[key].operations.differenced.facts.stops_between(*key)
             if stops:
                 self.changing.update(_compare(pairs[key], sample, stops).keys)

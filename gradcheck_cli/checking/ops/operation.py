@@ -553,7 +553,7 @@ def open_operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Oper
 
 
 def _open_in_complex(case: Case, opener: Opener[Op], differenced: Op) -> Op | None:
-    return opener.in_dtype(differenced, "complex128") if case.method == "complex_step" else None
+    return opener.in_dtype(differenced, "complex128") if case.judging.method == "complex_step" else None
 
 
 def _names(op: Operation) -> list[str]:

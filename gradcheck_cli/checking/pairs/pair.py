@@ -101,7 +101,8 @@ class Pair:
             self.precision_in(formula), *[precision_of(name) for name in formula.facts.vjp_low_precision]
         )
         table = rule_for(gradient, self.precision_in(self.operations.differenced))
-        table = table.with_user(self.case.tolerance.atol, self.case.tolerance.rtol)
+        stated = self.case.judging.tolerance
+        table = table.with_user(stated.atol, stated.rtol)
         return table if self.rule is None else table.with_user(self.rule.atol, self.rule.rtol)
 
     @property

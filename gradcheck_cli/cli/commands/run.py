@@ -233,7 +233,11 @@ def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, needs_fingerprints
     needs_fingerprints = needs_fingerprints or kinds not in ({"table"}, {"concise"})
     figures_of = "doubtful" if "html" in kinds else ""
     return tuple(
-        replace(case, records_fingerprint=needs_fingerprints, figures_of=figures_of) for case in cases
+        replace(
+            case,
+            wanted=replace(case.wanted, records_fingerprint=needs_fingerprints, figures_of=figures_of),
+        )
+        for case in cases
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.gate import Shard
     from gradcheck_cli.results import Policy
     from gradcheck_cli.running.run_loop import Stopper
-    from gradcheck_cli.spec.case import Case, Power
+    from gradcheck_cli.spec.case import Case, Judging, Power, Wanted
 
 
 _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
@@ -320,7 +320,7 @@ def list_cases(cases: Sequence[Case], form: str) -> None:
                 "case": case.name,
                 "spec": case.spec,
                 "dtype": case.dtype,
-                "tags": list(case.tags),
+                "tags": list(case.origin.tags),
             }
             for case in cases
         ]
@@ -400,12 +400,24 @@ class CaseOptions:
         """Return cases in each of their modes, changed by these options."""
         from gradcheck_cli.spec.case import in_each_mode
 
-        changes: dict[str, Any] = {"full_only": True} if self.require == "full" else {}
-        changes |= {} if self.budget is None else {"budget": self.budget}
-        changes |= {} if self.power is None else {"power": self.power}
-        changes |= {} if self.search is None else {"search": self.search}
         cases = in_each_mode(cases, self.modes, self.device)
-        return tuple(replace(case, **changes) for case in cases) if changes else cases
+        full_only = True if self.require == "full" else None
+        return tuple(
+            replace(
+                case,
+                judging=_changed(case.judging, full_only=full_only, budget=self.budget, power=self.power),
+                wanted=_changed(case.wanted, search=self.search),
+            )
+            for case in cases
+        )
+
+
+_Group = TypeVar("_Group", "Judging", "Wanted")
+
+
+def _changed(group: _Group, **options: Any) -> _Group:  # noqa: ANN401 (as `replace` has it)
+    """Return a group of a case's fields, changed by the options that were given: those that aren't `None`."""
+    return replace(group, **{name: value for name, value in options.items() if value is not None})
 
 
 seed_option = click.option(

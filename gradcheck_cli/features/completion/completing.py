@@ -67,7 +67,7 @@ def _cases(ctx: click.Context) -> Sequence[Case]:
 
 # The words of a case that can be completed; its pairs only as far as the spec names its outputs.
 _OF_A_CASE: dict[str, Callable[[Case], Iterable[str]]] = {
-    "tags": lambda case: case.tags,
+    "tags": lambda case: case.origin.tags,
     "names": lambda case: (case.name,),
     "ops": lambda case: (case.op,),
     "pairs": lambda case: case.labels,

@@ -152,7 +152,7 @@ def find_common_cause(
         pairs = tuple(pair.explained(_NOISY) if pair.status is Status.MISMATCHED else pair for pair in pairs)
         return pairs, checks
     wrong = any(pair.status is Status.MISMATCHED for pair in pairs)
-    if case.reference is None or case.reference_forward or operations is None or not wrong:
+    if case.reference is None or case.reference.equals_forward or operations is None or not wrong:
         return pairs, checks
     comparison = compare_with_reference(case, operations.declared, operations.differenced)
     if comparison.status is not Status.MISMATCHED:

@@ -113,8 +113,10 @@ def _find_uncovered(package: str) -> tuple[str, ...]:
 
     folders = [path for path in default_paths() if Path(path).exists()]
     cases = load(folders).cases if folders else ()
-    named = {function.target for case in cases for function in (case.forward, case.gradient) if function}
-    named |= {name for case in cases for name in (case.op_type, *case.covers) if name}
+    named = {
+        function.target for case in cases for function in (case.code.forward, case.code.gradient) if function
+    }
+    named |= {name for case in cases for name in (case.code.op_type, *case.code.covers) if name}
     finds = hooks.find_gradients(package, [str(Path.cwd())])
     bare = dict.fromkeys(
         find.registered or _importable(find.target)

@@ -199,7 +199,7 @@ class CalledCase:
         names, built = self._names, self.state.built
         binder = Binder(self.case, self.at.dtype_of, self.at.point, names=names, built=built)
         shapes: list[tuple[int, ...]] = []
-        if self.case.gradient is not None and self.case.gradient.numpy and self.state.vjp is None:
+        if self.case.code.gradient is not None and self.case.code.gradient.numpy and self.state.vjp is None:
             # Such a gradient is tried at the base point, for which the outputs' shapes must be known.
             shapes = [tuple(value.shape) for value in self._call_forward(binder.body())]
             binder = Binder(self.case, self.at.dtype_of, self.at.point, shapes, names=names, built=built)
@@ -210,7 +210,7 @@ class CalledCase:
 
     def holds(self, key: str) -> bool:
         """Whether a `stop_gradient` of this key keeps its value while the inputs move."""
-        return self.case.freeze is True if self.stops is None else key in self.stops
+        return self.case.judging.freeze is True if self.stops is None else key in self.stops
 
     @cached_property
     def tensors(self) -> list[Any]:
@@ -312,7 +312,7 @@ class EagerFacts(OpFacts):
     @property
     def unreachable(self) -> tuple[str, ...]:
         """Names of ready-made functions with a `stop_gradient` inside; a tf.function is run op by op."""
-        if self.called.stops is not None or self.called.case.freeze is not True:
+        if self.called.stops is not None or self.called.case.judging.freeze is not True:
             return ()
         return tuple(self.called.call.record.closed(self.called.moving, self.called.base))
 
@@ -371,7 +371,7 @@ class EagerFacts(OpFacts):
         """Whether this input moves this output through floating tensors, by what ran at the base point."""
         record, start = self.called.call.record, self.called.input_tensors[input_index]
         held_ids = [identity(value) for _, value in self.called.call.held_stops]
-        holds_all = self.called.stops is None and self.called.case.freeze is True
+        holds_all = self.called.stops is None and self.called.case.judging.freeze is True
         return record.leads_to(start, self.called.base[output], held_ids, stops=not holds_all)
 
     def passes_numpy(self, output: int, input_index: int) -> bool:
@@ -387,7 +387,7 @@ def _is_connected(called: CalledCase, output: int, input_index: int) -> bool:
 
 def _is_plain_chain(called: CalledCase, output: int, input_index: int) -> bool:
     call, start = called.call, called.input_tensors[input_index]
-    has_own = not call.is_plain or called.case.gradient is not None
+    has_own = not call.is_plain or called.case.code.gradient is not None
     return not has_own and len(call.record.steps_between([start], [called.base[output]])) > 1
 
 

@@ -52,7 +52,7 @@ class DynamicMode(GraphMode):
         """
         if opening.is_reference or opening.reversed:
             return open_graph(case, opening, state, ALL_UNKNOWN)
-        if case.build is not None and not state.built:
+        if case.code.build is not None and not state.built:
             # A Keras layer takes its shapes from its first call, which must know them.
             open_graph(case, opening, state)
         try:
@@ -91,9 +91,9 @@ class XlaMode(GraphMode):
 
     def refusal(self, case: Case) -> str | None:
         """Refuse a NumPy forward or gradient, which is called while the graph runs."""
-        if case.binding == "py_func":
+        if case.code.binding == "py_func":
             return "XLA compiles no Python: binding py_func calls a NumPy function as it runs."
-        if case.gradient is not None and case.gradient.numpy:
+        if case.code.gradient is not None and case.code.gradient.numpy:
             return "XLA compiles no Python: the gradient is a NumPy function, called as it runs."
         return None
 
@@ -174,8 +174,8 @@ class EagerMode(GraphMode):
 
     def refusal(self, case: Case) -> str | None:
         """Refuse bindings that need a graph, and modules that turn eager execution off."""
-        if case.binding in _NOT_EAGER:
-            return _NOT_EAGER[case.binding]
+        if case.code.binding in _NOT_EAGER:
+            return _NOT_EAGER[case.code.binding]
         Binder(case, str, ()).load()
         return _EAGER_IS_OFF if hooks.behaviour().turns_eager_off else None
 
@@ -257,7 +257,7 @@ def _have_same_gradients(op: EagerOperation, traced: GraphOperation) -> bool:
 
 def works_eagerly(case: Case, opening: Opening, state: CaseState) -> bool:
     """Whether a forward that can't be traced has gradients when it is called eagerly."""
-    if case.binding in _NOT_EAGER or hooks.behaviour().turns_eager_off:
+    if case.code.binding in _NOT_EAGER or hooks.behaviour().turns_eager_off:
         return False
     op = EagerOperation.of(CalledCase(case, opening, state))
     try:

@@ -127,15 +127,14 @@ def _add_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case,
     shapes_by_op: dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]] = {}
     for case in cases:
         shapes = tuple(tensor.shape for tensor in case.tensors)
-        shapes_by_op.setdefault((case.path, case.op), set()).add(shapes)
+        shapes_by_op.setdefault((case.origin.path, case.op), set()).add(shapes)
     varied = {key for key, shapes in shapes_by_op.items() if len(shapes) > 1}
-    return tuple(
-        replace(
-            case,
-            corruptions=tuple(kind for kind in kinds if kind != "size" or (case.path, case.op) not in varied),
-        )
-        for case in cases
-    )
+
+    def fitting(case: Case) -> tuple[str, ...]:
+        has_sizes = (case.origin.path, case.op) in varied
+        return tuple(kind for kind in kinds if kind != "size" or not has_sizes)
+
+    return tuple(replace(case, wanted=replace(case.wanted, corruptions=fitting(case))) for case in cases)
 
 
 def _print(report: results.Report, tally: Tally, form: str) -> None:

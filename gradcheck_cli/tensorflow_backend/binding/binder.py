@@ -90,20 +90,21 @@ class Binder:
         return replace(bound, call=self._symmetrise_inputs(bound.call))
 
     def _attach(self) -> Bound:
-        case = self.case
-        if case.binding == "autodiff":
-            return Bound(self._flat_function(case.forward, "forward"))
+        code = self.case.code
+        if code.binding == "autodiff":
+            return Bound(self._flat_function(code.forward, "forward"))
         gradient = self._load_gradient()
-        if case.binding == "custom_gradient":
-            return Bound(self._custom_gradient(self._flat_function(case.forward, "forward"), gradient))
-        if case.binding == "defun":
+        if code.binding == "custom_gradient":
+            return Bound(self._custom_gradient(self._flat_function(code.forward, "forward"), gradient))
+        if code.binding == "defun":
             return Bound(self._defun(gradient))
-        if case.binding == "py_func":
-            override = Override(unique_name(case.op), PY_FUNC_TYPES)
-            body = self._py_func(self._load(case.forward, "forward"))
+        name = unique_name(self.case.op)
+        if code.binding == "py_func":
+            override = Override(name, PY_FUNC_TYPES)
+            body = self._py_func(self._load(code.forward, "forward"))
         else:
-            override = Override(unique_name(case.op), (str(case.op_type),))
-            body = self._flat_function(case.forward, "forward")
+            override = Override(name, (str(code.op_type),))
+            body = self._flat_function(code.forward, "forward")
         tf.RegisterGradient(override.name)(gradient)
 
         def overridden(*tensors: Any) -> list[Any]:
@@ -115,31 +116,33 @@ class Binder:
 
     def load(self) -> None:
         """Import what the spec names, which shows under which of TensorFlow's behaviours it runs."""
-        for ref, role in ((self.case.forward, "forward"), (self.case.gradient, "gradient")):
+        for ref, role in ((self.case.code.forward, "forward"), (self.case.code.gradient, "gradient")):
             if ref is not None:
                 users_code.load(ref.target, role)
 
     def target(self) -> Any:
         """Return the forward as the user named it: a function, layer or module; `None` for a raw op."""
-        return None if self.case.forward is None else self._load(self.case.forward, "forward")
+        return None if self.case.code.forward is None else self._load(self.case.code.forward, "forward")
 
     def body(self) -> Callable[..., list[Any]]:
         """Return the forward alone, as a function of flat tensors."""
-        return self._symmetrise_inputs(self._flat_function(self.case.forward, "forward"))
+        return self._symmetrise_inputs(self._flat_function(self.case.code.forward, "forward"))
 
     def reference(self) -> Bound:
         """Bind the reference, which is differenced; a NumPy function is called through py_func.
 
         It gets the attrs that it takes, and the forward's `build` arguments if it takes those.
         """
-        function = self._load(self.case.reference, "reference")
-        case = replace(self.case, attrs=attrs_of_reference(function, self.case))
-        if case.implicit:
+        reference = self.case.reference
+        function = self._load(reference.function if reference else None, "reference")
+        attrs = attrs_of_reference(function, self.case)
+        case = replace(self.case, code=replace(self.case.code, attrs=attrs))
+        if reference is not None and reference.implicit:
 
             def make_distribution(tensors: Sequence[Any]) -> Any:
                 return call_with(lambda values, named: function(*values, **named), function, case, tensors)
 
-            sampler = self._flat_function(case.forward, "forward")
+            sampler = self._flat_function(case.code.forward, "forward")
             return Bound(self._symmetrise_inputs(_implicit_sample(sampler, make_distribution)))
         binder = replace(self, case=case)
         call = binder._tensor_or_numpy_function(function, "reference")  # noqa: SLF001 (of the same class)
@@ -172,7 +175,7 @@ class Binder:
             raise CaseFailedError("attribute", f"{role}: is missing.")
         with seed_globals(self.case.seed):  # a module may make layers when it is imported
             target = users_code.load(ref.target, role)
-        build = self.case.build
+        build = self.case.code.build
         is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case))
         if build is not None and is_factory:
             target = self._build(ref, target, role)
@@ -186,7 +189,7 @@ class Binder:
             return self.built[ref.target]
         try:
             with seed_globals(self.case.seed), hooks.behaviour().calling():
-                built = target(**dict(self.case.build or {}))
+                built = target(**dict(self.case.code.build or {}))
         except (CaseFailedError, KeyboardInterrupt):
             raise
         except BaseException as error:  # the user's code may raise anything
@@ -273,10 +276,10 @@ class Binder:
     # How the gradient is attached.
 
     def _load_gradient(self) -> Callable[..., list[Any]]:
-        case = self.case
-        names = [tensor.name for tensor in case.tensors]
-        function = self._load(case.gradient, "gradient")
-        if case.gradient is not None and case.gradient.numpy:
+        gradient = self.case.code.gradient
+        names = [tensor.name for tensor in self.case.tensors]
+        function = self._load(gradient, "gradient")
+        if gradient is not None and gradient.numpy:
             # A call at the base point shows its dtypes and Nones, once the forward's shapes are known.
             function = hooks.behaviour().wrap_numpy(function)
             function = from_numpy(function, self.point, self.output_shapes or (), names)
@@ -285,13 +288,13 @@ class Binder:
     def _custom_gradient(
         self, body: Callable[..., list[Any]], gradient: Callable[..., list[Any]]
     ) -> Callable[..., list[Any]]:
-        case = self.case
+        name, code = self.case.op, self.case.code
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def bound(*tensors: Any) -> Any:
             outputs = body(*tensors)
             view = OpView(
-                type=case.op_type or case.op, name=case.op, inputs=tensors, outputs=outputs, attrs=case.attrs
+                type=code.op_type or name, name=name, inputs=tensors, outputs=outputs, attrs=code.attrs
             )
             return outputs, lambda *upstream: gradient(view, *upstream)
 
@@ -302,7 +305,7 @@ class Binder:
         return call
 
     def _defun(self, gradient: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-        body = self._tensor_or_numpy_function(self._load(self.case.forward, "forward"), "forward")
+        body = self._tensor_or_numpy_function(self._load(self.case.code.forward, "forward"), "forward")
 
         def call(*tensors: Any) -> list[Any]:
             result = private_graphs.call_defun(unique_name(self.case.op), body, gradient, tensors)

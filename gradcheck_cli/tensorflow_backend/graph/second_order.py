@@ -178,9 +178,12 @@ def second_order_case(
         case,
         arguments=(*own_arguments, *flows, *case.arguments[len(own_arguments) :]),
         outputs=gradients,
-        reference_forward=False,
-        # A vjp may take inputs that a complex step can't move; the method was chosen for the forward.
-        method="auto" if case.method == "complex_step" else case.method,
-        checks_off=case.checks_off | _CHECKS_OFF,
-        second_order=(),
+        reference=case.reference and replace(case.reference, equals_forward=False),
+        judging=replace(
+            case.judging,
+            # A vjp may take inputs that a complex step can't move; the method was chosen for the forward.
+            method="auto" if case.judging.method == "complex_step" else case.judging.method,
+            checks_off=case.judging.checks_off | _CHECKS_OFF,
+            second_order=(),
+        ),
     )

@@ -183,7 +183,7 @@ def _move(tensor: InputSpec, value: Any, share: float) -> Array:
 
 def points(case: Case) -> Sequence[int]:
     """Return the sample indices of a case: a single one if every value is fixed."""
-    return range(case.samples if case.is_generated else 1)
+    return range(case.judging.samples if case.is_generated else 1)
 
 
 @dataclass
@@ -418,9 +418,9 @@ class TracedCase:
         This holds for the gradient itself. For the gradient's own gradient, `checking.judging.stop_gradients`
         decides.
         """
-        is_meant = self.case.freeze is True
+        is_meant = self.case.judging.freeze is True
         if self.opening.is_reference and self.state.vjp is None:
-            is_meant = self.case.freeze is not False
+            is_meant = self.case.judging.freeze is not False
         return self.stops is None and is_meant
 
     def holds(self, key: str) -> bool:
