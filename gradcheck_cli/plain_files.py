@@ -69,8 +69,8 @@ def _too_large(path: Path, limit: int) -> OSError:
 PACKAGES = ("site-packages", "dist-packages")  # folders of installed packages
 GENERATED = "__autograph_generated_file"  # in the name of each file that AutoGraph writes
 # Of the standard library, and of an environment that has a copy of parts of it.
-_LIBRARIES = tuple(str(folder.resolve()) for folder in (Path(os.__file__).parent, Path(sys.prefix, "lib")))
-_OWN = str(Path(__file__).resolve().parent)
+_LIBRARIES = (Path(os.__file__).resolve().parent, Path(sys.prefix, "lib").resolve())
+_OWN = Path(__file__).resolve().parent
 
 
 @cache
@@ -82,14 +82,14 @@ def is_users(file: str) -> bool:
 @cache
 def is_own(file: str) -> bool:
     """Whether a file is gradcheck's."""
-    return str(Path(file).resolve()).startswith(_OWN)
+    return Path(file).resolve().is_relative_to(_OWN)
 
 
 def is_installed(file: str | Path) -> bool:
     """Whether a file or folder belongs to Python or to an installed package."""
     path = Path(file).resolve()
     # An environment may use packages from another one's folder.
-    return not set(PACKAGES).isdisjoint(path.parts) or str(path).startswith(_LIBRARIES)
+    return not set(PACKAGES).isdisjoint(path.parts) or any(map(path.is_relative_to, _LIBRARIES))
 
 
 def short_path(file: str) -> str:

@@ -64,6 +64,7 @@ def test_files_are_shown_from_the_working_directory(monkeypatch, tmp_path):
     [
         (__file__, True),
         (gradcheck_cli.__file__, False),
+        (f"{Path(gradcheck_cli.__file__).parent}_checks/ops.py", True),
         (tf.__file__, False),
         (np.__file__, False),
         (textwrap.__file__, False),
