@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
     from rich.text import Text
 
+    from gradcheck_cli.checking.checks.check import ModesView
     from gradcheck_cli.checking.ops.jacobian import PairKey
     from gradcheck_cli.checking.ops.operation import Opener, Opening, Operation, Operations, TensorInfo
     from gradcheck_cli.checking.pairs.pair import PairSample, PointData
@@ -57,6 +58,7 @@ DEFAULT_FEATURES = (
     "pytest",
     "modes",
     "tensorflow1",
+    "explain",
     "completion",
 )
 
@@ -294,6 +296,11 @@ def find_mode(name: str) -> GraphMode | None:
 def works_eagerly(case: Case, opening: Opening, state: CaseState) -> bool:
     """Whether a forward that can't be traced has gradients where it is called eagerly."""
     return any(works(case, opening, state) for works in _implementations("works_eagerly"))
+
+
+def compare_modes(view: ModesView) -> list[CheckResult]:
+    """Compare a case's gradients with those of another mode; the check `modes`."""
+    return [result for compare in _implementations("compare_modes") for result in compare(view)]
 
 
 def run_corrupted(case: Case, opener: Opener[Any], points: Sequence[int]) -> Findings:

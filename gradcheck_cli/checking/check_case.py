@@ -101,29 +101,26 @@ _FOR_WHOLE_JACOBIANS = 0.3
 
 @dataclass
 class Examination:
-    """A case under examination, with the results of its sample points so far.
-
-    Attributes:
-        samples: the verdicts of each pair, by sample point.
-        recorded: what a baseline has of each pair, besides its verdict: its tolerance and its fingerprint.
-        gradients_seen: how often each registered gradient function was called.
-        upstream_faults: for pairs that are expected to be wrong, faults that their Jacobians don't show.
-    """
+    """A case under examination, with the results of its sample points so far."""
 
     case: Case
     opener: Opener[Any]  # makes ops of it
     rules: Mapping[PairKey, PairRule | None]  # the spec's rule for each pair
     compared_at: int  # index of the sample point at which another trace is compared
     stops: StopGradients  # the `stop_gradient`s for which the spec doesn't say whether they are intended
+    # the verdicts of each pair, by sample point
     samples: dict[PairKey, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)  # results of the structural checks
     warnings: list[str] = field(default_factory=list)  # the declared dtype's losses of precision
     first: Operations | None = None  # the ops at the first sample point
+    # what a baseline has of each pair, besides its verdict: its tolerance and its fingerprint
     recorded: dict[PairKey, tuple[Tolerance, Fingerprint | None]] = field(default_factory=dict)
     sparsities: dict[PairKey, Sparsity] | None = None  # guessed at the first sample point
     costly: set[PairKey] = field(default_factory=set)  # pairs whose elements aren't judged one by one
+    # how often each registered gradient function was called
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
     points: list[PointData] = field(default_factory=list)  # the sample points, for the diagnosis
+    # for pairs that are expected to be wrong, faults that their Jacobians don't show
     upstream_faults: dict[PairKey, str] = field(default_factory=dict)
 
     @property
@@ -443,14 +440,11 @@ def _add_second_order(opener: Opener[Op], samples: Sequence[int], findings: Find
 
 @dataclass(frozen=True)
 class FirstOrder:
-    """What is known about a case whose vjp is examined.
-
-    Attributes:
-        stops: the `stop_gradient`s that change a first derivative, if the spec doesn't say whether they are
-            intended; `None` if that isn't known.
-    """
+    """What is known about a case whose vjp is examined."""
 
     labels: Sequence[str] = ()  # labels of the case's own pairs: rules may be meant for those
+    # the `stop_gradient`s that change a first derivative, if the spec doesn't say whether they are intended;
+    # `None` if that isn't known
     stops: frozenset[str] | None = None
 
 

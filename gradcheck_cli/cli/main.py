@@ -22,7 +22,6 @@ COMMANDS = {
     "run": Command("gradcheck_cli.cli.commands.run", "Check the gradients that specs describe."),
     **hooks.commands(),
     "validate": Command("gradcheck_cli.cli.commands.validate", "Read specs and report every fault."),
-    "explain": Command("gradcheck_cli.cli.commands.explain", "Explain a finding, and what to do."),
 }
 
 USAGE = 2

@@ -312,6 +312,7 @@ def test_the_end_lists_what_failed(invoke, engine, a_result):
     assert "failed:" not in invoke("run", "-q").out
 
 
+@pytest.mark.feature  # a format for other programs
 def test_concise_is_a_line_for_each_pair(invoke, engine, a_result):
     engine.results[:] = [a_result("good"), a_result("bad", Status.MISMATCHED)]
     lines = invoke("run", "--format", "concise").out.splitlines()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gradcheck_cli import hooks
 from gradcheck_cli.checking.checks.check import (
     AnyView,
     CaseView,
@@ -28,7 +29,6 @@ from gradcheck_cli.checking.checks.check import (
 from gradcheck_cli.checking.checks.deterministic import (
     check_beside_gradient,
     check_frozen,
-    check_modes,
     check_random,
     check_repeat,
     check_rerun,
@@ -354,7 +354,7 @@ CHECKS: tuple[Check[Any], ...] = (
     Check("override", CaseView, check_override, can_be_off=True),
     Check("second_point", CaseView, check_second_point),
     Check("all_zero", CaseView, check_all_zero, can_be_off=True),
-    Check("modes", ModesView, check_modes, can_be_off=True),
+    Check("modes", ModesView, hooks.compare_modes, can_be_off=True),
 )
 
 

@@ -80,14 +80,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum that a gradient must equal.
-
-    Attributes:
-        bounds: for a sum over a Jacobian's rows, returns the sum of the rows' magnitudes and what rounding
-            may have lost of it. It is called only where the sum itself leaves a doubt.
-    """
+    """The sum that a gradient must equal."""
 
     terms: Sequence[tuple[float, Float]]  # factors and the gradients that they multiply
+    # for a sum over a Jacobian's rows, returns the sum of the rows' magnitudes and what rounding may have
+    # lost of it. It is called only where the sum itself leaves a doubt.
     bounds: Callable[[], tuple[Float, Float]] | None = None
     others: Sequence[OutputVjp] = ()  # vjps of other outputs with terms in the sum
 

@@ -63,11 +63,6 @@ class Search:
     room to move. A row is *unusable* if no direction shows anything in it, because of kinks. A pair is *weak*
     if more of it was missed than the requested power allows. A gradient is *faint* if it can't be told from
     zero.
-
-    Attributes:
-        missed: by pair, the smallest share, over the probes, of elements that are missed.
-        still: by input, the share of elements that are still.
-        on_kinks: the inputs that are on a kink, and stay still while the others' smooth piece is probed.
     """
 
     group: Group
@@ -76,13 +71,15 @@ class Search:
     generator: np.random.Generator
     elements: list[tuple[PairKey, PairSample]] = field(default_factory=list)  # that were judged alone
     numbers: ProbeNumbers = _NOTHING_SEEN  # what the pairs' samples will say
+    # by pair, the smallest share, over the probes, of elements that are missed
     missed: dict[PairKey, float] = field(default_factory=dict)
-    still: dict[int, float] = field(default_factory=dict)
+    still: dict[int, float] = field(default_factory=dict)  # by input, the share of elements that are still
     unusable: npt.NDArray[np.bool_] | None = None  # the rows that are unusable so far
     is_noise: bool = True  # whether no row has moved by more than rounding
     doubt: str = ""  # why nothing can be said; empty otherwise
     step_fraction: float = 1.0  # by how much of its step a smooth piece is moved
     least: int = 1  # how many probes are made whatever they take
+    # the inputs that are on a kink, and stay still while the others' smooth piece is probed
     on_kinks: frozenset[int] = frozenset()
     has_piece: bool = True  # whether the point may have a smooth piece that shows more than the forward
 

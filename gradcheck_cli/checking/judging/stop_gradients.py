@@ -55,15 +55,12 @@ _NO_CHANGE = 1e-4
 
 @dataclass
 class StopGradients:
-    """The `stop_gradient`s of a case for which the spec doesn't say whether they are meant.
-
-    Attributes:
-        among: keys of those that may be held, to see whether a gradient is right then; `None` for all. For a
-            vjp, only those that change a first derivative: any other stop only saves work, and the second
-            derivative is then that of the function with nothing held.
-    """
+    """The `stop_gradient`s of a case for which the spec doesn't say whether they are meant."""
 
     case: Case
+    # keys of those that may be held, to see whether a gradient is right then; `None` for all. For a vjp, only
+    # those that change a first derivative: any other stop only saves work, and the second derivative is then
+    # that of the function with nothing held.
     among: frozenset[str] | None = None
     changing: set[str] = field(default_factory=set)  # keys of those that were found to change a derivative
     budget: Budget = field(default_factory=Budget)  # limits what probes may spend

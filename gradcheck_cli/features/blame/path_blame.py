@@ -24,7 +24,7 @@ from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs
 from gradcheck_cli.checking.judging.ledger import Evidence, Stage, judge_pairs, settle_pairs
 from gradcheck_cli.checking.ops.analytic import analytic_jacobians, guess_sparsities
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, working_precision
+from gradcheck_cli.checking.ops.jacobian import PairKey, hint_on_triangle, packed_point, working_precision
 from gradcheck_cli.checking.ops.operation import (
     Array,
     Float,
@@ -39,7 +39,6 @@ from gradcheck_cli.checking.ops.operation import (
     unpack,
 )
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, PointData, pair_keys, pairs_at
-from gradcheck_cli.checking.pairs.triangles import hint_on_triangle
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import (
     EXPLANATIONS,

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.checks.all_checks import compare_with_reference
+from gradcheck_cli.checking.ops.jacobian import are_equal, hint_on_triangle
 from gradcheck_cli.checking.ops.operation import Operations, TensorInfo, index_of
 from gradcheck_cli.checking.pairs.pair import PairSample, PointData
-from gradcheck_cli.checking.pairs.triangles import are_equal, hint_on_triangle
 from gradcheck_cli.features.diagnosis import hints
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, PairResult, Status

@@ -52,17 +52,14 @@ from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
 
 @dataclass
 class CalledCase:
-    """One case, called eagerly at one sample point; nothing is traced.
-
-    Attributes:
-        stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
-        seen: how often each registered gradient function was called, where that is counted.
-    """
+    """One case, called eagerly at one sample point; nothing is traced."""
 
     case: Case
     opening: Opening = field(default_factory=Opening)  # the sample point, and the dtypes of the call
     state: CaseState = field(default_factory=CaseState)  # the state that all ops of the case share
+    # keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says
     stops: frozenset[str] | None = None
+    # how often each registered gradient function was called, where that is counted
     seen: Counter[str] = field(default_factory=Counter)
     called_twice: bool = False  # call the forward at other values before each backward pass; see `trace_vjp`
     _names: list[str] = field(default_factory=list)
@@ -129,7 +126,7 @@ class CalledCase:
                     for value, target in zip(values, targets, strict=True)
                 ]
                 with (
-                    naming_user_errors(list(sources_by_input.values())),
+                    naming_user_errors(),
                     watching(),
                     self.call.note_gradient_writes(),
                 ):

@@ -30,14 +30,11 @@ _CHECKS_OFF = frozenset(name for name, check in CHECKS.items() if not check.is_o
 
 @dataclass(frozen=True)
 class Vjp:
-    """The vjp that a case stands for, of another case's forward.
-
-    Attributes:
-        connected: for each differentiable output, the indices of the inputs that it has a gradient for.
-    """
+    """The vjp that a case stands for, of another case's forward."""
 
     forward_case: Case  # the case that is differentiated, with its variables among the arguments
     outputs: tuple[TensorInfo, ...]
+    # for each differentiable output, the indices of the inputs that it has a gradient for
     connected: Mapping[int, tuple[int, ...]]
     count: int  # how many of that case's inputs are arguments of the forward; the rest are variables
 
@@ -112,7 +109,7 @@ def _pull_eagerly(
         results = forward.call(*arguments)
     token = IS_BACKPROPAGATION.set(True)
     try:
-        with naming_user_errors(sources):
+        with naming_user_errors():
             rows = [
                 tape.gradient([results[output]], list(sources), output_gradients=[flow])
                 for output, flow in flows.items()
