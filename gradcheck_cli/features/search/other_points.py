@@ -138,14 +138,14 @@ def _explore(exploration: Exploration, spent: float) -> None:
     judged = exploration.judged
     with count_work() as work:
         began = own()
-        exploration.look_around(min(_FIRST, most), 0)
+        exploration.look_around(min(_FIRST, most), 1)
         calls, points = work.calls, max(1, work.points)
         point *= _power_of_four((own() - began - call * calls) / points / usual, math.ceil)
         mixed_point = (point * points + call * calls) / min(_FIRST, most)
         exploration.pace = Pace(seconds, lambda: point * work.points + call * work.calls, point=mixed_point)
         exploration.kept = _FOR_JUDGING * seconds
         count = min(_REST, most, int(_MIXED * seconds / mixed_point))
-        exploration.explore(count, 1, _OFF, _ROUNDS, _SIDES)
+        exploration.explore(count, 2, _OFF, _ROUNDS, _SIDES)
     exploration.findings.chosen_points += exploration.judged - judged
     exploration.add_to_findings()
 
