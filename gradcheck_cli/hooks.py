@@ -10,6 +10,7 @@ generators of other packages are found by their entry points, when they are need
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import import_module
@@ -22,10 +23,12 @@ import click
 from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
     from rich.text import Text
 
+    from gradcheck_cli.checking.checks.check import ModesView
     from gradcheck_cli.checking.ops.jacobian import PairKey
-    from gradcheck_cli.checking.ops.operation import Opener, Operation, Operations, TensorInfo
+    from gradcheck_cli.checking.ops.operation import Opener, Opening, Operation, Operations, TensorInfo
     from gradcheck_cli.checking.pairs.pair import PairSample, PointData
     from gradcheck_cli.checking.verdicts.summary import Findings
     from gradcheck_cli.gate import BaselineFinding, Fingerprint
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from gradcheck_cli.running.run_loop import Workers
     from gradcheck_cli.spec.case import Case
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+    from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
+    from gradcheck_cli.tensorflow_backend.openers import GraphMode
 
 
 # In the order of `--help`, and in which they act at a hook.
@@ -51,6 +56,10 @@ DEFAULT_FEATURES = (
     "schema",
     "library",
     "pytest",
+    "modes",
+    "tensorflow1",
+    "explain",
+    "completion",
 )
 
 
@@ -197,6 +206,19 @@ def closing_lines(report: Report, width: int) -> list[Text]:
 # Other commands.
 
 
+def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return what offers words to the shell after a Tab; it offers none if no feature does.
+
+    Args:
+        kind: "spec_files", "op_types"; or "ops", "names" (of cases), "tags" or "pairs" of the specs.
+    """
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [item for offer in _implementations("completing") for item in offer(kind, ctx, incomplete)]
+
+    return complete
+
+
 class FoundGradient(Protocol):
     """A hand-written gradient in a module's text."""
 
@@ -225,9 +247,67 @@ def compare_on_page(
 # A case.
 
 
+class Behaviour:
+    """How TensorFlow behaves while the user's code runs: as TensorFlow 2 does, which is the process's own.
+
+    A feature may let it behave as modules ask that switch some of that off.
+    """
+
+    @property
+    def turns_eager_off(self) -> bool:
+        """Whether the code of the case, as far as it is loaded, turns eager execution off."""
+        return False
+
+    def own(self) -> AbstractContextManager[None]:
+        """Run gradcheck's own code, whatever the program that calls it has switched."""
+        return nullcontext()
+
+    def case(self) -> AbstractContextManager[None]:
+        """Run one case; modules that are loaded within say how their functions are to be run."""
+        return nullcontext()
+
+    def import_module(self, name: str) -> None:
+        """Import a module of the user's."""
+        __import__(name)
+
+    def calling(self) -> AbstractContextManager[None]:
+        """Call functions of the case, in eager mode or for a function that is traced."""
+        return nullcontext()
+
+    def tracing(self) -> AbstractContextManager[None]:
+        """Trace functions of the case."""
+        return nullcontext()
+
+    def wrap_numpy(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a NumPy function of the case, to be called while a graph runs."""
+        return function
+
+
+def behaviour() -> Behaviour:
+    """Return how TensorFlow behaves while the user's code runs."""
+    return next(_implementations("behaviour"), Behaviour())
+
+
+def find_mode(name: str) -> GraphMode | None:
+    """Return how a case is opened in another mode than graph; `None` if no feature has it."""
+    return next((mode for find in _implementations("find_mode") if (mode := find(name)) is not None), None)
+
+
+def works_eagerly(case: Case, opening: Opening, state: CaseState) -> bool:
+    """Whether a forward that can't be traced has gradients where it is called eagerly."""
+    return any(works(case, opening, state) for works in _implementations("works_eagerly"))
+
+
+def compare_modes(view: ModesView) -> list[CheckResult]:
+    """Compare a case's gradients with those of another mode; the check `modes`."""
+    return [result for compare in _implementations("compare_modes") for result in compare(view)]
+
+
 def run_corrupted(case: Case, opener: Opener[Any], points: Sequence[int]) -> Findings:
-    """Check a case's gradient with each of `Case.corruptions` in turn."""
-    findings: Findings = next(_implementations("run_corrupted"))(case, opener, points, case.corruptions)
+    """Check a case's gradient with each of `Wanted.corruptions` in turn."""
+    findings: Findings = next(_implementations("run_corrupted"))(
+        case, opener, points, case.wanted.corruptions
+    )
     return findings
 
 
@@ -253,12 +333,14 @@ AFTER_VERDICT: Mapping[str, Callable[[OpenCase], bool]] = {
     "explain_mismatches": lambda case: case.explains and case.has("mismatched"),
     "run_own_checks": lambda _: True,
     "choose_points": lambda case: case.explains and bool(case.findings.pairs),
-    "draw_figures": lambda case: bool(case.opener.case.figures_of),
+    "draw_figures": lambda case: bool(case.opener.case.wanted.figures_of),
 }
 
 
 # The others that are called while a case is checked.
 _AT_A_CASE = (
+    "behaviour",
+    "find_mode",
     "draw_path",
     "fingerprints",
     "find_written_ops",

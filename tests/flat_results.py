@@ -1,20 +1,22 @@
-"""Makes results from all of their fields by name, those of their groups too."""
+"""Makes results and cases from all of their fields by name, those of their groups too."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
 
 from gradcheck_cli.results import CaseResult, PairResult, Report
+from gradcheck_cli.spec.case import Case
 
 GROUPS = {
     PairResult: ("numbers", "numeric", "cause"),
     CaseResult: ("how", "ran", "seen"),
     Report: ("policy", "machine"),
+    Case: ("code", "expected", "judging", "running", "origin", "wanted"),
 }
 
 
 def altered(result, **changes):
-    """Return a result with other values in some of its fields, or of its groups' fields."""
+    """Return a result or a case with other values in some of its fields, or of its groups' fields."""
     for name in GROUPS.get(type(result), ()):
         group = getattr(result, name)
         own = {field.name: changes.pop(field.name) for field in fields(group) if field.name in changes}

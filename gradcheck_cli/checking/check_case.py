@@ -101,29 +101,26 @@ _FOR_WHOLE_JACOBIANS = 0.3
 
 @dataclass
 class Examination:
-    """A case under examination, with the results of its sample points so far.
-
-    Attributes:
-        samples: the verdicts of each pair, by sample point.
-        recorded: what a baseline has of each pair, besides its verdict: its tolerance and its fingerprint.
-        gradients_seen: how often each registered gradient function was called.
-        upstream_faults: for pairs that are expected to be wrong, faults that their Jacobians don't show.
-    """
+    """A case under examination, with the results of its sample points so far."""
 
     case: Case
     opener: Opener[Any]  # makes ops of it
     rules: Mapping[PairKey, PairRule | None]  # the spec's rule for each pair
     compared_at: int  # index of the sample point at which another trace is compared
     stops: StopGradients  # the `stop_gradient`s for which the spec doesn't say whether they are intended
+    # the verdicts of each pair, by sample point
     samples: dict[PairKey, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)  # results of the structural checks
     warnings: list[str] = field(default_factory=list)  # the declared dtype's losses of precision
     first: Operations | None = None  # the ops at the first sample point
+    # what a baseline has of each pair, besides its verdict: its tolerance and its fingerprint
     recorded: dict[PairKey, tuple[Tolerance, Fingerprint | None]] = field(default_factory=dict)
     sparsities: dict[PairKey, Sparsity] | None = None  # guessed at the first sample point
     costly: set[PairKey] = field(default_factory=set)  # pairs whose elements aren't judged one by one
+    # how often each registered gradient function was called
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
     points: list[PointData] = field(default_factory=list)  # the sample points, for the diagnosis
+    # for pairs that are expected to be wrong, faults that their Jacobians don't show
     upstream_faults: dict[PairKey, str] = field(default_factory=dict)
 
     @property
@@ -141,7 +138,7 @@ class Examination:
         case = self.case
         keys = [key for key in pair_keys(op) if not is_skipped(self.rules[key])]
         point_budget, whole_budget = self.budget.share(share[1]), Budget()
-        if case.method == "auto" and not case.full_only:
+        if case.judging.method == "auto" and not case.judging.full_only:
             sizes = [packed_size(op.outputs[output]) * packed_size(op.inputs[at]) for output, at in keys]
             # Of so few elements, probes would show less.
             part = 1.0 if sum(sizes) <= FEWEST_ELEMENTS else _FOR_WHOLE_JACOBIANS
@@ -167,10 +164,12 @@ class Examination:
         probed, unsure = _probe({key: pairs[key] for key in large}, sample, point_budget)
         judged |= probed
         self._report_progress(share, 0.8)
-        if case.reference is not None and case.second_order:
+        if case.reference is not None and case.judging.second_order:
             self.stops.note_reference(pairs, judged)
         # A reference decides by its own stops, but its gradient's gradient doesn't.
-        is_open = case.freeze is None and (case.reference is None or any(output.of for output in op.outputs))
+        is_open = case.judging.freeze is None and (
+            case.reference is None or any(output.of for output in op.outputs)
+        )
         judge_stops = partial(self.stops.judge_with_stops_held, pairs, jacobians[1], sample)
         evidence = Evidence(
             pairs,
@@ -197,7 +196,7 @@ class Examination:
             and not ((rule := self.rules[key]) and rule.expect)
             and key not in self.costly
         ]
-        if not zero or "all_zero" in self.case.checks_off:
+        if not zero or "all_zero" in self.case.judging.checks_off:
             return
         with suppress(CaseFailedError, GradientFormError), self.budget.pause():
             op = self.opener.open(Opening(MOVED))
@@ -226,7 +225,9 @@ class Examination:
         case, op, is_first = self.case, operations.declared, not self.points
         if not self.recorded:
             prints = (
-                hooks.fingerprints(case, operations.formula, [*pairs]) if case.records_fingerprint else {}
+                hooks.fingerprints(case, operations.formula, [*pairs])
+                if case.wanted.records_fingerprint
+                else {}
             )
             for key, pair in pairs.items():
                 rule = pair.tolerance
@@ -353,7 +354,7 @@ def _probe(
     if not pairs:
         return {}, []
     first = next(iter(pairs.values()))
-    if first.case.full_only:
+    if first.case.judging.full_only:
         return {key: refuse(pair) for key, pair in pairs.items()}, []
     # If one pair is expected to be wrong, its effect on the others is of no interest.
     probed = probe_pairs(
@@ -393,7 +394,7 @@ def check_case(
         CaseFailedError: the case can't be checked.
     """
     findings = examine(case, opener, samples, others)
-    if case.second_order and findings.first is not None:
+    if case.judging.second_order and findings.first is not None:
         findings = _add_second_order(opener, samples, findings)
     return findings
 
@@ -439,14 +440,11 @@ def _add_second_order(opener: Opener[Op], samples: Sequence[int], findings: Find
 
 @dataclass(frozen=True)
 class FirstOrder:
-    """What is known about a case whose vjp is examined.
-
-    Attributes:
-        stops: the `stop_gradient`s that change a first derivative, if the spec doesn't say whether they are
-            intended; `None` if that isn't known.
-    """
+    """What is known about a case whose vjp is examined."""
 
     labels: Sequence[str] = ()  # labels of the case's own pairs: rules may be meant for those
+    # the `stop_gradient`s that change a first derivative, if the spec doesn't say whether they are intended;
+    # `None` if that isn't known
     stops: frozenset[str] | None = None
 
 
@@ -481,7 +479,7 @@ def examine(
         passed.append(check)
     # One trace serves every point. At the second point it is compared with a new trace.
     second = samples[1] if len(samples) > 1 else MOVED
-    budget = Budget(case.budget)
+    budget = Budget(case.judging.budget)
     stops = StopGradients(case, below.stops, budget=budget)
     examination = Examination(case, opener, rules, second, stops, checks=passed)
     try:

@@ -17,16 +17,11 @@ from gradcheck_cli.cli.console import OutputLostError, guard_output, open_standa
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, SpecError, suggest
 from gradcheck_cli.hooks import Command
 
-_CORE = {
-    "validate": Command("gradcheck_cli.cli.commands.validate", "Read specs and report every fault."),
-    "explain": Command("gradcheck_cli.cli.commands.explain", "Explain a finding, and what to do."),
-    "completion": Command("gradcheck_cli.cli.completing", "Print a shell's completion script."),
-}
 # In the order in which a newcomer needs them.
 COMMANDS = {
     "run": Command("gradcheck_cli.cli.commands.run", "Check the gradients that specs describe."),
     **hooks.commands(),
-    **_CORE,
+    "validate": Command("gradcheck_cli.cli.commands.validate", "Read specs and report every fault."),
 }
 
 USAGE = 2

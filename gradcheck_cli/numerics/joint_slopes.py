@@ -256,17 +256,14 @@ class Place(IntEnum):
 
 @dataclass(frozen=True)
 class Claims:
-    """Gradients of R rows of the function, in units of its inputs' scale.
-
-    Attributes:
-        slopes_along: maps directions (K, n) to (K, R), the gradients' slopes along them.
-        allowed: maps magnitudes (K, n) of directions to (K, R), the allowed error of these slopes.
-        involved: maps a row's index in `rows` to the inputs of its tie and its gradient for them.
-    """
+    """Gradients of R rows of the function, in units of its inputs' scale."""
 
     rows: np.ndarray  # (R,) which rows
+    # maps directions (K, n) to (K, R), the gradients' slopes along them
     slopes_along: Callable[[Float], Float]
+    # maps magnitudes (K, n) of directions to (K, R), the allowed error of these slopes
     allowed: Callable[[Float], Float]
+    # maps a row's index in `rows` to the inputs of its tie and its gradient for them
     involved: Callable[[int], tuple[np.ndarray, Float]]
     widest: int  # the largest number of inputs in a tie
 

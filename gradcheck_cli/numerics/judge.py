@@ -40,15 +40,10 @@ from gradcheck_cli.numerics.shared_limits import (
 
 @dataclass(frozen=True)
 class Judgement:
-    """Verdicts on a Jacobian, (m, c) each, or (m, slots).
-
-    Attributes:
-        numeric: the numeric derivative; at a kink the nearest slope to the analytic one; NaN where unknown.
-        is_sparse: whether the function has the sparsity that it was judged with; if not, the judgement is
-            void.
-    """
+    """Verdicts on a Jacobian, (m, c) each, or (m, slots)."""
 
     verdict: npt.NDArray[np.int8]  # `Verdict` codes
+    # the numeric derivative; at a kink the nearest slope to the analytic one; NaN where unknown
     numeric: Float
     uncertainty: Float  # bound on its error; infinite where unknown
     allowed: Float  # the tolerance
@@ -56,6 +51,7 @@ class Judgement:
     evaluations: int  # points at which the function was evaluated
     method: str  # "central", or "ladder" if any column needed the second stage, or "complex_step"
     noisy: int = 0  # number of elements whose relative tolerance was widened, since the forward is noisy
+    # whether the function has the sparsity that it was judged with; if not, the judgement is void
     is_sparse: bool = True
 
 

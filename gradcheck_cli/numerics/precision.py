@@ -40,76 +40,66 @@ class LadderSteps:
 
 @dataclass(frozen=True)
 class PieceSteps:
-    """How far to step, over the inputs' scale.
+    """How far to step, over the inputs' scale."""
 
-    Attributes:
-        near: the distance from the tie at which slopes are taken. They change on the way by `near` times the
-            curvature, and are rounded by 2 u |f| / (near * spread): in float64 1e-6 and 1e-7, about a
-            gradient's tolerance; in float32 4e-3 and 2e-4, about twice the tolerance.
-        nearest: at this distance the function must still move as it does at `far`; otherwise there is a kink
-            close to the point, not at it.
-        spread: the distance of the points that a slope is taken from, over the distance from the tie. A piece
-            that is narrower than that, as seen along a direction, isn't seen.
-        bent: the largest difference between the two halves of a slope, over the row's largest slope. In a
-            curve they differ by `spread` times its curvature; where a piece ends in between, by as much as
-            the pieces do.
-        apart: likewise for slopes along d at `far` and `nearest`: in a curve they differ by `far` times its
-            curvature.
-    """
-
+    # the distance from the tie at which slopes are taken. They change on the way by `near` times the
+    # curvature, and are rounded by 2 u |f| / (near * spread): in float64 1e-6 and 1e-7, about a gradient's
+    # tolerance; in float32 4e-3 and 2e-4, about twice the tolerance.
     near: float
     far: float  # a larger distance, which shows how the slope changes on the way
+    # at this distance the function must still move as it does at `far`; otherwise there is a kink close to
+    # the point, not at it
     nearest: float
+    # the distance of the points that a slope is taken from, over the distance from the tie. A piece that is
+    # narrower than that, as seen along a direction, isn't seen.
     spread: float
+    # the largest difference between the two halves of a slope, over the row's largest slope. In a curve they
+    # differ by `spread` times its curvature; where a piece ends in between, by as much as the pieces do.
     bent: float
+    # likewise for slopes along d at `far` and `nearest`: in a curve they differ by `far` times its curvature
     apart: float
 
 
 @dataclass(frozen=True)
 class Precision:
-    """A binary floating-point format whose values are held, exactly, in float64.
-
-    Attributes:
-        smallest_kept: kernels flush anything smaller to zero. It is the smallest normal number, except for
-            float16, whose kernels compute in float32.
-        tolerances: of a gradient in this dtype, by the dtype of what it is compared with: (rtol, ratol,
-            roundings of the output's value); see `ToleranceRule`. Found on 134 functions with 80-digit
-            derivatives.
-        first_step: the first pass's, over the input's scale. Truncation and rounding of a central difference
-            balance near u^(1/3). The step is four to five times that, so that elements on which f hardly
-            depends (where rounding dominates) don't all go to the second stage.
-        probe_steps: over the input's scale, by their reach: short, middle, long and smooth. At the middle
-            one, truncation (h^2) and rounding (u / h) of sums over 10^7 rows balance. A long step suits
-            straight functions; a short one crosses few kinks where there are many, as in a sort. The last one
-            is for smooth functions, whose differences are extrapolated: there truncation (h^4) and rounding
-            balance farther away.
-        pieces: the steps that find smooth pieces; `None` where no difference of slopes shows, and elements
-            are judged one by one.
-        agreement: how far two ways of computing one function may differ, relative to the largest value:
-            twice the square root of the unit roundoff, or a little more, which no sane forward loses by
-            summing in another order; another function differs by far more.
-        nudge: upstreams u and u (1 + k nudge) are rounded differently throughout, for small odd k. It keeps
-            the product exact: the upstream takes 8 bits, k at least 5. A part that isn't linear in the
-            upstream changes only by this share of itself. `None` where there are too few bits.
-        is_narrowed: whether upstreams in it are often cast to a format of eight bits, as bfloat16 has, so
-            that a gradient's bits are compared with those that such a cast leaves.
-        absorbing: how many times the other terms of a sum a first one must be to absorb each of them, where
-            they are added one by one; 1 where TensorFlow itself adds so, or where there are bits to spare.
-    """
+    """A binary floating-point format whose values are held, exactly, in float64."""
 
     name: str  # TensorFlow's name of the real dtype
     unit_roundoff: float  # largest relative rounding error to nearest, 2^-p with p significant bits
     smallest_subnormal: float  # the distance between values next to zero
     largest: float  # the largest finite value; a value that rounds beyond it is infinite
+    # kernels flush anything smaller to zero. It is the smallest normal number, except for float16, whose
+    # kernels compute in float32.
     smallest_kept: float
+    # of a gradient in this dtype, by the dtype of what it is compared with: (rtol, ratol, roundings of the
+    # output's value); see `ToleranceRule`. Found on 134 functions with 80-digit derivatives.
     tolerances: tuple[tuple[str, tuple[float, float, float]], ...]
+    # the first pass's, over the input's scale. Truncation and rounding of a central difference balance near
+    # u^(1/3). The step is four to five times that, so that elements on which f hardly depends (where rounding
+    # dominates) don't all go to the second stage.
     first_step: float
     ladder: LadderSteps  # the second stage's steps
+    # over the input's scale, by their reach: short, middle, long and smooth. At the middle one, truncation
+    # (h^2) and rounding (u / h) of sums over 10^7 rows balance. A long step suits straight functions; a short
+    # one crosses few kinks where there are many, as in a sort. The last one is for smooth functions, whose
+    # differences are extrapolated: there truncation (h^4) and rounding balance farther away.
     probe_steps: tuple[float, float, float, float]
+    # the steps that find smooth pieces; `None` where no difference of slopes shows, and elements are judged
+    # one by one
     pieces: PieceSteps | None
+    # how far two ways of computing one function may differ, relative to the largest value: twice the square
+    # root of the unit roundoff, or a little more, which no sane forward loses by summing in another order;
+    # another function differs by far more
     agreement: float
+    # upstreams u and u (1 + k nudge) are rounded differently throughout, for small odd k. It keeps the
+    # product exact: the upstream takes 8 bits, k at least 5. A part that isn't linear in the upstream changes
+    # only by this share of itself. `None` where there are too few bits.
     nudge: float | None
+    # whether upstreams in it are often cast to a format of eight bits, as bfloat16 has, so that a gradient's
+    # bits are compared with those that such a cast leaves
     is_narrowed: bool = True
+    # how many times the other terms of a sum a first one must be to absorb each of them, where they are added
+    # one by one; 1 where TensorFlow itself adds so, or where there are bits to spare
     absorbing: float = 1.0
 
     def __hash__(self) -> int:
@@ -279,19 +269,16 @@ class ToleranceRule:
     tol = rtol * max(|a|, |n|) + ratol * A_j / xs_i + value_term * |f_j| / xs_i + underflow,
     with A_j = max_i |n_ji| * ws_i over the pair, from the numeric side only: a wrong analytic value must not
     widen its own tolerance.
-
-    Attributes:
-        ratol: relative to the row: an element far below the others of its row is only as accurate as they
-            are.
-        value_term: relative to the output's value over the input's scale; y(1 - y) near saturation is off by
-            2,600 to 30,000 ulp in TensorFlow's own gradients.
-        atol: a user's absolute tolerance, which replaces `ratol` and `value_term`; `None` keeps these.
     """
 
     rtol: float  # relative to the element itself
+    # relative to the row: an element far below the others of its row is only as accurate as they are
     ratol: float
+    # relative to the output's value over the input's scale; y(1 - y) near saturation is off by 2,600 to
+    # 30,000 ulp in TensorFlow's own gradients
     value_term: float
     underflow: float = 0.0  # absolute; kernels of the gradient's own dtype flush anything smaller to zero
+    # a user's absolute tolerance, which replaces `ratol` and `value_term`; `None` keeps these
     atol: float | None = None
     is_rtol_fixed: bool = False  # whether a user set `rtol`; then a noisy forward doesn't widen it
 

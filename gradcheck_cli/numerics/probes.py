@@ -53,12 +53,7 @@ class Span:
 
 @dataclass
 class Target:
-    """Pairs as a function of one packed vector, with its vjp; one point, one upstream at a time.
-
-    Attributes:
-        shared: a relative error that all elements share, where a formula's constants were seen to be rounded
-            to its declared dtype.
-    """
+    """Pairs as a function of one packed vector, with its vjp; one point, one upstream at a time."""
 
     evaluate: Callable[[Float], Float]  # (n,) -> (m,), NaN where undefined
     pull: Callable[[Float], Float]  # (m,) -> (n,)
@@ -68,6 +63,8 @@ class Target:
     unit: float  # unit roundoff of the values
     working: Precision  # the coarsest precision in play
     rule: ToleranceRule  # the tolerance of each element
+    # a relative error that all elements share, where a formula's constants were seen to be rounded to its
+    # declared dtype
     shared: float = 0.0
     most_shared: float = 0.0  # the most that it may be
     is_smooth: bool = False  # no kinks are known, so differences are extrapolated

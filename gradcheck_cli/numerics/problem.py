@@ -31,13 +31,10 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True)
 class Scales:
-    """Typical sizes per input element.
-
-    Attributes:
-        weight: ws = |x|, s at 0, for tolerances only. With xs for both, a 1 % error passed on [1e-8, 1e8, 2].
-    """
+    """Typical sizes per input element."""
 
     step: Float  # xs = max(|x|, s), for steps only
+    # ws = |x|, s at 0, for tolerances only. With xs for both, a 1 % error passed on [1e-8, 1e8, 2].
     weight: Float
 
 
@@ -186,32 +183,29 @@ class Problem:
 
     A Jacobian's element (row, slot) stands for the column `table[row, slot]`. Without sparsity every column
     is a slot of its own, and the table has a single row, for all.
-
-    Attributes:
-        evaluate: (B, n) points, representable in `input_precision`, to (B, m) values, NaN where undefined.
-        row_precision: the precision that values are rounded to; or the unit roundoff of each row (m,).
-        tolerance: the rule for each element; default: the table's for the coarsest precision.
-        base_value: (m,) f(x), for tolerances, where the caller knows it more accurately.
-        rounded_size: returns (m,) the size that rounding of f(x) is relative to, where the caller knows it;
-            called only in doubt.
-        largest_beside: (m,) the largest |f| in the output that a row belongs to; default: the row's own.
-        may_round: whether the function is known to round inside; then it is searched for stairs finer than
-            the first step.
     """
 
+    # (B, n) points, representable in `input_precision`, to (B, m) values, NaN where undefined
     evaluate: Evaluate
     point: npt.ArrayLike  # (n,) the base point
     input_precision: Precision  # the precision that points are rounded to
+    # the precision that values are rounded to; or the unit roundoff of each row (m,)
     row_precision: Precision | npt.NDArray[np.float64]
+    # the rule for each element; default: the table's for the coarsest precision
     tolerance: ToleranceRule | None = None
     low: npt.ArrayLike | None = None  # the lower bound of points; scalar or (n,)
     high: npt.ArrayLike | None = None  # the upper bound
     scale: npt.ArrayLike | None = None  # typical magnitude of the inputs, scalar or (n,), for the steps
+    # (m,) f(x), for tolerances, where the caller knows it more accurately
     base_value: npt.ArrayLike | None = None
+    # returns (m,) the size that rounding of f(x) is relative to, where the caller knows it; called only in
+    # doubt
     rounded_size: Callable[[], Float] | None = None
+    # (m,) the largest |f| in the output that a row belongs to; default: the row's own
     largest_beside: npt.ArrayLike | None = None
     takes_moves: bool = False  # whether `evaluate` takes points that are described instead of written out
     sparsity: Sparsity | None = None  # the elements that can differ from zero in the analytic Jacobian
+    # whether the function is known to round inside; then it is searched for stairs finer than the first step
     may_round: bool = False
     rows: int | None = None  # m, where it is known without evaluating
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 FORMATS = {
     "json": Format("gradcheck_cli.reporting.exchange.json_report", "to_json", is_json=True),
     **formats(),
-    "concise": Format("gradcheck_cli.reporting.report_text", "to_concise", to_file=False),
 }
 TO_FILES = tuple(kind for kind, form in FORMATS.items() if form.to_file)
 

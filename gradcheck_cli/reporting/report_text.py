@@ -1,34 +1,27 @@
 """A report as text for people; computes nothing.
 
 A case's table is printed as soon as it ends, so nothing in it may depend on later cases. The lines after all
-tables say what was slow, what has changed, what wasn't checked; the summary is the last. Instead of tables
-there may be one line for each finding, for `grep`: place, name, verdict, numbers.
+tables say what was slow, what has changed, what wasn't checked; the summary is the last.
 """
 
 from __future__ import annotations
-
-from collections import Counter
-from collections.abc import Sequence
 
 from rich.text import Text
 
 from gradcheck_cli import hooks, results
 from gradcheck_cli.clock import Work
-from gradcheck_cli.gate import BaselineFinding, Change, side_counts
-from gradcheck_cli.reporting.codes import code_of, code_of_change, code_of_check, code_of_error
+from gradcheck_cli.gate import side_counts
+from gradcheck_cli.reporting.codes import code_of, code_of_check, code_of_error
 from gradcheck_cli.reporting.exchange.findings import (
     BAD,
-    Finding,
     Outcome,
     findings_of,
-    first_line,
     inputs_of,
-    join_name,
     name_of,
     search_summary,
 )
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.pair_table import named_numbers, pair_lines, verdict_text
+from gradcheck_cli.reporting.terminal.pair_table import pair_lines, verdict_text
 
 SUMMARY_ORDER = (
     (results.Status.PASSED, "passed"),
@@ -42,10 +35,6 @@ SUMMARY_ORDER = (
 )
 _NEVER = 3  # sides that a table names; `--verbose` and the reports name all
 _MOST_FAILED = 100  # a terminal's memory; reports have all
-_NEXT = (
-    "Fix what isn't intended. Record what is intended with `gradcheck run --update-baseline FILE`, "
-    "as a change to be reviewed."
-)
 
 
 def case_lines(case: results.CaseResult, *, width: int = 80, verbose: bool = False) -> list[Text]:
@@ -301,97 +290,14 @@ def unchecked_lines(report: results.Report, width: int) -> list[Text]:
     ]
 
 
-def baseline_lines(findings: Sequence[BaselineFinding], width: int, *, title: str = "") -> list[Text]:
-    """Lay out what has changed since a baseline, failures first, and how much of each."""
-    is_of_run = not title
-    title = title or "since the baseline"
-    lines = []
-    groups: dict[tuple[str, ...], list[BaselineFinding]] = {}
-    for finding in sorted(findings, key=lambda finding: not finding.is_failure):
-        # A tolerance is stated once for an op, so its pairs share a line.
-        case_key = (
-            ()
-            if finding.change is Change.LOOSENED
-            else (finding.case, finding.dtype, finding.mode, finding.pair)
-        )
-        groups.setdefault((finding.change, finding.op, finding.message, *case_key), []).append(finding)
-    for group in groups.values():
-        lines += _change_lines(group, width)
-    counts = Counter(finding.change for finding in findings)
-    parts = [
-        f"{change_count:,} {str(change).replace('_', ' ')}" for change, change_count in sorted(counts.items())
-    ]
-    failed = any(finding.is_failure for finding in findings)
-    lines_of_counts = layout.wrap(
-        f"{title}: {', '.join(parts) or 'no change'}",
-        width=width,
-        indent=0,
-        style="bold red" if failed else "bold",
-    )
-    if is_of_run and failed:
-        lines_of_counts += layout.wrap(_NEXT, width=width, indent=0)
-    return [*lines, *lines_of_counts]
-
-
-def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
-    """Lay out one change, of one pair or of several."""
-    first = group[0]
-    word = str(first.change).replace("_", " ")
-    style = "bold red" if first.is_failure else ""
-    where = f"{join_name(*first.key[:4])} · {first.pair}"
-    if len(group) > 1:
-        where += f" and {layout.count(len(group) - 1, 'pair')} more"
-    word = f"{word.upper() if first.is_failure else word} {code_of_change(first).number}"
-    head = Text(f"  {word}", style=style)
-    lines = [head + Text(f"  {layout.clean(where)}", style="")]
-    if first.change is not Change.NEW:  # the word says it, and there may be many
-        lines += layout.wrap(first.message, width=width, indent=4)
-    return lines
-
-
 def closing_lines(
     report: results.Report, width: int, *, verbose: bool = False, durations: int = 0
 ) -> list[Text]:
-    """Lay out the end of a table: what was slow, what wasn't checked or covered, and the summary."""
+    """Lay out the end of a table: what was slow, what features add, what wasn't checked, and the summary."""
     is_covered = report.coverage is not None or report.policy.branch_fail_under is not None
     return [
         *duration_lines(report, durations),
-        *(baseline_lines(report.baseline, width) if report.baseline else ()),
+        *(hooks.closing_lines(report, width) if is_covered or report.baseline else ()),
         *unchecked_lines(report, width),
-        *(hooks.closing_lines(report, width) if is_covered else ()),
         *summary_lines(report, width=width, verbose=verbose),
     ]
-
-
-def to_concise(report: results.Report) -> str:
-    """Render a report as lines `file:line: op · pair: status CODE name: numbers`, one for each pair.
-
-    Other findings (a check, an error, a change since the baseline) have a line of their own.
-    """
-    lines = [
-        concise_line(finding)
-        for finding in findings_of(report)
-        if finding.pair is not None or finding.outcome is not Outcome.PASSED
-    ]
-    end = layout.plain(summary_lines(report, width=layout.MAX_WIDTH))
-    return "".join(f"{line}\n" for line in lines) + end
-
-
-def concise_line(finding: Finding) -> str:
-    """Return a finding's line."""
-    where = f"{finding.file}:{finding.line}" if finding.line else finding.file
-    about = f"{finding.case_name} · {finding.name}" if finding.case is not None else ""
-    word = finding.outcome.value if finding.pair is None else str(finding.pair.status)
-    code = f" {finding.code}" if finding.code is not None else ""
-    parts = [where, about, f"{word}{code}"]
-    details = _numbers(finding) if finding.pair is not None else first_line(finding.text or finding.title)
-    return layout.clean(": ".join(part for part in [*parts, details] if part))
-
-
-def _numbers(finding: Finding) -> str:
-    pair = finding.pair
-    if pair is None or not pair.numbers.elements or finding.outcome is Outcome.SKIPPED:
-        return "" if pair is None else pair.note
-    if not pair.connected:
-        return "disconnected"
-    return " ".join(f"{name}={value}" for name, value in named_numbers(pair).items())

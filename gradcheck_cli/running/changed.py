@@ -69,15 +69,16 @@ class _Walk:
 
 def dependencies(case: Case) -> Dependencies:
     """Return what a case's verdict may depend on, within the project."""
-    functions = [reference.target for reference in (case.forward, case.gradient, case.reference) if reference]
+    reference = case.reference and case.reference.function
+    functions = [ref.target for ref in (case.code.forward, case.code.gradient, reference) if ref]
     classes = [target for argument in case.arguments for target in argument.form.targets]
     modules = tuple(target.partition(":")[0] for target in (*functions, *classes))
-    module_files = _follow_modules(modules, (case.folder, str(Path.cwd())))
-    files = {Path(case.path).resolve(), Path(case.folder, FOLDER_DEFAULTS).resolve()}
+    module_files = _follow_modules(modules, (case.origin.folder, str(Path.cwd())))
+    files = {Path(case.origin.path).resolve(), Path(case.origin.folder, FOLDER_DEFAULTS).resolve()}
     for tensor in case.tensors:
         if tensor.source.kind == "file":
             name = str(tensor.source.arguments.get("path", ""))
-            files.add(Path(case.folder, name).resolve())
+            files.add(Path(case.origin.folder, name).resolve())
     return Dependencies(module_files.files | files, module_files.is_open)
 
 
@@ -182,7 +183,7 @@ def _top() -> Path:
 
 def _is_touched(case: Case, changed: frozenset[Path], top: Path) -> bool:
     needed = dependencies(case)
-    if needed.is_open or not Path(case.path).resolve().is_relative_to(top):
+    if needed.is_open or not Path(case.origin.path).resolve().is_relative_to(top):
         return True
     # A changed submodule appears as its folder.
     return any(file in changed or not changed.isdisjoint(file.parents) for file in needed.files)

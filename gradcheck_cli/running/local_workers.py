@@ -279,8 +279,10 @@ class RunningTask:
         self._given_up = self._kill_at = None
         self._offset = message.printed
         self._began, self._paused = time.monotonic(), 0.0
-        timeout = self._limits.timeout if numbered.case.timeout is None else numbered.case.timeout
-        self._seconds = timeout + numbered.case.search
+        timeout = (
+            self._limits.timeout if numbered.case.running.timeout is None else numbered.case.running.timeout
+        )
+        self._seconds = timeout + numbered.case.wanted.search
         self._deadline = self._began + self._seconds
         self._pid, self._times = message.pid, limits.times_of(message.pid)
         return numbered

@@ -24,7 +24,7 @@ from typing import Protocol
 from gradcheck_cli import __version__
 from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.results import CaseError, CaseResult, Execution, HowChecked, Machine, Report, Status
-from gradcheck_cli.spec.case import Case, Power
+from gradcheck_cli.spec.case import Case, Judging, Power
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def blank_result(case: Case, status: Status, duration_s: float) -> CaseResult:
         mode=case.mode,
         dtype=case.dtype,
         status=status,
-        how=HowChecked(reason=case.reason),
+        how=HowChecked(reason=case.expected.reason),
         ran=Execution(duration_s, reproduce(case)),
     )
 
@@ -135,25 +135,25 @@ def reproduce(case: Case) -> str:
 
     It is empty where a function was given in Python: only the caller knows the call.
     """
-    if case.given is not None:
+    if case.code.given is not None:
         return ""
-    if case.path.startswith("<"):
+    if case.origin.path.startswith("<"):
         return f"gradcheck_cli.check(spec, case={case.name!r}, seed={case.seed})"
     command = (
-        f"gradcheck run {shlex.quote(case.path)} --op {shlex.quote(case.op)} "
+        f"gradcheck run {shlex.quote(case.origin.path)} --op {shlex.quote(case.op)} "
         f"--case {shlex.quote(case.name)} --seed {case.seed}"
     )
     # Earlier modes are included: the gradients of one mode are compared with those of another.
-    modes = case.modes[: case.modes.index(case.mode) + 1]
+    modes = case.running.modes[: case.running.modes.index(case.mode) + 1]
     command += "".join(f" --mode {mode}" for mode in modes)
-    if case.device:
-        command += f" --device {case.device}"
-    if case.full_only:
+    if case.running.device:
+        command += f" --device {case.running.device}"
+    if case.judging.full_only:
         command += " --require full"
-    if case.power != Power():
-        command += f" --power {case.power}"
-    if case.budget != Case.budget:
-        command += f" --budget {case.budget:g}"
+    if case.judging.power != Power():
+        command += f" --power {case.judging.power}"
+    if case.judging.budget != Judging.budget:
+        command += f" --budget {case.judging.budget:g}"
     return command
 
 

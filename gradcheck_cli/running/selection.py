@@ -53,11 +53,11 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
     filters = (
         (case_filter.ops, "no op is named '{}'.", lambda case: (case.op,)),
         (case_filter.names, "no case is named '{}'.", lambda case: (case.name,)),
-        (case_filter.tags, "no spec has the tag '{}'.", lambda case: case.tags),
+        (case_filter.tags, "no spec has the tag '{}'.", lambda case: case.origin.tags),
         (
             case_filter.op_types,
             "no spec has the op_type '{}'.",
-            lambda case: (*((case.op_type,) if case.op_type else ()), *case.covers),
+            lambda case: (*((case.code.op_type,) if case.code.op_type else ()), *case.code.covers),
         ),
     )
     chosen = tuple(cases)
@@ -72,7 +72,7 @@ def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
         except ExpressionError as error:
             raise UsageError(f"-k '{case_filter.expression}': {error}.") from error
         # They are separated by blanks, so that no word matches across two of them.
-        chosen = tuple(case for case in chosen if holds(f"{case.path} {case.op} {case.name}"))
+        chosen = tuple(case for case in chosen if holds(f"{case.origin.path} {case.op} {case.name}"))
     if cases and not chosen:
         raise NoSpecsError(f"none of {len(cases)} cases matches {_describe(case_filter)}.")
     return chosen
@@ -124,10 +124,10 @@ def filter_by_pair(cases: Sequence[Case], label: str | None) -> list[Case]:
 
 def _fits(case: Case, label: str) -> bool:
     """Whether the case can have the pair. Names of variables and of parts of outputs show only in a trace."""
-    second = _SECOND.fullmatch(label) if case.second_order else None
+    second = _SECOND.fullmatch(label) if case.judging.second_order else None
     if second is not None:  # what follows the dot, perhaps an upstream, is known only after tracing
         label = f"d{second['output']}/d{second['input']}"
-    if case.may_have_variables:
+    if case.code.may_have_variables:
         return _LABEL.fullmatch(label) is not None
     if case.outputs:
         return any(label == known_label or could_match(label, known_label) for known_label in case.labels)

@@ -69,7 +69,7 @@ class InProcess:
 
 def run_case(case: Case) -> CaseResult:
     """Run one case; whatever goes wrong in it becomes part of its result."""
-    return _make_result(case, _mutate if case.corruptions else check)
+    return _make_result(case, _mutate if case.wanted.corruptions else check)
 
 
 def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
@@ -106,9 +106,9 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         how=replace(
             blank.how,
             numeric_dtype=findings.numeric_dtype,
-            samples=case.samples if case.is_generated else 1,
+            samples=case.judging.samples if case.is_generated else 1,
             chosen_points=findings.chosen_points,
-            checks_off=tuple(sorted(case.checks_off)),
+            checks_off=tuple(sorted(case.judging.checks_off)),
             held=findings.held,
             not_differentiated=findings.not_differentiated,
         ),
@@ -152,7 +152,7 @@ def check(case: Case, *, explains: bool = True) -> Findings:
     log = GradientLog()
     with note_sites(log), _opened(case) as opener:
         opener.state.gradients = log
-        before = case.modes[: case.modes.index(case.mode)]
+        before = case.running.modes[: case.running.modes.index(case.mode)]
         others = {mode: partial(opener_of, case, mode, opener) for mode in before}
         with opener.state.written.restore_at_end():
             findings = check_case(opener.case, opener, points(case), others)
@@ -202,7 +202,7 @@ def _opened(case: Case) -> Iterator[CaseOpener[Any]]:
     from gradcheck_cli.tensorflow_backend.openers import opener_of
     from gradcheck_cli.tensorflow_backend.startup import on_device
 
-    with on_device(case.device):
+    with on_device(case.running.device):
         yield opener_of(case, case.mode)
 
 
@@ -216,7 +216,7 @@ def user_code(case: Case) -> Iterator[None]:
     from gradcheck_cli.tensorflow_backend.binding.users_code import importable
     from gradcheck_cli.tensorflow_backend.startup import settings
 
-    with settings(), importable(case.folder), contextlib.redirect_stdout(sys.stderr):
+    with settings(), importable(case.origin.folder), contextlib.redirect_stdout(sys.stderr):
         yield
 
 
@@ -273,7 +273,7 @@ def open_pair(opener: CaseOpener[Any], label: str, sample: int = 0) -> OpenedPai
     if label in own_pairs:
         return OpenedPair(opener, op, own_pairs[label])
     known_labels = list(own_pairs)
-    if opener.case.second_order:
+    if opener.case.judging.second_order:
         vjp = opener.vjp(op)
         second = vjp.open(Opening(sample))
         second_pairs = labels_of(second)
@@ -297,7 +297,7 @@ def pairs_of_case(case: Case) -> tuple[PairResult, ...]:
     """
     with _opened(case) as opener:
         op = opener.open(Opening())
-        ops = [op, opener.vjp(op).open(Opening())] if case.second_order else [op]
+        ops = [op, opener.vjp(op).open(Opening())] if case.judging.second_order else [op]
         return tuple(
             PairResult(label, opened.outputs[output].name, opened.inputs[input_index].name, Status.SKIPPED)
             for opened in ops

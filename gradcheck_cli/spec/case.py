@@ -174,8 +174,118 @@ class Given:
 
     # takes the flat tensors, and returns the positional and the keyword arguments
     pack: Callable[[Sequence[object]], tuple[list[object], dict[str, object]]]
-    # the only trainable variables that are inputs; `None`: as `Case.variables` says
+    # the only trainable variables that are inputs; `None`: as `CodeUnderTest.variables` says
     variables: tuple[object, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a case is written. One that no file holds, such as the case of an op alone, has the defaults."""
+
+    path: str = ""  # the spec's file, as the user named it
+    folder: str = ""  # the spec's folder, absolute; it is importable, and `file:` paths are relative to it
+    line: int = 0  # 1-based line of the document (or of the entry in `ops:`)
+    variant: str | None = None  # the entry of `dtypes` that made this case, or `None`
+    tags: tuple[str, ...] = ()
+    # whether no other case of the op has elements to differentiate by; if this one has none either, nothing
+    # about the op is checked
+    is_only_case: bool = True
+
+
+@dataclass(frozen=True)
+class CodeUnderTest:
+    """The code that a case checks: its functions, how they are called, and how the gradient is bound."""
+
+    forward: FunctionRef | None = None  # `None` where `op_type` alone names a raw op
+    op_type: str | None = None
+    binding: str = "autodiff"  # autodiff, custom_gradient, override, py_func or defun; already resolved
+    gradient: FunctionRef | None = None
+    attrs: Mapping[str, object] = field(default_factory=dict)
+    # keyword arguments that make `forward` a factory; `None` if it isn't one
+    build: Mapping[str, object] | None = None
+    # whether each trainable variable that the forward uses is an input of its own; `None` for those of a
+    # Keras layer or model, and those that a custom gradient has gradients for. The variables aren't known
+    # when the spec is read: the backend adds them to the arguments.
+    variables: bool | None = None
+    # op types whose registered gradient functions its backward pass calls, by the spec
+    covers: tuple[str, ...] = ()
+    given: Given | None = None  # how the forward is called, where a function was given in Python
+
+    @property
+    def may_have_variables(self) -> bool:
+        """Whether inputs that the spec doesn't name may be added: what `build` makes may be a layer."""
+        return self.variables is True or (self.variables is None and self.build is not None)
+
+    @property
+    def is_raw_op(self) -> bool:
+        """Whether an op type is called directly, with its registered gradient."""
+        return self.op_type is not None and self.forward is None and self.gradient is None
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The function whose derivative the gradient should be, instead of the forward's own."""
+
+    function: FunctionRef
+    equals_forward: bool = False  # whether the forward must also have its values
+    implicit: bool = False  # whether it makes the distribution of the sample that the forward draws
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a spec expects of a case's pairs: of those that no rule of `pairs` covers, and by rules."""
+
+    expect: str = "pass"  # pass, mismatch
+    kind: str = ""  # of the mismatch, if it is given
+    reason: str = ""
+    pairs: tuple[PairRule, ...] = ()
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How a case's pairs are judged, and what is checked beside them."""
+
+    samples: int = 2  # points at which drawn values are checked
+    tolerance: StatedTolerance = StatedTolerance()
+    # how a pair is judged: element by element, by random probes, or depending on its size
+    method: str = "auto"
+    power: Power = Power()  # what probes must be able to see
+    budget: float = 10.0  # seconds that `auto` may take to judge the case, beyond the necessary minimum
+    # whether probes are refused, so that pairs that are too large otherwise are inconclusive
+    full_only: bool = False
+    # whether a `stop_gradient` on backpropagation's path is held while inputs move; `None`: the spec doesn't
+    # say
+    freeze: bool | None = None
+    checks_off: frozenset[str] = frozenset()  # names of the structural checks that the spec turns off
+    nondeterminism: float = 0.0  # how far a repeated gradient may differ from the first, absolute
+    # the modes in which the vjp is checked as a function of its own, of the inputs and of the upstream
+    second_order: tuple[str, ...] = ()
+    # sides of branches that the inputs can't take: globs, each with the reason
+    unreached: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Running:
+    """Where and how long a case runs, and what must be there for it."""
+
+    # the modes that the case is checked in, in order; `in_each_mode` makes a case of each
+    modes: tuple[str, ...] = ("graph",)
+    device: str | None = None  # where it runs, such as "GPU:0"; `None` leaves it to TensorFlow
+    timeout: float | None = None  # the time limit in seconds; `None` leaves it to the command line
+    tensorflow: str = ""  # the TensorFlow versions that it is for; empty for any
+    needs: tuple[str, ...] = ()  # modules that must be installed for it
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a command wants of a case beside its verdicts; a spec has none of this."""
+
+    # whether a report or a baseline will record its pairs, which then need fingerprints
+    records_fingerprint: bool = True
+    figures_of: str = ""  # which pairs get a picture: "doubtful" for all that aren't a plain pass, or a label
+    search: float = 0.0  # seconds for which to search for a point at which the gradient is wrong
+    # ways in which its gradients are corrupted, to test whether that is found; empty for a normal check
+    corruptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,72 +294,18 @@ class Case:
 
     op: str
     name: str  # the case's name; "default" for the spec's own inputs
-    path: str  # the spec's file, as the user named it
-    folder: str  # the spec's folder, absolute; it is importable, and `file:` paths are relative to it
-    line: int  # 1-based line of the document (or of the entry in `ops:`)
-    forward: FunctionRef | None  # the function under test; `None` where `op_type` alone names a raw op
-    op_type: str | None
-    binding: str  # autodiff, custom_gradient, override, py_func or defun (already resolved from defaults)
-    gradient: FunctionRef | None
-    arguments: tuple[Argument, ...]
     dtype: str  # what the report shows as the case's dtype
-    attrs: Mapping[str, object] = field(default_factory=dict)
-    # keyword arguments that make `forward` a factory; `None` if it isn't one
-    build: Mapping[str, object] | None = None
+    arguments: tuple[Argument, ...]
     outputs: tuple[OutputSpec, ...] = ()  # named outputs; empty where the spec names none
-    reference: FunctionRef | None = None
-    reference_forward: bool = False
-    implicit: bool = False  # whether `reference` makes the distribution of the sample that the forward draws
-    # the expectation for each pair that no rule of `pairs` covers; `expect_kind` is the kind of the mismatch,
-    # if it is given
-    expect: str = "pass"  # pass, mismatch
-    expect_kind: str = ""  # of the mismatch
-    reason: str = ""
-    pairs: tuple[PairRule, ...] = ()
-    tolerance: StatedTolerance = StatedTolerance()
-    samples: int = 2
-    seed: int = 0
-    timeout: float | None = None  # the time limit in seconds; `None` leaves it to the command line
-    tags: tuple[str, ...] = ()
-    # how a pair is judged: element by element, by random probes, or depending on its size
-    method: str = "auto"
-    power: Power = Power()  # what probes must be able to see
-    budget: float = 10.0  # seconds that `auto` may take to judge the case, beyond the necessary minimum
-    # whether probes are refused, so that pairs that are too large otherwise are inconclusive
-    full_only: bool = False
-    checks_off: frozenset[str] = frozenset()  # names of the structural checks that the spec turns off
-    nondeterminism: float = 0.0  # how far a repeated gradient may differ from the first, absolute
-    # sides of branches that the inputs can't take: globs, each with the reason
-    unreached: tuple[tuple[str, str], ...] = ()
-    # whether a `stop_gradient` on backpropagation's path is held while inputs move; `None`: the spec doesn't
-    # say
-    freeze: bool | None = None
-    # the modes that the case is checked in, in order; `spec.modes` makes a case of each
-    modes: tuple[str, ...] = ("graph",)
     mode: str = "graph"  # the mode of this case: graph, dynamic, eager or xla
-    device: str | None = None  # where it runs, such as "GPU:0"; `None` leaves it to TensorFlow
-    # whether each trainable variable that the forward uses is an input of its own; `None` for those of a
-    # Keras layer or model, and those that a custom gradient has gradients for. The variables aren't known
-    # when the spec is read: the backend adds them to the arguments.
-    variables: bool | None = None
-    # the modes in which the vjp is checked as a function of its own, of the inputs and of the upstream
-    second_order: tuple[str, ...] = ()
-    description: str = ""
-    variant: str | None = None  # the entry of `dtypes` that made this case, or `None`
-    # ways in which its gradients are corrupted, to test whether that is found; empty for a normal check
-    corruptions: tuple[str, ...] = ()
-    # op types whose registered gradient functions its backward pass calls, by the spec
-    covers: tuple[str, ...] = ()
-    tensorflow: str = ""  # the TensorFlow versions that it is for; empty for any
-    needs: tuple[str, ...] = ()  # modules that must be installed for it
-    # whether no case of the op has elements to differentiate by; if this one has none either, nothing about
-    # the op is checked
-    is_only_case: bool = True
-    # whether a report or a baseline will record its pairs, which then need fingerprints
-    records_fingerprint: bool = True
-    figures_of: str = ""  # which pairs get a picture: "doubtful" for all that aren't a plain pass, or a label
-    search: float = 0.0  # seconds for which to search for a point at which the gradient is wrong
-    given: Given | None = None  # how the forward is called, where a function was given in Python
+    seed: int = 0  # of everything that is drawn
+    code: CodeUnderTest = field(default_factory=CodeUnderTest)
+    reference: Reference | None = None
+    expected: Expected = Expected()
+    judging: Judging = Judging()
+    running: Running = Running()
+    origin: Origin = Origin()
+    wanted: Wanted = Wanted()
 
     @property
     def tensors(self) -> tuple[InputSpec, ...]:
@@ -276,17 +332,7 @@ class Case:
     @property
     def spec(self) -> str:
         """`path:line`, as every report names a spec."""
-        return f"{self.path}:{self.line}"
-
-    @property
-    def may_have_variables(self) -> bool:
-        """Whether inputs that the spec doesn't name may be added: what `build` makes may be a layer."""
-        return self.variables is True or (self.variables is None and self.build is not None)
-
-    @property
-    def is_raw_op(self) -> bool:
-        """Whether an op type is called directly, with its registered gradient."""
-        return self.op_type is not None and self.forward is None and self.gradient is None
+        return f"{self.origin.path}:{self.origin.line}"
 
     @property
     def is_generated(self) -> bool:
@@ -347,16 +393,38 @@ def in_each_mode(
     replacements = tuple(dict.fromkeys(modes))
     if replacements or device is not None:
         cases = [
-            replace(case, modes=replacements or case.modes, device=device or case.device) for case in cases
+            replace(
+                case,
+                running=replace(
+                    case.running,
+                    modes=replacements or case.running.modes,
+                    device=device or case.running.device,
+                ),
+            )
+            for case in cases
         ]
-    return tuple(_in_mode(case, mode) for case in cases for mode in case.modes)
+    return tuple(_in_mode(case, mode) for case in cases for mode in case.running.modes)
 
 
 def _in_mode(case: Case, mode: str) -> Case:
-    if not case.second_order or mode in case.second_order:
-        return case if case.mode == mode else replace(case, mode=mode)
-    rules = tuple(rule for rule in case.pairs if not is_of_second_order(rule.glob))
-    return replace(case, mode=mode, second_order=(), pairs=rules)
+    case = replace(case, mode=mode)
+    if not case.judging.second_order or mode in case.judging.second_order:
+        return case
+    rules = tuple(rule for rule in case.expected.pairs if not is_of_second_order(rule.glob))
+    return replace(
+        case,
+        expected=replace(case.expected, pairs=rules),
+        judging=replace(case.judging, second_order=()),
+    )
+
+
+def first_order_alone(case: Case, checks_off: frozenset[str]) -> Case:
+    """Return a case for another look at its pairs, without second order, fingerprints and these checks."""
+    return replace(
+        case,
+        judging=replace(case.judging, second_order=(), checks_off=case.judging.checks_off | checks_off),
+        wanted=replace(case.wanted, records_fingerprint=False),
+    )
 
 
 def is_specifier(value: object) -> bool:

@@ -161,7 +161,7 @@ class CaseKeys(fields.Strict):
         "Tolerances that replace the scaled defaults.", {"rtol": 1e-4}
     )
     method: fields.Method = Field(
-        default=case.Case.method,
+        default=case.Judging.method,
         description="How a pair is judged. auto: central differences, with a ladder of steps where in doubt, "
         "and random probes where a Jacobian has more than half a million elements, structural zeros aside. "
         "full: every element, whatever the size. probe: random probes above 4,096 elements. central, ladder: "
@@ -244,14 +244,14 @@ class CaseKeys(fields.Strict):
         "Where to run; skipped if there is no such device.", "GPU:0"
     )
     samples: fields.Count = Field(
-        default=case.Case.samples,
+        default=case.Judging.samples,
         description="Points at which drawn values are checked. By default up to 4 if an input of at most 8 "
         "elements is drawn from that few booleans, integers or choices, so that each is used in turn.",
     )
     seed: fields.Seed = Field(default=case.Case.seed, description="Seed of the drawn values.")
     budget: fields.Positive | None = fields.optional(
         "Seconds of processor time in which `method: auto` judges a case, apart from the necessary minimum; "
-        f"what is unseen after that is inconclusive. Default: {case.Case.budget:g}.",
+        f"what is unseen after that is inconclusive. Default: {case.Judging.budget:g}.",
         30,
     )
     power: PowerModel | None = fields.optional(

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
@@ -24,10 +24,16 @@ from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.spec import yaml_tree
 from gradcheck_cli.spec.case import (
     Case,
+    CodeUnderTest,
+    Expected,
     InputSpec,
+    Judging,
+    Origin,
     OutputSpec,
     PairRule,
     Power,
+    Reference,
+    Running,
     StatedTolerance,
     could_match,
     is_of_second_order,
@@ -35,7 +41,7 @@ from gradcheck_cli.spec.case import (
 )
 from gradcheck_cli.spec.document_model import Defaults, Excepted, MismatchModel, OpModel, read_exceptions
 from gradcheck_cli.spec.faults import FaultLog, Unreadable, show, suggest_file
-from gradcheck_cli.spec.input_model import OP_NAME, InputModel
+from gradcheck_cli.spec.input_model import OP_NAME, InputModel, Strict
 from gradcheck_cli.spec.merge_trees import (
     collect_cases,
     expand_short_forms,
@@ -251,8 +257,8 @@ class _Reading:
                 ops += _read_ops(log, document, shared)
         for node in ops:
             name = _name_op(log, node, self.names, source.stem if len(ops) == 1 else None)
-            origin = Origin(name, source.path, source.folder, node.line, self.seed)
-            self.cases.extend(read_cases(log, node, origin))
+            origin = Origin(source.path, source.folder, node.line)
+            self.cases.extend(read_cases(log, node, _Heading(name, origin, self.seed)))
         self.faults += log.faults
 
 
@@ -351,29 +357,23 @@ def _fill_op_type(log: FaultLog, node: Node, written: Node | None) -> Node | Non
 
 
 DEFAULT_CASE = "default"
+
+
 # The keys of a spec that a case has as they are written, under the same name.
-_AS_WRITTEN = (
-    *("attrs", "budget", "build", "description", "device", "freeze", "implicit", "method", "modes", "needs"),
-    *("reason", "reference_forward", "tags", "tensorflow", "timeout", "variables"),
-)
-
-
 @dataclass(frozen=True)
-class Origin:
-    """Where an op is written: file as named by the user, absolute folder, line; and the op's name."""
+class _Heading:
+    """An op's name and place, and the seed that overrides its own; `None` where none does."""
 
-    op: str
-    path: str
-    folder: str
-    line: int
+    name: str
+    origin: Origin
     seed: int | None
 
 
 @dataclass(frozen=True)
 class _Merged:
-    """A merged op or case: its origin, fault log and node, its sound keys, and the names of broken ones."""
+    """A merged op or case: its heading, fault log and node, its sound keys, and the names of broken ones."""
 
-    origin: Origin
+    heading: _Heading
     log: FaultLog
     node: Node
     model: OpModel
@@ -385,9 +385,9 @@ class _Merged:
         return any(name.startswith("inputs") for name in self.broken)
 
 
-def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
+def read_cases(log: FaultLog, node: Node, heading: _Heading) -> list[Case]:
     """Return the sound cases of an op merged over its defaults, in the order written; faults are logged."""
-    op = _validate(origin, log, node)
+    op = _validate(heading, log, node)
     if op is None:
         return []
     check_binding(log, node, op.model, op.broken)
@@ -414,17 +414,19 @@ def read_cases(log: FaultLog, node: Node, origin: Origin) -> list[Case]:
         case_inputs, op_inputs = entry.get("inputs"), op.node.get("inputs")
         if case_inputs is not None and op_inputs is not None:
             check_known(log, case_inputs, op_inputs)
-        case = _validate(origin, log, merge_op(base, entry.without("name")))
+        case = _validate(heading, log, merge_op(base, entry.without("name")))
         if case is not None and case.model.inputs is not None:
             cases += _read_variants(case, str(name.value) if name else "")
     non_empty = {case.name for case in cases if case.has_elements}
-    return [replace(case, is_only_case=non_empty <= {case.name}) for case in cases]
+    return [
+        replace(case, origin=replace(case.origin, is_only_case=non_empty <= {case.name})) for case in cases
+    ]
 
 
-def _validate(origin: Origin, log: FaultLog, node: Node) -> _Merged | None:
+def _validate(heading: _Heading, log: FaultLog, node: Node) -> _Merged | None:
     node = with_op_inputs(node)
     model, broken = log.validate(OpModel, node)
-    return None if model is None else _Merged(origin, log, node, model, broken)
+    return None if model is None else _Merged(heading, log, node, model, broken)
 
 
 def _tensors(model: OpModel) -> list[InputModel]:
@@ -473,47 +475,55 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
     Raises:
         Unreadable: an input has faults, which are logged.
     """
-    origin, log, node, model = merged.origin, merged.log, merged.node, merged.model
+    heading, log, node, model = merged.heading, merged.log, merged.node, merged.model
     outputs = () if merged.broken & (KEYS | {"outputs"}) else _read_outputs(merged, variant)
-    arguments = read_arguments(InputReader(log, origin.folder, variant), node, model)
+    arguments = read_arguments(InputReader(log, heading.origin.folder, variant), node, model)
     if merged.has_broken_inputs:
         raise Unreadable
     tensors = [tensor for argument in arguments for tensor in argument.tensors]
     differentiable = [tensor for tensor in tensors if tensor.is_differentiable]
     _check_pairs(merged, [f"d{out.name}/d{tensor.name}" for out in outputs for tensor in differentiable])
     expect, kind = _expectation_of(model.expect)
-    tolerance = model.tolerance
+    reference = function_ref(model.reference)
     dtype = variant or (differentiable or tensors)[0].dtype
     second_order = _modes_of_second_order(model, dtype)
     return Case(
-        op=origin.op,
+        op=heading.name,
         name=name,
-        path=origin.path,
-        folder=origin.folder,
-        line=origin.line,
-        forward=function_ref(model.forward),
-        op_type=model.op_type,
-        binding=binding_of(model),
-        gradient=function_ref(model.gradient),
-        arguments=arguments,
         dtype=dtype,
+        arguments=arguments,
         outputs=outputs,
-        reference=function_ref(model.reference),
-        expect=expect,
-        expect_kind=kind,
-        pairs=_rules_of(model, is_second_order=bool(second_order)),
-        tolerance=StatedTolerance() if tolerance is None else StatedTolerance(tolerance.atol, tolerance.rtol),
-        samples=_count_samples(model, tensors),
         mode=model.modes[0],
-        second_order=second_order,
-        seed=model.seed if origin.seed is None else origin.seed,
-        power=Power() if model.power is None else Power(model.power.size, model.power.miss),
-        checks_off=frozenset(name for name, is_on in model.checks or () if not is_on),
-        unreached=tuple((model.unreached or {}).items()),
-        nondeterminism=model.nondeterminism.atol if model.nondeterminism else 0.0,
-        variant=variant,
-        covers=tuple(dict.fromkeys(model.covers or ())),
-        **_as_written(model),
+        seed=model.seed if heading.seed is None else heading.seed,
+        code=_fill(
+            CodeUnderTest,
+            model,
+            forward=function_ref(model.forward),
+            binding=binding_of(model),
+            gradient=function_ref(model.gradient),
+            covers=tuple(dict.fromkeys(model.covers or ())),
+        ),
+        reference=Reference(reference, model.reference_forward, model.implicit) if reference else None,
+        expected=_fill(
+            Expected,
+            model,
+            expect=expect,
+            kind=kind,
+            pairs=_rules_of(model, is_second_order=bool(second_order)),
+        ),
+        judging=_fill(
+            Judging,
+            model,
+            samples=_count_samples(model, tensors),
+            tolerance=_fill(StatedTolerance, model.tolerance),
+            power=_fill(Power, model.power),
+            checks_off=frozenset(name for name, is_on in model.checks or () if not is_on),
+            nondeterminism=model.nondeterminism.atol if model.nondeterminism else 0.0,
+            second_order=second_order,
+            unreached=tuple((model.unreached or {}).items()),
+        ),
+        running=_fill(Running, model),
+        origin=replace(heading.origin, variant=variant, tags=tuple(model.tags)),
     )
 
 
@@ -527,14 +537,23 @@ def _modes_of_second_order(model: OpModel, dtype: str) -> tuple[str, ...]:
     return (modes or MODES) if dtype in (dtypes or [dtype]) else ()
 
 
-def _as_written(model: OpModel) -> dict[str, Any]:
-    """Return the keys that a case takes over; it has its own default for one that isn't written."""
-    values = {key: getattr(model, key) for key in _AS_WRITTEN}
-    return {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in values.items()
-        if value is not None
+_Record = TypeVar("_Record", CodeUnderTest, Expected, Judging, Power, Running, StatedTolerance)
+
+
+def _fill(record: type[_Record], model: Strict | None, **own: Any) -> _Record:  # noqa: ANN401 (as `replace` has it)
+    """Return a record of a case, with the model's keys for the fields of the same names.
+
+    A key that isn't written leaves the record's default.
+
+    Args:
+        own: the fields that aren't what is written.
+    """
+    written = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name in record.__dataclass_fields__
+        if (value := getattr(model, name, None)) is not None
     }
+    return record(**{**written, **own})
 
 
 def _count_samples(model: OpModel, tensors: Sequence[InputSpec]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# How TensorFlow runs an op; each has its opener in `tensorflow_backend`.
+# How TensorFlow runs an op; `features/modes` opens all but graph.
 MODES = ("graph", "dynamic", "eager", "xla")
 
 EXPECTATIONS = ("pass", "mismatch")  # of a case
@@ -68,30 +68,14 @@ class Binding:
     is_numpy: bool = False  # whether the forward takes and returns NumPy arrays
     # whether the gradient belongs to the forward as a whole, so that none of its ops can be to blame
     is_one_op: bool = False
-    # the modes in which it can't be checked, with the reason
-    unfit: Mapping[str, str] = field(default_factory=dict)
 
 
-_BY_OVERRIDE = "attaches the gradient by an override, which eager mode ignores; use binding: custom_gradient."
 BINDINGS = {
     "autodiff": Binding(has_gradient=False, is_of_op_type=True),
     "custom_gradient": Binding(is_one_op=True),
-    "override": Binding(
-        is_of_op_type=True, is_override=True, unfit={"eager": f"binding override {_BY_OVERRIDE}"}
-    ),
-    "py_func": Binding(
-        tells_outputs=False,
-        is_numpy=True,
-        unfit={
-            "eager": f"binding py_func {_BY_OVERRIDE}",
-            "xla": "XLA compiles no Python: binding py_func calls a NumPy function as it runs.",
-        },
-    ),
-    "defun": Binding(
-        tells_outputs=False,
-        is_one_op=True,
-        unfit={"eager": "a Defun is a graph's function: it raises in eager mode."},
-    ),
+    "override": Binding(is_of_op_type=True, is_override=True),
+    "py_func": Binding(tells_outputs=False, is_numpy=True),
+    "defun": Binding(tells_outputs=False, is_one_op=True),
 }
 
 

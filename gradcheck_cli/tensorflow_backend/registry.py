@@ -126,10 +126,11 @@ def covered_types(case: Case) -> tuple[str, ...]:
 
     A raw op whose type has no gradient function, or is registered as not differentiable, covers nothing.
     """
-    own = str(case.op_type) if case.is_raw_op else ""
-    if own and own not in case.covers and private_graphs.has_gradient(own):
-        return (own, *case.covers)
-    return case.covers
+    code = case.code
+    own = str(code.op_type) if code.is_raw_op else ""
+    if own and own not in code.covers and private_graphs.has_gradient(own):
+        return (own, *code.covers)
+    return code.covers
 
 
 def require_seen(
@@ -222,7 +223,7 @@ def source_of(case: Case) -> str:
     It is relative to the working directory, and empty for an op type alone, for code of an installed package,
     and where the module wasn't imported, as nothing is imported here.
     """
-    reference = case.gradient or case.forward
+    reference = case.code.gradient or case.code.forward
     module, _, attribute = (reference.target if reference else "").partition(":")
     value: Any = sys.modules.get(module)
     for name in attribute.split("."):
@@ -238,7 +239,7 @@ def source_of(case: Case) -> str:
         return ""
     if not file.is_file() or is_installed(file.resolve()):
         return ""
-    return f"{os.path.relpath(file)}:{_line(lines, index + 1, finds_gradient=case.gradient is None)}"
+    return f"{os.path.relpath(file)}:{_line(lines, index + 1, finds_gradient=case.code.gradient is None)}"
 
 
 def _line(lines: Sequence[str], first: int, *, finds_gradient: bool) -> int:

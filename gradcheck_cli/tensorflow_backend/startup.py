@@ -141,7 +141,7 @@ def settings() -> Iterator[None]:
     """
     import tensorflow as tf
 
-    from gradcheck_cli.tensorflow_backend.binding import users_code
+    from gradcheck_cli import hooks
 
     logger, optimizer = tf.get_logger(), tf.config.optimizer
     level, options = logger.level, optimizer.get_experimental_options()
@@ -151,7 +151,7 @@ def settings() -> Iterator[None]:
     logger.setLevel(logging.CRITICAL)
     optimizer.set_experimental_options({"disable_meta_optimizer": True})
     try:
-        with users_code.use_tensorflow_2():
+        with hooks.behaviour().own():
             yield
     finally:
         logger.setLevel(level)

@@ -14,7 +14,6 @@ import argparse
 import random
 import sys
 from collections import Counter
-from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +94,7 @@ def look(number: int, fault: str | None) -> tuple[str, CaseResult, str]:
     setattr(sys.modules[MODULE], f"f{number}", forward(rng, fault))
     inputs = {"x": {"shape": rng.choice(SHAPES), "dtype": rng.choice(DTYPES)}}
     (case,) = load_mapping({"op": f"f{number}", "forward": f"{MODULE}:f{number}", "inputs": inputs})
-    run = run_case(replace(case, corruptions=()))
+    run = run_case(case)
     try:
         found = blame_case(case)
     except GradcheckError as error:

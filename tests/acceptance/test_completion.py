@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gradcheck_cli.cli.completing import known_op_types
+from gradcheck_cli.features.completion.completing import known_op_types
 
 pytestmark = pytest.mark.once
 
@@ -118,7 +118,8 @@ def test_what_a_tab_completes(terminal, typed, expected):
 
 def test_op_types_are_read_without_importing_tensorflow():
     code = (
-        "import sys; from gradcheck_cli.cli.completing import known_op_types; found = known_op_types(); "
+        "import sys; from gradcheck_cli.features.completion.completing import known_op_types; "
+        "found = known_op_types(); "
         "print(len(found) > 1000, {'MatMul', 'Conv2D'} <= set(found), 'tensorflow' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -48,7 +48,7 @@ def written(version):
     loaded = load([SPECS])
     families = defaultdict(Family)
     for case in loaded.cases:
-        families[stem(case.spec)].cases += len(case.modes)
+        families[stem(case.spec)].cases += len(case.running.modes)
     for op_type, cases in cases_by_type(loaded.cases, version).items():
         for case in cases:
             families[stem(case.spec)].op_types.add(op_type)
@@ -61,13 +61,13 @@ def with_findings(families, report, cases):
     for one in report.cases:
         family = families[stem(one.spec)]
         case = by_op.get(one.op)
-        names = set() if case is None else {*case.covers, *([case.op_type] if case.is_raw_op else [])}
+        is_raw = case is not None and case.code.is_raw_op
+        names = set() if case is None else {*case.code.covers, *([case.code.op_type] if is_raw else [])}
         family.pairs += len(one.pairs)
         if any(pair.order > 1 and pair.status in JUDGED for pair in one.pairs):
             family.second_order |= names & family.op_types
         if one.status is Status.EXPECTED_MISMATCH:
-            is_raw = case is not None and case.is_raw_op
-            family.findings.add(case.op_type if is_raw else one.op.removeprefix("tf_"))
+            family.findings.add(case.code.op_type if is_raw else one.op.removeprefix("tf_"))
 
 
 def table(report):

@@ -48,10 +48,10 @@ def families():
         found[family].names["covered" if is_checked else "excepted" if is_excepted else "missing"] += 1
     for case in load([ROOT / "specs" / folder for folder in FOLDERS]).cases:
         family = found[_family_of(case)]
-        family.cases += len(case.modes)
-        if case.second_order:
+        family.cases += len(case.running.modes)
+        if case.judging.second_order:
             family.second_order.add(case.op)
-        if "mismatch" in {case.expect, *(rule.expect for rule in case.pairs)}:
+        if "mismatch" in {case.expected.expect, *(rule.expect for rule in case.expected.pairs)}:
             family.wrong.add(case.op)
     return found
 
@@ -69,8 +69,8 @@ def _names():
 
 def _family_of(case):
     """Return the module that a case's function is of, or what functions beside the specs are there for."""
-    folder = Path(case.path).parent.name
-    module = case.forward.target.partition(":")[0]
+    folder = Path(case.origin.path).parent.name
+    module = case.code.forward.target.partition(":")[0]
     if folder == "functions":
         return module if module in test_functions.MODULES else "several of these at once"
     if folder == "keras":

@@ -18,7 +18,8 @@ def cases(folder):
     """Return each case's text, without where it is written, by op and name."""
     found = defaultdict(list)
     for case in load([folder]).cases:
-        text = repr(replace(case, path="", line=0)).replace(str(folder.resolve().parent), "")
+        text = repr(replace(case, origin=replace(case.origin, path="", line=0)))
+        text = text.replace(str(folder.resolve().parent), "")
         found[f"{case.op} {case.name}"].append(text)
     return {name: sorted(texts) for name, texts in found.items()}
 

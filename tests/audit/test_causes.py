@@ -68,8 +68,8 @@ def expected_mismatches():
     """Return the silent kinds of mismatch that specs expect, by op and by whether the case is ordinary."""
     found = {}
     for case in load([ROOT / "specs" / folder for folder in AUDITS]).cases:
-        rules = [(rule.expect, rule.kind) for rule in case.pairs] + [(case.expect, case.expect_kind)]
-        is_ordinary = case.name == "default" and Path(case.path).stem != "edges"
+        rules = [(rule.expect, rule.kind) for rule in (*case.expected.pairs, case.expected)]
+        is_ordinary = case.name == "default" and Path(case.origin.path).stem != "edges"
         # What raises has a page only if it raises by mistake.
         kinds = {kind for expect, kind in rules if expect == "mismatch" and kind != "raises"}
         found.setdefault(case.op, {True: set(), False: set()})[is_ordinary] |= kinds

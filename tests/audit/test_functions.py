@@ -172,7 +172,7 @@ def offered_functions():
 
 def checked_functions():
     """Return the functions that specs name as their forward."""
-    named = {case.forward.target for case in load([SPECS]).cases}
+    named = {case.code.forward.target for case in load([SPECS]).cases}
     return {name for name in named if not name.startswith("called:")}
 
 

@@ -72,7 +72,7 @@ def checked_parts():
     """Return what specs name as forward, or in their op's name where a function of their own builds it."""
     found = set()
     for case in load([SPECS]).cases:
-        module, _, name = case.forward.target.partition(":")
+        module, _, name = case.code.forward.target.partition(":")
         if module.startswith("keras."):
             found.add(f"{module.removeprefix('keras.')}.{name}")
         named = re.match(r"keras_([A-Z][A-Za-z0-9]*)", case.op)

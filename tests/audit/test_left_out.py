@@ -25,18 +25,18 @@ import distributions  # noqa: E402
 
 CASES = load([SPECS]).cases
 NAMES = {case.op for case in CASES}
-IMPLICIT = {case.op for case in CASES if case.implicit}
+IMPLICIT = {case.op for case in CASES if case.reference and case.reference.implicit}
 LEFT_OUT = {
     (case.op, group): (case, reason)
     for case in CASES
-    for group, reason in ((case.build or {}).get("omit") or {}).items()
+    for group, reason in ((case.code.build or {}).get("omit") or {}).items()
 }
 RANDOM = re.compile(r"Stateless(Random|Parameterized)|Random(Gamma|Standard|Uniform|Poisson)")
 
 
 def made(case):
     """Return a function that gives a method's result for inputs by their names, and a case's inputs."""
-    constants = {key: value for key, value in case.build.items() if key not in {"omit", "without"}}
+    constants = {key: value for key, value in case.code.build.items() if key not in {"omit", "without"}}
     name = constants.pop("distribution")
     if "dtype" in constants:
         constants["dtype"] = tf.as_dtype(constants["dtype"])
@@ -134,7 +134,7 @@ def by_rejection(case, _):
 
 
 def held_to_cdf(case, _):
-    return f"tfp_sample_{case.build['distribution']}" in IMPLICIT
+    return f"tfp_sample_{case.code.build['distribution']}" in IMPLICIT
 
 
 def by_betainc(case, group):

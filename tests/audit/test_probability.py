@@ -97,7 +97,7 @@ def checked(kind):
     """Return the names that specs have, with the inputs that each differentiates."""
     found = {}
     for case in cases():
-        target, built = case.forward.target, case.build or {}
+        target, built = case.code.forward.target, case.code.build or {}
         name = built.get(kind.removesuffix("s"))
         if kind == "math":
             name = target.rpartition("math.")[2] if "tensorflow_probability:math." in target else None
@@ -146,5 +146,5 @@ def test_each_parameter_of_a_distribution_is_an_input():
 
 def test_what_is_omitted_has_a_reason():
     for case in cases():
-        for method, reason in ((case.build or {}).get("omit") or {}).items():
+        for method, reason in ((case.code.build or {}).get("omit") or {}).items():
             assert len(reason.split()) > 1, f"{case.op}: say why {method} is left out"

@@ -57,7 +57,7 @@ def test_nothing_is_covered_and_excepted():
 
 def test_nothing_is_named_that_is_gone():
     # A raw op type without a gradient may be specified: that there's none is a finding, too.
-    explicit = {name for case in audited().cases for name in case.covers}
+    explicit = {name for case in audited().cases for name in case.code.covers}
     gone = ((explicit | excepted()) - registered()) | (covered() - registered() - op_types())
     assert not gone, (
         f"TensorFlow {version()} has no gradient of: {', '.join(sorted(gone))}. Say for which versions it is "

@@ -35,7 +35,7 @@ class Measured:
 
     def verdict_seconds(self, samples):
         """Return the seconds of a whole verdict in this process, which must be that it passed."""
-        case = replace(self.case, samples=samples)
+        case = replace(self.case, judging=replace(self.case.judging, samples=samples))
         found = []
         seconds = seconds_of(lambda: found.append(run_case(case)))
         if found[0].status != "passed":
@@ -63,8 +63,8 @@ def measured_functions(names=None):
 def _measured(case):
     from gradcheck_cli.tensorflow_backend.binding.users_code import importable
 
-    module, _, attribute = case.forward.target.partition(":")
-    with importable(case.folder):
+    module, _, attribute = case.code.forward.target.partition(":")
+    with importable(case.origin.folder):
         function = getattr(import_module(module), attribute)
     points = tuple(np.asarray(draw_values.draw(case, tensor, 0)) for tensor in case.tensors)
     return Measured(case, points, function)

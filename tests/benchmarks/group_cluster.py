@@ -38,7 +38,10 @@ def run(options):
         spec.write_text(SMALL)
         spec.with_name("waiting.py").write_text(WAITING)
         (case,) = load_cases([str(spec)])
-        many = [replace(case, op=f"small{number}", line=number + 1) for number in range(options.tasks)]
+        many = [
+            replace(case, op=f"small{number}", origin=replace(case.origin, line=number + 1))
+            for number in range(options.tasks)
+        ]
         yield f"## cluster: {options.tasks:,} tasks that do nothing, three workers\n"
         with Cluster(Path(folder, "tiny"), workers=3) as cluster:
             yield _scheduling(cluster, many)

@@ -73,7 +73,7 @@ def _compute_gradient(one, wrap):
         inputs = list(constants)
         for number, value in zip(taken, moved, strict=True):
             inputs[number] = value
-        found = one.function(*inputs, **one.case.attrs)
+        found = one.function(*inputs, **one.case.code.attrs)
         return found if isinstance(found, tuple) else (found,)
 
     count = max(1, len(one.case.outputs))

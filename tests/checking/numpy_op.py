@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import ml_dtypes
 import numpy as np
+from flat_results import altered
 
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import (
@@ -17,7 +18,7 @@ from gradcheck_cli.checking.ops.operation import (
     TensorInfo,
 )
 from gradcheck_cli.numerics.sampling import Moves
-from gradcheck_cli.spec.case import Argument, Case, InputSpec
+from gradcheck_cli.spec.case import Argument, Case, FunctionRef, InputSpec, Origin, Reference
 
 WIDE = {"f": np.float64, "V": np.float64, "c": np.complex128, "i": np.int64, "b": np.bool_}
 IN_FLOAT64 = {"float32": "float64", "float16": "float64", "bfloat16": "float64", "complex64": "complex128"}
@@ -307,21 +308,11 @@ class Numpy:
             )
             for name, value in self.points[0].items()
         )
-        fields = {"reference": "a:reference" if self.reference else None, **changes}
-        return Case(
-            op="op",
-            name="default",
-            path="op.yaml",
-            folder="",
-            line=1,
-            forward=None,
-            op_type=None,
-            binding="autodiff",
-            gradient=None,
-            arguments=arguments,
-            dtype="float64",
-            **fields,
+        reference = Reference(FunctionRef("a:reference")) if self.reference else None
+        case = Case(
+            "op", "default", "float64", arguments, reference=reference, origin=Origin("op.yaml", "", 1)
         )
+        return altered(case, **changes)
 
     def operations(self, sample=0):
         """The ops that take part at a sample point, as `check_case` would open them."""

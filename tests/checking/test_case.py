@@ -7,7 +7,7 @@ from numpy_op import Numpy, check, product, tanh
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status, case_status
-from gradcheck_cli.spec.case import PairRule
+from gradcheck_cli.spec.case import FunctionRef, PairRule, Reference
 
 
 def slope(x):
@@ -302,9 +302,9 @@ def test_a_reference_of_other_shapes_is_refused():
 def test_the_forward_can_be_held_to_its_reference(factor, status):
     op = tanh(reference=np.tanh, points={"x": [0.5, -1.0]})
     op.forward = lambda x: factor * np.tanh(x)
-    (found,) = [
-        found for found in check(op, reference_forward=True).checks if found.name == "reference_forward"
-    ]
+    reference = Reference(FunctionRef("a:reference"), equals_forward=True)
+    checks = check(op, reference=reference).checks
+    (found,) = [found for found in checks if found.name == "reference_forward"]
     assert found.status is status
 
 

@@ -239,7 +239,7 @@ def raising(*_):
 
 
 def test_a_gradient_may_raise_by_design():
-    findings = check(product(raising), expect="mismatch", expect_kind="raises")
+    findings = check(product(raising), expect="mismatch", kind="raises")
     assert [pair.status for pair in findings.pairs] == [Status.EXPECTED_MISMATCH] * 2
     assert case_status(findings.pairs, findings.checks) is Status.EXPECTED_MISMATCH
 
@@ -253,11 +253,11 @@ def test_of_the_pairs_beside_it_nothing_is_known():
 @pytest.mark.parametrize("kind", ["", "value", "none"])
 def test_a_gradient_that_raises_otherwise_is_an_error(kind):
     with pytest.raises(CaseFailedError):
-        check(product(raising), expect="mismatch", expect_kind=kind)
+        check(product(raising), expect="mismatch", kind=kind)
 
 
 def test_a_gradient_that_does_not_raise_though_it_should_fails():
-    findings = check(product(connected), expect="mismatch", expect_kind="raises")
+    findings = check(product(connected), expect="mismatch", kind="raises")
     assert {pair.status for pair in findings.pairs} == {Status.UNEXPECTED_PASS}
 
 

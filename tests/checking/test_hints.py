@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gradcheck_cli.checking.ops.jacobian import hint_on_triangle
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.pairs.triangles import hint_on_triangle
 from gradcheck_cli.features.diagnosis.hints import View, hint
 
 

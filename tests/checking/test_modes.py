@@ -10,6 +10,8 @@ from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import Status
 
+pytestmark = pytest.mark.feature
+
 
 def compare(own, *others, **changes):
     case = own.case(**{"modes": ("graph", "eager"), "mode": "eager", **changes})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from dataclasses import make_dataclass
 from types import ModuleType, SimpleNamespace
 
 import flat_results
@@ -16,36 +15,20 @@ from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.pairs.pair import Differencing, PairSample
 from gradcheck_cli.cli.main import run_command
 from gradcheck_cli.results import CaseError, Report, Status, WorstElement
+from gradcheck_cli.spec.case import Argument, Case, CodeUnderTest, InputSpec, Origin, OutputSpec
 
 
 def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes):
-    """What the command line reads of a `Case`."""
-    fields = {
-        "op": op,
-        "name": name,
-        "spec": f"specs/{op}.yaml:1",
-        "path": f"specs/{op}.yaml",
-        "dtype": "float64",
-        "op_type": None,
-        "covers": (),
-        "variables": False,
-        "second_order": False,
-        "mode": "graph",
-        "modes": ("graph",),
-        "forward": None,
-        "gradient": None,
-        "folder": "specs",
-        "tags": (),
-        "seed": 0,
-        "pairs": (),
-        "may_have_variables": False,
-        "labels": tuple(f"d{output}/d{tensor}" for output in outputs or ["y"] for tensor in inputs),
-        "outputs": tuple(SimpleNamespace(name=output) for output in outputs),
-        "tensors": tuple(SimpleNamespace(name=tensor, is_differentiable=True) for tensor in inputs),
-    }
-    fields |= {"records_fingerprint": True, "figures_of": "", **changes}
-    fields["key"] = fields["op"], fields["name"], fields["dtype"]
-    return make_dataclass("Case", list(fields))(**fields)  # `replace` changes a case
+    case = Case(
+        op,
+        name,
+        "float64",
+        tuple(Argument(tensor, (InputSpec(tensor, "float64", (4,)),)) for tensor in inputs),
+        tuple(map(OutputSpec, outputs)),
+        code=CodeUnderTest(variables=False),
+        origin=Origin(f"specs/{op}.yaml", "specs", 1),
+    )
+    return altered(case, **changes)
 
 
 def make_result(op="op", status=Status.PASSED, case="default", **changes):

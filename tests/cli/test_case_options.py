@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from flat_results import altered
 
 from gradcheck_cli.cli.options.case_options import CaseOptions
 from gradcheck_cli.running.run_loop import reproduce
@@ -27,19 +26,19 @@ def asked(engine):
 )
 def test_the_power_of_probes_goes_to_the_cases(invoke, real, value, size, miss):
     assert invoke("run", "--power", value).code == 0
-    assert asked(real).power == Power(pytest.approx(size), miss)
-    assert not asked(real).full_only
+    assert asked(real).judging.power == Power(pytest.approx(size), miss)
+    assert not asked(real).judging.full_only
 
 
 def test_requiring_the_whole_goes_to_the_cases(invoke, real):
     assert invoke("run", "--require", "full").code == 0
-    assert asked(real).full_only
-    assert asked(real).power == Power()
+    assert asked(real).judging.full_only
+    assert asked(real).judging.power == Power()
 
 
 def test_neither_leaves_the_cases_alone(invoke, real):
     invoke("run")
-    assert asked(real) == replace(CASES[0], records_fingerprint=False)
+    assert asked(real) == altered(CASES[0], records_fingerprint=False)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import pytest
 from gradcheck_cli.cli.main import run_command
 from gradcheck_cli.reporting.codes import CODES
 
+pytestmark = pytest.mark.feature
+
 
 @pytest.mark.parametrize("text", ["GC102", "linearity"])
 def test_it_prints_a_codes_page(text, capsys):

@@ -82,7 +82,7 @@ def test_pairs_are_remembered_where_something_will_remember_them(
     run = engine.run_in_workers
     engine.run_in_workers = lambda workers, cases, **rest: seen.extend(cases) or run(workers, cases, **rest)
     invoke("run", *(option.format(folder=tmp_path) for option in options))
-    assert [case.records_fingerprint for case in seen] == [records_fingerprint]
+    assert [case.wanted.records_fingerprint for case in seen] == [records_fingerprint]
 
 
 def test_quiet_shows_what_fails(invoke, engine, a_case, a_result):
@@ -312,6 +312,7 @@ def test_the_end_lists_what_failed(invoke, engine, a_result):
     assert "failed:" not in invoke("run", "-q").out
 
 
+@pytest.mark.feature  # a format for other programs
 def test_concise_is_a_line_for_each_pair(invoke, engine, a_result):
     engine.results[:] = [a_result("good"), a_result("bad", Status.MISMATCHED)]
     lines = invoke("run", "--format", "concise").out.splitlines()
@@ -322,9 +323,9 @@ def test_concise_is_a_line_for_each_pair(invoke, engine, a_result):
 @pytest.mark.feature
 def test_pictures_are_asked_for_by_a_page_alone(invoke, engine, tmp_path):
     assert invoke("run", "--report", f"json={tmp_path / 'a.json'}").code == 0
-    assert {case.figures_of for case in engine.asked["cases"]} == {""}
+    assert {case.wanted.figures_of for case in engine.asked["cases"]} == {""}
     assert invoke("run", "--report", f"html={tmp_path / 'a.html'}").code == 0
-    assert {case.figures_of for case in engine.asked["cases"]} == {"doubtful"}
+    assert {case.wanted.figures_of for case in engine.asked["cases"]} == {"doubtful"}
     assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
 
 

@@ -96,7 +96,7 @@ def test_where_several_cases_have_the_pair_each_is_shown(invoke, matmul, a_case)
 
 def test_a_pair_of_second_order_is_one_of_a_case_that_asks_for_it(a_case):
     plain = a_case("f", outputs=["c"], inputs=["a", "b"])
-    twice = a_case("f", outputs=["c"], inputs=["a", "b"], second_order=True)
+    twice = a_case("f", outputs=["c"], inputs=["a", "b"], second_order=("graph",))
     for label in ("d2c/da.db", "d2c/da.du"):
         assert filter_by_pair([plain, twice], label) == [twice]
         with pytest.raises(UsageError, match="no pair is labelled"):

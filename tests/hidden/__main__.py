@@ -21,6 +21,7 @@ from rare_pairs import PAIRS
 
 from gradcheck_cli.results import CaseResult, Status
 from gradcheck_cli.running.session import run_case
+from gradcheck_cli.spec.case import Wanted
 from gradcheck_cli.spec.load import load_mapping
 
 SECONDS = float(os.environ.get("GRADCHECK_SEARCH_SECONDS", "10"))
@@ -31,7 +32,7 @@ TABLE = TABLES[os.environ.get("GRADCHECK_TABLE", "both")]
 def checked(name: str, how: str, *, wrong: bool, seconds: float = SECONDS) -> CaseResult:
     """Run or search one row, or its twin."""
     (case,) = load_mapping(TABLE[name].spec(wrong=wrong))
-    return run_case(replace(case, search=seconds) if how == "search" else case)
+    return run_case(replace(case, wanted=Wanted(search=seconds)) if how == "search" else case)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from rare_pairs import PAIRS
 
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
+from gradcheck_cli.spec.case import Wanted
 from gradcheck_cli.spec.load import load_mapping
 
 FOUND_BY_RUN = (
@@ -70,7 +71,7 @@ FOUND_BY_SEARCH = ("batch-of-one", "rounds-1", "largest-tied", "norm-at-zero")
 
 def checked(name, *, wrong, seconds=0.0):
     (case,) = load_mapping((ROWS | PAIRS)[name].spec(wrong=wrong))
-    result = run_case(replace(case, search=seconds))
+    result = run_case(replace(case, wanted=Wanted(search=seconds)))
     assert result.status is not Status.ERROR, result.error
     return result
 

@@ -12,10 +12,9 @@ from gradcheck_cli.features.blame.blame_text import MAX_OTHERS, blame_json, blam
 from gradcheck_cli.features.blame.path_blame import Blame, OpVerdict
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Status
+from gradcheck_cli.spec.case import Case, Origin
 
-CASE = SimpleNamespace(
-    path="specs/chain.yaml", spec="specs/chain.yaml:2", op="chain", name="default", dtype="float64"
-)
+CASE = Case("chain", "default", "float64", (), origin=Origin("specs/chain.yaml", line=2))
 WRONG = OpVerdict(
     OpPlace("chain/op31", "Exp", "bad_exp_grad", "file.py", 12),
     Status.MISMATCHED,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from figures import tanh_figure
 from flat_results import altered
 
+from gradcheck_cli.features.exchange.concise import to_concise
 from gradcheck_cli.features.page.jacobian_text import heat_lines
-from gradcheck_cli.reporting.report_text import to_concise
 from gradcheck_cli.reporting.terminal import layout
 
 CONCISE = """\

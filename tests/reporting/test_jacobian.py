@@ -10,11 +10,9 @@ from gradcheck_cli.checking.pairs.pair import Differencing, Judged, PairSample
 from gradcheck_cli.checking.verdicts.summary import summarise
 from gradcheck_cli.features.page.jacobian_text import PairView, jacobian_json, jacobian_text
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import Case, Origin
 
-CASE = Case(
-    "matmul", "default", "specs/matmul.yaml", "/specs", 1, None, "MatMul", "autodiff", None, (), "float64"
-)
+CASE = Case("matmul", "default", "float64", (), origin=Origin("specs/matmul.yaml", "/specs", 1))
 
 
 def view(output_shape, input_shape, matrix, error=None, **known):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +12,9 @@ from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.features.blame.backward_pass import OpPass, PassTrace, summarise_pass, summarise_tensor
 from gradcheck_cli.features.blame.blame_text import trace_json, trace_lines
 from gradcheck_cli.reporting.terminal import layout
+from gradcheck_cli.spec.case import Case, Origin
 
-CASE = SimpleNamespace(
-    path="specs/chain.yaml", spec="specs/chain.yaml:2", op="chain", name="default", dtype="float64"
-)
+CASE = Case("chain", "default", "float64", (), origin=Origin("specs/chain.yaml", line=2))
 AT_X = np.array(1024.0)
 SQUARE = ("square.<locals>.<lambda>", "scalar_ops.py", 9)
 
@@ -88,7 +87,7 @@ def test_names_of_the_users_move_no_cursor():
 
 def test_several_inputs_and_a_case_are_in_the_heading():
     one = a_pass(unit("a", 1.0, 2.0), inputs=("x", "w"), gradients=(np.array(2.0), None))
-    shown = text(one, case=SimpleNamespace(**{**vars(CASE), "name": "wide"}))
+    shown = text(one, case=replace(CASE, name="wide"))
     assert shown.startswith("specs/chain.yaml · chain · float64 · case wide · dy/d(x, w)\n")
     assert shown.endswith("  x gets 2\n  w gets None\n")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from flat_results import make_pair
+from flat_results import altered, make_pair
 
 from gradcheck_cli.checking.ops.operation import OpPlace, TensorInfo
 from gradcheck_cli.checking.verdicts.summary import Findings
@@ -16,18 +16,11 @@ from gradcheck_cli.features.blame.path_blame import Blame, OpVerdict
 from gradcheck_cli.hooks import OpenCase
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import start_tensorflow
+from gradcheck_cli.spec.case import Case, CodeUnderTest, FunctionRef, Origin, Reference
 
 start_tensorflow()
-CASE = SimpleNamespace(
-    op="f",
-    name="wide",
-    mode="graph",
-    path="a b.yaml",
-    seed=7,
-    binding="autodiff",
-    forward="a:b",
-    reference=None,
-    is_generated=False,
+CASE = Case(
+    "f", "wide", "float64", (), seed=7, code=CodeUnderTest(FunctionRef("a:b")), origin=Origin("a b.yaml")
 )
 INPUTS = [TensorInfo(f"x{number}", "float64", (2,)) for number in range(6)]
 OP = SimpleNamespace(
@@ -82,10 +75,16 @@ def test_nothing_else_is_looked_at(found, status):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"binding": "custom_gradient"}, {"binding": "defun"}, {"forward": None}, {"reference": "a:c"}]
+    "changes",
+    [
+        {"binding": "custom_gradient"},
+        {"binding": "defun"},
+        {"forward": None},
+        {"reference": Reference(FunctionRef("a:c"))},
+    ],
 )
 def test_nor_a_forward_that_is_one_op_or_has_a_reference(found, changes):
-    assert lines(pairs(1), SimpleNamespace(**{**vars(CASE), **changes})) == [()]
+    assert lines(pairs(1), altered(CASE, **changes)) == [()]
     assert found.asked == []
 
 

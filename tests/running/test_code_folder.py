@@ -80,8 +80,8 @@ def test_the_folder_goes_along_and_what_its_code_imports_from_elsewhere(project,
 def test_a_case_finds_there_what_it_found_here(tmp_path):
     (case,), code = packed()
     there = relocate(case, lay_out(code.digest, code.archive, tmp_path / "store"))
-    assert Path(there.folder, "ops.py").is_file()
-    assert there.path == case.path  # as messages name it
+    assert Path(there.origin.folder, "ops.py").is_file()
+    assert there.origin.path == case.origin.path  # as messages name it
     near, far = (tensor.source.arguments["path"] for tensor in there.tensors)
     assert near == "data/x.npy"
     assert Path(far).is_file()

@@ -15,6 +15,7 @@ from gradcheck_cli.features.search.branches.point_field import PointField
 from gradcheck_cli.features.search.exploring import Pace
 from gradcheck_cli.results import Status
 from gradcheck_cli.running import session
+from gradcheck_cli.spec.case import Wanted
 from gradcheck_cli.spec.load import load_mapping
 
 
@@ -64,7 +65,7 @@ def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgeme
     monkeypatch.setattr(exploring, "check_at", slow_judge)
     monkeypatch.setattr(other_points, "search", timed)
     (case,) = load_mapping({"op": "op", "forward": "search_functions:rare", "inputs": {"x": {"shape": [4]}}})
-    findings = session.check(replace(case, search=seconds))
+    findings = session.check(replace(case, wanted=Wanted(search=seconds)))
     assert findings.search.points > 1
     assert 1 < max(calls) < 256
 
@@ -74,7 +75,7 @@ def test_a_function_of_six_elements_is_not_wrong_for_one(monkeypatch):
     (case,) = load_mapping(
         {"op": "op", "forward": "search_functions:product_of_six", "inputs": {"x": {"shape": [6]}}}
     )
-    result = session.run_case(replace(case, search=2.0))
+    result = session.run_case(replace(case, wanted=Wanted(search=2.0)))
     assert (result.status, result.search.found) == (Status.PASSED, None)
 
 
@@ -101,6 +102,6 @@ def test_a_batch_of_one_is_tried_with_the_variables_of_the_case(monkeypatch):
             "inputs": {"x": {"shape": [4, 2]}},
         }
     )
-    result = session.run_case(replace(case, search=5.0))
+    result = session.run_case(replace(case, wanted=Wanted(search=5.0)))
     assert result.status is Status.MISMATCHED
     assert "batch of one" in str(result.pairs)

@@ -23,8 +23,8 @@ def folder(tmp_path, monkeypatch):
 
 def test_a_folder_is_read_recursively_sorted_and_without_hidden_folders(folder):
     cases = load_cases(["specs"])
-    assert [case.path for case in cases] == ["specs/a.yml", "specs/b.yaml", "specs/sub/c.yaml"]
-    assert [case.folder for case in cases] == [str(folder / "specs")] * 2 + [str(folder / "specs/sub")]
+    assert [case.origin.path for case in cases] == ["specs/a.yml", "specs/b.yaml", "specs/sub/c.yaml"]
+    assert [case.origin.folder for case in cases] == [str(folder / "specs")] * 2 + [str(folder / "specs/sub")]
 
 
 def test_paths_are_shown_relative_to_the_working_directory(folder, monkeypatch):
@@ -32,7 +32,7 @@ def test_paths_are_shown_relative_to_the_working_directory(folder, monkeypatch):
     assert case.spec == "specs/a.yml:1"
     monkeypatch.chdir(folder / "specs" / "sub")
     (case,) = load_cases(["../a.yml"])
-    assert case.path == "../a.yml"
+    assert case.origin.path == "../a.yml"
 
 
 def test_a_file_named_twice_is_read_once(folder):

@@ -10,7 +10,7 @@ SPEC = "op: f\nforward: m:f\ninputs: {x: {shape: [2]}}\n"
 @pytest.fixture
 def cases(cases_of):
     return lambda text, *options: [
-        (case.name, case.mode, case.modes, case.device)
+        (case.name, case.mode, case.running.modes, case.running.device)
         for case in in_each_mode(cases_of(SPEC + text), *options)
     ]
 
@@ -44,5 +44,5 @@ def test_second_order_of_some_modes(cases_of):
             "pairs: {d2y/dx.dx: zero}"
         )
     )
-    assert [(case.dtype, case.mode) for case in found if case.second_order] == [("float64", "graph")]
-    assert [len(case.pairs) for case in found] == [0, 0, 1, 0]
+    assert [(case.dtype, case.mode) for case in found if case.judging.second_order] == [("float64", "graph")]
+    assert [len(case.expected.pairs) for case in found] == [0, 0, 1, 0]

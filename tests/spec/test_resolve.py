@@ -5,10 +5,14 @@ import pytest
 from gradcheck_cli.spec.case import (
     Argument,
     Case,
+    CodeUnderTest,
+    Expected,
     FunctionRef,
     InputSpec,
+    Origin,
     OutputSpec,
     PairRule,
+    Reference,
     Source,
     StatedTolerance,
 )
@@ -72,21 +76,15 @@ def test_example_with_values(examples, tmp_path):
         Case(
             op="sparse_conv_2layer",
             name="default",
-            path="a.yaml",
-            folder=str(tmp_path),
-            line=1,
-            forward=FunctionRef("sparse_cnn:two_layers"),
-            op_type=None,
-            binding="autodiff",
-            gradient=None,
+            dtype="float64",
             arguments=(
                 Argument("M0", (InputSpec("M0", "float64", (3, 2), Source("value", {"value": values})),)),
                 Argument("t0", (InputSpec("t0", "float64", (2,), Source("value", {"value": 0.0})),)),
             ),
-            dtype="float64",
             outputs=tuple(map(OutputSpec, ("M1", "t1", "M2", "t2"))),
-            pairs=(PairRule("dt1/dM0", "disconnected"),),
-            description="Two chained sparse convolutions",
+            code=CodeUnderTest(FunctionRef("sparse_cnn:two_layers")),
+            expected=Expected(pairs=(PairRule("dt1/dM0", "disconnected"),)),
+            origin=Origin("a.yaml", str(tmp_path), 1),
         )
     ]
     assert not examples["sparse_conv_2layer"][0].is_generated
@@ -94,7 +92,7 @@ def test_example_with_values(examples, tmp_path):
 
 def test_example_py_func(examples):
     (case,) = examples["square_numpy"]
-    assert (case.binding, case.gradient, case.dtype) == (
+    assert (case.code.binding, case.code.gradient, case.dtype) == (
         "py_func",
         FunctionRef("gradients:square_grad"),
         "float32",
@@ -102,25 +100,24 @@ def test_example_py_func(examples):
     assert case.outputs == (OutputSpec("y", "float32", (4,)),)
     assert case.tensors == (InputSpec("x", "float32", (4,), Source("uniform", {"low": -2.0, "high": 2.0})),)
     assert case.is_generated
-    assert case.line == 11
+    assert case.origin.line == 11
 
 
 def test_example_cases_cross_dtypes(examples):
     cases = examples["matmul_transposed"]
-    assert [(case.name, case.variant) for case in cases] == [
+    assert [(case.name, case.origin.variant) for case in cases] == [
         (name, dtype)
         for name in ("default", "square", "both")
         for dtype in ("float32", "float64", "complex128")
     ]
-    assert all(case.dtype == case.variant == case.tensors[0].dtype for case in cases)
+    assert all(case.dtype == case.origin.variant == case.tensors[0].dtype for case in cases)
     assert [tuple(tensor.shape for tensor in case.tensors) for case in cases[::3]] == [
         ((4, 3), (4, 5)),
         ((4, 4), (4, 4)),
         ((4, 3), (5, 4)),
     ]
-    assert cases[0].attrs == {"transpose_a": True}
-    assert cases[6].attrs == {"transpose_a": True, "transpose_b": True}
-    assert (cases[0].op_type, cases[0].forward, cases[0].binding) == ("MatMul", None, "autodiff")
+    assert cases[6].code.attrs == {"transpose_a": True, "transpose_b": True}
+    assert cases[0].code == CodeUnderTest(op_type="MatMul", attrs={"transpose_a": True})
 
 
 def test_example_list_argument(examples):
@@ -137,15 +134,15 @@ def test_example_list_argument(examples):
 
 def test_example_surrogate(examples):
     (case,) = examples["hard_sign"]
-    assert case.reference == FunctionRef("surrogates:sigmoid")
+    assert case.reference == Reference(FunctionRef("surrogates:sigmoid"))
     assert case.tensors[0].away_from == (0.0,)
     assert case.tensors[0].source == Source("normal", {"mean": 0.0, "stddev": 2.0})
 
 
 def test_example_expected_mismatch(examples):
     (case,) = examples["add_grad_tutorial"]
-    assert (case.binding, case.expect) == ("custom_gradient", "mismatch")
-    assert case.reason.startswith("returns the derivative")
+    assert (case.code.binding, case.expected.expect) == ("custom_gradient", "mismatch")
+    assert case.expected.reason.startswith("returns the derivative")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +162,7 @@ def test_example_expected_mismatch(examples):
 )
 def test_bindings(cases_of, keys, binding):
     (case,) = cases_of(f"op: f\n{keys}\ninputs: {{x: {{shape: [2]}}}}\n")
-    assert case.binding == binding
+    assert case.code.binding == binding
 
 
 def test_numpy_functions(cases_of):
@@ -175,8 +172,8 @@ def test_numpy_functions(cases_of):
         gradient: {numpy: "m:g"}
         inputs: {x: {shape: [2]}}
     """)
-    assert case.forward == FunctionRef("pkg.module:Class.method")
-    assert case.gradient == FunctionRef("m:g", numpy=True)
+    assert case.code.forward == FunctionRef("pkg.module:Class.method")
+    assert case.code.gradient == FunctionRef("m:g", numpy=True)
 
 
 def test_every_other_key(cases_of):
@@ -199,13 +196,13 @@ def test_every_other_key(cases_of):
           y: {shape: [2], dtype: bfloat16, domain: {high: 5}}
           z: {shape: [0], bool: 0.25}
     """)
-    assert case.build == {"delta": 1, "shape": [1, 2]}
-    assert case.attrs == {"k": {"a": [1]}}
-    assert (case.reference, case.reference_forward) == (FunctionRef("m:r"), True)
-    assert case.tolerance == StatedTolerance(1.0, 1e-3)
-    assert case.freeze is False
-    assert (case.samples, case.seed, case.tags) == (5, 7, ("slow", "gpu"))
-    assert case.pairs == (PairRule("d?/d*", "skip", 1.0, 2.0, "no"),)
+    assert case.code.build == {"delta": 1, "shape": [1, 2]}
+    assert case.code.attrs == {"k": {"a": [1]}}
+    assert case.reference == Reference(FunctionRef("m:r"), equals_forward=True)
+    assert case.judging.tolerance == StatedTolerance(1.0, 1e-3)
+    assert case.judging.freeze is False
+    assert (case.judging.samples, case.seed, case.origin.tags) == (5, 7, ("slow", "gpu"))
+    assert case.expected.pairs == (PairRule("d?/d*", "skip", 1.0, 2.0, "no"),)
     x, y, z = case.tensors
     assert (x.domain, x.scale, x.min_gap, x.differentiate) == ((-5.0, None), 2.0, 0.1, False)
     assert (y.domain, y.is_differentiable) == ((None, 5.0), True)
@@ -220,7 +217,7 @@ def test_it_is_left_open_whether_stops_are_meant_unless_a_spec_or_its_case_says_
         inputs: {x: {shape: [2]}}
         cases: [{name: moving, freeze: false}, {name: held, freeze: true}]
     """)
-    assert (plain.freeze, moving.freeze, held.freeze) == (None, False, True)
+    assert (plain.judging.freeze, moving.judging.freeze, held.judging.freeze) == (None, False, True)
 
 
 def test_a_case_may_take_longer_than_its_op(cases_of):
@@ -231,9 +228,9 @@ def test_a_case_may_take_longer_than_its_op(cases_of):
         inputs: {x: {shape: [2]}}
         cases: [{name: slow, timeout: 0.5}, {name: other}]
     """)
-    assert (plain.timeout, slow.timeout, other.timeout) == (5.0, 0.5, 5.0)
+    assert (plain.running.timeout, slow.running.timeout, other.running.timeout) == (5.0, 0.5, 5.0)
     (unset,) = cases_of("{op: g, forward: 'm:f', inputs: {x: {shape: [2]}}}")
-    assert unset.timeout is None
+    assert unset.running.timeout is None
 
 
 def test_ops_over_defaults(cases_of):
@@ -250,8 +247,8 @@ def test_ops_over_defaults(cases_of):
             tags: [own]
             inputs: {n: {value: 2}, x: {uniform: {low: 0, high: 1}}}
     """)
-    assert (a.samples, a.tags, a.line) == (4, ("all",), 6)
-    assert (b.samples, b.tags, b.line) == (4, ("own",), 8)
+    assert (a.judging.samples, a.origin.tags, a.origin.line) == (4, ("all",), 6)
+    assert (b.judging.samples, b.origin.tags, b.origin.line) == (4, ("own",), 8)
     assert [tensor.name for tensor in a.tensors] == ["x", "n"]
     # b names all inputs: their order is its own, as it is forward's positional order.
     assert [(tensor.name, tensor.source.kind) for tensor in b.tensors] == [("n", "value"), ("x", "uniform")]
@@ -308,7 +305,7 @@ def test_rules_of_a_case_come_last(cases_of):
         pairs: {dy/dx: {expect: zero, atol: 1}, "dy/*": {expect: skip}}
         cases: [{name: a, pairs: {dy/dx: {expect: disconnected}}}]
     """)
-    assert [(rule.glob, rule.expect, rule.atol) for rule in case.pairs] == [
+    assert [(rule.glob, rule.expect, rule.atol) for rule in case.expected.pairs] == [
         ("dy/*", "skip", None),
         ("dy/dx", "disconnected", 1.0),
     ]
@@ -324,7 +321,7 @@ def test_dtypes_leave_named_dtypes_alone(cases_of):
     """)
     assert [tensor.dtype for tensor in case.tensors] == ["int8", "bool", "float16"]
     assert [output.dtype for output in case.outputs] == ["float16", "float32"]
-    assert (case.dtype, case.variant) == ("float16", "float16")
+    assert (case.dtype, case.origin.variant) == ("float16", "float16")
 
 
 def test_a_value_must_fit_each_dtype(faults_of):

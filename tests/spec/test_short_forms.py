@@ -1,8 +1,7 @@
 """The short forms of a spec mean what the long ones do, and faults in them name their place."""
 
-import dataclasses
-
 import pytest
+from flat_results import altered
 
 from gradcheck_cli.errors import NoSpecsError, SpecError
 from gradcheck_cli.spec.load import load_cases
@@ -128,7 +127,7 @@ def test_a_short_form_is_the_long_one(cases_of, name):
 
 
 def plain(case):
-    return dataclasses.replace(case, line=0)
+    return altered(case, line=0)
 
 
 def test_second_order_of_some_dtypes(cases_of):
@@ -142,7 +141,7 @@ def test_second_order_of_some_dtypes(cases_of):
         pairs: {d2y/dx.dx: zero}
         """
     )
-    assert [(case.dtype, bool(case.second_order), len(case.pairs)) for case in found] == [
+    assert [(case.dtype, bool(case.judging.second_order), len(case.expected.pairs)) for case in found] == [
         ("float32", False, 0),
         ("float64", True, 1),
     ]
@@ -150,7 +149,7 @@ def test_second_order_of_some_dtypes(cases_of):
 
 def test_a_case_called_default_stands_for_the_ops_own(cases_of):
     found = cases_of("op: f\nforward: m:f\ninputs: {x: [2]}\ncases: {default: {samples: 3}, a: {}}")
-    assert [(case.name, case.samples) for case in found] == [("default", 3), ("a", 2)]
+    assert [(case.name, case.judging.samples) for case in found] == [("default", 3), ("a", 2)]
 
 
 SHARED = """
@@ -166,7 +165,9 @@ ops:
 
 
 def test_cases_extend_those_of_the_defaults_and_null_removes_one(cases_of):
-    shapes = {(case.op, case.name): (case.tensors[0].shape, case.samples) for case in cases_of(SHARED)}
+    shapes = {
+        (case.op, case.name): (case.tensors[0].shape, case.judging.samples) for case in cases_of(SHARED)
+    }
     assert shapes == {
         ("f", "default"): ((2,), 2),
         ("f", "small"): ((1,), 2),
@@ -255,7 +256,7 @@ def test_defaults_of_a_folder_are_under_those_of_a_file(folder):
         a="defaults: {samples: 3}\nops:\n- {op: f, forward: 'm:f', inputs: {x: [2]}, cases_from: [s]}",
         b="op: g\nforward: m:g\ninputs: {x: [2]}",
     )
-    told = [(case.op, case.name, case.samples, case.tags) for case in found]
+    told = [(case.op, case.name, case.judging.samples, case.origin.tags) for case in found]
     assert told == [("f", "default", 3, ("all",)), ("f", "one", 3, ("all",)), ("g", "default", 5, ("all",))]
 
 
@@ -265,7 +266,7 @@ def test_a_folder_may_name_the_module_and_a_pattern_of_names(folder):
         a="defaults: {forward: .f, inputs: {x: [2]}}\nops:\n- {covers: [A]}\n- {covers: [B], forward: .g}",
         b="op: h\nmodule: own\nforward: .h\ninputs: {x: [2]}",
     )
-    told = [(case.op, case.forward.target) for case in found]
+    told = [(case.op, case.code.forward.target) for case in found]
     assert told == [("tf_A", "folders:f"), ("tf_B", "folders:g"), ("h", "own:h")]
 
 

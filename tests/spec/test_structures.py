@@ -218,7 +218,7 @@ def test_a_numpy_function_takes_no_composite_tensors(faults_of, composite):
 )
 def test_a_rule_may_be_of_a_part_of_an_output(read, glob):
     head = f"{HEAD}outputs: [y]\npairs: {{'{glob}': {{expect: zero}}}}\n"
-    assert read("{p: {dict: {w: {shape: [2]}}}}", head).pairs[0].glob == glob
+    assert read("{p: {dict: {w: {shape: [2]}}}}", head).expected.pairs[0].glob == glob
 
 
 @pytest.mark.parametrize("glob", ["dz.loss/dp.w", "dy.loss/dp.v", "dyloss/dp.w", "dy.loss"])

@@ -43,5 +43,5 @@ def test_a_case_has_its_own_versions_and_op_types():
             "cases": [{"name": "new", "tensorflow": ">=2.18", "covers": ["Add"]}],
         }
     )
-    assert (first.covers, first.tensorflow) == (("Tanh",), ">=2.16")
-    assert (second.covers, second.tensorflow) == (("Add",), ">=2.18")
+    assert (first.code.covers, first.running.tensorflow) == (("Tanh",), ">=2.16")
+    assert (second.code.covers, second.running.tensorflow) == (("Add",), ">=2.18")

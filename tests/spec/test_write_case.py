@@ -57,7 +57,7 @@ def test_it_is_a_case_of_its_own_beside_all_else(tmp_path, text):
     assert len(after) == len(before) + 1
     kept = {line.strip() for line in text.splitlines() if not line.startswith("cases: [")}
     assert kept <= {line.strip() for line in file.read_text().splitlines()}
-    assert write_case(next(one for one in after if one.line == case.line), FOUND) == "found-2"
+    assert write_case(next(one for one in after if one.origin.line == case.origin.line), FOUND) == "found-2"
 
 
 def test_another_shape(tmp_path):

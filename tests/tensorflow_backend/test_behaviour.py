@@ -7,8 +7,9 @@ import sys
 import pytest
 import tensorflow as tf
 
+from gradcheck_cli.features.tensorflow1 import private_v1
+from gradcheck_cli.features.tensorflow1.switches import BEHAVIOUR
 from gradcheck_cli.tensorflow_backend.binding import users_code
-from gradcheck_cli.tensorflow_backend.private import private_v1
 
 OFF = "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\n"
 F = "def f(x): return x\n"
@@ -36,11 +37,11 @@ def folder(tmp_path):
 
 def asked(folder, *targets):
     """Load targets as one case does; return the switches under which its functions are called."""
-    with users_code.use_tensorflow_2(), users_code.importable(folder):
+    with BEHAVIOUR.own(), users_code.importable(folder):
         for target in targets:
             users_code.load(target, "forward")
-        off = users_code.turns_eager_off()
-        with users_code.run_with_switches():
+        off = BEHAVIOUR.turns_eager_off
+        with BEHAVIOUR.calling():
             called = {name for name, value in private_v1.switches().items() if value != private_v1.OWN[name]}
     assert private_v1.switches() == private_v1.OWN
     assert tf.executing_eagerly()
@@ -92,10 +93,10 @@ def test_a_caller_of_tensorflow_1_has_its_own_functions_checked_so(folder):
     before = private_v1.switches(), private_v1.scene()
     tf.compat.v1.disable_v2_behavior()
     try:
-        with users_code.use_tensorflow_2():
+        with BEHAVIOUR.own():
             assert tf.executing_eagerly()
             with users_code.importable(folder):
-                assert users_code.turns_eager_off()
+                assert BEHAVIOUR.turns_eager_off
         assert not tf.executing_eagerly()
     finally:
         private_v1.set_switches(before[0])

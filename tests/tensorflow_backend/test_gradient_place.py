@@ -246,7 +246,7 @@ def source(tmp_path, monkeypatch):
             spec["gradient"] = gradient
         (case,) = load_mapping(spec)
         with importable(str(tmp_path)):
-            for reference in (case.forward, case.gradient):
+            for reference in (case.code.forward, case.code.gradient):
                 if reference is not None:
                     with suppress(CaseFailedError):
                         load(reference.target, "forward")

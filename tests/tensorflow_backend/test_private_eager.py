@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.eager.eager_call import identity
-from gradcheck_cli.tensorflow_backend.private import private_eager, private_state
+from gradcheck_cli.features.modes import private_eager
+from gradcheck_cli.features.modes.eager_call import identity
+from gradcheck_cli.tensorflow_backend.graph.second_order import IS_BACKPROPAGATION
+from gradcheck_cli.tensorflow_backend.private import private_state
 
 
 @pytest.fixture
@@ -152,13 +154,14 @@ def test_custom_gradients_left_out_are_their_body():
     assert tape.gradient(y, x).numpy() == 8.0
 
 
-def test_stop_gradients_that_are_let_through_count_as_not_met():
+def test_stop_gradients_of_backpropagation_count_as_not_met():
     met = []
     x = tf.constant(2.0)
     with private_eager.replace_stop_gradients(lambda value, is_met: met.append(is_met) or value):
         tf.stop_gradient(x)
-        with private_eager.ignore_stop_gradients():
-            tf.stop_gradient(x)
+        token = IS_BACKPROPAGATION.set(True)
+        tf.stop_gradient(x)
+        IS_BACKPROPAGATION.reset(token)
     assert met == [True, False]
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import function
 
-from gradcheck_cli.tensorflow_backend.private import private_v1
+from gradcheck_cli.features.tensorflow1 import private_v1
 
 v1 = tf.compat.v1
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gradcheck_cli import hooks
 from gradcheck_cli.checking.checks.check import (
     AnyView,
     CaseView,
@@ -28,7 +29,6 @@ from gradcheck_cli.checking.checks.check import (
 from gradcheck_cli.checking.checks.deterministic import (
     check_beside_gradient,
     check_frozen,
-    check_modes,
     check_random,
     check_repeat,
     check_rerun,
@@ -102,7 +102,7 @@ _CLOSELY, _ROUNDINGS = 0.2, 9e5
 def check_inputs_unmodified(view: PointView) -> list[CheckResult]:
     """Find a NumPy forward that writes to its inputs: TensorFlow hands it memory that others read."""
     modified = view.op.facts.modified_inputs
-    if not BINDINGS[view.case.binding].is_numpy and not modified:
+    if not BINDINGS[view.case.code.binding].is_numpy and not modified:
         return []
     return [report_modified(modified)]
 
@@ -119,7 +119,7 @@ def report_modified(inputs: Sequence[str]) -> CheckResult:
 
 def check_reference_forward(view: PointView) -> list[CheckResult]:
     """Compare the forward's outputs with the reference's, where the spec says that they are equal."""
-    if not view.case.reference_forward:
+    if view.case.reference is None or not view.case.reference.equals_forward:
         return []
     return [compare_with_reference(view.case, view.op, view.operations.differenced)]
 
@@ -140,8 +140,9 @@ def compare_with_reference(case: Case, op: Operation, reference: Operation) -> C
         precision = precision_of(output.dtype)
         share = min(_CLOSELY * precision.agreement, _ROUNDINGS * precision.unit_roundoff)
         allowed = np.full(reference_values.shape, share * largest_finite(reference_values))
-        if case.tolerance.atol is not None or case.tolerance.rtol is not None:
-            allowed = (case.tolerance.atol or 0.0) + (case.tolerance.rtol or 0.0) * np.abs(reference_values)
+        stated = case.judging.tolerance
+        if stated.atol is not None or stated.rtol is not None:
+            allowed = (stated.atol or 0.0) + (stated.rtol or 0.0) * np.abs(reference_values)
         right = agree(values, reference_values, allowed)
         if not right.all():
             where = int(np.argmin(right))
@@ -194,7 +195,7 @@ def explain_untested(samples: Sequence[PairSample]) -> str:
 
 def check_all_zero(view: CaseView) -> list[CheckResult]:
     """Report the pairs for which nothing was tested."""
-    message = _describe_untested(view.pairs, is_only_case=view.case.is_only_case)
+    message = _describe_untested(view.pairs, is_only_case=view.case.origin.is_only_case)
     return [report("all_zero", message, Status.INCONCLUSIVE)]
 
 
@@ -268,7 +269,7 @@ def check_override(view: CaseView) -> list[CheckResult]:
     if not missed:
         return []
     message = (
-        f"the override of {view.case.op_type} didn't take effect on {', '.join(missed)}: "
+        f"the override of {view.case.code.op_type} didn't take effect on {', '.join(missed)}: "
         "there TensorFlow's own gradient is taken. Call the Python function without tf.function, or say "
         "'checks: {override: false}' where this is meant."
     )
@@ -303,11 +304,11 @@ def check_variables(view: PointView) -> list[CheckResult]:
     if not view.is_first or not names or _are_inputs(case, names):
         return []
     # With `variables: false` the spec leaves them out. Otherwise nothing could check them here.
-    status = Status.SKIPPED if case.variables is False else Status.INCONCLUSIVE
+    status = Status.SKIPPED if case.code.variables is False else Status.INCONCLUSIVE
     message = (
         f"the gradients that a custom gradient has for variables ({', '.join(names)}) weren't "
         "checked; say 'variables: true' to check them"
-        f"{'' if case.variables is False else ', or false to leave them'}."
+        f"{'' if case.code.variables is False else ', or false to leave them'}."
     )
     return [CheckResult("variables", status, message)]
 
@@ -327,7 +328,7 @@ def check_variables_order(view: PointView) -> list[CheckResult]:
 
 
 def _are_inputs(case: Case, names: list[str]) -> bool:
-    return bool(case.variables) or sum(tensor.is_variable for tensor in case.tensors) >= len(names)
+    return bool(case.code.variables) or sum(tensor.is_variable for tensor in case.tensors) >= len(names)
 
 
 # The checks of a stage run in this order. To add a check, write its function in a file of this folder and add
@@ -353,7 +354,7 @@ CHECKS: tuple[Check[Any], ...] = (
     Check("override", CaseView, check_override, can_be_off=True),
     Check("second_point", CaseView, check_second_point),
     Check("all_zero", CaseView, check_all_zero, can_be_off=True),
-    Check("modes", ModesView, check_modes, can_be_off=True),
+    Check("modes", ModesView, hooks.compare_modes, can_be_off=True),
 )
 
 
@@ -364,7 +365,9 @@ def run_checks(view: AnyView) -> Iterator[CheckResult]:
         view: what the checks look at; its type says the stage.
     """
     for check in CHECKS:
-        if check.looks_at is type(view) and not (check.can_be_off and check.name in view.case.checks_off):
+        if check.looks_at is type(view) and not (
+            check.can_be_off and check.name in view.case.judging.checks_off
+        ):
             yield from check.run(view)
 
 
@@ -398,7 +401,7 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
                 )
             )
         yield UpstreamView(case, op, group, is_last=is_last)
-    if not is_last and "linearity" not in case.checks_off:
+    if not is_last and "linearity" not in case.judging.checks_off:
         # The declared dtype shows little of it: float32 four digits, float16 and bfloat16 hardly one.
         for group in group_at_hand(
             pull_outputs(case, formula, view.expected_right, of_formula, ["linearity"])

@@ -33,15 +33,12 @@ View = TypeVar("View")
 
 @dataclass(frozen=True)
 class Check(Generic[View]):
-    """A structural check.
-
-    Attributes:
-        run: returns its results; none where there is nothing to check. If several have one name, the report
-            shows the first that didn't pass, else the first.
-    """
+    """A structural check."""
 
     name: str  # its name in the spec and in the report. Two checks may report under one name.
     looks_at: type[View]  # the type of its view, which says the stage at which it runs
+    # returns its results; none where there is nothing to check. If several have one name, the report shows
+    # the first that didn't pass, else the first.
     run: Callable[[View], list[CheckResult]]
     can_be_off: bool = False  # whether a spec may turn it off
 
@@ -83,16 +80,13 @@ class UpstreamView:
 
 @dataclass(frozen=True)
 class PointView:
-    """A case at one sample point.
-
-    Attributes:
-        jacobians: those at hand of the declared op, and those of its formula.
-    """
+    """A case at one sample point."""
 
     case: Case
     opener: Opener[Any]  # opens the case
     operations: Operations
     expected_right: list[PairKey]  # the pairs that are to be right
+    # those at hand of the declared op, and those of its formula
     jacobians: tuple[Mapping[PairKey, Jacobian | None], Mapping[PairKey, Jacobian | None]]
     sample: int
     compared_at: int  # index of the sample point at which another trace is compared
@@ -110,33 +104,27 @@ class PointView:
 
 @dataclass(frozen=True)
 class CaseView:
-    """A case after all sample points.
-
-    Attributes:
-        samples: the verdicts of the pairs that are to be right, at each sample point.
-        unrun: the custom gradients that the forward called and no backward pass ran, and why.
-    """
+    """A case after all sample points."""
 
     case: Case
     op: Operation  # the declared op at the first point
+    # the verdicts of the pairs that are to be right, at each sample point
     samples: Mapping[PairKey, list[PairSample]]
     pairs: tuple[PairResult, ...]  # every pair's result
+    # the custom gradients that the forward called and no backward pass ran, and why
     unrun: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class ModesView:
-    """A case in its own mode, and openers for the other modes.
-
-    Attributes:
-        others: mode -> a function that makes its opener.
-    """
+    """A case in its own mode, and openers for the other modes."""
 
     case: Case  # the case; its `mode` is that of `operations`
     operations: Operations  # the ops at the first sample point
     rules: Mapping[PairKey, PairRule | None]  # the spec's rule for each pair that is to be right
     sparsities: Mapping[PairKey, Sparsity]  # the guessed ones; each mode's gradient must confirm them
     sample: int  # index of the sample point
+    # mode -> a function that makes its opener
     others: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
 
 
@@ -179,11 +167,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Upstreams:
-    """The upstreams of one output.
-
-    Attributes:
-        first_rows: where a term may absorb others, the first row of each sum of many terms.
-    """
+    """The upstreams of one output."""
 
     op: Operation
     output: int
@@ -191,6 +175,7 @@ class Upstreams:
     precision: Precision  # all upstreams must be exact in it
     shift: float = 1.0  # a power of two that every upstream is multiplied by
     has_rows: bool = False  # whether single rows can be judged, since the Jacobian is at hand
+    # where a term may absorb others, the first row of each sum of many terms
     first_rows: npt.NDArray[np.int64] | None = None
 
     @cached_property
@@ -284,15 +269,7 @@ ABSORBING = "a saturating upstream (a first element so large that a sum absorbs 
 
 @dataclass
 class OutputVjp:
-    """One output's vjp, with a first random upstream.
-
-    Attributes:
-        ahead: names of the checks whose upstreams are pulled back together with the first one.
-        lossy: indices of the inputs whose Jacobian in the declared dtype is known to few digits.
-        declared: the precision that the gradient was written for; default: the op's own.
-        formula: the op in float64, where `op` is in half precision.
-        resolved: indices of the inputs for which some upstream's gradient was well above underflow.
-    """
+    """One output's vjp, with a first random upstream."""
 
     case: Case  # has the author's tolerances, and how far a repeated gradient may differ
     op: Operation
@@ -300,10 +277,14 @@ class OutputVjp:
     input_indices: Sequence[int]  # indices of the inputs whose gradients are to be right, all connected
     matrices: Mapping[int, Jacobian]  # Jacobians by input index, where they are at hand
     shift: float = 1.0  # a power of two that every upstream is multiplied by
+    # names of the checks whose upstreams are pulled back together with the first one
     ahead: frozenset[str] = frozenset()
+    # indices of the inputs whose Jacobian in the declared dtype is known to few digits
     lossy: frozenset[int] = frozenset()
+    # the precision that the gradient was written for; default: the op's own
     declared: Precision | None = None
-    formula: Operation | None = None
+    formula: Operation | None = None  # the op in float64, where `op` is in half precision
+    # indices of the inputs for which some upstream's gradient was well above underflow
     resolved: set[int] = field(default_factory=set)
     stopped: bool = False  # whether small upstreams show an absolute error, as an iterative solver leaves it
     _typical: dict[int, float] = field(default_factory=dict)
@@ -483,7 +464,7 @@ def pull_outputs(
         matrices: Jacobians of some of them.
         ahead: names of the checks to come; those that the spec turns off are left out here.
     """
-    checks = frozenset(ahead).difference(case.checks_off)
+    checks = frozenset(ahead).difference(case.judging.checks_off)
     vjps = []
     for output in sorted({output for output, _ in pairs}):
         input_indices = [

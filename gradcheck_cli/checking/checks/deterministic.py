@@ -1,7 +1,7 @@
 """Check that the forward is a deterministic function, and that its gradient is the same again.
 
-The same upstream must give the same gradient when it is run again, traced again, or run in another mode. Ops
-that are held constant are reported.
+The same upstream must give the same gradient when it is run again, or traced again. Ops that are held
+constant are reported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from gradcheck_cli.checking.checks.check import (
-    ModesView,
     OpenedView,
     OutputVjp,
     PointView,
@@ -22,24 +21,20 @@ from gradcheck_cli.checking.checks.check import (
     pull_outputs,
     report,
 )
-from gradcheck_cli.checking.checks.linearity import find_change, find_difference
-from gradcheck_cli.checking.ops.analytic import analytic_jacobians, is_probed
-from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, pull_back, working_dtype, working_precision
+from gradcheck_cli.checking.checks.linearity import find_change
+from gradcheck_cli.checking.ops.jacobian import pull_back, working_dtype, working_precision
 from gradcheck_cli.checking.ops.operation import (
     Float,
     GradientFormError,
     OpenedOperation,
-    Opener,
     Opening,
     Operation,
-    Operations,
-    index_of,
 )
-from gradcheck_cli.checking.pairs.pair import Pair, label_of, pairs_at
+from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, agree, largest_finite, precision_of
 from gradcheck_cli.results import CheckResult, Status
-from gradcheck_cli.spec.case import MOVED, Case
+from gradcheck_cli.spec.case import MOVED
 
 # Prefixes of op types that consume what they read. Variables and tables, by contrast, are restored.
 _TAKES_AWAY = ("Barrier", "Iterator", "Map", "OrderedMap", "Queue", "Reader", "Stage", "Unstage")
@@ -63,7 +58,7 @@ def check_random(view: OpenedView) -> list[CheckResult]:
     if implicit:
         is_same = all(name.startswith("Stateless") for name in types)
         if case.reference is not None and (
-            is_same or (case.nondeterminism > 0 and len(implicit) == len(types))
+            is_same or (case.judging.nondeterminism > 0 and len(implicit) == len(types))
         ):
             return []
         return _undecided(
@@ -86,7 +81,7 @@ def check_random(view: OpenedView) -> list[CheckResult]:
 
 def check_beside_gradient(view: PointView) -> list[CheckResult]:
     """Compare the forward with the one traced beside the gradient, unless `retrace` does so."""
-    return find_other_function(view.op, [view.op]) if "retrace" in view.case.checks_off else []
+    return find_other_function(view.op, [view.op]) if "retrace" in view.case.judging.checks_off else []
 
 
 def find_other_function(op: Operation, traces: Sequence[Operation]) -> list[CheckResult]:
@@ -183,7 +178,7 @@ def check_repeat(view: UpstreamView) -> list[CheckResult]:
     if view.is_formula or not view.pulled:
         return []
     types = view.op.facts.own_draws
-    if types and not view.case.nondeterminism:
+    if types and not view.case.judging.nondeterminism:
         message = (
             f"the gradient draws random numbers of its own ({', '.join(types)}): they aren't the "
             "forward's. Keep what the forward drew, or draw by a stateless op with the same seed."
@@ -254,7 +249,7 @@ def check_same(
             label, second = pulled.label(input_index), repeated.get(input_index)
             if second is None:
                 return report(name, f"{label} is None at times: it differs {what}.")
-            largest, atol = pulled.largest(input_index), pulled.case.nondeterminism
+            largest, atol = pulled.largest(input_index), pulled.case.judging.nondeterminism
             if atol and atol >= largest > 0:
                 message = (
                     f"nondeterminism.atol {atol:.1e} lets {label} differ {what} by all of its {largest:.1e}: "
@@ -278,147 +273,3 @@ def _pull_again(pulled: OutputVjp, other_op: Operation) -> dict[int, Float]:
         return next(pulled.gradients_for("repeat"))
     gradients = pull_back(other_op, pulled.output, pulled.base[None])
     return {input_index: gradient[0] for input_index, gradient in gradients.items() if gradient is not None}
-
-
-_DRAWS = (
-    "the forward draws other random numbers in mode {} than in mode {}, so that the gradients of the two "
-    "can't be compared; use tf.random.stateless_* with a fixed seed, or say 'checks: {{modes: false}}'."
-)
-_INPUTS = "the forward uses other variables in each mode: the inputs are {1} in mode {0}, {3} in mode {2}."
-
-
-def _names(op: Operation) -> str:
-    return ", ".join(info.name for info in op.inputs)
-
-
-def check_modes(view: ModesView) -> list[CheckResult]:
-    """Compare this mode's analytic gradients with those of the first other mode that can be opened.
-
-    Other checks compare each mode's gradient with that mode's own forward. This one finds a function that
-    differs between modes and whose gradient differs with it.
-    """
-    for mode, make_opener in view.others.items():
-        # A failure in another mode is reported by that mode's own case.
-        with contextlib.suppress(CaseSkippedError, CaseFailedError, GradientFormError):
-            own_op, other_op = _open_comparable(view.operations, make_opener(), view.sample)
-            return [_compare(view, mode, own_op, other_op)]
-    return []
-
-
-def _compare(view: ModesView, mode: str, own_op: Operation, other_op: Operation) -> CheckResult:
-    case, sparsities = view.case, view.sparsities
-    if [info.shape for info in other_op.outputs] != [info.shape for info in own_op.outputs]:
-        return report("modes", f"the outputs differ in shape between mode {mode} and mode {case.mode}.")
-    if [info.name for info in other_op.inputs] != [info.name for info in own_op.inputs]:
-        return report("modes", _INPUTS.format(mode, _names(other_op), case.mode, _names(own_op)))
-    small = [key for key in view.rules if not is_probed(case, own_op, key, sparsities.get(key))]
-    jacobians, other_jacobians = (
-        analytic_jacobians(case, op, small, sparsities) for op in (own_op, other_op)
-    )
-    if _have_other_draws(own_op, other_op):
-        return CheckResult("modes", Status.SKIPPED, _DRAWS.format(mode, case.mode))
-    for key, pair in pairs_at(case, Operations.of_one(own_op), view.rules).items():
-        if key in jacobians and key in other_jacobians:
-            message = _compare_jacobians(pair, (case.mode, jacobians[key]), (mode, other_jacobians[key]))
-        else:
-            message = _compare_pulls(pair, (case.mode, own_op), (mode, other_op))
-        if message:
-            return report("modes", message + _describe_forward_difference(own_op, other_op, key))
-    return report("modes", "")
-
-
-def _open_comparable(operations: Operations, opener: Opener[Any], sample: int) -> tuple[Operation, Operation]:
-    """Return the two ops in one precision: float64 where both have it, else the declared dtypes."""
-    declared = opener.open(Opening(sample))
-    if operations.has_reference_precision:
-        wide = opener.in_dtype(declared, "float64")
-        if wide is not None:
-            return operations.formula, wide
-    return operations.declared, declared
-
-
-def _compare_jacobians(
-    pair: Pair, mine: tuple[str, Jacobian | None], theirs: tuple[str, Jacobian | None]
-) -> str:
-    (mode, jacobian), (other_mode, other_jacobian) = mine, theirs
-    if jacobian is None or other_jacobian is None:
-        if not any(either is not None and either.values.any() for either in (jacobian, other_jacobian)):
-            return ""  # None or zeros: in eager mode a branch that isn't taken gives None
-        return _describe_missing_gradient(
-            pair.label, (mode, jacobian is not None), (other_mode, other_jacobian is not None)
-        )
-    if jacobian.sparsity is None or other_jacobian.sparsity is None:  # else both have the same sparsity
-        jacobian, other_jacobian = jacobian.whole(), other_jacobian.whole()
-    values, other_values, columns = jacobian.values, other_jacobian.values, jacobian.columns
-    if not values.size:
-        return ""
-    # What either gradient may be off by, at the scale that the spec states. The input's own size is no
-    # measure: an input of 1e-14 may be so small by chance, and its size would let any gradient of 1 + x pass.
-    allowed = 2 * pair.problem().allowed_between(values, other_values, columns)
-    right = agree(values, other_values, allowed)
-    if right.all():
-        return ""
-    row, column = (int(index) for index in np.unravel_index(int(np.argmin(right)), right.shape))
-    at_column = int(np.broadcast_to(columns, values.shape)[row, column])
-    return (
-        f"{pair.label} differs: {other_values[row, column]:.6e} in mode {other_mode}, "
-        f"{values[row, column]:.6e} in mode {mode}, at {pair.place(row, at_column)}."
-    )
-
-
-def _describe_missing_gradient(label: str, mine: tuple[str, bool], theirs: tuple[str, bool]) -> str:
-    """Say which of two modes has no gradient, if just one of them has one."""
-    if mine[1] == theirs[1]:
-        return ""
-    lacking, having = (theirs[0], mine[0]) if mine[1] else (mine[0], theirs[0])
-    return f"{label} is None in mode {lacking} and a tensor in mode {having}."
-
-
-def _compare_pulls(pair: Pair, mine: tuple[str, Operation], theirs: tuple[str, Operation]) -> str:
-    """Compare both modes' gradients for one random upstream, where a Jacobian is too large."""
-    (mode, op), (other_mode, other_op) = mine, theirs
-    connected = op.facts.is_connected(*pair.key)
-    message = _describe_missing_gradient(
-        pair.label, (mode, connected), (other_mode, other_op.facts.is_connected(*pair.key))
-    )
-    if message and _is_zero(pair.case, op if connected else other_op, pair.key):
-        return ""
-    if message or not connected:
-        return message
-    difference = find_difference(pair.case, op, other_op, pair.key, 2 * pair.tolerance.rtol)
-    if difference is None:
-        return ""
-    where, value, other_value = difference
-    return (
-        f"{pair.label} differs: for a random upstream, {other_value:.6e} in mode {other_mode}, {value:.6e} "
-        f"in mode {mode}, at {pair.input.name}{list(index_of(where, pair.input))}."
-    )
-
-
-def _is_zero(case: Case, op: Operation, pair: PairKey) -> bool:
-    """Whether a gradient is zero for a random upstream."""
-    output, input_index = pair
-    upstream = np.random.default_rng(case.seed).standard_normal((1, *op.outputs[output].shape))
-    gradient = op.vjp(output, upstream)[input_index]
-    return gradient is None or not np.any(gradient)
-
-
-def _have_other_draws(op: Operation, other_op: Operation) -> bool:
-    """Whether both ops hold random draws and these differ: each mode has its own generator."""
-    draws = (set(op.facts.frozen) | set(other_op.facts.frozen)) - {"StopGradient"}
-    return bool(draws) and not all(_agree(op, other_op, output) for output in range(len(op.outputs)))
-
-
-def _agree(op: Operation, other_op: Operation, output: int) -> bool:
-    mine, theirs = op.base_values[output], other_op.base_values[output]
-    if not op.outputs[output].is_differentiable:
-        return np.array_equal(mine, theirs)
-    size = float(np.max(np.abs(mine), initial=0.0))
-    return np.allclose(mine, theirs, rtol=1e-3, atol=1e-3 * size, equal_nan=True)
-
-
-def _describe_forward_difference(op: Operation, other_op: Operation, pair: PairKey) -> str:
-    """Say that the forward itself differs between modes, which should be looked at first; else nothing."""
-    if _agree(op, other_op, pair[0]):
-        return ""
-    return f" So does {op.outputs[pair[0]].name} itself: the forward is another function there."

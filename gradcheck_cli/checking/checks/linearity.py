@@ -74,14 +74,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum that a gradient must equal.
-
-    Attributes:
-        bounds: for a sum over a Jacobian's rows, returns the sum of the rows' magnitudes and what rounding
-            may have lost of it. It is called only where the sum itself leaves a doubt.
-    """
+    """The sum that a gradient must equal."""
 
     terms: Sequence[tuple[float, Float]]  # factors and the gradients that they multiply
+    # for a sum over a Jacobian's rows, returns the sum of the rows' magnitudes and what rounding may have
+    # lost of it. It is called only where the sum itself leaves a doubt.
     bounds: Callable[[], tuple[Float, Float]] | None = None
     others: Sequence[OutputVjp] = ()  # vjps of other outputs with terms in the sum
 
@@ -252,7 +249,7 @@ def compare(pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum,
     weight = float(np.sum(np.abs(flow.upstream))) if expected.bounds is not None else 0.0
     weight += sum(abs(factor) for factor, _ in terms)
     flushed = pulled.flushed_size(input_index) * (1.0 + weight)
-    slack = flushed + (pulled.case.tolerance.atol or 0.0) * max(weight, 1.0)
+    slack = flushed + (pulled.case.judging.tolerance.atol or 0.0) * max(weight, 1.0)
     is_multiple = expected.bounds is None and len(terms) == 1
     largest = max(abs(factor) * largest_finite(term) for factor, term in terms)
     if is_multiple:
@@ -318,7 +315,7 @@ def _allowed_share(pulled: OutputVjp, *, is_multiple: bool) -> float:
     share = rule_for(pulled.precision, FLOAT64).rtol
     if is_multiple:
         share = min(share, ROUNDINGS_OF_A_RUN * pulled.precision.unit_roundoff)
-    return max(share, pulled.case.tolerance.rtol or 0.0)
+    return max(share, pulled.case.judging.tolerance.rtol or 0.0)
 
 
 def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Fault | None:
@@ -337,7 +334,7 @@ def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Fault |
             min(ROUNDINGS_OF_A_RUN * unit, 0.25) * largest + pulled.flushed_size(input_index), first.shape
         )
     for chunk in chunks(first.size):
-        allowed = slack[chunk] + pulled.case.nondeterminism
+        allowed = slack[chunk] + pulled.case.judging.nondeterminism
         right = agree(first[chunk], repeated[chunk], allowed) | ~np.isfinite(allowed)
         if not right.all():
             where = int(np.argmin(right))
@@ -365,7 +362,7 @@ def find_difference(
     first, second = vjp.first[input_index], other_vjp.first[input_index]
     is_half = vjp.precision.nudge is None
     largest = max(largest_finite(first), largest_finite(second))
-    allowed = case.nondeterminism + rtol * largest + vjp.flushed_size(input_index)
+    allowed = case.judging.nondeterminism + rtol * largest + vjp.flushed_size(input_index)
     for chunk in chunks(first.size):
         right = agree(first[chunk], second[chunk], allowed)
         if not right.all() and not is_half:

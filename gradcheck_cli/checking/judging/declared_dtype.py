@@ -43,14 +43,11 @@ GROSS = 0.02
 
 @dataclass(frozen=True)
 class _Loss:
-    """What a pair loses in the declared dtype, beyond its tolerance.
-
-    Attributes:
-        judge_again: judges the pair within the declared dtype; `None` where the loss is small.
-    """
+    """What a pair loses in the declared dtype, beyond its tolerance."""
 
     pair: Pair
     warning: str  # the message if it is a loss of digits
+    # judges the pair within the declared dtype; `None` where the loss is small
     judge_again: Callable[[Pair], PairSample | None]
 
 

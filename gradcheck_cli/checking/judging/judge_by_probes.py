@@ -69,7 +69,7 @@ def _group_pairs(pairs: Mapping[PairKey, Pair]) -> list[Group]:
 def _may_be_stopped(pair: Pair) -> bool:
     """Whether a derivative may depend on a `stop_gradient` of which the spec doesn't say that it is meant."""
     facts = pair.operations.differenced.facts
-    return pair.case.freeze is None and bool(facts.stops_between(*pair.key))
+    return pair.case.judging.freeze is None and bool(facts.stops_between(*pair.key))
 
 
 def _search(group: Group, sample: int, budget: Budget, least: int) -> Search:
@@ -144,8 +144,8 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
     doubt, is_weak = search.doubt, False
     if search.wrong is not None and not is_wrong:
         doubt = (
-            f"the budget of {group.case.budget:g} s was spent on an error of another pair that it is probed "
-            "together with: nothing is known about this one; give it more time (--budget)."
+            f"the budget of {group.case.judging.budget:g} s was spent on an error of another pair that it is "
+            "probed together with: nothing is known about this one; give it more time (--budget)."
         )
     elif not is_wrong and not doubt and pair in search.weak:
         doubt, is_weak = search.explain_weakness(pair), True
@@ -153,7 +153,7 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
     numbers = replace(
         search.numbers,
         miss_probability=None if is_wrong else search.missed_share(pair),
-        miss_size=None if is_wrong else group.case.power.size,
+        miss_size=None if is_wrong else group.case.judging.power.size,
         is_weak=is_weak,
     )
     sample = _without_elements(group.members[pair], numbers, doubt)

@@ -120,7 +120,7 @@ def _rounding(pair: Pair) -> tuple[Float, Float]:
 def _judge_sparse(pair: Pair, matrix: Jacobian) -> PairSample | None:
     """Judge a compressed Jacobian; `None` where the function doesn't have its sparsity."""
     problem = pair.problem(sparsity=matrix.sparsity)
-    judgement = judge(problem, matrix.values, method=METHODS[pair.case.method].differences)
+    judgement = judge(problem, matrix.values, method=METHODS[pair.case.judging.method].differences)
     if not judgement.is_sparse:
         return None
     places = Places((matrix.values.shape[0], matrix.width), columns=matrix.columns)
@@ -134,7 +134,7 @@ def _judge_together(
     problem = joint_problem(pairs)
     matrices = [_values(pair, analytic[pair.key]) for pair in pairs]
     whole = np.concatenate(matrices)
-    method = pairs[0].case.method
+    method = pairs[0].case.judging.method
     if not whole.size:
         judgement = _judge_nothing(whole)
     elif (in_complex := pairs[0].operations.in_complex) is not None:
@@ -330,18 +330,15 @@ Judged = dict[PairKey, PairSample]
 
 @dataclass(frozen=True)
 class Evidence:
-    """What entries of the ledger may look at, at one sample point.
-
-    Attributes:
-        sparsities: of the pairs that are judged without their zeros.
-        judge_stops: takes the verdicts on pairs with a stop in between, and leaves undecided what is right
-            only if the stop is meant; `None` where the spec says whether it is.
-        are_right_alone: whether the user's own gradients on a pair's path are right, each by itself.
-    """
+    """What entries of the ledger may look at, at one sample point."""
 
     pairs: Mapping[PairKey, Pair]
+    # of the pairs that are judged without their zeros
     sparsities: Mapping[PairKey, Sparsity] = field(default_factory=dict)
+    # takes the verdicts on pairs with a stop in between, and leaves undecided what is right only if the stop
+    # is meant; `None` where the spec says whether it is
     judge_stops: Callable[[Judged], Judged] | None = None
+    # whether the user's own gradients on a pair's path are right, each by itself
     are_right_alone: Callable[[PairKey], bool] = lambda _: False
 
 
@@ -355,17 +352,14 @@ class Stage(Enum):
 
 @dataclass(frozen=True)
 class Allowance:
-    """An entry of the ledger.
-
-    Attributes:
-        run: returns the verdicts; a pair for which there is no time is left out.
-    """
+    """An entry of the ledger."""
 
     rule: Rule  # the name that stays with the elements it decides
     stage: Stage  # when it acts
     effect: str  # what it may turn into what
     protects: str  # whom
     limit: str  # the largest error that it can ever excuse
+    # returns the verdicts; a pair for which there is no time is left out
     run: Callable[[Evidence, Judged], Judged]
     at_elements: bool = False  # whether it acts on single elements of a probed pair, too
     of_right: bool = False  # whether it also acts on pairs that are right so far

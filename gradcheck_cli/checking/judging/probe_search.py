@@ -62,11 +62,6 @@ class Search:
     room to move. A row is *unusable* if no direction shows anything in it, because of kinks. A pair is *weak*
     if more of it was missed than the requested power allows. A gradient is *faint* if it can't be told from
     zero.
-
-    Attributes:
-        missed: by pair, the smallest share, over the probes, of elements that are missed.
-        still: by input, the share of elements that are still.
-        on_kinks: the inputs that are on a kink, and stay still while the others' smooth piece is probed.
     """
 
     group: Group
@@ -75,13 +70,15 @@ class Search:
     generator: np.random.Generator
     elements: list[tuple[PairKey, PairSample]] = field(default_factory=list)  # that were judged alone
     numbers: ProbeNumbers = _NOTHING_SEEN  # what the pairs' samples will say
+    # by pair, the smallest share, over the probes, of elements that are missed
     missed: dict[PairKey, float] = field(default_factory=dict)
-    still: dict[int, float] = field(default_factory=dict)
+    still: dict[int, float] = field(default_factory=dict)  # by input, the share of elements that are still
     unusable: npt.NDArray[np.bool_] | None = None  # the rows that are unusable so far
     is_noise: bool = True  # whether no row has moved by more than rounding
     doubt: str = ""  # why nothing can be said; empty otherwise
     step_fraction: float = 1.0  # by how much of its step a smooth piece is moved
     least: int = 1  # how many probes are made whatever they take
+    # the inputs that are on a kink, and stay still while the others' smooth piece is probed
     on_kinks: frozenset[int] = frozenset()
     has_piece: bool = True  # whether the point may have a smooth piece that shows more than the forward
 
@@ -99,7 +96,7 @@ class Search:
     @property
     def weak(self) -> list[PairKey]:
         """The pairs for which the requested power isn't reached."""
-        power = self.group.case.power
+        power = self.group.case.judging.power
         return [pair for pair in self.group.pairs if not self.missed_share(pair) <= power.miss]
 
     @property
@@ -159,7 +156,7 @@ class Search:
         few rows it is known which elements these are, so they aren't moved. This goes on as long as each
         round shows a tenth of them, or a longer step may.
         """
-        target, size = self.target, self.group.case.power.size
+        target, size = self.target, self.group.case.judging.power.size
         shape = (target.base.size, target.point.size)
         if shape[0] * shape[1] > FLOATS_AT_ONCE:
             return
@@ -324,7 +321,7 @@ class Search:
         self, direction: Direction, probe: Probe, block: slice, unseen: dict[int, Unseen]
     ) -> None:
         """Count, output by output, what one comparison could have missed."""
-        size = self.group.case.power.size
+        size = self.group.case.judging.power.size
         for output, rows in self.group.rows.items():
             rows_of_block = slice(max(rows.start, block.start), min(rows.stop, block.stop))
             if rows_of_block.start >= rows_of_block.stop:
@@ -456,7 +453,7 @@ class Search:
 
     def explain_weakness(self, pair: PairKey) -> str:
         """Say why the requested power isn't reached."""
-        power = self.group.case.power
+        power = self.group.case.judging.power
         unusable = 0.0 if self.unusable is None else float(np.mean(self.unusable[self.group.rows[pair[0]]]))
         why = f"; {unusable:.1%} of the rows are at kinks" if unusable > power.miss / 2 else ""
         still = self.still.get(pair[1], 0.0)
@@ -468,7 +465,7 @@ class Search:
             why += "; what the spec's tolerances allow hides it"
         more = ""
         if self.budget.is_spent:
-            why += f"; the budget of {self.group.case.budget:g} s is spent"
+            why += f"; the budget of {self.group.case.judging.budget:g} s is spent"
             more = "give it more time (--budget), "
         return (
             f"random probes would miss an error of {power.size:.1%} in one element with a probability of "

@@ -48,15 +48,12 @@ _STEPS = (1.0, 0.25)
 
 @dataclass
 class StopGradients:
-    """The `stop_gradient`s of a case for which the spec doesn't say whether they are meant.
-
-    Attributes:
-        among: keys of those that may be held, to see whether a gradient is right then; `None` for all. For a
-            vjp, only those that change a first derivative: any other stop only saves work, and the second
-            derivative is then that of the function with nothing held.
-    """
+    """The `stop_gradient`s of a case for which the spec doesn't say whether they are meant."""
 
     case: Case
+    # keys of those that may be held, to see whether a gradient is right then; `None` for all. For a vjp, only
+    # those that change a first derivative: any other stop only saves work, and the second derivative is then
+    # that of the function with nothing held.
     among: frozenset[str] | None = None
     changing: set[str] = field(default_factory=set)  # keys of those that were found to change a derivative
     budget: Budget = field(default_factory=Budget)  # limits what probes may spend
@@ -93,7 +90,7 @@ class StopGradients:
 
     def note_reference(self, pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]) -> None:
         """Record which stops of a reference change its derivative: they are meant, at second order too."""
-        for key, sample in judged.items() if self.case.freeze is None else ():
+        for key, sample in judged.items() if self.case.judging.freeze is None else ():
             stops = pairs[key].operations.differenced.facts.stops_between(*key)
             if stops:
                 self.changing.update(_compare(pairs[key], sample, stops).keys)

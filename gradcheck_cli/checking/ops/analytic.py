@@ -51,10 +51,10 @@ def is_probed(case: Case, op: Operation, pair: tuple[int, int], sparsity: Sparsi
         sparsity: of the pair, if it seems to have one.
     """
     rows, columns = packed_size(op.outputs[pair[0]]), packed_size(op.inputs[pair[1]])
-    if case.method == "probe":
+    if case.judging.method == "probe":
         return rows * columns > FEWEST_ELEMENTS
     judged = rows * (columns if sparsity is None else sparsity.slots)
-    return case.method == "auto" and judged > MOST_ELEMENTS
+    return case.judging.method == "auto" and judged > MOST_ELEMENTS
 
 
 def find_costly_pairs(
@@ -165,10 +165,10 @@ WORTH = 2**14
 def guess_sparsities(case: Case, op: Operation, pairs: list[PairKey]) -> dict[PairKey, Sparsity]:
     """Guess which pairs' Jacobians have independent classes; each sample point must confirm the guess."""
     guessed: dict[PairKey, Sparsity] = {}
-    if not METHODS[case.method].guesses_sparsity:
+    if not METHODS[case.judging.method].guesses_sparsity:
         return guessed
     for output in sorted({output for output, _ in pairs}):
-        if case.method == "auto" and packed_size(op.outputs[output]) > MOST_ELEMENTS:
+        if case.judging.method == "auto" and packed_size(op.outputs[output]) > MOST_ELEMENTS:
             continue  # one slot would be too many
         input_indices = [input_index for of_output, input_index in pairs if of_output == output]
         sparsities = find_sparsity(op, output, input_indices, case.seed)

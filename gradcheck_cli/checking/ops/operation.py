@@ -52,17 +52,14 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class OpPlace:
-    """An op, and where its gradient function is written.
-
-    Attributes:
-        inside: for a loop, a branch or a call: (name, file, line) of the user's gradients in its body.
-    """
+    """An op, and where its gradient function is written."""
 
     name: str  # the op's name, with its name scope
     type: str  # TensorFlow's op type
     gradient: str = ""  # the gradient function's name; empty where the op has none
     file: str = ""  # the file where it is defined; empty where that isn't known
     line: int = 0  # its 1-based line; 0 where that isn't known
+    # for a loop, a branch or a call: (name, file, line) of the user's gradients in its body
     inside: tuple[tuple[str, str, int], ...] = ()
 
 
@@ -72,13 +69,11 @@ class OpFacts(ABC):
 
     Values are wide NumPy arrays, as in `Operation`. Some facts take a call of the forward or a trace of the
     gradient, so they are computed when they are asked for.
-
-    Attributes:
-        is_connected: whether the gradient of an output with respect to an input is a tensor, not `None`.
-        is_plain_chain: whether that gradient is made by TensorFlow's own gradients alone, and of several ops.
     """
 
+    # whether the gradient of an output with respect to an input is a tensor, not `None`
     is_connected: Callable[[int, int], bool]
+    # whether that gradient is made by TensorFlow's own gradients alone, and of several ops
     is_plain_chain: Callable[[int, int], bool] = lambda *_: False
 
     # Its tensors.
@@ -232,22 +227,19 @@ def _nothing(*_: object) -> None:
 
 @dataclass(frozen=True)
 class OpForms:
-    """The same op in other forms, each `None` where there is none.
+    """The same op in other forms, each `None` where there is none."""
 
-    Attributes:
-        holding: with exactly these `stop_gradient`s, given by key, held in differences; `None` where the op
-            itself does so.
-        at_unrounded_point: a float64 twin at the point before it was rounded to the declared dtypes.
-        rounded_otherwise: a twin with each rounded number moved by one rounding, up or down, as a draw
-            chooses: constants and weights of a declared dtype below float64, and values of files.
-        on_one_piece: the op for differencing, with each element held on its own side of each kink. It is the
-            smooth function that equals the op around the base point, unless that point is on a kink. It has
-            one more output, the last: how many elements are on another side than at the base point.
-    """
-
+    # with exactly these `stop_gradient`s, given by key, held in differences; `None` where the op itself does
+    # so
     holding: Callable[[frozenset[str]], Operation | None] = _nothing
+    # a float64 twin at the point before it was rounded to the declared dtypes
     at_unrounded_point: Callable[[], Operation | None] = _nothing
+    # a twin with each rounded number moved by one rounding, up or down, as a draw chooses: constants and
+    # weights of a declared dtype below float64, and values of files
     rounded_otherwise: Callable[[int], Operation | None] = _nothing
+    # the op for differencing, with each element held on its own side of each kink. It is the smooth function
+    # that equals the op around the base point, unless that point is on a kink. It has one more output, the
+    # last: how many elements are on another side than at the base point.
     on_one_piece: Callable[[], Operation | None] = _nothing
 
 
@@ -259,31 +251,29 @@ class Operation:
     that hold the op's own dtype exactly: float16, bfloat16 and float32 widen without loss. Points that go
     in must be representable in the input's own dtype. An op that differs in a few of these from another is
     made of it by `dataclasses.replace`.
-
-    Attributes:
-        evaluate: evaluates the forward at several points. It takes input index -> values of shape
-            (B, *input.shape), or moves of its elements in C order; other inputs stay at the base point. It
-            returns one array per output, of shape (B, *output.shape).
-        vjp: pulls upstreams of one output back to every input. It takes the output and upstreams of shape
-            (B, *output.shape), or moves of their elements in C order. It returns, per input, shape
-            (B, *input.shape), or `None` where there is no path.
-        joint_vjp: the same for upstreams of all differentiable outputs at once, by output index.
-        vjp_beside: pulls B upstreams of an output back at another point, given as (B, *input.shape) by input
-            index, B times the same. It returns `None` where gradients are available only at the base point.
-        jvp: pushes tangents of one input, (B, *input.shape), forward without custom gradients. It returns per
-            output (B, *output.shape), or `None` where nothing moves; a single `None` where forward mode isn't
-            independent of the gradient under test.
-        rounded_sizes: the size that each output's rounding is relative to if one input moves: a sum's terms
-            may be far larger than the sum.
     """
 
     facts: OpFacts
     forms: OpForms = OpForms()
+    # evaluates the forward at several points. It takes input index -> values of shape (B, *input.shape), or
+    # moves of its elements in C order; other inputs stay at the base point. It returns one array per output,
+    # of shape (B, *output.shape).
     evaluate: Callable[[Mapping[int, Stack]], list[Array]]
+    # pulls upstreams of one output back to every input. It takes the output and upstreams of shape
+    # (B, *output.shape), or moves of their elements in C order. It returns, per input, shape
+    # (B, *input.shape), or `None` where there is no path.
     vjp: Callable[[int, Stack], Gradients]
+    # the same for upstreams of all differentiable outputs at once, by output index
     joint_vjp: Callable[[Mapping[int, Array]], Gradients]
+    # pulls B upstreams of an output back at another point, given as (B, *input.shape) by input index, B times
+    # the same. It returns `None` where gradients are available only at the base point.
     vjp_beside: Callable[[int, Array, Mapping[int, Array]], Gradients | None] = _nothing
+    # pushes tangents of one input, (B, *input.shape), forward without custom gradients. It returns per output
+    # (B, *output.shape), or `None` where nothing moves; a single `None` where forward mode isn't independent
+    # of the gradient under test.
     jvp: Callable[[int, Array], Gradients | None] = _nothing
+    # the size that each output's rounding is relative to if one input moves: a sum's terms may be far larger
+    # than the sum
     rounded_sizes: Callable[[int], Sequence[Array]]
 
     @property
@@ -466,14 +456,11 @@ Dtype = Literal["declared", "float64", "complex128"]
 
 @dataclass(frozen=True)
 class Opening:
-    """One form of a case.
-
-    Attributes:
-        dtype: the dtypes that the spec names; or float64, with complex128 for complex tensors; or complex128.
-    """
+    """One form of a case."""
 
     sample: int = 0  # index of the sample point
     of: Literal["forward", "reference"] = "forward"  # the case's forward, or the spec's reference function
+    # the dtypes that the spec names; or float64, with complex128 for complex tensors; or complex128
     dtype: Dtype = "declared"
     reversed: bool = False  # give custom gradients their variables in reverse order
 
@@ -485,17 +472,14 @@ class Opening:
 
 @dataclass(frozen=True)
 class Operations:
-    """The ops at one sample point.
-
-    Attributes:
-        on_kinks: the inputs that are known to be on a kink of some element; probing adds to them.
-    """
+    """The ops at one sample point."""
 
     declared: Operation  # the op in the dtypes that the spec names
     formula: Operation  # the same op in float64, or `declared` where there is none
     differenced: Operation  # the op that is differenced: `formula`, or the spec's reference
     in_complex: Operation | None = None  # the same in complex128, for the complex step
     budget: Budget = field(default_factory=Budget)  # limits what judging element by element may spend
+    # the inputs that are known to be on a kink of some element; probing adds to them
     on_kinks: set[int] = field(default_factory=set)
 
     @staticmethod
@@ -553,7 +537,7 @@ def open_operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Oper
 
 
 def _open_in_complex(case: Case, opener: Opener[Op], differenced: Op) -> Op | None:
-    return opener.in_dtype(differenced, "complex128") if case.method == "complex_step" else None
+    return opener.in_dtype(differenced, "complex128") if case.judging.method == "complex_step" else None
 
 
 def _names(op: Operation) -> list[str]:

@@ -101,7 +101,8 @@ class Pair:
             self.precision_in(formula), *[precision_of(name) for name in formula.facts.vjp_low_precision]
         )
         table = rule_for(gradient, self.precision_in(self.operations.differenced))
-        table = table.with_user(self.case.tolerance.atol, self.case.tolerance.rtol)
+        stated = self.case.judging.tolerance
+        table = table.with_user(stated.atol, stated.rtol)
         return table if self.rule is None else table.with_user(self.rule.atol, self.rule.rtol)
 
     @property
@@ -343,12 +344,9 @@ class Stopped:
 
 @dataclass(frozen=True)
 class ProbeNumbers:
-    """What random probes say of a pair as a whole.
+    """What random probes say of a pair as a whole."""
 
-    Attributes:
-        miss_probability: the probability of missing an error of `miss_size`, relative, in one element.
-    """
-
+    # the probability of missing an error of `miss_size`, relative, in one element
     miss_probability: float | None = None
     miss_size: float | None = None
     gradient_is_zero: bool = False  # whether it was zero in every probe
@@ -398,9 +396,6 @@ class PairSample:
 
     All arrays have one shape, (r, c): that of the whole Jacobian; (rows, slots) for a sparse one; (r, 1) for
     the elements that random probes led to.
-
-    Attributes:
-        rules: `Rule` codes: what decided each element; `None` where no entry of the ledger did.
     """
 
     analytic: Float  # from the gradient under test
@@ -417,6 +412,7 @@ class PairSample:
     stopped: Stopped | None = None  # the `stop_gradient` that leaves the pair open, if one does
     smallness: Smallness = Smallness()  # how small a slope may be for a reason
     remark: str = ""  # the message for a mismatch, where the elements don't explain it; or `RIGHT_BESIDE`
+    # `Rule` codes: what decided each element; `None` where no entry of the ledger did
     rules: npt.NDArray[np.int8] | None = None
 
     @staticmethod

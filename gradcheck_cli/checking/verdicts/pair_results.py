@@ -51,11 +51,11 @@ def apply_expectation(result: PairResult, rule: PairRule | None, judged: Judged)
 
 def rule_of(case: Case, label: str) -> PairRule | None:
     """Return the spec's rule for a pair: its own, else the one for the whole case."""
-    rule = rule_for(case.pairs, label)
-    if case.expect != "mismatch" or (rule is not None and rule.expect):
+    rule = rule_for(case.expected.pairs, label)
+    if case.expected.expect != "mismatch" or (rule is not None and rule.expect):
         return rule
     base_rule = rule or PairRule("*")
-    return replace(base_rule, glob="*", expect="mismatch", kind=case.expect_kind)
+    return replace(base_rule, glob="*", expect="mismatch", kind=case.expected.kind)
 
 
 def make_skipped_result(judged: Judged, rule: PairRule) -> PairResult:
@@ -145,7 +145,7 @@ def rules_of(case: Case, op: Operation, known_labels: Sequence[str]) -> dict[Pai
     labels = {pair: label_of(op, pair) for pair in pair_keys(op)}
     all_labels = [*known_labels, *labels.values()]
     # Rules without a match may be meant for the second order, whose pairs aren't known here.
-    unmatched = () if case.second_order else unmatched_rules(case.pairs, all_labels)
+    unmatched = () if case.judging.second_order else unmatched_rules(case.expected.pairs, all_labels)
     if unmatched:
         globs = ", ".join(repr(rule.glob) for rule in unmatched)
         raise CaseFailedError(
@@ -154,7 +154,7 @@ def rules_of(case: Case, op: Operation, known_labels: Sequence[str]) -> dict[Pai
     rules = {pair: rule_of(case, label) for pair, label in labels.items()}
     return {
         pair: PairRule(labels[pair], "skip", reason=_NUMPY)
-        if rule_for(case.pairs, labels[pair]) is None
+        if rule_for(case.expected.pairs, labels[pair]) is None
         and op.outputs[pair[0]].of
         and _is_closed_by_numpy(op, pair)
         else rule
@@ -213,7 +213,9 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
     has_no_path = is_zero and not op.facts.reaches(*pair)
     result = summarise(
         judged,
-        may_be_zero="all_zero" in case.checks_off or has_no_path or _is_straight(op, pair, samples_of),
+        may_be_zero="all_zero" in case.judging.checks_off
+        or has_no_path
+        or _is_straight(op, pair, samples_of),
         leads=op.facts.leads_to(*pair),
     )
     if has_no_path and result.status is Status.PASSED and not result.note:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradcheck_cli import hooks
-from gradcheck_cli.cli import completing
 from gradcheck_cli.cli.console import go_on_without_output
 from gradcheck_cli.cli.options.case_options import (
     CaseOptions,
@@ -97,7 +96,7 @@ def feature_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("run", cls=RunCommand)
-@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
+@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=hooks.completing("spec_files"))
 @selection_options
 @case_options
 @report_options
@@ -234,7 +233,11 @@ def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, needs_fingerprints
     needs_fingerprints = needs_fingerprints or kinds not in ({"table"}, {"concise"})
     figures_of = "doubtful" if "html" in kinds else ""
     return tuple(
-        replace(case, records_fingerprint=needs_fingerprints, figures_of=figures_of) for case in cases
+        replace(
+            case,
+            wanted=replace(case.wanted, records_fingerprint=needs_fingerprints, figures_of=figures_of),
+        )
+        for case in cases
     )
 
 

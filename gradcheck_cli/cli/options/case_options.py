@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gradcheck_cli.cli import completing
+from gradcheck_cli import hooks
 from gradcheck_cli.cli.options.configured import Function, option_group
 from gradcheck_cli.errors import GradcheckError, UsageError
 from gradcheck_cli.spec.words import MODES
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.gate import Shard
     from gradcheck_cli.results import Policy
     from gradcheck_cli.running.run_loop import Stopper
-    from gradcheck_cli.spec.case import Case, Power
+    from gradcheck_cli.spec.case import Case, Judging, Power, Wanted
 
 
 _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
@@ -46,31 +46,17 @@ cache_option = click.option(
 )
 
 
-def _op_option(text: str) -> Callable[[Function], Function]:
-    return click.option(
-        "--op",
-        "ops",
-        multiple=True,
-        metavar="NAME",
-        shell_complete=completing.ops,
-        help=text,
-    )
-
-
-def _case_option(text: str) -> Callable[[Function], Function]:
-    return click.option(
-        "--case",
-        "names",
-        multiple=True,
-        metavar="NAME",
-        shell_complete=completing.cases,
-        help=text,
-    )
+def _names_option(
+    option: str, parameter: str, text: str, metavar: str = "NAME"
+) -> Callable[[Function], Function]:
+    """Return a repeatable option for names, which the shell completes."""
+    offers = hooks.completing(parameter)
+    return click.option(option, parameter, multiple=True, metavar=metavar, shell_complete=offers, help=text)
 
 
 _NAMING = (
-    _op_option("Check only this op; repeatable."),
-    _case_option("Check only this case; repeatable."),
+    _names_option("--op", "ops", "Check only this op; repeatable."),
+    _names_option("--case", "names", "Check only this case; repeatable."),
     click.option(
         "-k",
         "expression",
@@ -78,21 +64,9 @@ _NAMING = (
         help="Check cases whose path, op or case contains these words, joined by and, or, not and brackets: "
         "-k 'huber and not wide'.",
     ),
-    click.option(
-        "--tag",
-        "tags",
-        multiple=True,
-        metavar="TAG",
-        shell_complete=completing.tags,
-        help="Check specs with this tag; repeatable.",
-    ),
-    click.option(
-        "--op-type",
-        "op_types",
-        multiple=True,
-        metavar="TYPE",
-        shell_complete=completing.op_types,
-        help="Check specs with this op_type, or that cover it; repeatable.",
+    _names_option("--tag", "tags", "Check specs with this tag; repeatable.", "TAG"),
+    _names_option(
+        "--op-type", "op_types", "Check specs with this op_type, or that cover it; repeatable.", "TYPE"
     ),
 )
 
@@ -150,17 +124,17 @@ def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
     return option_group(
         "picked",
         PickedCases,
-        click.argument("spec", type=click.Path(), shell_complete=completing.spec_files),
+        click.argument("spec", type=click.Path(), shell_complete=hooks.completing("spec_files")),
         click.option(
             "--pair",
             "label",
             required=required,
             metavar="dOUT/dIN",
-            shell_complete=completing.pairs,
+            shell_complete=hooks.completing("pairs"),
             help=text,
         ),
-        _op_option("Which op, where the spec has several; repeatable. [default: all]"),
-        _case_option("Which case, where the op has several; repeatable. [default: all]"),
+        _names_option("--op", "ops", "Which op, where the spec has several; repeatable. [default: all]"),
+        _names_option("--case", "names", "Which case, where the op has several; repeatable. [default: all]"),
         seed_option,
     )
 
@@ -346,7 +320,7 @@ def list_cases(cases: Sequence[Case], form: str) -> None:
                 "case": case.name,
                 "spec": case.spec,
                 "dtype": case.dtype,
-                "tags": list(case.tags),
+                "tags": list(case.origin.tags),
             }
             for case in cases
         ]
@@ -426,12 +400,24 @@ class CaseOptions:
         """Return cases in each of their modes, changed by these options."""
         from gradcheck_cli.spec.case import in_each_mode
 
-        changes: dict[str, Any] = {"full_only": True} if self.require == "full" else {}
-        changes |= {} if self.budget is None else {"budget": self.budget}
-        changes |= {} if self.power is None else {"power": self.power}
-        changes |= {} if self.search is None else {"search": self.search}
         cases = in_each_mode(cases, self.modes, self.device)
-        return tuple(replace(case, **changes) for case in cases) if changes else cases
+        full_only = True if self.require == "full" else None
+        return tuple(
+            replace(
+                case,
+                judging=_changed(case.judging, full_only=full_only, budget=self.budget, power=self.power),
+                wanted=_changed(case.wanted, search=self.search),
+            )
+            for case in cases
+        )
+
+
+_Group = TypeVar("_Group", "Judging", "Wanted")
+
+
+def _changed(group: _Group, **options: Any) -> _Group:  # noqa: ANN401 (as `replace` has it)
+    """Return a group of a case's fields, changed by the options that were given: those that aren't `None`."""
+    return replace(group, **{name: value for name, value in options.items() if value is not None})
 
 
 seed_option = click.option(

@@ -8,5 +8,6 @@ _ROOM = "gradcheck_cli.features.baseline"
 COMMANDS = {"diff": Command(f"{_ROOM}.diff_command", "Compare two JSON reports.")}
 HOOKS = {
     "run_options": f"{_ROOM}.baselines:RUN_OPTIONS",
+    "closing_lines": f"{_ROOM}.changes_text:closing_lines",
     "fingerprints": f"{_ROOM}.fingerprint:take_fingerprints",
 }

@@ -37,8 +37,8 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
     """
     # Late imports: `diff --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.features.baseline.changes_text import baseline_lines
     from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, read_report
-    from gradcheck_cli.reporting.report_text import baseline_lines
     from gradcheck_cli.serial import plain
 
     before, after = read_report(old), read_report(new)

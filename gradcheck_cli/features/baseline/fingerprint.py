@@ -55,7 +55,7 @@ _SCALES = (
 def take_fingerprints(case: Case, formula: Operation, pairs: Sequence[PairKey]) -> dict[PairKey, Fingerprint]:
     """Return the fingerprint of each pair of a case at a sample point; see `hooks.fingerprints`."""
     domains = {input_index: tensor.domain for input_index, tensor in enumerate(case.tensors)}
-    return fingerprints(formula, pairs, domains=domains, nondeterminism=case.nondeterminism)
+    return fingerprints(formula, pairs, domains=domains, nondeterminism=case.judging.nondeterminism)
 
 
 def fingerprints(

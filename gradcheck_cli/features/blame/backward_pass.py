@@ -15,15 +15,12 @@ SMALL = 4
 
 @dataclass(frozen=True)
 class OpPass:
-    """One op of a backward pass and its values, in wide dtypes; `None` where there is no gradient.
-
-    Attributes:
-        upstreams: (output index, what flowed in) of each output that the pass came through.
-        gradients: (input index, what came out) of each input that leads to an input of the case.
-    """
+    """One op of a backward pass and its values, in wide dtypes; `None` where there is no gradient."""
 
     place: OpPlace
+    # (output index, what flowed in) of each output that the pass came through
     upstreams: tuple[tuple[int, Array | None], ...]
+    # (input index, what came out) of each input that leads to an input of the case
     gradients: tuple[tuple[int, Array | None], ...]
 
 
@@ -42,35 +39,29 @@ class TensorSummary:
 
 @dataclass(frozen=True)
 class TracedOp:
-    """One op of a trace.
-
-    Attributes:
-        upstreams: (output index, what flowed in); `None` where there is no gradient.
-        local: per entry of `gradients`, gradient out over upstream in, where the op has one upstream of one
-            element: its own derivative. `None` elsewhere.
-        marks: "NaN", "infinity", "None": what appears in this op's gradient, and in none that led here.
-    """
+    """One op of a trace."""
 
     place: OpPlace
+    # (output index, what flowed in); `None` where there is no gradient
     upstreams: tuple[tuple[int, TensorSummary | None], ...]
     gradients: tuple[tuple[int, TensorSummary | None], ...]  # (input index, what came out)
+    # per entry of `gradients`, gradient out over upstream in, where the op has one upstream of one element:
+    # its own derivative. `None` elsewhere.
     local: tuple[object, ...]
+    # "NaN", "infinity", "None": what appears in this op's gradient, and in none that led here
     marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class PassTrace:
-    """A backward pass from one output to one or more inputs.
-
-    Attributes:
-        notes: per input, where a `None` or a NaN that no op's gradient shows comes from; empty elsewhere.
-    """
+    """A backward pass from one output to one or more inputs."""
 
     output: str
     inputs: tuple[str, ...]
     ops: tuple[TracedOp, ...]  # the ops on the way, in backward order
     gradients: tuple[TensorSummary | None, ...]  # what arrived at each input; `None` where nothing did
     left_out: int = 0  # how many `Identity` ops, which pass a gradient on as it is, aren't among `ops`
+    # per input, where a `None` or a NaN that no op's gradient shows comes from; empty elsewhere
     notes: tuple[str, ...] = ()
 
 

@@ -92,7 +92,7 @@ class Walk:
             pulled = gradients_of([result], sources, [self.upstream])
         self.gradients = [dense(gradient, source) for gradient, source in zip(pulled, sources, strict=True)]
         self.graph.order.add()
-        if self.source.case.freeze is not False:
+        if self.source.case.judging.freeze is not False:
             self.held = frozen.Held(frozen.stops_among(graph_sources, [result]))
         self.steps = steps_of(visits, graph_sources, result, self.upstream, self.held.stops)
         return [tf.identity(result)]

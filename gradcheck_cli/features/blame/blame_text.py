@@ -29,7 +29,7 @@ LEFT = 2  # how many columns, from the first, contain words; the others contain 
 
 def heading(case: Case, output: str, inputs: Sequence[str], width: int) -> list[Text]:
     """Return the heading of a backward pass: spec, op, dtype, case and pair."""
-    parts = [case.path, case.op, case.dtype]
+    parts = [case.origin.path, case.op, case.dtype]
     if case.name != "default":
         parts.append(f"case {case.name}")
     input_names = inputs[0] if len(inputs) == 1 else f"({', '.join(inputs)})"

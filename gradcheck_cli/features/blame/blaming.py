@@ -166,7 +166,7 @@ def explain_mismatches(judged: OpenCase) -> None:
     if case.mode != "graph":
         return
     # A raw op, or a forward under one custom gradient, is a single op: the pair says everything.
-    is_single = BINDINGS[case.binding].is_one_op or case.forward is None
+    is_single = BINDINGS[case.code.binding].is_one_op or case.code.forward is None
     orders = (2,) if is_single or case.reference is not None else (1, 2)
     wrong = [
         pair.label
@@ -204,9 +204,9 @@ def _is_single(op: Any, label: str) -> bool:
 
 def _blame_command(case: Case, label: str) -> str:
     """Return the command that finds the op to blame."""
-    if case.path.startswith("<"):
+    if case.origin.path.startswith("<"):
         return "write the spec to a file, and run 'gradcheck blame' of it"
-    words = ["gradcheck", "blame", case.path, "--op", case.op, "--case", case.name, "--pair", label]
+    words = ["gradcheck", "blame", case.origin.path, "--op", case.op, "--case", case.name, "--pair", label]
     words += ["--seed", str(case.seed)]
     return " ".join(shlex.quote(word) for word in words)
 

@@ -24,7 +24,7 @@ from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs
 from gradcheck_cli.checking.judging.ledger import Evidence, Stage, judge_pairs, settle_pairs
 from gradcheck_cli.checking.ops.analytic import analytic_jacobians, guess_sparsities
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, working_precision
+from gradcheck_cli.checking.ops.jacobian import PairKey, hint_on_triangle, packed_point, working_precision
 from gradcheck_cli.checking.ops.operation import (
     Array,
     Float,
@@ -39,7 +39,6 @@ from gradcheck_cli.checking.ops.operation import (
     unpack,
 )
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, PointData, pair_keys, pairs_at
-from gradcheck_cli.checking.pairs.triangles import hint_on_triangle
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import (
     EXPLANATIONS,
@@ -54,7 +53,7 @@ from gradcheck_cli.numerics import (
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.shared_limits import MARGIN
 from gradcheck_cli.results import Status
-from gradcheck_cli.spec.case import Argument, Case, InputSpec
+from gradcheck_cli.spec.case import Argument, Case, InputSpec, Judging
 
 # How long probes of one op's large pairs may go on, in seconds of processor time.
 _SECONDS = 1.0
@@ -189,23 +188,16 @@ def _is_elementwise(op: Operation, generator: np.random.Generator) -> bool:
     return bool(np.all(moves | (values == op.base_values[0])))
 
 
-def _case_of(op: Operation) -> Case:
+def _case_of(op: Operation, method: str = "probe") -> Case:
     """Return a case of the op's inputs, in which all but small pairs are probed: many ops are checked."""
     return Case(
         op="op",
         name="alone",
-        path="",
-        folder="",
-        line=0,
-        forward=None,
-        op_type=None,
-        binding="autodiff",
-        gradient=None,
+        dtype="float64",
         arguments=tuple(
             Argument(info.name, (InputSpec(info.name, info.dtype, info.shape),)) for info in op.inputs
         ),
-        dtype="float64",
-        method="probe",
+        judging=Judging(method=method),
     )
 
 
@@ -263,7 +255,7 @@ def _find_nonlinear(op: Operation, pairs: list[PairKey]) -> str:
 
     The rows of large pairs are pulled back, too: only they show an upstream that is lost in a sum.
     """
-    case = replace(_case_of(op), method="auto")
+    case = _case_of(op, method="auto")
     rows = analytic_jacobians(case, op, pairs, guess_sparsities(case, op, pairs))
     matrices = {key: matrix for key, matrix in rows.items() if matrix is not None}
     pulled = pull_outputs(case, op, pairs, matrices, ["linearity"])

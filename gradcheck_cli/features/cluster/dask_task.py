@@ -60,7 +60,7 @@ def pack(cases: Sequence[Case]) -> CodeFolder:
     Raises:
         CaseFailedError: it is too large to be sent.
     """
-    folder = Path(cases[0].folder)
+    folder = Path(cases[0].origin.folder)
     inside = folder.resolve()
     outside = {
         file
@@ -160,7 +160,8 @@ def relocate(case: Case, root: Path) -> Case:
         return replace(spec, tensors=tuple(tensor(inner) for inner in spec.tensors))
 
     arguments = tuple(argument(spec_argument) for spec_argument in case.arguments)
-    return replace(case, folder=relocate_path(root, case.folder), arguments=arguments)
+    origin = replace(case.origin, folder=relocate_path(root, case.origin.folder))
+    return replace(case, origin=origin, arguments=arguments)
 
 
 def relocate_path(root: Path, path: str) -> str:

@@ -249,7 +249,7 @@ class DaskWorkers:
         """Run cases; see `Workers.run`."""
         folders: dict[str, list[Case]] = {}
         for case in cases:
-            folders.setdefault(case.folder, []).append(case)
+            folders.setdefault(case.origin.folder, []).append(case)
         codes = {folder: pack(inside) for folder, inside in folders.items()}
         documents = enumerate(group_cases(cases, isolate=self._isolate))
         self._waiting = {index: _Document(index, group, _needs(group)) for index, group in documents}
@@ -377,7 +377,7 @@ class DaskWorkers:
 
     def _submit(self, client: Client, document: _Document, allowed: list[str]) -> None:
         cases = tuple(numbered_case.case for numbered_case in document.cases)
-        code, archive = self._codes[cases[0].folder]
+        code, archive = self._codes[cases[0].origin.folder]
         place = CodePlace(str(Path.cwd()), code.path)
         document.token = uuid.uuid4().hex
         order = DocumentOrder(document.token, document.index, cases, self._limits, place, code.digest)
@@ -546,7 +546,7 @@ class DaskWorkers:
 
 
 def _needs(group: Sequence[Numbered]) -> frozenset[str]:
-    devices = (numbered_case.case.device for numbered_case in group)
+    devices = (numbered_case.case.running.device for numbered_case in group)
     return frozenset(device.partition(":")[0] for device in devices if device is not None)
 
 

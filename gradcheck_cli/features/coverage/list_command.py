@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli import completing
+from gradcheck_cli import hooks
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -35,7 +35,7 @@ STATUSES = {
 
 
 @click.command("list")
-@click.argument("pattern", required=False, shell_complete=completing.op_types)
+@click.argument("pattern", required=False, shell_complete=hooks.completing("op_types"))
 @click.option(
     "--status",
     "statuses",
@@ -103,8 +103,8 @@ def _specs_by_name(folder: str) -> dict[str, list[str]]:
         for name, covering in cases_by_type(cases, _tensorflow()).items()
     }
     for case in cases:
-        if case.forward is not None:
-            specs.setdefault(case.forward.target, []).append(case.spec)
+        if case.code.forward is not None:
+            specs.setdefault(case.code.forward.target, []).append(case.spec)
     return {name: list(dict.fromkeys(places)) for name, places in specs.items()}
 
 
@@ -117,10 +117,10 @@ def cases_by_type(cases: Iterable[Case], version: str) -> dict[str, list[Case]]:
 
     by_type: dict[str, list[Case]] = {}
     for case in cases:
-        if not version_fits(version, case.tensorflow):
+        if not version_fits(version, case.running.tensorflow):
             continue
-        own = (str(case.op_type),) if case.is_raw_op else ()
-        for op_type in dict.fromkeys((*own, *case.covers)):
+        own = (str(case.code.op_type),) if case.code.is_raw_op else ()
+        for op_type in dict.fromkeys((*own, *case.code.covers)):
             by_type.setdefault(op_type, []).append(case)
     return by_type
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.checks.all_checks import compare_with_reference
+from gradcheck_cli.checking.ops.jacobian import are_equal, hint_on_triangle
 from gradcheck_cli.checking.ops.operation import Operations, TensorInfo, index_of
 from gradcheck_cli.checking.pairs.pair import PairSample, PointData
-from gradcheck_cli.checking.pairs.triangles import are_equal, hint_on_triangle
 from gradcheck_cli.features.diagnosis import hints
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, PairResult, Status
@@ -152,7 +152,7 @@ def find_common_cause(
         pairs = tuple(pair.explained(_NOISY) if pair.status is Status.MISMATCHED else pair for pair in pairs)
         return pairs, checks
     wrong = any(pair.status is Status.MISMATCHED for pair in pairs)
-    if case.reference is None or case.reference_forward or operations is None or not wrong:
+    if case.reference is None or case.reference.equals_forward or operations is None or not wrong:
         return pairs, checks
     comparison = compare_with_reference(case, operations.declared, operations.differenced)
     if comparison.status is not Status.MISMATCHED:

@@ -19,15 +19,12 @@ _BROADCAST = "  # broadcast, so that its gradient needs a sum"
 
 @dataclass(frozen=True)
 class DraftInput:
-    """One input: what the spec will say about it.
-
-    Attributes:
-        is_broadcast: whether its shape lacks an axis of the others', so that a gradient needs a sum.
-    """
+    """One input: what the spec will say about it."""
 
     name: str
     says: Any
     is_guess: bool = False  # whether its shape is a guess that may be changed
+    # whether its shape lacks an axis of the others', so that a gradient needs a sum
     is_broadcast: bool = False
 
     @property

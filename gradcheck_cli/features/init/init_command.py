@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli import hooks
-from gradcheck_cli.cli import completing
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, UsageError
 from gradcheck_cli.plain_files import write_text
 
@@ -45,7 +44,7 @@ _UNDRAFTED = 3  # what was written doesn't run, or nothing was written
 @click.option(
     "--op-type",
     metavar="TYPE",
-    shell_complete=completing.op_types,
+    shell_complete=hooks.completing("op_types"),
     help="Write one for this op type, from its definition.",
 )
 @click.option(
@@ -114,8 +113,10 @@ def _find_uncovered(package: str) -> tuple[str, ...]:
 
     folders = [path for path in default_paths() if Path(path).exists()]
     cases = load(folders).cases if folders else ()
-    named = {function.target for case in cases for function in (case.forward, case.gradient) if function}
-    named |= {name for case in cases for name in (case.op_type, *case.covers) if name}
+    named = {
+        function.target for case in cases for function in (case.code.forward, case.code.gradient) if function
+    }
+    named |= {name for case in cases for name in (case.code.op_type, *case.code.covers) if name}
     finds = hooks.find_gradients(package, [str(Path.cwd())])
     bare = dict.fromkeys(
         find.registered or _importable(find.target)

@@ -1,1 +1,1 @@
-"""The library for notebooks and tests: `check`, `check_function`, `assert_gradients`."""
+"""The library for notebooks and tests: `check`, `check_function`, `assert_gradients`, `py_func`."""

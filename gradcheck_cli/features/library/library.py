@@ -24,8 +24,14 @@ from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.running.session import InProcess, start_tensorflow
 from gradcheck_cli.spec.case import (
     Case,
+    CodeUnderTest,
     FunctionRef,
+    Judging,
+    Origin,
+    Reference,
+    Running,
     StatedTolerance,
+    Wanted,
     in_each_mode,
 )
 from gradcheck_cli.spec.load import load_cases, load_mapping
@@ -156,23 +162,20 @@ def check_function(  # noqa: PLR0913 (the options of one call)
         case = Case(
             op=_op_name(fn),
             name="default",
-            path=file,
-            folder=str(Path.cwd()),
-            line=line,
-            forward=forward,
-            op_type=None,
-            binding="autodiff",
-            gradient=None,
-            arguments=arguments,
             dtype=inputs[0].dtype if inputs else "float32",
-            reference=truth,
-            tolerance=StatedTolerance(atol, rtol),
-            seed=seed,
-            modes=modes,
+            arguments=arguments,
             mode=modes[0],
-            variables=True if call.variables is not None else cast("bool | None", variables),
-            records_fingerprint=False,
-            given=call,
+            seed=seed,
+            code=CodeUnderTest(
+                forward,
+                variables=True if call.variables is not None else cast("bool | None", variables),
+                given=call,
+            ),
+            reference=Reference(truth) if truth else None,
+            judging=Judging(tolerance=StatedTolerance(atol, rtol)),
+            running=Running(modes=modes),
+            origin=Origin(file, str(Path.cwd()), line),
+            wanted=Wanted(records_fingerprint=False),
         )
         report = run_in_workers(InProcess(), in_each_mode([case]))
     if any(isinstance(arg, float | complex) for arg in args):

@@ -36,7 +36,7 @@ from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.problem import draw_eight_bits
 from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, PairResult, Status
-from gradcheck_cli.spec.case import Case, rule_for
+from gradcheck_cli.spec.case import Case, first_order_alone, rule_for
 
 FACTOR, SIGN, ELEMENT, UPSTREAM = "factor", "sign", "element", "upstream"
 NONE, TRANSPOSE, SWAP, CONJUGATE = "none", "transpose", "swap", "conjugate"
@@ -70,17 +70,19 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
     """
     caching = CachingOpener(opener)
     unneeded = frozenset(check.name for check in CHECKS if check.can_be_off) - _NEEDED
-    plain = replace(case, second_order=(), records_fingerprint=False, checks_off=case.checks_off | unneeded)
+    plain = first_order_alone(case, unneeded)
     first = caching.open(Opening(samples[0]))
-    labels = [label_of(first, pair) for pair in pair_keys(first)] if case.second_order else []
-    subject = _Subject(replace(plain, second_order=case.second_order), caching, samples, 1)
+    labels = [label_of(first, pair) for pair in pair_keys(first)] if case.judging.second_order else []
+    judging = replace(plain.judging, second_order=case.judging.second_order)
+    subject = _Subject(replace(plain, judging=judging), caching, samples, 1)
     findings = subject.findings
     mutants = list(subject.mutants(corruptions))
-    if case.second_order and findings.first is not None:
+    if case.judging.second_order and findings.first is not None:
         try:
             vjp = caching.vjp(first)
+            judging = replace(vjp.case.judging, checks_off=plain.judging.checks_off)
             second = _Subject(
-                replace(vjp.case, records_fingerprint=False, checks_off=plain.checks_off),
+                replace(vjp.case, judging=judging, wanted=plain.wanted),
                 vjp,
                 samples,
                 2,
@@ -148,7 +150,7 @@ class _Subject:
 
     def _is_zero(self, label: str) -> bool:
         """Whether the spec says that a gradient is zero: what is left of it is rounding."""
-        rule = rule_for(self.case.pairs, label)
+        rule = rule_for(self.case.expected.pairs, label)
         return rule is not None and rule.expect == "zero"
 
     def _shifts(self, pairs: Mapping[str, PairKey]) -> dict[PairKey, Shift]:

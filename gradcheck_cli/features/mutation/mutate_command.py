@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli import results
-from gradcheck_cli.cli import completing
+from gradcheck_cli import hooks, results
 from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
 from gradcheck_cli.cli.options.configured import SharingCommand, option_group
 from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
@@ -55,7 +54,7 @@ class MutateOptions:
 
 
 @click.command("mutate", cls=SharingCommand)
-@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=completing.spec_files)
+@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=hooks.completing("spec_files"))
 @click.option(
     "--kind",
     "kinds",
@@ -128,15 +127,14 @@ def _add_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case,
     shapes_by_op: dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]] = {}
     for case in cases:
         shapes = tuple(tensor.shape for tensor in case.tensors)
-        shapes_by_op.setdefault((case.path, case.op), set()).add(shapes)
+        shapes_by_op.setdefault((case.origin.path, case.op), set()).add(shapes)
     varied = {key for key, shapes in shapes_by_op.items() if len(shapes) > 1}
-    return tuple(
-        replace(
-            case,
-            corruptions=tuple(kind for kind in kinds if kind != "size" or (case.path, case.op) not in varied),
-        )
-        for case in cases
-    )
+
+    def fitting(case: Case) -> tuple[str, ...]:
+        has_sizes = (case.origin.path, case.op) in varied
+        return tuple(kind for kind in kinds if kind != "size" or not has_sizes)
+
+    return tuple(replace(case, wanted=replace(case.wanted, corruptions=fitting(case))) for case in cases)
 
 
 def _print(report: results.Report, tally: Tally, form: str) -> None:

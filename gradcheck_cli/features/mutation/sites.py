@@ -21,14 +21,12 @@ class Site:
 
     Examples are a side of a branch that no point takes, and an axis of size one. A gradient that is wrong
     only there passes at any tolerance, and no corruption of the visible part reveals it.
-
-    Attributes:
-        unseen: what the points lack for the corruption to show, in words; empty if they lack nothing.
     """
 
     corruption: str  # its name, among `CORRUPTIONS`
     place: str  # the op, and the user's line that made it
     pairs: frozenset[tuple[int, int]]  # (output, input) indices of the pairs whose path contains it
+    # what the points lack for the corruption to show, in words; empty if they lack nothing
     unseen: tuple[str, ...]
 
     @property
@@ -77,15 +75,11 @@ _BY_BATCH = frozenset({"MatMul", "Conv2D", "Conv1D", "Conv3D", "DepthwiseConv2dN
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A possible site: an op, a corruption, and the tensors whose values may hide it.
-
-    Attributes:
-        unseen: says in words what the values of `tensors` don't show.
-    """
+    """A possible site: an op, a corruption, and the tensors whose values may hide it."""
 
     op: Any
     corruption: str  # the corruption that might not show
-    unseen: _Unseen
+    unseen: _Unseen  # says in words what the values of `tensors` don't show
     tensors: tuple[Any, ...] = ()  # the tensors whose values `unseen` takes
     input_index: int | None = None  # the index of the op's input whose gradient is concerned; `None` for all
 

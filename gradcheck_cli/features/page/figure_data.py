@@ -164,7 +164,7 @@ def _shorten(values: Float) -> tuple[float, ...]:
     return tuple(float(f"{value:.{_DIGITS}g}") for value in values)
 
 
-DOUBTFUL = "doubtful"  # the value of `Case.figures_of` for all pairs that aren't a plain pass
+DOUBTFUL = "doubtful"  # the value of `Wanted.figures_of` for all pairs that aren't a plain pass
 # If a case has more such pairs, only the first ones are drawn, and no more after this many seconds of
 # processor time.
 _MOST_FIGURES = 12
@@ -172,12 +172,12 @@ _LONGEST = 15.0
 
 
 def draw_figures(judged: hooks.OpenCase) -> None:
-    """Add figures to the pairs that `Case.figures_of` asks for."""
+    """Add figures to the pairs that `Wanted.figures_of` asks for."""
     case, findings = judged.opener.case, judged.findings
     is_wanted = (
         (lambda pair: not is_plain(pair))
-        if case.figures_of == DOUBTFUL
-        else (lambda pair: pair.label == case.figures_of)
+        if case.wanted.figures_of == DOUBTFUL
+        else (lambda pair: pair.label == case.wanted.figures_of)
     )
     began, drawn, pairs = clock.now(), 0, []
     for pair in findings.pairs:

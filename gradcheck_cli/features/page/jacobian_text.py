@@ -94,8 +94,13 @@ def pair_view(case: Case, label: str) -> PairView:
         findings = check(case, explains=False)
         if label in {pair.label for pair in findings.pairs} and not _is_whole(findings, label):
             # It may be skipped by its spec, or too large to be judged whole unless someone asks for it.
-            rules = (*case.pairs, PairRule("*", _SKIP), _rule_without_skip(case, label))
-            findings = check(replace(case, method="full", pairs=rules), explains=False)
+            rules = (*case.expected.pairs, PairRule("*", _SKIP), _rule_without_skip(case, label))
+            asked = replace(
+                case,
+                expected=replace(case.expected, pairs=rules),
+                judging=replace(case.judging, method="full"),
+            )
+            findings = check(asked, explains=False)
     result = next((pair for pair in findings.pairs if pair.label == label), None)
     failing = tuple(own for own in findings.checks if own.status in FAILING | UNDECIDED)
     if result is None and findings.pairs:
@@ -123,7 +128,7 @@ def pair_view(case: Case, label: str) -> PairView:
 
 def _rule_without_skip(case: Case, label: str) -> PairRule:
     """Return the spec's rule for a pair, without its `skip`."""
-    rule = rule_for(case.pairs, label) or PairRule(label, "")
+    rule = rule_for(case.expected.pairs, label) or PairRule(label, "")
     return replace(rule, glob=label, expect="" if rule.expect == _SKIP else rule.expect)
 
 
@@ -143,7 +148,8 @@ def draw_pair(case: Case, label: str) -> CaseResult:
         CaseFailedError: the case can't be checked.
     """
     start_tensorflow()
-    result = run_case(replace(case, figures_of=label, records_fingerprint=False))
+    wanted = replace(case.wanted, figures_of=label, records_fingerprint=False)
+    result = run_case(replace(case, wanted=wanted))
     if result.error is not None:
         raise CaseFailedError(result.error.kind, result.error.message, result.error.traceback)
     pairs = [pair for pair in result.pairs if pair.label == label]
@@ -237,7 +243,8 @@ def jacobian_text(
     if index is not None:
         title = f"d{layout.element(output, index)}/d{view.input_info.name}"
     judged_in = view.result.numeric.reference_dtype
-    parts = [case.path, case.op, case.dtype if judged_in == case.dtype else f"{case.dtype} (in {judged_in})"]
+    dtype = case.dtype if judged_in == case.dtype else f"{case.dtype} (in {judged_in})"
+    parts = [case.origin.path, case.op, dtype]
     if case.name != "default":
         parts.append(f"case {case.name}")
     if view.point:

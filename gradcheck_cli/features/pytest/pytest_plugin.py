@@ -172,8 +172,8 @@ class SpecOp(pytest.Collector):
         """Name the cases, with mode and dtype where several have the same name."""
         for case, result in self._members:
             parts = [case.name]
-            parts += [case.variant] if case.variant else []
-            parts += [case.mode] if len(case.modes) > 1 else []
+            parts += [case.origin.variant] if case.origin.variant else []
+            parts += [case.mode] if len(case.running.modes) > 1 else []
             name = "-".join(parts).translate(_BRACKETS)
             yield SpecCase.from_parent(self, name=name, case=case, opened=result)
 
@@ -186,7 +186,7 @@ class SpecCase(pytest.Collector):
         self.case = case
         self.labels = frozenset(pair.label for pair in opened.pairs)
         self._opened = opened
-        for tag in case.tags:
+        for tag in case.origin.tags:
             self.extra_keyword_matches.add(tag)
 
     def collect(self) -> Iterator[pytest.Item]:

@@ -38,6 +38,7 @@ from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
 from gradcheck_cli.gate import Branch
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.results import GREEN, CheckResult, PairResult, Status
+from gradcheck_cli.spec.case import first_order_alone
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.openers import GraphOpener
 
@@ -207,7 +208,7 @@ class Exploration:
 
     def excuse_faults(self) -> Iterator[str]:
         """Yield which excuses for unseen sides aren't true, in words."""
-        for glob, reason in self.opener.case.unreached:
+        for glob, reason in self.opener.case.judging.unreached:
             excused = [side for side in self.field.shown if _matches(side, glob)]
             taken = [_label(side) for side in excused if side in self.within]
             if taken:
@@ -321,7 +322,7 @@ class Exploration:
         self.search.remember(points, looked)
         free = self.mixed.free
         columns = np.flatnonzero(self.field.wanted & looked.taken.any(axis=0))
-        if not len(columns) and not self.opener.case.unreached:
+        if not len(columns) and not self.opener.case.judging.unreached:
             return
         vectors = free.pack(points)
         special = free.ties(vectors).sum(axis=1)
@@ -476,7 +477,9 @@ class Exploration:
     def _is_meant(self, candidate: Candidate, wrong: set[str]) -> bool:
         """Whether the spec excuses a side here that only special values take: those of a mask, say."""
         sides = [self.field.sides[side] for side in np.flatnonzero(candidate.taken)]
-        is_excused = any(_matches(side, glob) for side in sides for glob, _ in self.opener.case.unreached)
+        is_excused = any(
+            _matches(side, glob) for side in sides for glob, _ in self.opener.case.judging.unreached
+        )
         return is_excused and not self._is_wrong_beside(candidate, wrong)
 
     def _is_wrong_beside(self, candidate: Candidate, wrong: set[str], spreads: float = _CLOSE) -> bool:
@@ -573,8 +576,7 @@ def check_at(
         opener.state.draws[sample, key[1]] = opener.state.draws[key]  # the draws are those of the first point
     count = base.traced.at.count
     variables = {index - count: np.asarray(value)[None] for index, value in point.items() if index >= count}
-    off = (frozenset(CHECKS) - checks) | opener.case.checks_off
-    case = replace(opener.case, checks_off=off, second_order=(), records_fingerprint=False)
+    case = first_order_alone(opener.case, frozenset(CHECKS) - checks)
     with at_values(base.traced.variables, variables) as rows:
         next(rows)
         return check_case(case, opener, [sample])

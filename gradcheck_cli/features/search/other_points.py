@@ -36,7 +36,7 @@ from gradcheck_cli.gate import side_counts
 from gradcheck_cli.hooks import OpenCase
 from gradcheck_cli.results import CheckResult, Counterexample, PairResult, SearchResult, Status
 from gradcheck_cli.running.limits import times_of
-from gradcheck_cli.spec.case import Case, InputSpec
+from gradcheck_cli.spec.case import Case, InputSpec, first_order_alone
 from gradcheck_cli.spec.values.arrays import as_lists
 from gradcheck_cli.spec.values.constraints import distribution_of
 from gradcheck_cli.spec.words import CHECKS, SOURCES
@@ -80,7 +80,7 @@ def draw_more_points(judged: OpenCase) -> None:
 
 def choose_points(judged: OpenCase) -> None:
     """Search the case if its spec says so; else check points on other sides of its branches."""
-    seconds = judged.opener.case.search
+    seconds = judged.opener.case.wanted.search
     if not seconds or not search(judged.opener, judged.points, judged.findings, seconds, judged.spent):
         check_other_points(judged.opener, judged.points, judged.findings, judged.spent)
 
@@ -98,13 +98,13 @@ def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Fi
     if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
         # There is no graph to examine, or XLA would compile each part of it.
         is_right = findings.pairs and all(pair.status in RIGHT for pair in findings.pairs)
-        if is_right and not _GRAPHS & set(opener.case.modes):
+        if is_right and not _GRAPHS & set(opener.case.running.modes):
             findings.sides_unknown = f"not looked at in mode {opener.case.mode}: add mode graph"
         return
     with suppress(*ERRORS):  # the findings say what is wrong
         exploration = Exploration(opener, findings, findings.first, Pace())
         exploration.see_samples(samples)
-        excuses = opener.case.unreached
+        excuses = opener.case.judging.unreached
         findings.branches = exploration.field.branches(excuses)
         findings.sides_unknown = exploration.field.unknown
         if _may_explore(findings):
@@ -115,7 +115,7 @@ def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Fi
         faults = "; ".join(exploration.excuse_faults())
         if faults:
             findings.checks = (*findings.checks, CheckResult("unreached", Status.MISMATCHED, faults))
-        if opener.case.second_order and _may_explore(findings):
+        if opener.case.judging.second_order and _may_explore(findings):
             second = exploration.of_vjp()
             second.see_samples(samples)
             if second.labels:
@@ -175,9 +175,9 @@ def check_more_draws(opener: GraphOpener, findings: Findings, spent: float) -> N
     is_open = {pair.label for pair in pairs if _is_open(pair)}
     if not (is_open and case.is_generated) or any(pair.status is Status.MISMATCHED for pair in pairs):
         return
-    alone: Case = replace(case, checks_off=frozenset(CHECKS), second_order=(), records_fingerprint=False)
+    alone = first_order_alone(case, frozenset(CHECKS))
     pace = Pace(float(np.clip(spent, _SHORT, _LONG)))
-    for sample in range(case.samples, case.samples + _DRAWS):
+    for sample in range(case.judging.samples, case.judging.samples + _DRAWS):
         if pace.left <= 0:
             return
         # The spec didn't ask for this draw.
@@ -272,7 +272,7 @@ def search(
             judge_samples(first, samples)
         parts = [first]
         with suppress(*ERRORS):
-            if opener.case.second_order:
+            if opener.case.judging.second_order:
                 second = first.of_vjp()
                 second.see_samples(samples)
                 parts += [second] if second.labels else []
@@ -290,7 +290,7 @@ def search(
                 moved = [finder.opener.case.tensors[input_index] for input_index in finder.worst]
                 shapes = tuple((tensor.name, tensor.shape) for tensor in moved)
                 example = replace(shrink_worst(finder), shapes=shapes)
-        seen, sides = side_counts(first.field.branches(opener.case.unreached))
+        seen, sides = side_counts(first.field.branches(opener.case.judging.unreached))
         findings.search = SearchResult(
             pace.elapsed,
             sum(part.points for part in parts),
@@ -304,7 +304,7 @@ def search(
         if finder is not None:
             finder.note = finder.note or "at a point that the search found; right at the sample points"
             finder.add_to_findings()
-        findings.branches = first.field.branches(opener.case.unreached)
+        findings.branches = first.field.branches(opener.case.judging.unreached)
         findings.sides_unknown = first.field.unknown
         return True
     return False
@@ -334,7 +334,7 @@ def _search_one_row(search: Exploration, seconds: float) -> Exploration | None:
         first = opener.open(Opening(0))
         row_search = Exploration(opener, search.findings, first, Pace(seconds))
         row_search.judged = search.judged
-        is_wrong = judge_samples(row_search, range(case.samples))
+        is_wrong = judge_samples(row_search, range(case.judging.samples))
         wrong = wrong_pairs(row_search.wrong, search.findings) if row_search.wrong is not None else {}
         # That a function takes one row isn't stated: a gradient of another form there is no finding.
         if is_wrong and any(pair.mismatch in ("value", "nonfinite") for pair in wrong.values()):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli import completing
+from gradcheck_cli import hooks
 from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
 from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
@@ -43,7 +43,7 @@ class SearchOptions:
     nargs=-1,
     required=True,
     type=click.Path(),
-    shell_complete=completing.spec_files,
+    shell_complete=hooks.completing("spec_files"),
 )
 @click.option(
     "--seconds",
@@ -78,13 +78,12 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
     from gradcheck_cli.cli.console import console_for, print_lines, run_and_print, terminal_width
     from gradcheck_cli.cli.options.running_options import print_report
     from gradcheck_cli.reporting.report_text import case_lines, closing_lines
-    from gradcheck_cli.spec.case import in_each_mode
+    from gradcheck_cli.spec.case import Wanted, in_each_mode
     from gradcheck_cli.spec.load import load_cases
 
     cases = options.named.choose(load_cases(options.paths, seed=options.seed))
-    cases = tuple(
-        replace(case, search=options.seconds, records_fingerprint=False) for case in in_each_mode(cases)
-    )
+    wanted = Wanted(search=options.seconds, records_fingerprint=False)
+    cases = tuple(replace(case, wanted=wanted) for case in in_each_mode(cases))
     workers = start_workers(ctx, options.workers)
     width = terminal_width()
 
@@ -111,7 +110,7 @@ def _write(report: Report, cases: Sequence[Case]) -> None:
         for case, result in zip(cases, report.cases, strict=False)
         if result.search is not None and result.search.found is not None
     ]
-    for case, example in sorted(counterexamples, key=lambda entry: -entry[0].line):
+    for case, example in sorted(counterexamples, key=lambda entry: -entry[0].origin.line):
         try:
             name = write_case(case, example)
         except WriteError as error:

@@ -24,14 +24,14 @@ def write_case(case: Case, example: Counterexample) -> str:
     Raises:
         WriteError: the file can't be added to; it is left as it was.
     """
-    file = Path(case.path)
+    file = Path(case.origin.path)
     name = _choose_name(case)
     entry = as_flow(_entry(case, example, name))
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise WriteError(f"{error.strerror or error}; the case is {entry}") from error
-    changed = _add_entry(text, case.line, entry)
+    changed = _add_entry(text, case.origin.line, entry)
     if changed is None:
         raise WriteError(f"put this under 'cases' yourself: {entry}")
     file.write_text(changed, encoding="utf-8")
@@ -45,7 +45,7 @@ def write_case(case: Case, example: Counterexample) -> str:
 
 def _choose_name(case: Case) -> str:
     try:
-        names = {other.name for other in load_cases([case.path]) if other.op == case.op}
+        names = {other.name for other in load_cases([case.origin.path]) if other.op == case.op}
     except GradcheckError:
         names = set()
     suffix = 1
@@ -80,8 +80,8 @@ def _entry(case: Case, example: Counterexample, name: str) -> dict[str, Any]:
         else:
             raise WriteError(f"input {argument.name} is a structure; its values are {as_flow(values)}")
     own: dict[str, Any] = {"name": name, "inputs": inputs}
-    if case.variant is not None:
-        own["dtypes"] = [case.variant]
+    if case.origin.variant is not None:
+        own["dtypes"] = [case.origin.variant]
     return own
 
 

@@ -125,9 +125,10 @@ class _LastResults:
 
     def check(self, cases: Sequence[Case]) -> None:
         """Check cases, without a search: whoever saved a file waits for it."""
+        unsearched = [replace(case, wanted=replace(case.wanted, search=0.0)) for case in cases]
         with redirect_stdout(sys.stderr):
             try:
-                for event in self.workers.run([replace(case, search=0.0) for case in cases]):
+                for event in self.workers.run(unsearched):
                     if isinstance(event, Ended):
                         self.show(self._keep(event.result))
             except CaseFailedError as error:
@@ -138,7 +139,7 @@ class _LastResults:
         """Search the cases with a search time until a file changes; return the files that have changed."""
         from gradcheck_cli.running.local_workers import LocalWorkers
 
-        todo = [case for case in cases if case.search and _key_of(case) not in self.searched]
+        todo = [case for case in cases if case.wanted.search and _key_of(case) not in self.searched]
         if not todo or not isinstance(self.workers, LocalWorkers):
             return frozenset()
         click.echo(f"searching {len(todo)} until a file changes")
@@ -244,7 +245,7 @@ class FileWatch:
 
 
 def _key(case: Case) -> tuple[str, str, str, str | None]:
-    return case.op, case.name, case.mode, case.variant
+    return case.op, case.name, case.mode, case.origin.variant
 
 
 def _stamp(file: Path) -> Stamp | None:

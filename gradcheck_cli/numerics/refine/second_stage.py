@@ -45,18 +45,15 @@ from gradcheck_cli.numerics.shared_limits import (
 
 @dataclass(frozen=True)
 class Round:
-    """Another round for the elements that are still open.
-
-    Attributes:
-        is_for: which of the open elements it is for, given what is known about them and their columns.
-        is_own: whether each input is stepped by its own magnitude. It is also for elements that
-            larger steps seem to have decided.
-    """
+    """Another round for the elements that are still open."""
 
     scale: Float  # (n,) the scale of each column's steps
     exponents: tuple[int, ...]  # the rungs
+    # which of the open elements it is for, given what is known about them and their columns
     is_for: Callable[[Resolution, np.ndarray], np.ndarray]
     depth: int = 0  # all steps are divided by 2**depth
+    # whether each input is stepped by its own magnitude. It is also for elements that larger steps seem to
+    # have decided.
     is_own: bool = False
 
 
@@ -208,13 +205,10 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
 
 @dataclass
 class _Seen:
-    """What rounds have seen of each element, (e,) each, whatever the resolution takes from them.
-
-    Attributes:
-        is_level: whether the function has a slope, but doesn't move at all for steps of the input's own size.
-    """
+    """What rounds have seen of each element, (e,) each, whatever the resolution takes from them."""
 
     steepest: Float  # the steepest slope
+    # whether the function has a slope, but doesn't move at all for steps of the input's own size
     is_level: np.ndarray
 
 

@@ -42,11 +42,7 @@ class Elements:
 
 @dataclass(frozen=True)
 class Series:
-    """The samples around some elements.
-
-    Attributes:
-        grain: (e,) the smallest difference of a sample from f(x): the multiple that f was rounded to inside.
-    """
+    """The samples around some elements."""
 
     which: np.ndarray  # (e,) indices of the elements
     at: Differences  # differences, (r, e), at growing steps, sentinels first
@@ -58,6 +54,7 @@ class Series:
     noise: Float  # (e,) the standard deviation of f's noise, at ulp steps
     middle_noise: Float  # (e,) likewise at larger steps, where an intermediate's rounding shows
     sure_noise: Float  # (e,) the same, 0 where it may be shape
+    # (e,) the smallest difference of a sample from f(x): the multiple that f was rounded to inside
     grain: Float
     sides: Sides  # (r, e) the values that were differenced, and their steps
 

@@ -29,14 +29,7 @@ SHARP = 1e-7
 
 @dataclass(frozen=True)
 class Resolution:
-    """What is known about some elements without their analytic values, (e,) each.
-
-    Attributes:
-        noise: relative noise of the forward's values, a bound over |f|; where f is 0, over the largest of
-            its terms and of |f| near the point.
-        bias: likewise, including rounding that shows only at larger steps. This may be shape rather than
-            noise: it can prevent a mismatch, but never justify a pass.
-    """
+    """What is known about some elements without their analytic values, (e,) each."""
 
     slope: Float  # the derivative; at a kink the mean of both sides
     uncertainty: Float  # bound on its error; infinite where there is no slope
@@ -49,7 +42,11 @@ class Resolution:
     local: Float  # the slope of the sentinel that is closest to the point without being hidden by noise
     local_noise: Float  # assumed, not measured, bound on its rounding error
     departure: Departure  # how f departs from the slope towards large steps
+    # relative noise of the forward's values, a bound over |f|; where f is 0, over the largest of its terms
+    # and of |f| near the point
     noise: Float
+    # likewise, including rounding that shows only at larger steps. This may be shape rather than noise: it
+    # can prevent a mismatch, but never justify a pass.
     bias: Float
     value: Float  # the largest |f| near the point: f itself may be 0 there
     depth: np.ndarray  # the steps were divided by 2**depth

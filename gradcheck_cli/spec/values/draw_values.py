@@ -150,7 +150,7 @@ def _read_file(case: Case, tensor: InputSpec) -> Array:
     key = arguments.get("key")
     try:
         array = arrays.load(
-            arrays.ArrayPlace(case.folder, str(arguments["path"]), None if key is None else str(key))
+            arrays.ArrayPlace(case.origin.folder, str(arguments["path"]), None if key is None else str(key))
         )
         arrays.require_fit(array, tensor.dtype)
     except arrays.ArrayError as error:

@@ -3,7 +3,7 @@
 The function is called once for each trace, in a graph. The override that it carries is recorded, so that the
 trace can tell whether it took effect. The user's gradient function is called as TensorFlow would call it, and
 its results are checked first: TensorFlow lets a wrong dtype pass, and a float or an ndarray ends in
-`AttributeError: ... 'name'`. `py_func`, which users call, is the widely copied one, with such a gradient.
+`AttributeError: ... 'name'`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli import hooks
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Case, FunctionRef
@@ -89,20 +90,21 @@ class Binder:
         return replace(bound, call=self._symmetrise_inputs(bound.call))
 
     def _attach(self) -> Bound:
-        case = self.case
-        if case.binding == "autodiff":
-            return Bound(self._flat_function(case.forward, "forward"))
+        code = self.case.code
+        if code.binding == "autodiff":
+            return Bound(self._flat_function(code.forward, "forward"))
         gradient = self._load_gradient()
-        if case.binding == "custom_gradient":
-            return Bound(self._custom_gradient(self._flat_function(case.forward, "forward"), gradient))
-        if case.binding == "defun":
+        if code.binding == "custom_gradient":
+            return Bound(self._custom_gradient(self._flat_function(code.forward, "forward"), gradient))
+        if code.binding == "defun":
             return Bound(self._defun(gradient))
-        if case.binding == "py_func":
-            override = Override(unique_name(case.op), PY_FUNC_TYPES)
-            body = self._py_func(self._load(case.forward, "forward"))
+        name = unique_name(self.case.op)
+        if code.binding == "py_func":
+            override = Override(name, PY_FUNC_TYPES)
+            body = self._py_func(self._load(code.forward, "forward"))
         else:
-            override = Override(unique_name(case.op), (str(case.op_type),))
-            body = self._flat_function(case.forward, "forward")
+            override = Override(name, (str(code.op_type),))
+            body = self._flat_function(code.forward, "forward")
         tf.RegisterGradient(override.name)(gradient)
 
         def overridden(*tensors: Any) -> list[Any]:
@@ -114,31 +116,33 @@ class Binder:
 
     def load(self) -> None:
         """Import what the spec names, which shows under which of TensorFlow's behaviours it runs."""
-        for ref, role in ((self.case.forward, "forward"), (self.case.gradient, "gradient")):
+        for ref, role in ((self.case.code.forward, "forward"), (self.case.code.gradient, "gradient")):
             if ref is not None:
                 users_code.load(ref.target, role)
 
     def target(self) -> Any:
         """Return the forward as the user named it: a function, layer or module; `None` for a raw op."""
-        return None if self.case.forward is None else self._load(self.case.forward, "forward")
+        return None if self.case.code.forward is None else self._load(self.case.code.forward, "forward")
 
     def body(self) -> Callable[..., list[Any]]:
         """Return the forward alone, as a function of flat tensors."""
-        return self._symmetrise_inputs(self._flat_function(self.case.forward, "forward"))
+        return self._symmetrise_inputs(self._flat_function(self.case.code.forward, "forward"))
 
     def reference(self) -> Bound:
         """Bind the reference, which is differenced; a NumPy function is called through py_func.
 
         It gets the attrs that it takes, and the forward's `build` arguments if it takes those.
         """
-        function = self._load(self.case.reference, "reference")
-        case = replace(self.case, attrs=attrs_of_reference(function, self.case))
-        if case.implicit:
+        reference = self.case.reference
+        function = self._load(reference.function if reference else None, "reference")
+        attrs = attrs_of_reference(function, self.case)
+        case = replace(self.case, code=replace(self.case.code, attrs=attrs))
+        if reference is not None and reference.implicit:
 
             def make_distribution(tensors: Sequence[Any]) -> Any:
                 return call_with(lambda values, named: function(*values, **named), function, case, tensors)
 
-            sampler = self._flat_function(case.forward, "forward")
+            sampler = self._flat_function(case.code.forward, "forward")
             return Bound(self._symmetrise_inputs(_implicit_sample(sampler, make_distribution)))
         binder = replace(self, case=case)
         call = binder._tensor_or_numpy_function(function, "reference")  # noqa: SLF001 (of the same class)
@@ -171,7 +175,7 @@ class Binder:
             raise CaseFailedError("attribute", f"{role}: is missing.")
         with seed_globals(self.case.seed):  # a module may make layers when it is imported
             target = users_code.load(ref.target, role)
-        build = self.case.build
+        build = self.case.code.build
         is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case))
         if build is not None and is_factory:
             target = self._build(ref, target, role)
@@ -184,8 +188,8 @@ class Binder:
         if ref.target in self.built:
             return self.built[ref.target]
         try:
-            with seed_globals(self.case.seed), users_code.run_with_switches():
-                built = target(**dict(self.case.build or {}))
+            with seed_globals(self.case.seed), hooks.behaviour().calling():
+                built = target(**dict(self.case.code.build or {}))
         except (CaseFailedError, KeyboardInterrupt):
             raise
         except BaseException as error:  # the user's code may raise anything
@@ -219,7 +223,7 @@ class Binder:
 
         def invoke(arguments: list[Any], keywords: dict[str, Any]) -> Any:
             if tf.executing_eagerly():
-                with users_code.run_with_switches():
+                with hooks.behaviour().calling():
                     return function(*arguments, **keywords)
             return private_graphs.call_with_autograph(function, arguments, keywords)
 
@@ -245,7 +249,7 @@ class Binder:
                 "outputs", "a NumPy function needs 'outputs' as a mapping with each output's dtype."
             )
         declared = [tf.as_dtype(self.dtype_of(str(output.dtype))) for output in case.outputs]
-        run_numpy = users_code.functions_without_eager(function)
+        run_numpy = hooks.behaviour().wrap_numpy(function)
 
         def body(*arrays: np.ndarray[Any, Any]) -> Any:
             # The arrays may be TensorFlow's own memory. A forward that writes to one gets a copy, and this is
@@ -272,25 +276,25 @@ class Binder:
     # How the gradient is attached.
 
     def _load_gradient(self) -> Callable[..., list[Any]]:
-        case = self.case
-        names = [tensor.name for tensor in case.tensors]
-        function = self._load(case.gradient, "gradient")
-        if case.gradient is not None and case.gradient.numpy:
+        gradient = self.case.code.gradient
+        names = [tensor.name for tensor in self.case.tensors]
+        function = self._load(gradient, "gradient")
+        if gradient is not None and gradient.numpy:
             # A call at the base point shows its dtypes and Nones, once the forward's shapes are known.
-            function = users_code.functions_without_eager(function)
+            function = hooks.behaviour().wrap_numpy(function)
             function = from_numpy(function, self.point, self.output_shapes or (), names)
         return guard_gradient(function, names)
 
     def _custom_gradient(
         self, body: Callable[..., list[Any]], gradient: Callable[..., list[Any]]
     ) -> Callable[..., list[Any]]:
-        case = self.case
+        name, code = self.case.op, self.case.code
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def bound(*tensors: Any) -> Any:
             outputs = body(*tensors)
             view = OpView(
-                type=case.op_type or case.op, name=case.op, inputs=tensors, outputs=outputs, attrs=case.attrs
+                type=code.op_type or name, name=name, inputs=tensors, outputs=outputs, attrs=code.attrs
             )
             return outputs, lambda *upstream: gradient(view, *upstream)
 
@@ -301,7 +305,7 @@ class Binder:
         return call
 
     def _defun(self, gradient: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-        body = self._tensor_or_numpy_function(self._load(self.case.forward, "forward"), "forward")
+        body = self._tensor_or_numpy_function(self._load(self.case.code.forward, "forward"), "forward")
 
         def call(*tensors: Any) -> list[Any]:
             result = private_graphs.call_defun(unique_name(self.case.op), body, gradient, tensors)
@@ -573,95 +577,3 @@ class OpView:
                 f"Operation {self.name!r} has no attr named {name!r}; the spec's attrs: {attr_names}."
             )
         return self.attrs[name]
-
-
-def py_func(  # noqa: PLR0913, PLR0917 (the well-known signature)
-    func: Callable[..., Any],
-    inputs: Sequence[Any],
-    Tout: Any,  # noqa: N803 (TensorFlow's name for it)
-    grad: Callable[..., Any],
-    stateful: bool = True,  # noqa: FBT001, FBT002 (the well-known signature)
-    name: str | None = None,
-    *,
-    shapes: Any = None,
-) -> Any:
-    """Wrap a NumPy function as an op with a gradient of its own.
-
-    The gradient is registered under a name that no other call in this process has, instead of a random one.
-    Shapes are kept: a NumPy ufunc's output has the shape that its inputs broadcast to. For other functions,
-    state them by `shapes`, which is compared with what they return. In eager mode, where overrides have no
-    effect, the same gradient is attached by `tf.custom_gradient`.
-
-    Args:
-        func: arrays in, one array or a list of arrays out.
-        inputs: a list of tensors, or of what converts to tensors.
-        Tout: dtype of the output, or a list of dtypes.
-        grad: `(op, *upstream)` to one gradient, or `None`, per input; `op` has inputs and outputs.
-        stateful: as in `tf.compat.v1.py_func`: `False` allows TensorFlow to call `func` fewer times.
-        shapes: shape of the output, or a list of shapes where `Tout` is a list; `None` for unknown.
-
-    Returns:
-        A tensor, or a list of them where `Tout` is a list.
-
-    Raises:
-        TypeError: `inputs` is a tensor, not a list of tensors.
-        CaseFailedError: `grad` returned something that is no gradient.
-        GradientFormError: `grad` returned a gradient of another shape or dtype than its input.
-        tf.errors.InvalidArgumentError: an output doesn't have the shape in `shapes` (when it runs).
-    """
-    if not isinstance(inputs, list | tuple):  # a tensor would be iterated over
-        kind = type(inputs).__name__
-        raise TypeError(f"inputs: must be a list of tensors, but is a {kind}; write [x] for a single one.")
-    tensors = [tf.convert_to_tensor(value) for value in inputs]
-    gradient = guard_gradient(grad, [f"input {index}" for index in range(len(tensors))])
-    is_list = isinstance(Tout, list | tuple)
-    known_shapes = _known_shapes(func, tensors, shapes, is_list=is_list, count=len(Tout) if is_list else 1)
-    if tf.executing_eagerly():
-        return _call_eagerly(func, tensors, Tout, gradient, known_shapes)
-    gradient_name = unique_name(name or str(getattr(func, "__name__", "py_func")))
-    tf.RegisterGradient(gradient_name)(gradient)
-    mapping = dict.fromkeys(PY_FUNC_TYPES, gradient_name)
-    with tf.compat.v1.get_default_graph().gradient_override_map(mapping):
-        result = tf.compat.v1.py_func(func, tensors, Tout, stateful=stateful, name=name)
-    outputs = _ensure_shapes(list(result) if is_list else [result], known_shapes)
-    return outputs if is_list else outputs[0]
-
-
-def _call_eagerly(
-    func: Callable[..., Any],
-    tensors: list[Any],
-    dtypes: Any,
-    gradient: Callable[..., Any],
-    known_shapes: list[Any],
-) -> Any:
-    is_list = isinstance(dtypes, list | tuple)
-
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def call(*values: Any) -> Any:
-        result = tf.numpy_function(func, list(values), dtypes)
-        outputs = _ensure_shapes(list(result) if is_list else [result], known_shapes)
-        view = OpView("PyFunc", "py_func", values, outputs, {})
-        return outputs if is_list else outputs[0], lambda *upstream: gradient(view, *upstream)
-
-    return call(*tensors)
-
-
-def _known_shapes(
-    func: Callable[..., Any], tensors: list[Any], shapes: Any, *, is_list: bool, count: int
-) -> list[Any]:
-    """Return each output's static shape, `None` where nothing is known."""
-    if shapes is not None:
-        return [tf.TensorShape(shape) for shape in (shapes if is_list else [shapes])]
-    if isinstance(func, np.ufunc) and func.signature is None:
-        shape = tensors[0].shape
-        for tensor in tensors[1:]:
-            shape = tf.broadcast_static_shape(shape, tensor.shape)
-        return [shape] * count
-    return [None] * count
-
-
-def _ensure_shapes(outputs: list[Any], known_shapes: list[Any]) -> list[Any]:
-    return [
-        output if shape is None else tf.ensure_shape(output, shape)
-        for output, shape in zip(outputs, known_shapes, strict=True)
-    ]

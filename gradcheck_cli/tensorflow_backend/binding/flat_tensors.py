@@ -46,12 +46,12 @@ def call_with(
     Raises:
         CaseFailedError: of kind "inputs": an object can't be built from its fields.
     """
-    if case.given is not None:
-        return call(*case.given.pack(tensors))
+    if case.code.given is not None:
+        return call(*case.code.given.pack(tensors))
     values = build_arguments(case, tensors)
-    keyword_names = _keyword_names(function, list(values), case.attrs)
+    keyword_names = _keyword_names(function, list(values), case.code.attrs)
     positional = [value for name, value in values.items() if name not in keyword_names]
-    positional, attrs = _place_attrs_before(function, positional, dict(case.attrs))
+    positional, attrs = _place_attrs_before(function, positional, dict(case.code.attrs))
     return call(positional, {**{name: values[name] for name in keyword_names}, **attrs})
 
 
@@ -99,13 +99,13 @@ def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
     Raises:
         CaseFailedError: of kind "inputs".
     """
-    if case.given is not None:
+    if case.code.given is not None:
         return
     parameters = _parameters_of(function) or {}
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameter_names = [name for name, parameter in parameters.items() if parameter.kind is either]
     argument_names = [argument.name for argument in case.arguments if not _is_variable(argument)]
-    keyword_names = _keyword_names(function, argument_names, case.attrs)
+    keyword_names = _keyword_names(function, argument_names, case.code.attrs)
     names = [name for name in argument_names if name not in keyword_names]
     if set(names) <= set(parameter_names) and names != [name for name in parameter_names if name in names]:
         order = ", ".join(name for name in parameter_names if name in names)
@@ -119,19 +119,19 @@ def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
 
 def attrs_of_reference(function: Callable[..., Any], case: Case) -> dict[str, Any]:
     """Return the keyword arguments that a reference takes: the forward's own, and those that build it."""
-    keywords = {**(case.build or {}), **case.attrs}
+    keywords = {**(case.code.build or {}), **case.code.attrs}
     parameters = _parameters_of(function)
     if parameters is None or any(
         parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
     ):
-        return dict(case.attrs)
+        return dict(case.code.attrs)
     names = {argument.name for argument in case.arguments}
     return {name: value for name, value in keywords.items() if name in parameters and name not in names}
 
 
 def takes_build_alone(function: Callable[..., Any], case: Case) -> bool:
     """Whether a function is a factory, as the forward is: it takes only what is in `build`."""
-    build, parameters = case.build, _parameters_of(function)
+    build, parameters = case.code.build, _parameters_of(function)
     return build is not None and parameters is not None and all(name in build for name in parameters)
 
 
@@ -227,7 +227,7 @@ def with_variables(case: Case, variables: Sequence[Any], target: Any) -> Case:
     arguments = tuple(
         Argument(name, (_as_input(name, variable),)) for name, variable in zip(names, variables, strict=True)
     )
-    return replace(case, arguments=(*case.arguments, *arguments), variables=True)
+    return replace(case, arguments=(*case.arguments, *arguments), code=replace(case.code, variables=True))
 
 
 def plain_name(variable: Any) -> str:
@@ -289,7 +289,7 @@ def create_raw_op(case: Case, tensors: Sequence[Any]) -> list[Any]:
     Raises:
         CaseFailedError: of kind "op_type".
     """
-    op_type = str(case.op_type)
+    op_type = str(case.code.op_type)
     definition = private_graphs.op_def(op_type)
     if definition is None:
         raise CaseFailedError("op_type", unknown_op_type(op_type))
@@ -303,7 +303,7 @@ def create_raw_op(case: Case, tensors: Sequence[Any]) -> list[Any]:
             f"{', '.join(actual) or 'none'}.",
         )
     attr_names = {attr.name for attr in definition.attr}
-    attrs = {own_names.get(name, name): value for name, value in case.attrs.items()}
+    attrs = {own_names.get(name, name): value for name, value in case.code.attrs.items()}
     unknown = sorted(set(attrs) - attr_names)
     if unknown:
         raise CaseFailedError(

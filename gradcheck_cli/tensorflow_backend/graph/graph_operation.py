@@ -243,7 +243,7 @@ def _is_connected(traced: TracedCase, output: int, input_index: int) -> bool:
 def _is_plain_chain(traced: TracedCase, output: int, input_index: int) -> bool:
     trace, case = traced.vjp_trace, traced.case
     hand_written = {(of_output, of_input) for _, of_output, of_input in trace.sites}
-    is_own = case.gradient is not None or (output, input_index) in hand_written
+    is_own = case.code.gradient is not None or (output, input_index) in hand_written
     return not is_own and sum(trace.gradients_seen.values()) > 1
 
 

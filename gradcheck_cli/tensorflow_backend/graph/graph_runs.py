@@ -58,15 +58,14 @@ class Batched:
 
     Attributes:
         function: takes the arguments' tensors, returns a list of tensors.
-        rewind: called before each call, so that calls are independent, as held values in bodies require
-            (decision 9).
-        compiled: the function's compiled form, which takes the same tensors and is called instead.
     """
 
     function: Any  # a concrete function
     arguments: Sequence[tuple[str, tuple[int, ...]]]  # (dtype name, shape) of each argument
     point: Sequence[Array]  # value of each argument where it isn't batched, in the dtype's own NumPy form
+    # called before each call, so that calls are independent, as held values in bodies require (decision 9)
     rewind: Callable[[], None] | None = None
+    # the function's compiled form, which takes the same tensors and is called instead
     compiled: Callable[..., Any] | None = None
     is_prepared: bool = False  # whether Grappler prepares each call, which it doesn't inside a loop
     unrestored: Collection[int] = ()  # ids of resource handles that are written and not restored

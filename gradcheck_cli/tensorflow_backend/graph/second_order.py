@@ -6,6 +6,7 @@ an upstream for each output. The code that opens a case opens this one as well: 
 
 from __future__ import annotations
 
+import contextvars
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,23 +20,21 @@ from gradcheck_cli.spec.case import Argument, Case, InputSpec, OutputSpec
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
-from gradcheck_cli.tensorflow_backend.private import private_eager
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, naming_user_errors
 
+# Whether a vjp that is called eagerly backpropagates: a `stop_gradient` that runs then isn't its forward's.
+IS_BACKPROPAGATION = contextvars.ContextVar("is_backpropagation", default=False)
 # These checks concern the forward, or each trace: the first order has already run them.
 _CHECKS_OFF = frozenset(name for name, check in CHECKS.items() if not check.is_of_vjp)
 
 
 @dataclass(frozen=True)
 class Vjp:
-    """The vjp that a case stands for, of another case's forward.
-
-    Attributes:
-        connected: for each differentiable output, the indices of the inputs that it has a gradient for.
-    """
+    """The vjp that a case stands for, of another case's forward."""
 
     forward_case: Case  # the case that is differentiated, with its variables among the arguments
     outputs: tuple[TensorInfo, ...]
+    # for each differentiable output, the indices of the inputs that it has a gradient for
     connected: Mapping[int, tuple[int, ...]]
     count: int  # how many of that case's inputs are arguments of the forward; the rest are variables
 
@@ -108,11 +107,15 @@ def _pull_eagerly(
         for tensor in sources:
             tape.watch(tensor)
         results = forward.call(*arguments)
-    with private_eager.ignore_stop_gradients(), naming_user_errors(sources):
-        rows = [
-            tape.gradient([results[output]], list(sources), output_gradients=[flow])
-            for output, flow in flows.items()
-        ]
+    token = IS_BACKPROPAGATION.set(True)
+    try:
+        with naming_user_errors():
+            rows = [
+                tape.gradient([results[output]], list(sources), output_gradients=[flow])
+                for output, flow in flows.items()
+            ]
+    finally:
+        IS_BACKPROPAGATION.reset(token)
     return results, rows
 
 
@@ -172,9 +175,12 @@ def second_order_case(
         case,
         arguments=(*own_arguments, *flows, *case.arguments[len(own_arguments) :]),
         outputs=gradients,
-        reference_forward=False,
-        # A vjp may take inputs that a complex step can't move; the method was chosen for the forward.
-        method="auto" if case.method == "complex_step" else case.method,
-        checks_off=case.checks_off | _CHECKS_OFF,
-        second_order=(),
+        reference=case.reference and replace(case.reference, equals_forward=False),
+        judging=replace(
+            case.judging,
+            # A vjp may take inputs that a complex step can't move; the method was chosen for the forward.
+            method="auto" if case.judging.method == "complex_step" else case.judging.method,
+            checks_off=case.judging.checks_off | _CHECKS_OFF,
+            second_order=(),
+        ),
     )

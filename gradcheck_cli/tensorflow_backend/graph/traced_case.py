@@ -33,7 +33,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     python_calls,
     restoring_call,
 )
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeClashError, run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
 from gradcheck_cli.tensorflow_backend.traces.tracing import (
     ForwardTrace,
     TraceSubject,
@@ -59,22 +59,18 @@ _SHARES = (1.0, 0.6, 0.8, 0.7)
 
 @dataclass
 class SamplePoint:
-    """The point at which a case is traced.
-
-    Attributes:
-        dtype: the dtypes that are traced; see `Opening`.
-        has_wide_variables: whether `dtype` applies to variables as well; otherwise they keep their dtypes.
-        is_exact: whether the values stay as they were drawn, before the declared dtypes round them.
-        roundings: a seed by which the values of files, which were rounded before, are moved by one rounding.
-        chosen: the arguments' values at points that were chosen, by sample number; others are drawn.
-    """
+    """The point at which a case is traced."""
 
     case: Case
     sample: int
-    dtype: Dtype = "declared"
+    dtype: Dtype = "declared"  # the dtypes that are traced; see `Opening`
+    # whether `dtype` applies to variables as well; otherwise they keep their dtypes
     has_wide_variables: bool = False
+    # whether the values stay as they were drawn, before the declared dtypes round them
     is_exact: bool = False
+    # a seed by which the values of files, which were rounded before, are moved by one rounding
     roundings: int | None = None
+    # the arguments' values at points that were chosen, by sample number; others are drawn
     chosen: Mapping[int, Sequence[Array]] = field(default_factory=dict)
 
     def dtype_of(self, dtype: str) -> str:
@@ -183,44 +179,40 @@ def _move(tensor: InputSpec, value: Any, share: float) -> Array:
 
 def points(case: Case) -> Sequence[int]:
     """Return the sample indices of a case: a single one if every value is fixed."""
-    return range(case.samples if case.is_generated else 1)
+    return range(case.judging.samples if case.is_generated else 1)
 
 
 @dataclass
 class CaseState:
-    """What all ops of one case share: what was built, drawn, traced and written to.
+    """What all ops of one case share: what was built, drawn, traced and written to."""
 
-    Attributes:
-        built: what `build` returned; it is called once, so a layer's weights are the same in every trace.
-        draws: the random draws by sample point, and by whether the reference draws them.
-        written: what the case's gradients have written to, with the earlier values.
-        graphs: the first traced case of each form and mode of tracing; its graphs serve every point.
-        compiled: what runs instead of traced functions, by their ids, together with the functions, so that
-            the ids stay in use.
-        loops: the loops in a graph around functions, likewise by their ids; see `Batched`.
-        openers_of_vjps: by the id of an opened op, that op and the opener of its vjp.
-        chosen: the arguments' values at points that were chosen rather than drawn, by sample number.
-        gradients: the hand-written gradients that were made, and those that ran.
-        is_prepared: whether graphs run as those of a `tf.function` do, prepared by Grappler first; `None` if
-            nothing called for a try.
-        is_vjp_prepared: the same, for gradients alone.
-        refusal: what the forward raised at the first point beside a base point that it refused, in words.
-    """
-
+    # what `build` returned; it is called once, so a layer's weights are the same in every trace
     built: dict[str, Any] = field(default_factory=dict)
+    # the random draws by sample point, and by whether the reference draws them
     draws: dict[tuple[int, bool], Draws] = field(default_factory=dict)
     variables: tuple[Any, ...] = ()  # the variables among the inputs, in order
     vjp: Vjp | None = None  # set where the case is the vjp of another
     twins: Twins = field(default_factory=Twins)  # the float64 twins of traces
+    # what the case's gradients have written to, with the earlier values
     written: State = field(default_factory=State)
+    # the first traced case of each form and mode of tracing; its graphs serve every point
     graphs: dict[Any, Any] = field(default_factory=dict)
+    # what runs instead of traced functions, by their ids, together with the functions, so that the ids stay
+    # in use
     compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    # the loops in a graph around functions, likewise by their ids; see `Batched`
     loops: dict[int, tuple[Any, dict[tuple[int, ...], Any]]] = field(default_factory=dict)
+    # by the id of an opened op, that op and the opener of its vjp
     openers_of_vjps: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    # the arguments' values at points that were chosen rather than drawn, by sample number
     chosen: dict[int, Sequence[Any]] = field(default_factory=dict)
+    # the hand-written gradients that were made, and those that ran
     gradients: GradientLog = field(default_factory=GradientLog)
+    # whether graphs run as those of a `tf.function` do, prepared by Grappler first; `None` if nothing called
+    # for a try
     is_prepared: bool | None = None
-    is_vjp_prepared: bool | None = None
+    is_vjp_prepared: bool | None = None  # the same, for gradients alone
+    # what the forward raised at the first point beside a base point that it refused, in words
     refusal: str = ""
 
     def bind(self, binder: Binder, *, surrogate: bool = False) -> Bound:
@@ -258,32 +250,28 @@ class CaseState:
 
 @dataclass
 class TracedCase:
-    """One case at one sample point, traced into graphs when they are first needed.
-
-    Attributes:
-        opening: the form of the case that is traced, with its sample point.
-        narrow: for a float64 twin: the case in its declared dtypes, whose graphs are widened. The inputs have
-            values that the declared dtypes can hold.
-        is_exact: for a twin: whether the inputs have the values from before the declared dtypes round them.
-        roundings: for a twin: a seed by which constants and weights, of forward and vjp, and the values of
-            files are moved by one rounding each; `None`: they stay.
-        is_on_one_piece: for a twin: whether kinked ops keep each element on the side that it has at the
-            point.
-        stops: keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says.
-        modified: names of inputs that a NumPy forward was seen to write to.
-    """
+    """One case at one sample point, traced into graphs when they are first needed."""
 
     case: Case
+    # the form of the case that is traced, with its sample point
     opening: Opening = field(default_factory=Opening)
     state: CaseState = field(default_factory=CaseState)  # what all ops of the case share
     trace_mode: TraceMode = GRAPH  # with which shapes it is traced, and whether it is compiled
     graphs: TracedCase | None = None  # the same case, at this point or another; its graphs are used here too
     anew: bool = False  # whether to trace the vjp although `graphs` has one
+    # for a float64 twin: the case in its declared dtypes, whose graphs are widened. The inputs have values
+    # that the declared dtypes can hold.
     narrow: TracedCase | None = None
+    # for a twin: whether the inputs have the values from before the declared dtypes round them
     is_exact: bool = False
+    # for a twin: a seed by which constants and weights, of forward and vjp, and the values of files are moved
+    # by one rounding each; `None`: they stay
     roundings: int | None = None
+    # for a twin: whether kinked ops keep each element on the side that it has at the point
     is_on_one_piece: bool = False
+    # keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says
     stops: frozenset[str] | None = None
+    # names of inputs that a NumPy forward was seen to write to
     modified: list[str] = field(default_factory=list)
     no_twin: str = ""  # why there is no float64 twin to judge it by, if one was tried in vain
     _names: list[str] = field(default_factory=list)
@@ -418,9 +406,9 @@ class TracedCase:
         This holds for the gradient itself. For the gradient's own gradient, `checking.judging.stop_gradients`
         decides.
         """
-        is_meant = self.case.freeze is True
+        is_meant = self.case.judging.freeze is True
         if self.opening.is_reference and self.state.vjp is None:
-            is_meant = self.case.freeze is not False
+            is_meant = self.case.judging.freeze is not False
         return self.stops is None and is_meant
 
     def holds(self, key: str) -> bool:
@@ -525,19 +513,13 @@ class TracedCase:
             return self.wide_vjp.trace
         if self.graphs is not None and not self.anew and self._is_of_shapes(self.graphs):
             return self.graphs.vjp_trace
-        try:
-            trace = trace_vjp(
-                self.subject(self.bound()),
-                [self.trace_mode.shape(output.shape) for output in self.outputs],
-                self.forward,
-                reverse=self.opening.reversed,
-                other_call=("run" if self._runs_beside else "traced") if self.anew else "",
-            )
-        except ShapeClashError as error:
-            named_inputs = [
-                (input_index, self.inputs[input_index].name) for input_index in self.at.differentiable
-            ]
-            raise error.name_inputs(named_inputs) from error
+        trace = trace_vjp(
+            self.subject(self.bound()),
+            [self.trace_mode.shape(output.shape) for output in self.outputs],
+            self.forward,
+            reverse=self.opening.reversed,
+            other_call=("run" if self._runs_beside else "traced") if self.anew else "",
+        )
         if not self.opening.is_reference:
             for site, output, input_index in trace.sites:
                 label = label_between(self.outputs[output], self.inputs[input_index])

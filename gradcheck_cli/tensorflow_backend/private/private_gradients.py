@@ -151,15 +151,14 @@ def note_shape_faults(
             is_value = tensor.dtype.is_floating or tensor.dtype.is_complex
             if not (is_value and isinstance(gradient, tf.Tensor | tf.IndexedSlices)):
                 continue
-            is_list = isinstance(gradients, list)
+            is_list = isinstance(gradients, list)  # else nothing can replace a gradient: TensorFlow raises
             if gradient.shape.is_compatible_with(tensor.shape):
                 if is_list and isinstance(gradient, tf.IndexedSlices) and has_own_gradient(op):
                     gradients[input_index] = spread(gradient, tensor)
                 continue
-            if not is_list:
-                continue  # nothing can replace it: TensorFlow raises, and its message says so
             note(op, input_index, gradient)
-            gradients[input_index] = tf.zeros_like(tensor)
+            if is_list:
+                gradients[input_index] = tf.zeros_like(tensor)
 
     return _look_at_each_op(mend)
 

@@ -58,6 +58,19 @@ _NUMERIC = (np.ndarray, np.generic, bool, int, float, complex, tf.Variable)
 
 
 @contextlib.contextmanager
+def around_python_calls(make: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
+    """Enter a context around each call of a Python function that a graph makes, in the thread of the call."""
+    original = script_ops.FuncRegistry.__call__
+
+    def call(self: Any, *arguments: Any) -> Any:
+        with make():
+            return original(self, *arguments)
+
+    with replace_attributes(script_ops.FuncRegistry, __call__=call):
+        yield
+
+
+@contextlib.contextmanager
 def replace_attributes(home: Any, **values: Any) -> Iterator[None]:
     """Give attributes of one of TensorFlow's modules or classes other values in the block."""
     originals = {name: getattr(home, name) for name in values}

@@ -9,11 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from gradcheck_cli import clock
-from gradcheck_cli.checking.ops.operation import GradientFormError, OpPlace, TensorInfo
+from gradcheck_cli import clock, hooks
+from gradcheck_cli.checking.ops.operation import GradientFormError, TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.binding import users_code
 from gradcheck_cli.tensorflow_backend.binding.binder import form_fault
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.registry import place_of
@@ -49,7 +48,7 @@ def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> An
     """
     try:
         clock.add_work(traces=1)
-        with users_code.trace_with_switches():
+        with hooks.behaviour().tracing():
             return tf.compat.v1.wrap_function(_name_variables(function), list(signature))
     except (CaseFailedError, GradientFormError):
         raise
@@ -157,22 +156,23 @@ _COUNTS = re.compile(
     r"Num gradients (\d+) generated for op name: \"(?P<name>[^\"]+)\".* do not match num inputs (\d+)",
     re.DOTALL,
 )
-_SHAPE_CLASH = "Incompatible shapes between op input and calculated input gradient"
-_SHAPES = re.compile(
-    r"Forward operation: (?P<name>\S+)\. Input index: (?P<index>\d+)\. "
-    r"Original input shape: (?P<expected>.+?)\. +Calculated input gradient shape: (?P<found>.+)",
-    re.DOTALL,
-)
+# Takes an op, the index of its input, and the gradient.
+NoteShape = Callable[[Any, int, Any], None]
 _NO_GRADIENT = "No gradient defined for operation"
 
 
 def gradients_of(
-    outputs: list[Any], inputs: Sequence[Any], upstreams: list[Any], *, stops: Sequence[Any] = ()
+    outputs: list[Any],
+    inputs: Sequence[Any],
+    upstreams: list[Any],
+    *,
+    stops: Sequence[Any] = (),
+    note_shape: NoteShape | None = None,
 ) -> list[Any]:
-    """Call `tf.gradients`, which goes no further than `stops`; say in the user's words what went wrong."""
+    """Call `tf.gradients`, which goes no further than `stops`; see `naming_user_errors`."""
     if not inputs:
         return []
-    with naming_user_errors(inputs), private_gradients.accept_numbers(), users_code.trace_with_switches():
+    with naming_user_errors(note_shape), private_gradients.accept_numbers(), hooks.behaviour().tracing():
         return list(
             tf.compat.v1.gradients(
                 outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None
@@ -181,21 +181,33 @@ def gradients_of(
 
 
 @contextlib.contextmanager
-def naming_user_errors(inputs: Sequence[Any]) -> Iterator[None]:
-    """Say in the user's words what goes wrong in a gradient function that is called in the block."""
+def naming_user_errors(note_shape: NoteShape | None = None) -> Iterator[None]:
+    """Say in the user's words what goes wrong in a gradient function that is called in the block.
+
+    Args:
+        note_shape: is called with an op, the index of its input, and a gradient of another shape than that
+            input. Zeros take the gradient's place. By default, it is an error.
+
+    Raises:
+        GradientFormError: a gradient has another shape than its input.
+        CaseFailedError: a gradient function raised, or returned what isn't a gradient for each input.
+    """
     try:
-        yield
+        with private_gradients.note_shape_faults(note_shape or _refuse_shape, in_claimed_shape):
+            yield
     except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
         raise
     except BaseException as error:  # the user's code may raise anything
-        raise _explain(error, inputs) from error
+        raise _explain(error) from error
 
 
-def _explain(error: BaseException, inputs: Sequence[Any]) -> CaseFailedError | GradientFormError:
+def _refuse_shape(op: Any, input_index: int, gradient: Any) -> None:
+    raise GradientFormError((), shape_fault(op, input_index, gradient), place_of(op))
+
+
+def _explain(error: BaseException) -> CaseFailedError:
     text, kind = frames.text_of(error), "gradient"
     if isinstance(error, ValueError):
-        if _SHAPE_CLASH in text:
-            return _shape_fault(error, inputs)
         counts = _COUNTS.search(text)
         if counts is not None:
             return CaseFailedError("gradient_count", _count_fault(counts))
@@ -228,31 +240,14 @@ def _describe(error: BaseException) -> str:
     )
 
 
-def _shape_fault(error: ValueError, inputs: Sequence[Any]) -> GradientFormError:
-    """Turn TensorFlow's shape clash into a finding; TensorFlow names the op and the index of its input."""
-    text = frames.text_of(error)
-    clash = _SHAPES.search(text)
-    input_indices: tuple[int, ...] = (0,) if len(inputs) == 1 else ()
-    if clash is None:
-        detail = text[text.index(_SHAPE_CLASH) :]
-        return GradientFormError(input_indices, f"a gradient has another shape than its input: {detail}")
-    op, op_input = _op_named(clash["name"]), int(clash["index"])
-    where = f"input {op_input} of op {clash['name']}"
-    if op is not None:
-        input_indices, where = _indices_of(op.inputs[op_input], inputs), _describe_input(op, op_input)
-    return ShapeClashError(
-        input_indices,
-        where,
-        form_fault(_parse_shape(clash["expected"]), _parse_shape(clash["found"])),
-        None if op is None else place_of(op),
-    )
+def shape_fault(op: Any, input_index: int, gradient: Any, inputs: Sequence[Any] = ()) -> str:
+    """Describe a gradient whose shape isn't that of the op's input.
 
-
-def shape_fault(op: Any, input_index: int, gradient: Any, inputs: Sequence[Any]) -> str:
-    """Describe a gradient whose shape isn't that of the op's input; `inputs` are those of the forward."""
+    Args:
+        inputs: the forward's own, which the report names: nothing is said of which input it is.
+    """
     tensor = op.inputs[input_index]
-    is_named = _indices_of(tensor, inputs)  # by the report
-    where = "" if is_named else f" for {_describe_input(op, input_index)}"
+    where = "" if _is_among(tensor, inputs) else f" for {_describe_input(op, input_index)}"
     return f"the gradient{where} {form_fault(tensor.shape, gradient.shape)}"
 
 
@@ -263,35 +258,6 @@ def _describe_input(op: Any, input_index: int) -> str:
     return f"input {input_index} of op {op.name}"
 
 
-class ShapeClashError(GradientFormError):
-    """A gradient of another shape than its input, as TensorFlow's own backpropagation finds it.
-
-    Args:
-        inputs: the inputs that the gradient belongs to, as positions among the differentiated ones.
-        where: what the gradient is for, in words.
-    """
-
-    def __init__(self, inputs: tuple[int, ...], where: str, fault: str, place: OpPlace | None) -> None:
-        self.fault = fault
-        super().__init__(inputs, f"the gradient for {where} {fault}", place)
-
-    def name_inputs(self, named_inputs: Sequence[tuple[int, str]]) -> GradientFormError:
-        """Return the error with indices and names of inputs; `named_inputs` has the differentiated ones."""
-        if not self.inputs:
-            return GradientFormError((), self.message, self.place)
-        named = [named_inputs[position] for position in self.inputs]
-        names = " and ".join(name for _, name in named)
-        return GradientFormError(
-            tuple(index for index, _ in named), f"the gradient for {names} {self.fault}", self.place
-        )
-
-
-def _parse_shape(text: str) -> tf.TensorShape:
-    """Read a shape in one of TensorFlow's messages, such as `(2, None)` or `<unknown>`."""
-    sizes = [None if size == "None" else int(size) for size in re.findall(r"\d+|None", text)]
-    return tf.TensorShape(None if "unknown" in text else sizes)
-
-
 def _op_named(name: str) -> Any | None:
     try:
         return tf.compat.v1.get_default_graph().get_operation_by_name(name)
@@ -299,11 +265,11 @@ def _op_named(name: str) -> Any | None:
         return None
 
 
-def _indices_of(tensor: Any, inputs: Sequence[Any]) -> tuple[int, ...]:
-    """Return which of the inputs a tensor is, as far as inputs were passed on unchanged."""
-    while all(tensor is not source for source in inputs) and tensor.op.type == "Identity":
+def _is_among(tensor: Any, inputs: Sequence[Any]) -> bool:
+    """Whether a tensor is one of the inputs, passed on unchanged."""
+    while not (is_input := any(tensor is source for source in inputs)) and tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
-    return tuple(index for index, source in enumerate(inputs) if source is tensor)
+    return is_input
 
 
 def _count_fault(counts: re.Match[str]) -> str:

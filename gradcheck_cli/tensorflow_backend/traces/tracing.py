@@ -38,7 +38,6 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     dense,
     gradients_of,
-    in_claimed_shape,
     require_no_leak,
     shape_fault,
     trace_function,
@@ -481,11 +480,8 @@ class _BackwardPasses:
         def note_shape(op: Any, input_index: int, gradient: Any) -> None:
             note(op.inputs[input_index], shape_fault(op, input_index, gradient, chosen_inputs))
 
-        with (
-            private_gradients.note_shape_faults(note_shape, in_claimed_shape),
-            note_form_faults(note),
-        ):
-            pulled = gradients_of(outputs, chosen_inputs, flows)
+        with note_form_faults(note):
+            pulled = gradients_of(outputs, chosen_inputs, flows, note_shape=note_shape)
         gradients = [dense(gradient, tensor) for gradient, tensor in zip(pulled, chosen_inputs, strict=True)]
         with tf.control_dependencies(branch.add()):  # what a gradient writes affects the next call
             return [None if gradient is None else tf.identity(gradient) for gradient in gradients]

@@ -202,12 +202,9 @@ Wide = TypeVar("Wide", WideForward, WideVjp)
 
 @dataclass
 class Twins:
-    """The twins of one case's traces: one for each trace, at all points that it serves.
+    """The twins of one case's traces: one for each trace, at all points that it serves."""
 
-    Attributes:
-        variables: the wide forms of the variables that they use.
-    """
-
+    # the wide forms of the variables that they use
     variables: WideVariables = field(default_factory=WideVariables)
     _wide: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # by id, each trace with its twin
 

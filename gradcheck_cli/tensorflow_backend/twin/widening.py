@@ -69,15 +69,12 @@ class NarrowOp:
 
 @dataclass
 class NumpyCall:
-    """Calls a NumPy function with float64 arrays, if it takes and returns such.
-
-    Attributes:
-        is_narrow: whether it refused float64 or returned less, so that it gets the dtypes it was written for.
-    """
+    """Calls a NumPy function with float64 arrays, if it takes and returns such."""
 
     function: Callable[..., Any]
     argument_dtypes: Sequence[Any]  # dtypes of its arguments in the graph that was traced
     result_dtypes: Sequence[Any]
+    # whether it refused float64 or returned less, so that it gets the dtypes it was written for
     is_narrow: bool = False
 
     def __call__(self, *arrays: Any) -> list[Any]:
@@ -143,14 +140,11 @@ def _may_be_rounded(value: Any, precision: Precision) -> Any:
 
 @dataclass
 class Widening:
-    """A GraphDef, widened in place.
-
-    Attributes:
-        replaced: the functions that PyFuncs call instead of their own, by token.
-    """
+    """A GraphDef, widened in place."""
 
     graph_def: Any
     left_out: Collection[str]  # names of nodes to remove, since something else replaces them
+    # the functions that PyFuncs call instead of their own, by token
     replaced: Mapping[str, Callable[..., Any]]
     roundings: Roundings | None = None  # moves its constants; `None`: they stay
     narrow_ops: list[NarrowOp] = field(default_factory=list)  # the ops that keep their dtypes

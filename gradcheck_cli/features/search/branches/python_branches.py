@@ -21,7 +21,7 @@ from typing import Any
 from gradcheck_cli.gate import Branch
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.tensorflow_backend.frames import is_users
-from gradcheck_cli.tensorflow_backend.private.private_eager import around_python_calls
+from gradcheck_cli.tensorflow_backend.private.private_graphs import around_python_calls
 
 _LONGEST = 40  # characters of a condition
 _DEEPEST = 4  # calls that tell one use of a helper from another

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.features.modes import private_eager
 from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
 from gradcheck_cli.tensorflow_backend.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.private import (
-    private_eager,
     private_gradients,
     private_graphs,
     private_state,
@@ -177,29 +177,26 @@ class Record:
 
 @dataclass
 class EagerCall:
-    """A forward that is called repeatedly, at the base point first.
-
-    Attributes:
-        holds: says by its key whether a `stop_gradient` that backpropagation meets keeps its base value.
-        gradient_variables: the variables that a custom gradient has gradients for, by `id`.
-        written_by_gradient: what only a gradient writes to; it is restored at the end of the case.
-        stops: the `stop_gradient`s that backpropagation meets, with their outputs at the base point.
-    """
+    """A forward that is called repeatedly, at the base point first."""
 
     function: Callable[..., Sequence[Any]]  # takes tensors, returns a list of tensors
+    # says by its key whether a `stop_gradient` that backpropagation meets keeps its base value
     holds: Callable[[str], bool]
     seed: int = 0  # seed of its draws, the same in each call
     reverse: bool = False  # give custom gradients their variables in reverse order
+    # the variables that a custom gradient has gradients for, by `id`
     gradient_variables: dict[int, Any] = field(default_factory=dict)
     record: Record = field(default_factory=Record)  # what the first call ran
     custom_gradients: int = 0  # how many of the forward's custom gradients ran at the base point
     is_plain: bool = True  # whether all of these custom gradients are TensorFlow's own
     written: State = field(default_factory=State)  # what a call writes to; it is restored after each call
+    # what only a gradient writes to; it is restored at the end of the case
     written_by_gradient: State = field(default_factory=State)
     must_begin_anew: bool = False  # whether a gradient was seen to write to what the forward uses
     _sorted_writes: State = field(default_factory=State)
     _unsorted_writes: State = field(default_factory=State)
     draws: list[str] = field(default_factory=list)  # the types of the random ops that ran at the base point
+    # the `stop_gradient`s that backpropagation meets, with their outputs at the base point
     stops: list[tuple[Stop, Any]] = field(default_factory=list)
 
     def call_at_base(self, inputs: Sequence[Any]) -> list[Any]:

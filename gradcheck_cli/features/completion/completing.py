@@ -22,14 +22,12 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 
-Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-
 # TensorFlow's own list of its ops, a text of 1,400 imports.
 _RAW_OPS = ("_api", "v2", "raw_ops", "__init__.py")
 _IMPORTED = re.compile(r"^from \S+ import (\w+)", re.MULTILINE)
 
 
-def spec_files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _spec_files(incomplete: str) -> list[CompletionItem]:
     """Offer YAML files, and folders that may contain some."""
     folder, _, begun = incomplete.rpartition("/")
     where = Path(f"{folder}/" if folder or incomplete.startswith("/") else ".")
@@ -47,11 +45,6 @@ def spec_files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str
     return items
 
 
-def op_types(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer TensorFlow's op types, in upper or lower case, as `list` looks them up."""
-    return _offer(known_op_types(), incomplete)
-
-
 def known_op_types() -> list[str]:
     """Return the op types that TensorFlow exports, read from its package's text; none if it is missing."""
     package = find_spec("tensorflow")  # finds a package without importing it
@@ -59,21 +52,6 @@ def known_op_types() -> list[str]:
         with suppress(OSError):
             return sorted(set(_IMPORTED.findall(Path(folder, *_RAW_OPS).read_text(encoding="utf-8"))))
     return []
-
-
-def _of_cases(names_of: Callable[[Case], Iterable[str]]) -> Complete:
-    """Return a function that offers names from the cases of the specs in the command line, or of all."""
-
-    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return _offer((name for case in _cases(ctx) for name in names_of(case)), incomplete)
-
-    return complete
-
-
-tags = _of_cases(lambda case: case.tags)
-cases = _of_cases(lambda case: (case.name,))
-ops = _of_cases(lambda case: (case.op,))
-pairs = _of_cases(lambda case: case.labels)  # as far as the spec names its outputs
 
 
 def _cases(ctx: click.Context) -> Sequence[Case]:
@@ -87,7 +65,23 @@ def _cases(ctx: click.Context) -> Sequence[Case]:
         return ()
 
 
-def _offer(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+# The words of a case that can be completed; its pairs only as far as the spec names its outputs.
+_OF_A_CASE: dict[str, Callable[[Case], Iterable[str]]] = {
+    "tags": lambda case: case.origin.tags,
+    "names": lambda case: (case.name,),
+    "ops": lambda case: (case.op,),
+    "pairs": lambda case: case.labels,
+}
+
+
+def complete(kind: str, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Offer what begins as a word does, in upper or lower case; see `hooks.completing`."""
+    if kind == "spec_files":
+        return _spec_files(incomplete)
+    if kind == "op_types":
+        names: Iterable[str] = known_op_types()
+    else:  # of the specs in the command line, or of all
+        names = (name for case in _cases(ctx) for name in _OF_A_CASE[kind](case))
     begun = incomplete.lower()
     return [CompletionItem(name) for name in dict.fromkeys(names) if name.lower().startswith(begun)]
 

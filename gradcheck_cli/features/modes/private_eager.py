@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -21,10 +20,10 @@ from tensorflow.python.ops import (
     script_ops,
 )
 
+from gradcheck_cli.tensorflow_backend.graph.second_order import IS_BACKPROPAGATION
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import replace_attributes
 
-_IGNORES_STOPS = contextvars.ContextVar("ignores_stops", default=False)
 # How methods that write begin; `_skip_single_var` is a generator's, of its own state.
 _WRITES = ("_skip_single_var", "assign", "batch_scatter", "erase", "insert", "remove", "scatter")
 
@@ -77,14 +76,14 @@ def run_functions_eagerly() -> Iterator[None]:
 def replace_stop_gradients(replace: Callable[[Any, bool], Any]) -> Iterator[None]:
     """Let `replace(result, is_met)` decide what each `stop_gradient` returns to its caller.
 
-    `is_met` is false inside the forward of a `tf.custom_gradient`, which backpropagation skips, and inside
-    `ignore_stop_gradients`.
+    `is_met` is false inside the forward of a `tf.custom_gradient`, which backpropagation skips, and in
+    backpropagation itself, when it is differentiated again.
     """
     original, decorator = gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator
     depth = 0
 
     def stop(input: Any, name: Any = None) -> Any:  # noqa: A002 (TensorFlow's own name for it)
-        return replace(original(input, name=name), not depth and not _IGNORES_STOPS.get())
+        return replace(original(input, name=name), not depth and not IS_BACKPROPAGATION.get())
 
     def decorated(function: Any, args: Any, keywords: Any) -> Any:
         nonlocal depth
@@ -175,16 +174,6 @@ def look_at_gradients(
 
 
 @contextlib.contextmanager
-def ignore_stop_gradients() -> Iterator[None]:
-    """Count no `stop_gradient` in the block as met by backpropagation: the block is backpropagation."""
-    token = _IGNORES_STOPS.set(True)
-    try:
-        yield
-    finally:
-        _IGNORES_STOPS.reset(token)
-
-
-@contextlib.contextmanager
 def observe_numpy_calls(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
     """Call `note("PyFunc", inputs, outputs)` after each NumPy function that is called eagerly, as no op."""
     original = script_ops.py_func_common
@@ -196,19 +185,6 @@ def observe_numpy_calls(note: Callable[[str, Iterable[Any], Iterable[Any]], None
         return results
 
     with replace_attributes(script_ops, py_func_common=observed):
-        yield
-
-
-@contextlib.contextmanager
-def around_python_calls(make: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
-    """Enter a context around each call of a Python function that a graph makes, in the thread of the call."""
-    original = script_ops.FuncRegistry.__call__
-
-    def call(self: Any, *arguments: Any) -> Any:
-        with make():
-            return original(self, *arguments)
-
-    with replace_attributes(script_ops.FuncRegistry, __call__=call):
         yield
 
 

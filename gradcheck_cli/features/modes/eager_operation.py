@@ -25,18 +25,18 @@ from gradcheck_cli.checking.ops.operation import (
 )
 from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.features.modes import private_eager
+from gradcheck_cli.features.modes.eager_call import EagerCall, identity
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, form_fault
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, value_of
-from gradcheck_cli.tensorflow_backend.eager.eager_call import EagerCall, identity
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import pull_in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, SamplePoint
 from gradcheck_cli.tensorflow_backend.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.private import (
-    private_eager,
     private_gradients,
     private_state,
 )
@@ -52,17 +52,14 @@ from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
 
 @dataclass
 class CalledCase:
-    """One case, called eagerly at one sample point; nothing is traced.
-
-    Attributes:
-        stops: keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says.
-        seen: how often each registered gradient function was called, where that is counted.
-    """
+    """One case, called eagerly at one sample point; nothing is traced."""
 
     case: Case
     opening: Opening = field(default_factory=Opening)  # the sample point, and the dtypes of the call
     state: CaseState = field(default_factory=CaseState)  # the state that all ops of the case share
+    # keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says
     stops: frozenset[str] | None = None
+    # how often each registered gradient function was called, where that is counted
     seen: Counter[str] = field(default_factory=Counter)
     called_twice: bool = False  # call the forward at other values before each backward pass; see `trace_vjp`
     _names: list[str] = field(default_factory=list)
@@ -129,7 +126,7 @@ class CalledCase:
                     for value, target in zip(values, targets, strict=True)
                 ]
                 with (
-                    naming_user_errors(list(sources_by_input.values())),
+                    naming_user_errors(),
                     watching(),
                     self.call.note_gradient_writes(),
                 ):
@@ -199,7 +196,7 @@ class CalledCase:
         names, built = self._names, self.state.built
         binder = Binder(self.case, self.at.dtype_of, self.at.point, names=names, built=built)
         shapes: list[tuple[int, ...]] = []
-        if self.case.gradient is not None and self.case.gradient.numpy and self.state.vjp is None:
+        if self.case.code.gradient is not None and self.case.code.gradient.numpy and self.state.vjp is None:
             # Such a gradient is tried at the base point, for which the outputs' shapes must be known.
             shapes = [tuple(value.shape) for value in self._call_forward(binder.body())]
             binder = Binder(self.case, self.at.dtype_of, self.at.point, shapes, names=names, built=built)
@@ -210,7 +207,7 @@ class CalledCase:
 
     def holds(self, key: str) -> bool:
         """Whether a `stop_gradient` of this key keeps its value while the inputs move."""
-        return self.case.freeze is True if self.stops is None else key in self.stops
+        return self.case.judging.freeze is True if self.stops is None else key in self.stops
 
     @cached_property
     def tensors(self) -> list[Any]:
@@ -312,7 +309,7 @@ class EagerFacts(OpFacts):
     @property
     def unreachable(self) -> tuple[str, ...]:
         """Names of ready-made functions with a `stop_gradient` inside; a tf.function is run op by op."""
-        if self.called.stops is not None or self.called.case.freeze is not True:
+        if self.called.stops is not None or self.called.case.judging.freeze is not True:
             return ()
         return tuple(self.called.call.record.closed(self.called.moving, self.called.base))
 
@@ -371,7 +368,7 @@ class EagerFacts(OpFacts):
         """Whether this input moves this output through floating tensors, by what ran at the base point."""
         record, start = self.called.call.record, self.called.input_tensors[input_index]
         held_ids = [identity(value) for _, value in self.called.call.held_stops]
-        holds_all = self.called.stops is None and self.called.case.freeze is True
+        holds_all = self.called.stops is None and self.called.case.judging.freeze is True
         return record.leads_to(start, self.called.base[output], held_ids, stops=not holds_all)
 
     def passes_numpy(self, output: int, input_index: int) -> bool:
@@ -387,7 +384,7 @@ def _is_connected(called: CalledCase, output: int, input_index: int) -> bool:
 
 def _is_plain_chain(called: CalledCase, output: int, input_index: int) -> bool:
     call, start = called.call, called.input_tensors[input_index]
-    has_own = not call.is_plain or called.case.gradient is not None
+    has_own = not call.is_plain or called.case.code.gradient is not None
     return not has_own and len(call.record.steps_between([start], [called.base[output]])) > 1
 
 

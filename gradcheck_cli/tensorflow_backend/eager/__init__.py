@@ -1,1 +1,0 @@
-"""Cases that are called eagerly."""
