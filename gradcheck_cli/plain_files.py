@@ -1,6 +1,7 @@
 """Reads plain files of limited size, without waiting for a pipe's writer, and writes files as a whole.
 
-It also gives files of code a short name, the same in each process.
+It also tells files of code apart: the user's, and those of Python, of packages and of gradcheck. Each has a
+short name, the same in each process.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import errno
 import os
 import re
 import stat
+import sys
 import tempfile
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 MIB = 2**20
@@ -63,13 +66,39 @@ def _too_large(path: Path, limit: int) -> OSError:
     return OSError(errno.EFBIG, f"must hold at most {size}, but is larger", os.fspath(path))
 
 
+PACKAGES = ("site-packages", "dist-packages")  # folders of installed packages
+GENERATED = "__autograph_generated_file"  # in the name of each file that AutoGraph writes
+# Of the standard library, and of an environment that has a copy of parts of it.
+_LIBRARIES = (Path(os.__file__).resolve().parent, Path(sys.prefix, "lib").resolve())
+_OWN = Path(__file__).resolve().parent
+
+
+@cache
+def is_users(file: str) -> bool:
+    """Tell the user's files from gradcheck's, the standard library's, packages' and generated ones."""
+    return not (file.startswith("<") or GENERATED in file or is_own(file) or is_installed(file))
+
+
+@cache
+def is_own(file: str) -> bool:
+    """Whether a file is gradcheck's."""
+    return Path(file).resolve().is_relative_to(_OWN)
+
+
+def is_installed(file: str | Path) -> bool:
+    """Whether a file or folder belongs to Python or to an installed package."""
+    path = Path(file).resolve()
+    # An environment may use packages from another one's folder.
+    return not set(PACKAGES).isdisjoint(path.parts) or any(map(path.is_relative_to, _LIBRARIES))
+
+
 def short_path(file: str) -> str:
     """Return a path relative to the folder of installed packages, or to the working directory.
 
     Absolute paths would put a machine's folders into messages and reports.
     """
     path = Path(file)
-    for mark in ("site-packages", "dist-packages"):
+    for mark in PACKAGES:
         if mark in path.parts:
             after = len(path.parts) - path.parts[::-1].index(mark)
             return str(Path(*path.parts[after:]))

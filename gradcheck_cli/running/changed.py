@@ -10,7 +10,6 @@ import importlib.util
 import os
 import pkgutil
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from importlib.util import resolve_name
 from pathlib import Path
 
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.plain_files import MIB, read_plain
+from gradcheck_cli.plain_files import MIB, is_installed, read_plain
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.load import FOLDER_DEFAULTS
 
@@ -236,8 +235,6 @@ def _git(*arguments: str, folder: Path | None = None) -> str:
     return done.stdout.decode(errors="surrogateescape")
 
 
-_INSTALLED = ("site-packages", "dist-packages")
-_STANDARD_LIBRARY = (Path(ast.__file__).resolve().parent, Path(sys.prefix, "lib").resolve())
 LIMIT = 64 * MIB  # nobody writes a longer module
 
 
@@ -300,13 +297,6 @@ def modules_below(package: str, folders: Sequence[str]) -> tuple[str, ...]:
         if module.name != "__main__":
             modules += [name, *(modules_below(name, folders) if module.ispkg else ())]
     return tuple(sorted(modules))
-
-
-def is_installed(file: Path) -> bool:
-    """Whether a file belongs to Python or to an installed package: such code doesn't count as changed."""
-    if set(_INSTALLED) & set(file.parts):
-        return True
-    return any(file.is_relative_to(folder) for folder in _STANDARD_LIBRARY)
 
 
 @lru_cache(maxsize=4096)

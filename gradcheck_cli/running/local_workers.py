@@ -10,7 +10,6 @@ import linecache
 import os
 import re
 import signal
-import sysconfig
 import tempfile
 import time
 from collections import deque
@@ -21,7 +20,7 @@ from itertools import groupby
 from multiprocessing.connection import Pipe, wait
 from pathlib import Path
 
-from gradcheck_cli.plain_files import short_path
+from gradcheck_cli.plain_files import GENERATED, is_users, short_path
 from gradcheck_cli.results import GREEN, CaseError, CaseResult
 from gradcheck_cli.running import limits
 from gradcheck_cli.running.fork_server import CodePlace, Exit, ForkServer, Message, Task
@@ -381,12 +380,7 @@ class RunningTask:
         self._stacks.close()
 
 
-_OWN = str(Path(__file__).resolve().parents[1])
-_LIBRARIES = tuple(
-    {str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
-)
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
-_GENERATED = "__autograph_generated_file"
 
 
 def error_of_timeout(seconds: float, stacks: str) -> CaseError:
@@ -451,9 +445,9 @@ def user_frames(stacks: str) -> tuple[str, ...]:
     for match in reversed(list(_FRAME.finditer(stacks))):
         file, line, function = match["file"], int(match["line"]), match["function"]
         code = linecache.getline(file, line).strip()
-        if _GENERATED in file:
+        if GENERATED in file:
             frame = f"as rewritten by AutoGraph: in {function.removeprefix('tf__')}"
-        elif file.startswith("<") or str(Path(file).resolve()).startswith((_OWN, *_LIBRARIES)):
+        elif not is_users(file):
             continue
         else:
             frame = f"{short_path(file)}:{line}: in {function}"

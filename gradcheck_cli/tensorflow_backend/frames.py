@@ -7,36 +7,19 @@ import functools
 import itertools
 import linecache
 import re
-import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gradcheck_cli.plain_files import short_path
+from gradcheck_cli.plain_files import GENERATED, PACKAGES, is_own, is_users, short_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.visible import shorten
 
 # The standard library's files that occur between gradcheck's frames, where a property is cached or a context
 # entered.
 _BETWEEN = (contextlib.__file__, functools.__file__)
-_OWN = str(Path(__file__).resolve().parents[1])
 _BACKEND = str(Path(__file__).parent)
-_LIBRARIES = tuple(
-    {str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
-)
-_PACKAGES = frozenset({"site-packages", "dist-packages"})
-_GENERATED = "__autograph_generated_file"
-
-
-@functools.cache
-def is_users(filename: str) -> bool:
-    """Tell the user's files from gradcheck's, the standard library's, packages' and generated ones."""
-    if filename.startswith("<") or _GENERATED in filename:
-        return False
-    path = Path(filename).resolve()
-    # An environment may use packages from another one's folder.
-    return not str(path).startswith((_OWN, *_LIBRARIES)) and not _PACKAGES.intersection(path.parts)
 
 
 def _frame_lines(filename: str, line: int, function: str, code: str) -> list[str]:
@@ -56,7 +39,7 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
     for frame in traceback.extract_tb(error.__traceback__):
         if is_users(frame.filename):
             lines += _frame_lines(frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip())
-        elif not autograph_frames and _GENERATED in frame.filename:
+        elif not autograph_frames and GENERATED in frame.filename:
             # For some exceptions AutoGraph keeps no map.
             place = private_gradients.source_place(frame.filename, frame.lineno or 0)
             if place is not None and is_users(place[0]):
@@ -95,7 +78,7 @@ def place_of_branch(op: Any) -> str:
     for file, line in _sources(inside):
         if is_users(file):
             return f"{short_path(file)}:{line}"
-        is_library = _PACKAGES.intersection(Path(file).parts) and not _is_own(file)
+        is_library = not set(PACKAGES).isdisjoint(Path(file).parts) and not is_own(file)
         if not library and is_library and "/tensorflow/" not in file:
             library = f"{_in_library(file)}:{line}"
     return library
@@ -127,19 +110,18 @@ def place_of_stop(frames: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
         user's innermost one, or a library's if there is none.
     """
     # The code that calls gradcheck doesn't count.
-    inside = list(itertools.dropwhile(lambda frame: not _is_own(frame[0]), frames))
+    inside = list(itertools.dropwhile(lambda frame: not is_own(frame[0]), frames))
     lines = []
     for file, line, function in inside:
-        is_own = is_users(file)
-        if is_own or not (
-            _is_own(file)
+        if is_users(file) or not (
+            is_own(file)
             or file in _BETWEEN
             or "stop_gradient" in function
             or any(map(file.__contains__, _MAKING))
         ):
             lines.append(private_gradients.source_place(file, line) or (file, line))
     users = [place for place in lines if is_users(place[0])]
-    in_files = [place for place in lines if not place[0].startswith("<") and _GENERATED not in place[0]]
+    in_files = [place for place in lines if not place[0].startswith("<") and GENERATED not in place[0]]
     candidates = users or [place for place in in_files if "/tensorflow/" not in place[0]] or in_files
     if not candidates:
         return "an unknown line", "an unknown line"
@@ -148,15 +130,10 @@ def place_of_stop(frames: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
     return chain, f"{short_path(file) if users else _in_library(file)}:{line}"
 
 
-@functools.cache
-def _is_own(file: str) -> bool:
-    return str(Path(file).resolve()).startswith(_OWN)
-
-
 def _in_library(file: str) -> str:
     """Return a library's file without the folder that libraries are installed in."""
     parts = Path(file).parts
-    positions = [position for position, part in enumerate(parts) if part in _PACKAGES]
+    positions = [position for position, part in enumerate(parts) if part in PACKAGES]
     return str(Path(*parts[positions[-1] + 1 :])) if positions else file
 
 
@@ -252,5 +229,5 @@ def place_in_tensorflow(error: BaseException) -> str:
 
 def own_place(error: BaseException) -> str:
     """Return `file.py:line` of gradcheck's innermost frame, for a report of a fault in gradcheck."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(_OWN)]
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
     return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "unknown"

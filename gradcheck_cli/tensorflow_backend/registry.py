@@ -18,11 +18,10 @@ from typing import Any
 
 from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.plain_files import short_path
+from gradcheck_cli.plain_files import is_installed, short_path
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import unknown_op_type
-from gradcheck_cli.tensorflow_backend.binding.users_code import is_installed
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED
 

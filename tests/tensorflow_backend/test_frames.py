@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import gradcheck_cli
+from gradcheck_cli.plain_files import is_users
 from gradcheck_cli.tensorflow_backend import frames
 
 HERE = Path(__file__)
@@ -63,6 +64,7 @@ def test_files_are_shown_from_the_working_directory(monkeypatch, tmp_path):
     [
         (__file__, True),
         (gradcheck_cli.__file__, False),
+        (f"{Path(gradcheck_cli.__file__).parent}_checks/ops.py", True),
         (tf.__file__, False),
         (np.__file__, False),
         (textwrap.__file__, False),
@@ -71,7 +73,7 @@ def test_files_are_shown_from_the_working_directory(monkeypatch, tmp_path):
     ],
 )
 def test_whose_a_file_is(file, expected):
-    assert frames.is_users(file) is expected
+    assert is_users(file) is expected
 
 
 def helper(x):
@@ -200,7 +202,7 @@ def test_gradchecks_own_lines_are_no_branch_where_it_is_installed(monkeypatch):
             SimpleNamespace(filename="/lib/site-packages/tensorflow/python/ops/math_ops.py", lineno=3),
         ]
     )
-    monkeypatch.setattr(frames, "_PACKAGES", frozenset({"site-packages", "gradcheck_cli"}))
+    monkeypatch.setattr(frames, "PACKAGES", frozenset({"site-packages", "gradcheck_cli"}))
     assert frames.place_of_branch(op) == ""
     op.traceback[1] = SimpleNamespace(filename="/lib/site-packages/keras/src/layer.py", lineno=2)
     assert frames.place_of_branch(op) == "keras/src/layer.py:2"

@@ -28,8 +28,9 @@ from typing import Any
 from distributed import Reschedule, Worker, get_worker
 
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.plain_files import is_installed
 from gradcheck_cli.results import CaseResult
-from gradcheck_cli.running.changed import dependencies, is_installed
+from gradcheck_cli.running.changed import dependencies
 from gradcheck_cli.running.fork_server import CodePlace
 from gradcheck_cli.running.limits import Limits, default_memory, format_size
 from gradcheck_cli.running.local_workers import LocalWorkers

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from gradcheck_cli import hooks
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.plain_files import short_path
+from gradcheck_cli.plain_files import is_installed, short_path
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.private import private_state
 
@@ -113,11 +113,6 @@ def _modules_in(folder: str) -> dict[str, Path]:
         if name in sys.modules and package.is_file():
             modules[name] = package
     return modules
-
-
-def is_installed(path: Path) -> bool:
-    """Whether a file belongs to the interpreter or an installed package: such modules are never replaced."""
-    return "site-packages" in path.parts or str(path).startswith(str(Path(os.__file__).resolve().parent))
 
 
 def load(target: str, role: str) -> Any:

@@ -33,13 +33,12 @@ from tensorflow.python.ops import custom_gradient, gradients_util
 from tensorflow.python.ops.custom_gradient import Bind
 
 from gradcheck_cli.gate import GradientRun
-from gradcheck_cli.plain_files import short_path
+from gradcheck_cli.plain_files import GENERATED, short_path
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED, replace_attributes
 
 # Names under which TensorFlow, or gradcheck, registers a gradient at run time; no op type has a hyphen.
 RUN_TIME_NAME = re.compile(r"(CustomGradient|PartitionedCall|StatefulPartitionedCall)-\d+|gradcheck_.*")
-_GENERATED = "__autograph_generated_file"
 _IS_UNCOUNTED = contextvars.ContextVar("is_uncounted", default=False)
 
 
@@ -255,7 +254,7 @@ def overriding_function(name: str) -> Any | None:
 
 def source_place(file: str, line: int) -> tuple[str, int] | None:
     """Return the source of a line of AutoGraph's generated code; `None` for other code."""
-    if _GENERATED not in file:
+    if GENERATED not in file:
         return None
     origins: dict[int, tuple[str, int]] = {}
     for converted in list(autograph_api._TRANSPILER._cache._cache.values()):

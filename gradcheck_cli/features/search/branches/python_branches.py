@@ -19,8 +19,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from gradcheck_cli.gate import Branch
-from gradcheck_cli.plain_files import short_path
-from gradcheck_cli.tensorflow_backend.frames import is_users
+from gradcheck_cli.plain_files import is_users, short_path
 from gradcheck_cli.tensorflow_backend.private.private_graphs import around_python_calls
 
 _LONGEST = 40  # characters of a condition
