@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 
 import gradcheck_cli
+from gradcheck_cli.spec.case import Case
 
 PACKAGE = Path(gradcheck_cli.__file__).parent
 ROOT = PACKAGE.parent
@@ -15,6 +17,7 @@ DOCS = ROOT / "docs"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MOST_LINES = 60  # of a function, its docstring aside
 MOST_PARAMETERS = 6
+MOST_FIELDS = 15  # of a record: more are groups
 # `py_func` has the signature that people know; commands take one argument per option.
 MANY_PARAMETERS = {"assert_gradients", "check_function", "py_func"}  # what users call, with its options
 MOST_WAIVERS = 168
@@ -67,6 +70,17 @@ def test_functions_have_few_parameters():
 def parameters(node):
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     return len([one for one in arguments if one.arg not in {"self", "cls"}])
+
+
+def test_records_have_few_fields():
+    counts = {
+        f"{file.relative_to(PACKAGE)}:{node.name}": sum(isinstance(part, ast.AnnAssign) for part in node.body)
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and "dataclass" in "".join(map(ast.unparse, node.decorator_list))
+    }
+    assert counts["spec/case.py:Case"] == len(fields(Case))
+    assert [name for name, count in counts.items() if count > MOST_FIELDS] == []
 
 
 def test_variables_say_of_what_they_are():

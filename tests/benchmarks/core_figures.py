@@ -16,10 +16,18 @@ from gradcheck_cli.checking.ops import operation
 from gradcheck_cli.checking.pairs import pair
 from gradcheck_cli.cli.main import run_command
 from gradcheck_cli.numerics.judge import Judgement
+from gradcheck_cli.spec import case
 
 PACKAGE = Path(results.__file__).parent
 DECIDING = ("checking", "numerics")
 RECORDS = (
+    case.Case,
+    case.CodeUnderTest,
+    case.Expected,
+    case.Judging,
+    case.Running,
+    case.Origin,
+    case.Wanted,
     Judgement,
     pair.PairSample,
     results.PairResult,

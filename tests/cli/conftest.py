@@ -96,8 +96,9 @@ class Engine:
 @pytest.fixture
 def engine(monkeypatch, tmp_path):
     fake = Engine()
-    load, session = ModuleType("load"), ModuleType("session")
-    load.load_cases, load.load = fake.load_cases, fake.load
+    session = ModuleType("session")
+    monkeypatch.setattr("gradcheck_cli.spec.load.load_cases", fake.load_cases)
+    monkeypatch.setattr("gradcheck_cli.spec.load.load", fake.load)
     with suppress(ImportError):  # where the feature is deleted
         monkeypatch.setattr("gradcheck_cli.features.page.jacobian_text.pair_view", fake.pair_view)
     monkeypatch.setattr("gradcheck_cli.cli.commands.run.start_workers", fake.start_workers)
@@ -108,7 +109,6 @@ def engine(monkeypatch, tmp_path):
 
     monkeypatch.setattr("gradcheck_cli.running.run_loop.run_in_workers", run_in_workers)
     session.start_tensorflow = lambda: None
-    monkeypatch.setitem(sys.modules, "gradcheck_cli.spec.load", load)
     monkeypatch.setitem(sys.modules, "gradcheck_cli.running.session", session)
     cache = tmp_path / "cache"
     monkeypatch.setattr("gradcheck_cli.cli.options.case_options.default_cache", lambda: cache)

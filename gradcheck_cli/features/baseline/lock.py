@@ -26,6 +26,16 @@ Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair
 
 
 @dataclass(frozen=True)
+class Extent:
+    """How much of its case was checked."""
+
+    checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
+    samples: int = 0  # points at which it is checked
+    # how many sides of branches the case has seen, and how many there are; `None` for none
+    sides: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
 class LockedPair:
     """One pair of a lock file."""
 
@@ -42,10 +52,7 @@ class LockedPair:
     allowed: float  # the tolerance there
     tolerance: Tolerance | None = None  # the rule behind `allowed`
     fingerprint: Fingerprint | None = None  # projections of gradient and forward
-    checks_off: tuple[str, ...] = ()  # structural checks that the spec turns off
-    samples: int = 0  # points at which it is checked
-    # how many sides of branches its case has seen, and how many there are; `None` for none
-    sides: tuple[int, int] | None = None
+    extent: Extent = Extent()
 
     @property
     def key(self) -> Key:
@@ -74,9 +81,11 @@ def _entry(case: CaseResult, pair: PairResult) -> LockedPair:
         allowed=pair.numbers.allowed,
         tolerance=pair.numbers.tolerance,
         fingerprint=pair.fingerprint,
-        checks_off=case.how.checks_off,
-        samples=case.how.samples,
-        sides=side_counts(case.seen.branches) if case.seen.branches else None,
+        extent=Extent(
+            case.how.checks_off,
+            case.how.samples,
+            side_counts(case.seen.branches) if case.seen.branches else None,
+        ),
     )
 
 
@@ -176,7 +185,7 @@ def _parse_projection(text: str) -> Object:
     return {"value": serial.plain(value), "slack": serial.plain(slack)}
 
 
-_LINES: serial.Layouts = {LockedPair: serial.Layout(unfold=_unfold)}
+_LINES: serial.Layouts = {LockedPair: serial.Layout(inline=frozenset({"extent"}), unfold=_unfold)}
 
 
 def lock_text(entries: Mapping[Key, LockedPair], folder: Path) -> str:
@@ -195,12 +204,12 @@ def _write_line(entry: LockedPair, folder: Path) -> str:
         "spec": Path(relpath(entry.spec, folder)).as_posix(),
         "status": str(entry.status),
         "connected": entry.connected,
-        "samples": entry.samples,
-        "checks_off": list(entry.checks_off),
+        "samples": entry.extent.samples,
+        "checks_off": list(entry.extent.checks_off),
         **{name: f"{getattr(entry, name):.2e}" for name in _SIZES},
     }
-    if entry.sides is not None:
-        content["sides"] = list(entry.sides)
+    if entry.extent.sides is not None:
+        content["sides"] = list(entry.extent.sides)
     if entry.tolerance is not None:
         tolerance = entry.tolerance
         # Not rounded: the next run would take a rounded tolerance as a loosened one.
@@ -287,7 +296,7 @@ def compare(
             ]
         elif key in new:
             case = (*key[:-1], "")
-            if case not in reported and (less := _describe_less(pair, new[key])):
+            if case not in reported and (less := _describe_less(pair.extent, new[key].extent)):
                 reported.add(case)
                 findings.append(_finding(new[key], Change.WEAKENED, less))
             changes = _find_changes(pair, new[key], breaks=breaks)
@@ -340,8 +349,8 @@ def is_same(old: LockedPair, new: LockedPair) -> bool:
         same_error
         and not list(_find_changes(old, new, breaks=False))
         and not _describe_loosening(new, old)
-        and (old.checks_off, old.samples, old.sides) == (new.checks_off, new.samples, new.sides)
-        and (old.status, old.connected, old.spec) == (new.status, new.connected, new.spec)
+        and (old.extent, old.status, old.connected) == (new.extent, new.status, new.connected)
+        and old.spec == new.spec
         and all(tolerances) == any(tolerances)
         and (old.fingerprint is None) == (new.fingerprint is None)
     )
@@ -377,7 +386,7 @@ def _find_changes(old: LockedPair, new: LockedPair, *, breaks: bool) -> Iterator
         yield from _find_moves(old, new)
 
 
-def _describe_less(old: LockedPair, new: LockedPair) -> str:
+def _describe_less(old: Extent, new: Extent) -> str:
     """Say which parts of a case are no longer checked; empty if all are."""
     parts = [f"check {name} is turned off now" for name in new.checks_off if name not in old.checks_off]
     if new.samples < old.samples:

@@ -124,6 +124,15 @@ class Candidate:
         return self.reason, self.taken.tobytes(), self.may_have_kink
 
 
+@dataclass(frozen=True)
+class WrongPoint:
+    """A point at which a gradient is wrong."""
+
+    point: Point
+    findings: Findings  # the judge's
+    note: str  # why the point was chosen, and what is special there
+
+
 @dataclass
 class Exploration:
     """The points of one case, or of its vjp as a case of its own."""
@@ -140,9 +149,7 @@ class Exploration:
     judgement: float = 0.0  # how long it takes to judge a point
     largest: float = 0.0  # the largest disagreement of gradient and differences
     spoilt: int = 0  # at how many points the gradient wasn't finite, although the function was
-    wrong: Findings | None = None  # the judge's findings at a wrong point
-    worst: dict[int, Array] = field(default_factory=dict)  # that point
-    note: str = ""  # why that point was chosen, and what is special there
+    wrong: WrongPoint | None = None  # a point at which a gradient is wrong
     # how often the judge found nothing, by kind
     in_vain: Counter[tuple[str, bytes, bool]] = field(default_factory=Counter)
 
@@ -159,7 +166,10 @@ class Exploration:
         self.mixed = MixedPoints(case, reach_of(self.first.facts.low_precision))
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
         self.field = PointField(self.first)
-        self.differenced: Any = open_operations(case, self.opener, 0, self.first).differenced
+        opened = self.findings.operations
+        if opened is None or opened.declared is not self.first:
+            opened = open_operations(case, self.opener, 0, self.first)
+        self.differenced: Any = opened.differenced
         self.search = SideSearch(self.mixed.free, self.look_for_sides, self.generator)
         self.candidates: list[Candidate] = []
         self.finds: dict[int, list[Candidate]] = {}
@@ -419,9 +429,9 @@ class Exploration:
                 and not self._is_meant(candidate, wrong)
             ):
                 taken = _pad(candidate.taken, self.field.wanted) & self.field.wanted
-                self.wrong, self.worst = at_point, candidate.point
-                self.note = _note_on([_label(self.field.sides[side]) for side in np.flatnonzero(taken)])
-                self.note += self._describe_where(candidate, wrong)
+                note = _note_on([_label(self.field.sides[side]) for side in np.flatnonzero(taken)])
+                note += self._describe_where(candidate, wrong)
+                self.wrong = WrongPoint(candidate.point, at_point, note)
                 self.field.see(candidate.taken)
                 return True
             statuses = {pair.status for pair in at_point.pairs}
@@ -502,17 +512,18 @@ class Exploration:
         """Let the findings say what is wrong."""
         if self.wrong is None:
             return
-        wrong = wrong_pairs(self.wrong, self.findings)
+        at_point, note = self.wrong.findings, self.wrong.note
+        wrong = wrong_pairs(at_point, self.findings)
         self.findings.pairs = tuple(
-            with_note(replace(wrong[pair.label], order=self.order), pair, self.note)
+            with_note(replace(wrong[pair.label], order=self.order), pair, note)
             if pair.label in wrong and pair.order == self.order and pair.status is Status.PASSED
             else pair
             for pair in self.findings.pairs
         )
-        failed = {} if wrong else failed_checks(self.wrong, self.findings)
+        failed = {} if wrong else failed_checks(at_point, self.findings)
         self.findings.checks = (
             *(check for check in self.findings.checks if check.name not in failed),
-            *(replace(check, message=f"{check.message}; {self.note}") for check in failed.values()),
+            *(replace(check, message=f"{check.message}; {note}") for check in failed.values()),
         )
 
 

@@ -28,6 +28,7 @@ from gradcheck_cli.features.search.exploring import (
     Candidate,
     Exploration,
     Pace,
+    WrongPoint,
     with_note,
     wrong_pairs,
 )
@@ -47,8 +48,8 @@ from gradcheck_cli.tensorflow_backend.openers import GraphOpener, opener_of
 Array = np.ndarray[Any, Any]
 Point = Mapping[int, Array]
 
-# Mixed points: the first call builds what is called, and the second shows how long a point takes.
-_FIRST, _TIMED, _REST = 8, 24, 224
+# Mixed points: the first call shows how long a point takes. (What it calls was built at the sample points.)
+_FIRST, _REST = 32, 224
 _OFF, _SIDES = 3, 3  # points that are judged, as each costs about a third of a small case
 _ROUNDS = 4  # of the search for sides
 _MIXED = 0.4  # of the time, for mixed points
@@ -137,12 +138,11 @@ def _explore(exploration: Exploration, spent: float) -> None:
         own, call, point, usual, seconds = _own_clock(), 0.0, _RUN, _USUAL_RUN, _PYTHON
     judged = exploration.judged
     with count_work() as work:
-        exploration.look_around(min(_FIRST, most), 0)
-        before, began = replace(work), own()
-        exploration.look_around(min(_TIMED, most), 1)
-        calls, points = work.calls - before.calls, max(1, work.points - before.points)
+        began = own()
+        exploration.look_around(min(_FIRST, most), 1)
+        calls, points = work.calls, max(1, work.points)
         point *= _power_of_four((own() - began - call * calls) / points / usual, math.ceil)
-        mixed_point = (point * points + call * calls) / min(_TIMED, most)
+        mixed_point = (point * points + call * calls) / min(_FIRST, most)
         exploration.pace = Pace(seconds, lambda: point * work.points + call * work.calls, point=mixed_point)
         exploration.kept = _FOR_JUDGING * seconds
         count = min(_REST, most, int(_MIXED * seconds / mixed_point))
@@ -201,8 +201,8 @@ def _is_open(pair: PairResult) -> bool:
     return is_undecided and pair.order == 1 and pair.error > pair.bound
 
 
-def judge_samples(exploration: Exploration, samples: Sequence[int]) -> bool:
-    """Judge sample points until one is wrong; return whether one is."""
+def judge_samples(exploration: Exploration, samples: Sequence[int]) -> None:
+    """Judge sample points until one is wrong."""
     at = exploration.first.traced.at
     # The variables that move are part of a point, too.
     variables = {part.index: at.point[part.index] for part in exploration.mixed.free.parts}
@@ -211,35 +211,38 @@ def judge_samples(exploration: Exploration, samples: Sequence[int]) -> bool:
         if points:
             point = variables | {index: stack[0] for index, stack in points.items()}
             if exploration.judge(Candidate("off", 0.0, point, ~exploration.field.wanted)):
-                return True
-    return False
+                return
 
 
-def shrink_worst(exploration: Exploration) -> Counterexample:
-    """Shrink the wrong point, and describe the result."""
+def shrink_wrong(exploration: Exploration, wrong: WrongPoint) -> WrongPoint:
+    """Return a simpler point at which a gradient is wrong, too."""
     pace, free = exploration.pace, exploration.mixed.free
     until = pace.clock() + min(_SHRINKING, max(pace.left, _LONGER * pace.seconds))
-    stacked = {index: np.asarray(value)[None] for index, value in exploration.worst.items()}
+    stacked = {index: np.asarray(value)[None] for index, value in wrong.point.items()}
     others = free.others(stacked)
 
     def is_wrong(vector: Array) -> bool:
+        nonlocal wrong
         if pace.clock() + exploration.judgement > until:
             return False
         point = {index: stack[0] for index, stack in free.unpack(vector[None], others).items()}
         at_point = exploration.judge_at(point)
         if at_point is None or not exploration.labels & wrong_pairs(at_point, exploration.findings).keys():
             return False
-        exploration.wrong, exploration.worst = at_point, point
+        wrong = replace(wrong, point=point, findings=at_point)
         return True
 
     if free.size:
         shrink(free.pack(stacked)[0], is_wrong, free.clip)
-    tensors = exploration.opener.case.tensors
+    return wrong
+
+
+def _describe(case: Case, point: Point, *, has_one_row: bool) -> Counterexample:
+    """Describe a wrong point; with a batch of one, its inputs have other shapes than the spec's."""
+    inputs = [(case.tensors[input_index], value) for input_index, value in sorted(point.items())]
     return Counterexample(
-        tuple(
-            (tensors[input_index].name, as_flow(as_lists(value)))
-            for input_index, value in sorted(exploration.worst.items())
-        )
+        tuple((tensor.name, as_flow(as_lists(value))) for tensor, value in inputs),
+        tuple((tensor.name, tensor.shape) for tensor, _ in inputs) if has_one_row else (),
     )
 
 
@@ -283,13 +286,13 @@ def search(
             part.explore(max(1, most), batch // len(parts), _OFF_OF_BATCH, 3, _SIDES_OF_BATCH)
             batch += 1
         finder = next((part for part in parts if part.wrong is not None), None)
-        example = None if finder is None else shrink_worst(finder)
+        has_one_row = finder is None
         if finder is None and last:
             finder = _search_one_row(first, last)
-            if finder is not None:
-                moved = [finder.opener.case.tensors[input_index] for input_index in finder.worst]
-                shapes = tuple((tensor.name, tensor.shape) for tensor in moved)
-                example = replace(shrink_worst(finder), shapes=shapes)
+        example = None
+        if finder is not None and finder.wrong is not None:
+            finder.wrong = shrink_wrong(finder, finder.wrong)
+            example = _describe(finder.opener.case, finder.wrong.point, has_one_row=has_one_row)
         seen, sides = side_counts(first.field.branches(opener.case.judging.unreached))
         findings.search = SearchResult(
             pace.elapsed,
@@ -302,7 +305,6 @@ def search(
             example,
         )
         if finder is not None:
-            finder.note = finder.note or "at a point that the search found; right at the sample points"
             finder.add_to_findings()
         findings.branches = first.field.branches(opener.case.judging.unreached)
         findings.sides_unknown = first.field.unknown
@@ -334,11 +336,14 @@ def _search_one_row(search: Exploration, seconds: float) -> Exploration | None:
         first = opener.open(Opening(0))
         row_search = Exploration(opener, search.findings, first, Pace(seconds))
         row_search.judged = search.judged
-        is_wrong = judge_samples(row_search, range(case.judging.samples))
-        wrong = wrong_pairs(row_search.wrong, search.findings) if row_search.wrong is not None else {}
+        judge_samples(row_search, range(case.judging.samples))
+        at_point = row_search.wrong
+        if at_point is None:
+            return None
         # That a function takes one row isn't stated: a gradient of another form there is no finding.
-        if is_wrong and any(pair.mismatch in ("value", "nonfinite") for pair in wrong.values()):
-            row_search.note = "with a batch of one; right at the sample points"
+        wrong = wrong_pairs(at_point.findings, search.findings)
+        if any(pair.mismatch in ("value", "nonfinite") for pair in wrong.values()):
+            row_search.wrong = replace(at_point, note="with a batch of one; right at the sample points")
             return row_search
     return None
 

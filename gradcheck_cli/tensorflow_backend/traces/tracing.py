@@ -315,6 +315,17 @@ class Pullback:
 
 
 @dataclass(frozen=True)
+class VjpGraph:
+    """The complete graph of a forward and its vjp, of which the pullbacks are parts."""
+
+    function: Any  # takes the upstreams, the inputs and the draws
+    sources: tuple[int, ...]  # indices of the differentiable outputs
+    upstreams: tuple[Any, ...]  # its own tensors, one for each of these
+    results: tuple[Any, ...]  # the outputs, and every gradient
+    forward_ops: frozenset[Any]  # the ops that existed before the first gradient
+
+
+@dataclass(frozen=True)
 class VjpTrace:
     """Forward and vjp in one graph.
 
@@ -334,14 +345,10 @@ class VjpTrace:
     gradients_seen: dict[str, int]
     sites: frozenset[tuple[GradientSite, int, int]]
     unrestored: tuple[Resource, ...]  # state that only the gradient writes: restored at the end of the case
-    whole: Any  # the complete function, of which the others are parts
+    whole: VjpGraph
     inputs: tuple[Any, ...]  # its graph's own tensors
     outputs: tuple[Any, ...]
     missed: tuple[str, ...]  # ops that an override was meant for but didn't reach
-    sources: tuple[int, ...]  # indices of the differentiable outputs
-    upstreams: tuple[Any, ...]  # its graph's own tensors, one for each of these
-    results: tuple[Any, ...]  # the outputs, and every gradient
-    forward_ops: frozenset[Any]  # the ops that existed before the first gradient
 
     def connected(self, output: int) -> tuple[int, ...]:
         """Return the indices of the inputs that an output has a gradient for."""
@@ -350,7 +357,7 @@ class VjpTrace:
     @cached_property
     def forward(self) -> Any:
         """The forward's part of this graph: it takes the inputs and the draws, and returns the outputs."""
-        return subgraph_function(self.whole, [*self.inputs, *self.held.draws], self.outputs)
+        return subgraph_function(self.whole.function, [*self.inputs, *self.held.draws], self.outputs)
 
 
 def trace_vjp(
@@ -504,7 +511,6 @@ class _BackwardPasses:
         return VjpTrace(
             pullbacks=pullbacks,
             joint=extract(self.joint_sources, joint) if joint else None,
-            sources=tuple(self.sources),
             dtype_faults=self._form_faults(by_input),
             random_types=tuple(graph_path.stateful_types(whole.graph, everything, graph.draws)),
             own_draws=tuple(graph_path.generator_draws(whole.graph, everything, graph.forward_ops)),
@@ -516,13 +522,16 @@ class _BackwardPasses:
                 for resource in written
                 if id(resource.handle) not in captured_ids(graph.traced.function)
             ),
-            whole=whole,
+            whole=VjpGraph(
+                whole,
+                tuple(self.sources),
+                tuple(self.upstreams),
+                results=(*self.values, *everything),
+                forward_ops=frozenset(graph.forward_ops),
+            ),
             inputs=graph.inputs,
             outputs=tuple(self.values),
             missed=tuple(graph.missed),
-            upstreams=tuple(self.upstreams),
-            results=(*self.values, *everything),
-            forward_ops=frozenset(graph.forward_ops),
         )
 
     def _by_input(self, gradients: Sequence[Any]) -> dict[int, Any]:

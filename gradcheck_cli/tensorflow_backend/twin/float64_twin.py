@@ -244,7 +244,7 @@ def widen_forward(trace: ForwardTrace, variables: WideVariables, *, has_sides: b
 def widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
     """Make the twin of a vjp; see `Twin`."""
     held = trace.held.recording_anew()
-    twin = Twin(trace.whole, variables, held.body_holds)
+    twin = Twin(trace.whole.function, variables, held.body_holds)
 
     def widen(pullback: Pullback) -> Pullback:
         return replace(pullback, function=twin.function(pullback.function))
@@ -255,7 +255,7 @@ def widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
         joint=None if trace.joint is None else widen(trace.joint),
         held=twin.hold(held),
         unrestored=tuple(_widen_resource(resource, variables) for resource in trace.unrestored),
-        whole=twin,
+        whole=replace(trace.whole, function=twin),
         inputs=twin.tensors(trace.inputs),
         outputs=twin.tensors(trace.outputs),
     )

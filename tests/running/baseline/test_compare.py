@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from flat_results import altered, make_case, make_pair
 
-from gradcheck_cli.features.baseline.lock import LockedPair, compare, is_same, locked_pairs_of
+from gradcheck_cli.features.baseline.lock import Extent, LockedPair, compare, is_same, locked_pairs_of
 from gradcheck_cli.gate import Change, Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import Status, WorstElement
 
@@ -169,12 +169,12 @@ def test_a_pair_that_is_gone_or_new():
 @pytest.mark.parametrize(
     ("different", "message"),
     [
-        ({"checks_off": ("linearity",)}, "check linearity is turned off now"),
-        ({"samples": 1}, "was checked at 2 points, and is at 1 now"),
+        ({"extent": Extent(("linearity",), samples=2)}, "check linearity is turned off now"),
+        ({"extent": Extent(samples=1)}, "was checked at 2 points, and is at 1 now"),
     ],
 )
 def test_less_of_a_case_is_checked(different, message):
-    old = [altered(BASE, samples=2, pair=pair) for pair in ("dy/dx", "dy/dz")]
+    old = [altered(BASE, extent=Extent(samples=2), pair=pair) for pair in ("dy/dx", "dy/dz")]
     new = [altered(entry, **different) for entry in old]
     keyed = [{entry.key: entry for entry in entries} for entries in (old, new)]
     (found,) = compare(*keyed)  # once, not for each pair
@@ -292,7 +292,7 @@ def test_what_was_renamed_is_compared_all_the_same():
     ],
 )
 def test_fewer_sides_of_branches_are_less(before, after, weakened):
-    found = changes(altered(BASE, sides=before), altered(BASE, sides=after))
+    found = changes(altered(BASE, extent=Extent(sides=before)), altered(BASE, extent=Extent(sides=after)))
     assert [change for change, _ in found] == [Change.WEAKENED] * weakened
     if weakened:
         assert found[0][1] == f"saw 4 of 4 sides of branches, and sees {after[0]} of 4 now"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.features.baseline.lock import (
     HEADER,
+    Extent,
     LockedPair,
     compare,
     is_same,
@@ -27,8 +28,6 @@ BASE = LockedPair(
     mode="graph",
     pair="dy/dx",
     spec="specs/huber.yaml",
-    checks_off=("linearity",),
-    samples=2,
     status=Status.PASSED,
     connected=True,
     error=1.234e-13,
@@ -36,6 +35,7 @@ BASE = LockedPair(
     allowed=1.0049e-6,
     tolerance=Tolerance(1.23456e-6, 1e-10),
     fingerprint=Fingerprint((Projection(1.23456789, 1e-8),), (Projection(float("nan"), 0.0),)),
+    extent=Extent(("linearity",), samples=2),
 )
 LINE = (
     '{"op": "huber", "case": "default", "dtype": "float64", "mode": "graph", "pair": "dy/dx", '

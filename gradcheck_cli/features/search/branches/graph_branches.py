@@ -204,16 +204,17 @@ def find_branches(op: GraphOperation) -> Body:
         CaseFailedError: what is called raises.
     """
     trace = op.traced.vjp_trace
-    whole = Body("", trace.whole.graph)
-    if not trace.sources:
+    graph = trace.whole
+    whole = Body("", graph.function.graph)
+    if not graph.sources:
         return whole
     names = {id(tensor): info.name for tensor, info in zip(trace.inputs, op.inputs, strict=False)}
     names |= {
         id(tensor): f"d{op.outputs[output_index].name}"
-        for tensor, output_index in zip(trace.upstreams, trace.sources, strict=True)
+        for tensor, output_index in zip(graph.upstreams, graph.sources, strict=True)
     }
-    finder = _Finder(names, trace.forward_ops)
-    finder.fill(whole, [*trace.inputs, *trace.upstreams, *trace.held.draws], trace.results)
+    finder = _Finder(names, graph.forward_ops)
+    finder.fill(whole, [*trace.inputs, *graph.upstreams, *trace.held.draws], graph.results)
     return whole
 
 

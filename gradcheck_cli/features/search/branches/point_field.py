@@ -143,7 +143,7 @@ class PointField:
     def _watch_bodies(self, whole: Body) -> bool:
         """Watch branches in bodies, too; return whether that works."""
         with suppress(CaseFailedError, ValueError, TypeError, KeyError, tf.errors.OpError):
-            copy = SideGraph.of(self._op.traced.vjp_trace.whole, whole)
+            copy = SideGraph.of(self._op.traced.vjp_trace.whole.function, whole)
             self._watch([*whole.watched, *copy.branches], copy)
             self.look({}, [0])
             return True
@@ -182,7 +182,7 @@ class PointField:
     @cached_property
     def calls_python(self) -> bool:
         """Whether the forward or the gradient calls Python code of the user's."""
-        return any(op.type in PY_FUNC_TYPES for op in needed_by(self._op.traced.vjp_trace.results))
+        return any(op.type in PY_FUNC_TYPES for op in needed_by(self._op.traced.vjp_trace.whole.results))
 
     @property
     def most(self) -> int:
@@ -202,8 +202,8 @@ class PointField:
             CaseFailedError: a call raises at every point. If it raises at some points only, these take no
                 side and have no values.
         """
-        trace = self._op.traced.vjp_trace
-        infos = [self._op.outputs[output_index] for output_index in trace.sources]
+        graph = self._op.traced.vjp_trace.whole
+        infos = [self._op.outputs[output_index] for output_index in graph.sources]
         generator = np.random.default_rng(list(seeds))
         upstreams = [generator.standard_normal((len(seeds), *info.shape)) for info in infos]
         arcs: list[set[Arc]] = []
@@ -213,12 +213,12 @@ class PointField:
         values = dict(zip(map(id, self._fetches), fetched, strict=True))
         count = len(self._op.outputs)
         is_finite = np.ones(len(seeds), bool)
-        for value in (values[id(tensor)] for tensor in trace.results[:count]):
+        for value in (values[id(tensor)] for tensor in graph.results[:count]):
             if value.dtype.kind in "fc":
                 is_finite &= np.isfinite(value).reshape(len(seeds), -1).all(axis=1)
         taken = self._sides_at(values, arcs, len(seeds)) & is_finite[:, None]
-        gradients = self._add_gradients([values[id(tensor)] for tensor in trace.results[count:]])
-        outputs = [values[id(trace.results[output_index])] for output_index in trace.sources]
+        gradients = self._add_gradients([values[id(tensor)] for tensor in graph.results[count:]])
+        outputs = [values[id(graph.results[output_index])] for output_index in graph.sources]
         return PointsSeen(self._op, taken, is_finite, outputs, upstreams, gradients)
 
     def _note_python(self, arcs: Sequence[set[Arc]]) -> None:
@@ -247,7 +247,7 @@ class PointField:
         trace = self._op.traced.vjp_trace
         sums: list[Array | None] = [None] * len(self._op.inputs)
         rest = iter(gradients)
-        for output in trace.sources:
+        for output in trace.whole.sources:
             for input_index in trace.connected(output):
                 gradient, before = next(rest), sums[input_index]
                 with np.errstate(invalid="ignore", over="ignore"):
@@ -295,7 +295,7 @@ class PointField:
                 raise run_error(error, "gradient") from error
         # Upstreams have the shapes of the outputs at the base point.
         values = dict(zip(map(id, self._fetches), fetched, strict=True))
-        results = self._op.traced.vjp_trace.results[: len(self._op.outputs)]
+        results = self._op.traced.vjp_trace.whole.results[: len(self._op.outputs)]
         require_shapes((values[id(tensor)].shape[1:] for tensor in results), self._op.outputs)
         return fetched
 
@@ -313,16 +313,16 @@ class PointField:
     def _run(self) -> Batched:
         """What gives the fetched tensors' values: it takes upstreams of all outputs, then arguments."""
         trace, graph = self._op.traced.vjp_trace, self._copy
-        feeds, fetches = [*trace.upstreams, *trace.inputs, *trace.held.draws], self._fetches
+        feeds, fetches = [*trace.whole.upstreams, *trace.inputs, *trace.held.draws], self._fetches
         if graph is not None:
             feeds, fetches = list(graph.tensors(feeds)), list(graph.tensors(fetches))
-        function = subgraph_function(trace.whole if graph is None else graph, feeds, fetches)
-        return self._op.runs.batched_gradient(function, trace.sources)
+        function = subgraph_function(trace.whole.function if graph is None else graph, feeds, fetches)
+        return self._op.runs.batched_gradient(function, trace.whole.sources)
 
     @cached_property
     def _fetches(self) -> list[Any]:
         branching = [tensor for watched in self._watched for tensor in watched.fetched]
-        every = [*self._op.traced.vjp_trace.results, *branching]
+        every = [*self._op.traced.vjp_trace.whole.results, *branching]
         return list({id(tensor): tensor for tensor in every}.values())
 
 
