@@ -6,10 +6,9 @@ wherever it is used, and switches each entry of the ledger off. It notes gradien
 of FILE are rows and results, as JSON. What is there already isn't done again, so a run may be interrupted.
 `--table` prints the results in FILE as a table instead.
 
-Each row runs once under a tracer, to see which numbers it reaches. Then those of them that haven't changed
-enough rows yet are all changed at once. Usually the verdicts stay; otherwise halves of the numbers are tried,
-and so on. The fastest rows of each kind come first. Of the attacks, those take part that `rows_on_main.py`
-chose to run on each change.
+Each row runs once under `coverage` (which must be installed), to see which numbers it reaches. Then those of
+them that haven't changed enough rows yet are all changed at once. Usually the verdicts stay; otherwise halves
+of the numbers are tried, and so on. The fastest rows of each kind come first.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -29,6 +29,7 @@ from itertools import product, zip_longest
 from pathlib import Path
 
 import numpy as np
+from coverage import Coverage
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.extend(str(Path(__file__).parent / folder) for folder in ("numerics", "attacks", "benchmarks"))
@@ -37,7 +38,6 @@ from attacking import said_of
 from core_figures import PACKAGE, numbers
 from excused import recorded, replaced, without_blame
 from numerics_rows import Row, list_rows
-from rows_on_main import read_rows_on_main
 
 from gradcheck_cli.checking.judging import ledger
 from gradcheck_cli.numerics import precision
@@ -70,12 +70,11 @@ COST = (
     "shared_limits.FLOATS_AT_ONCE",
     "shared_limits.CHEAP",
 )
-ON_MAIN = "tests/attacks/test_attacks.py::test_what_is_said_is_true"
 # Exponents of two: that of a number four times as large is 2 more.
-EXPONENTS = {"FINE", *precision.LadderSteps.__annotations__}
+EXPONENTS = {"FINE", "OUTER", *precision.LadderSteps.__annotations__}
 # What formats are, and how a difference's error falls with its step: not tuned.
 FACTS = {"unit_roundoff", "smallest_subnormal", "largest", "smallest_kept", "RATIO", "CENTRAL"}
-LONGEST = 10.0  # seconds of a row: with another number, a loop may never end
+LONGEST = 30.0  # seconds of a row: with another number, a loop may never end
 
 
 @dataclass(frozen=True)
@@ -223,13 +222,11 @@ def _records(owner, name):
 
 
 def list_attacks():
-    """Yield the attacks that run on each change."""
-    left = read_rows_on_main()[ON_MAIN]
+    """Yield the attacks of all tables."""
     for path in sorted((HERE / "attacks").glob("attacks_*.py")):
         table = path.stem.removeprefix("attacks_")
         for attack in import_module(path.stem).ATTACKS if table != "diagnosis" else ():
-            if f"{table}-{attack.name}" not in left:
-                yield Row(attack.name, table, attack.truth, partial(said_of, attack))
+            yield Row(attack.name, table, attack.truth, partial(said_of, attack))
 
 
 def stop(*_):
@@ -250,14 +247,10 @@ def said(row):
 
 
 class Reached:
-    """What a row runs: lines that use numbers, fields of formats, and entries of the ledger that act."""
+    """What a row runs: lines of the package, fields of formats, and entries of the ledger that act."""
 
-    def __init__(self, every):
-        self._wanted = defaultdict(set)
-        for number in every:
-            for file, line in number.lines:
-                self._wanted[file].add(line)
-        self._functions = {}  # whether a function has such a line, by the id of its code; which is kept, too
+    def __init__(self):
+        self._measured = Coverage(data_file=None, source=[str(PACKAGE)], config_file=False)
         self.lines, self.fields, self.rules = set(), set(), set()
 
     @contextmanager
@@ -269,30 +262,17 @@ class Reached:
             self.fields.add((id(record), name))
             return object.__getattribute__(record, name)
 
+        self._measured.erase()
         with ExitStack() as stack:
             for kind in (precision.Precision, precision.LadderSteps, precision.PieceSteps):
                 stack.enter_context(replaced(kind, "__getattribute__", read))
             stack.enter_context(recorded(defaultdict(list), self.rules))
-            sys.settrace(self._enter)
-            try:
+            with self._measured.collect():
                 yield
-            finally:
-                sys.settrace(None)
-
-    def _enter(self, frame, _event, _argument):
-        code = frame.f_code
-        wanted = self._wanted.get(code.co_filename)
-        if wanted is None:
-            return None
-        if id(code) not in self._functions:
-            lines = {line for *_, line in code.co_lines()}
-            self._functions[id(code)] = bool(wanted & lines), code
-        return self._step if self._functions[id(code)][0] else None
-
-    def _step(self, frame, event, _argument):
-        if event == "line":
-            self.lines.add((frame.f_code.co_filename, frame.f_lineno))
-        return self._step
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of rows that run nothing of the package
+            data = self._measured.get_data()
+        self.lines = {(file, line) for file in data.measured_files() for line in data.lines(file)}
 
     def includes(self, number):
         """Say whether a number was reached."""
@@ -413,7 +393,7 @@ def main():
         print("\n".join(table(every, results)))  # noqa: T201 (what it is for)
         return
     quick, slow = list(list_rows()), list(list_attacks())
-    reached = Reached(every)
+    reached = Reached()
     with without_blame():
         for row in (*quick, *slow):
             if key_of(row) not in results.measured:

@@ -24,7 +24,15 @@ from gradcheck_cli.numerics.differences import Mask
 from gradcheck_cli.numerics.precision import FLOAT64, ROUNDINGS_OF_A_RUN, Float, Precision, ToleranceRule
 from gradcheck_cli.numerics.problem import draw_signed
 from gradcheck_cli.numerics.sampling import chunks
-from gradcheck_cli.numerics.shared_limits import DIGITS, FEW, KNOWN, MARGIN, OF_A_VALUE, OF_MANY_OPERATIONS
+from gradcheck_cli.numerics.shared_limits import (
+    BOUND_PER_SIGMA,
+    DIGITS,
+    FEW,
+    KNOWN,
+    MARGIN,
+    OF_A_VALUE,
+    OF_MANY_OPERATIONS,
+)
 
 # Which of `Precision.probe_steps`.
 SHORT, MIDDLE, LONG, SMOOTH = range(4)
@@ -181,21 +189,15 @@ def draw_direction(
 
 # Rows are left out whose two differences disagree by more than a thousandth: those of a smooth row disagree
 # by h^2 times its curvature, those of an unusable row by any share. So are rows whose two sides differ by
-# more than this many steps, or by a tenth: those of a smooth row differ by h times its curvature.
-_CURVATURE = 2.0**11
-# ... except rows whose difference is at least three times as large at twice the step: a curve's grows by
-# four, a kink's by two.
+# more than a tenth, except those in which that is at least three times as much at twice the step: a curve's
+# grows by four, a kink's by two.
 _CURVES = 3.0
 # The median of about this many rows is what is typical: more would take time only.
 _TYPICAL_ROWS = 2**12
 # Rounding of values is independent from row to row: six standard deviations of its sum.
 _SIGMAS = 6.0
-# Errors within rtol are allowed even if they all have the same sign.
-_COHERENT = 3.0
 # An alarm is checked again at this many times the step.
 _FARTHER = 4.0
-# Steps are never shortened below this part.
-NEAREST_PART = 2.0**-10
 # In how many rounds rows are sampled: a few rows first, to see how many elements each has, then as many as
 # fit.
 _SAMPLED_ROUNDS = 2
@@ -267,7 +269,6 @@ def take_difference(direction: Direction) -> Differenced:
     """
     target = direction.target
     base, unit = target.base, target.unit
-    most_bent = min(KNOWN, _CURVATURE * direction.share)
     change, bend = _take_change_and_bend(direction, 1.0)
     far_change, far_bend = _take_change_and_bend(direction, 2.0)
     if target.is_smooth:
@@ -284,10 +285,10 @@ def take_difference(direction: Direction) -> Differenced:
             noise = 2 * OF_A_VALUE * unit * np.abs(base[chunk])
             disagree = change[chunk] - far_change[chunk] / 2
             size = np.abs(change[chunk])
-            is_fine = np.abs(disagree) <= min(DIGITS, most_bent) * size + 4 * noise
+            is_fine = np.abs(disagree) <= DIGITS * size + 4 * noise
             # A kink's bend grows with the step, a curve's with its square.
             is_curve = far_bend[chunk] >= _CURVES * bend[chunk]
-            is_fine &= ((bend[chunk] <= most_bent * size + 4 * noise) | is_curve) & np.isfinite(base[chunk])
+            is_fine &= ((bend[chunk] <= KNOWN * size + 4 * noise) | is_curve) & np.isfinite(base[chunk])
         far_change[chunk] = np.where(is_fine, disagree, 0.0)
         change[chunk] = np.where(is_fine, change[chunk], 0.0)
         bend[chunk] = is_fine
@@ -338,7 +339,8 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
     numeric, size, noise, disagreement, squares = _sum_terms(differenced, upstream)
     rounding = _SIGMAS * noise
     bound = rounding + abs(disagreement) + 2 * squares + ROUNDINGS_OF_A_RUN * target.unit * terms
-    largest = abs(numeric) + _COHERENT * max(size, terms)
+    # Errors within rtol are allowed even if they all have the same sign.
+    largest = abs(numeric) + BOUND_PER_SIGMA * max(size, terms)
     bound += target.shared * largest
     tolerated = bound + _sum_tolerated(differenced, upstream, largest)
     return Probe(
@@ -371,7 +373,7 @@ def _sum_tolerated(differenced: Differenced, upstream: Float, largest: float) ->
     allowed = target.rtol * largest
     if target.atol:
         moved = 2 * np.linalg.norm(differenced.direction.steps)
-        allowed += target.atol * _COHERENT * float(np.linalg.norm(upstream) * moved)
+        allowed += target.atol * BOUND_PER_SIGMA * float(np.linalg.norm(upstream) * moved)
     return allowed
 
 
@@ -577,4 +579,4 @@ def _shorten_step(probe: Probe) -> float:
     """Return the part of the step at which the alarm is still clear: halving the step crosses fewer kinks."""
     if not (np.isfinite(probe.error) and probe.error > 0):
         return 1.0
-    return float(np.clip(np.exp2(np.ceil(np.log2(MARGIN * probe.bound / probe.error))), NEAREST_PART, 1.0))
+    return float(np.clip(np.exp2(np.ceil(np.log2(MARGIN * probe.bound / probe.error))), DIGITS, 1.0))

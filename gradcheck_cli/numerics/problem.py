@@ -24,11 +24,7 @@ from gradcheck_cli.numerics.precision import (
     rule_for,
 )
 from gradcheck_cli.numerics.sampling import Evaluate, Index, Sampler, Sparsity
-from gradcheck_cli.numerics.shared_limits import OWN_ORDER
-
-# If the narrower side has less room than this, relative to the scale, a central difference would be lost in
-# rounding noise: step to the wider side only. The second stage tries the narrow centre as well.
-NARROW = 2.0**-12
+from gradcheck_cli.numerics.shared_limits import DIGITS, OWN_ORDER
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -107,7 +103,9 @@ class Domain:
         Both sides' room counts, unless one side is too narrow to be used; then only the wider one counts.
         """
         narrower, wider = np.minimum(self.below, self.above), np.maximum(self.below, self.above)
-        room = np.where(narrower >= NARROW * step_scale, narrower, wider)
+        # In less room than this a central difference would be lost in rounding noise. The second stage tries
+        # the narrow centre as well.
+        room = np.where(narrower >= DIGITS * step_scale, narrower, wider)
         return np.asarray(np.minimum(step_scale, 2 * room))
 
 

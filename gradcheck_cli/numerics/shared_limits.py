@@ -17,8 +17,6 @@ OWN_ORDER = 0.1
 NO_PROGRESS = 0.9
 # What agrees to a thousandth has three digits in common: rounding and noise take no more of what counts.
 DIGITS = 1e-3
-# Less than this part of the largest doesn't matter beside it.
-SLIGHT = 0.01
 
 # Roundings, in units of u |f|. Half an ulp is at most one. It is doubled for a value, since the last
 # operation is seldom the only one that rounds.

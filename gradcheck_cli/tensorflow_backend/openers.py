@@ -28,11 +28,7 @@ from gradcheck_cli.tensorflow_backend.graph.second_order import case_of_vjp
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 from gradcheck_cli.tensorflow_backend.private import private_state
 from gradcheck_cli.tensorflow_backend.registry import require_seen
-from gradcheck_cli.tensorflow_backend.traces.state import (
-    GRAPH,
-    TraceMode,
-    captured_ids,
-)
+from gradcheck_cli.tensorflow_backend.traces.state import GRAPH, TraceMode, captured_ids
 
 
 def float64_twin(op: GraphOperation) -> GraphOperation | None:

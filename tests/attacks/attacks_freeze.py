@@ -45,6 +45,17 @@ def normalised(x):
     return (x - mean) / tf.sqrt(variance + 1e-3)
 
 
+def normalised_closely(x):
+    mean, variance = tf.nn.moments(x, -1, keepdims=True)
+    return (x - mean) / tf.sqrt(variance + 1e-12)
+
+
+def normalised_closely_by_hand(x):
+    mean = tf.reduce_mean(x, -1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(x - stop(mean)), -1, keepdims=True)
+    return (x - mean) / tf.sqrt(variance + 1e-12)
+
+
 def normalised_by_hand(x):
     mean = tf.reduce_mean(x, -1, keepdims=True)
     variance = tf.reduce_mean(tf.square(x - mean), -1, keepdims=True)
@@ -294,6 +305,16 @@ REFERENCES = [
 ]
 
 SECOND = [
+    # The reference's stop changes no first derivative. Near so small a variance it changes the third, and so
+    # every difference, a little. If that counted, the stop would be held at second order, too.
+    Attack(
+        "reference that stops idly, near a small variance, twice",
+        "wrong",
+        {"x": {"shape": [4], "value": [0.995, 1.0, 1.006, 1.0025]}},
+        normalised_closely,
+        keys={"reference": "attacked:reference", **TWICE},
+        functions={"reference": normalised_closely_by_hand},
+    ),
     Attack("moments, twice", "wrong", AB, lambda x: tf.nn.moments(x, -1)[1], keys=TWICE),
     Attack(
         "moments, twice, eagerly", "wrong", AB, lambda x: tf.nn.moments(x, -1)[1], keys={**TWICE, **EAGER}

@@ -160,6 +160,11 @@ def solved_by_steps(x):
     return tf.linalg.solve(a, x[:, None])[:, 0], solve
 
 
+def scaled_layer_norm(x, w):
+    mean, variance = tf.nn.moments(x, -1, keepdims=True)
+    return (x - mean) * tf.math.rsqrt(variance + scalar_like(1e-2, x)) * w
+
+
 @tf.custom_gradient
 def scaled_to_its_norm(x):
     """A gradient that takes its upstream apart into size and direction, and puts it together again."""
@@ -226,6 +231,10 @@ def right():
             f"large_softmax_{dtype}", "right", inputs, tf.nn.softmax, keys={"method": "probe", "samples": 1}
         )
         yield Attack(f"large_spread_{dtype}", "right", inputs, spread, keys={"method": "probe", "samples": 1})
+        # All rows of a normalisation at once hide errors of its scale; blocks of rows don't.
+        inputs = {"x": {"shape": [1200, 8], "dtype": dtype}, "w": {"shape": [8], "dtype": dtype}}
+        keys = {"method": "probe", "samples": 1}
+        yield Attack(f"large_normalised_{dtype}", "right", inputs, scaled_layer_norm, keys=keys)
     for dtype, spread_of_logits in (("float32", 8.0), ("float32", 15.0), ("float64", 30.0)):
         # One probability of nearly 1 a row, beside which the others' part in the gradient is lost. Whether an
         # error of one of them would be seen is another question: probes say that it might not.

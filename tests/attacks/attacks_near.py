@@ -196,6 +196,9 @@ def _others() -> Iterator[Attack]:
             for factor in (-1.0, 0.0, 0.5, 0.98, 1.0, 1.1, 3.0):
                 truth = "right" if factor == 1.0 else "not green" if factor == 0.0 else "wrong"
                 yield Attack(f"{name} from {low} {factor:g}", truth, inputs, _slope(forward, factor))
+    # Near its minimum, a parabola's two sides differ by more than it moves, as a kink's do.
+    at_minima = {"x": {"shape": [200], "value": [1.0, 1e-9] * 100}}
+    yield Attack("minima probed", "right", at_minima, tf.square, keys={"method": "probe"})
     dead = {"x": {"shape": [2], "value": [-1.0, -2.0]}}
     yield Attack("dead twice", "unchecked", dead, tf.nn.relu, keys={"second_order": True})
     keys = {"value": [1, 2, 5], "dtype": "int64", "shape": [3]}

@@ -24,7 +24,7 @@ from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Precision, rule_fo
 from gradcheck_cli.numerics.precision import coarsest, largest_finite
 from gradcheck_cli.numerics.problem import draw_eight_bits, typical_size
 from gradcheck_cli.numerics.sampling import Sparsity
-from gradcheck_cli.numerics.shared_limits import FEW, FLOATS_AT_ONCE
+from gradcheck_cli.numerics.shared_limits import FEW, FLOATS_AT_ONCE, KNOWN
 from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.case import Case, PairRule
 
@@ -40,7 +40,6 @@ class Check(Generic[View]):
     # returns its results; none where there is nothing to check. If several have one name, the report shows
     # the first that didn't pass, else the first.
     run: Callable[[View], list[CheckResult]]
-    can_be_off: bool = False  # whether a spec may turn it off
 
 
 def report(name: str, fault: str, status: Status = Status.MISMATCHED) -> CheckResult:
@@ -265,8 +264,6 @@ _MAGNIFIED = 2.0**24
 # An element is a sum of many terms if it has this many.
 MANY = 48
 ABSORBING = "a saturating upstream (a first element so large that a sum absorbs the ones after it)"
-# Where underflow may reach this share of the gradient's largest element, an upstream decides nothing.
-TELLING = 0.25
 
 
 @dataclass
@@ -433,7 +430,7 @@ class OutputVjp:
         matrix = self.matrices.get(input_index)
         largest = largest_finite(self.first[input_index] if matrix is None else matrix.values)
         # A million times what may be flushed, since the tolerance is 1e-6. float16's tolerance is a tenth.
-        needed = TELLING**-2 if self.precision.is_short_ranged else 2.0**20
+        needed = KNOWN**-2 if self.precision.is_short_ranged else 2.0**20
         if not 0 < largest < needed * self.flushed_size(input_index):
             return 1.0
         # Upstreams of up to 2^5 times the shift stay finite, and so does a sum of a thousand of them.

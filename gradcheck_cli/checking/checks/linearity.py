@@ -19,7 +19,6 @@ from gradcheck_cli.checking.checks.check import (
     ABSORBING,
     MANY,
     SIZES,
-    TELLING,
     Flow,
     OutputVjp,
     UpstreamView,
@@ -46,14 +45,10 @@ from gradcheck_cli.numerics.shared_limits import (
     OF_A_VALUE,
     OWN_ORDER,
     PATTERN,
-    SLIGHT,
 )
 from gradcheck_cli.results import CheckResult, Status
 from gradcheck_cli.spec.case import Case
 
-# float16 and bfloat16 have too few bits to measure rounding. A vjp that cancels inside may lose this share of
-# the gradient's largest element, although its rows don't show it.
-_CANCELLED = 0.5
 # The formats that upstreams are often cast to. Beside each: by what share of itself each element of an
 # upstream with all bits changes at least in such a cast; see `Upstreams.narrowed`.
 _FORMATS = (("8 bits, as bfloat16 has", 3 * 2.0**-13), ("11 bits, as float16 and TF32 have", 2.0**-13))
@@ -65,7 +60,6 @@ _DRAWS_IN_HALF = 16
 # pairs, or in eight lanes, loses three per cent of the upstream that is tried; what adds one by one in
 # bfloat16, a fifth.
 _MOST_ROUNDED = 0.125
-_STEP = 2.0**-20  # of an input's scale, to see which terms a sum has
 _ABSORBED = 0.75  # of half a spacing: surely lost, though terms are rounded, too
 
 
@@ -171,7 +165,7 @@ def find_absorbed(pulled: OutputVjp) -> str:
         element = int(np.argmax(np.nan_to_num(np.abs(pulled.first[input_index]), posinf=0.0)))
         point = packed_point(formula, input_index)
         ends = np.stack([point, point])
-        step = _STEP * scales(point).step[element]
+        step = FLOAT64.first_step * scales(point).step[element]
         ends[:, element] += (step, -step)
         above, below = packed_function(formula, input_index, [output])(ends)
         slopes = np.nan_to_num((above - below) / (2 * step), posinf=0.0, neginf=0.0)
@@ -208,7 +202,7 @@ def _telling_elements(
     op = pulled.op
     size = np.where(np.isfinite(gradient), np.abs(gradient), 0.0)
     largest = float(np.max(size, initial=0.0))
-    if largest <= pulled.flushed_size(input_index) / TELLING:
+    if largest <= pulled.flushed_size(input_index) / KNOWN:
         return np.zeros(gradient.shape, bool)
     if pulled.precision.nudge is None:  # the formula shows that its large elements are no remainders
         return np.asarray(size >= largest / 2)
@@ -216,7 +210,7 @@ def _telling_elements(
     step = float(np.min(scales(packed_point(op, input_index)).step, initial=np.inf))
     # A change shows in an element if it is larger than the rounding of the terms that it is a remainder of.
     rounded = 2 * OF_A_VALUE / change * pulled.precision.unit_roundoff * pulled.upstreams.size * value / step
-    return np.asarray(size >= max(SLIGHT * largest, rounded))
+    return np.asarray(size >= max(OWN_ORDER * largest, rounded))
 
 
 def _bounds(
@@ -227,13 +221,12 @@ def _bounds(
         size = matrix.magnitudes.pull(np.abs(upstream))[0]
         rounding = rounding_slack(pulled.op, (pulled.output, input_index), upstream, matrix)[0]
         if pulled.precision.nudge is None:
-            cancelled = rounding + _CANCELLED * largest_finite(total)
             # It doesn't cancel. (In a sum of a thousand ones, bfloat16 stops at 256.)
             adds_up = np.abs(total) >= (1 - KNOWN) * size
             # One term, or a few, may themselves be remainders.
             terms = matrix.magnitudes.pull(np.ones(upstream.shape))[0]
             adds_up &= terms >= MANY * largest_finite(matrix.values)
-            rounding = np.where(adds_up, np.minimum(rounding, _MOST_ROUNDED * size), cancelled)
+            rounding = np.where(adds_up, np.minimum(rounding, _MOST_ROUNDED * size), rounding)
         return size, rounding
 
 
@@ -262,11 +255,12 @@ def compare(pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum,
     if is_multiple:
         # A gradient may take the upstream's logarithm, whose rounding grows with it.
         slack += abs(math.log(abs(terms[0][0]))) * precision.unit_roundoff * largest
-    if flushed < TELLING * largest:
+    if flushed < KNOWN * largest:
         pulled.resolved.add(input_index)
     is_measurable = precision.nudge is not None
     if not is_measurable and not is_multiple and expected.bounds is None:
-        slack += _CANCELLED * largest
+        # float16 and bfloat16 have too few bits to measure what a vjp loses if it cancels inside.
+        slack += KNOWN * largest
     may_overflow = flow.size > 1 or largest > precision.largest / 2**10
     rtol = _allowed_share(pulled, is_multiple=is_multiple)
     bounds: tuple[Float, Float] | None = None
@@ -368,11 +362,7 @@ def find_difference(
     first, second = vjp.first[input_index], other_vjp.first[input_index]
     is_half = vjp.precision.nudge is None
     largest = max(largest_finite(first), largest_finite(second))
-    allowed = (
-        case.judging.nondeterminism
-        + (rtol + (_CANCELLED if is_half else 0.0)) * largest
-        + vjp.flushed_size(input_index)
-    )
+    allowed = case.judging.nondeterminism + rtol * largest + vjp.flushed_size(input_index)
     for chunk in chunks(first.size):
         right = agree(first[chunk], second[chunk], allowed)
         if not right.all() and not is_half:

@@ -20,7 +20,6 @@ from gradcheck_cli.numerics.probes import (
     LONG,
     MIDDLE,
     NEAREST,
-    NEAREST_PART,
     SHORT,
     SMOOTH,
     Differenced,
@@ -38,12 +37,12 @@ from gradcheck_cli.numerics.probes import (
     show_elements,
     take_difference,
 )
-from gradcheck_cli.numerics.shared_limits import DIRECTIONS, FEW, FLOATS_AT_ONCE, NO_PROGRESS, SLIGHT
+from gradcheck_cli.numerics.shared_limits import DIGITS, DIRECTIONS, FEW, FLOATS_AT_ONCE, NO_PROGRESS
 
 # A bound of no more than this many times its rounding: curvature hardly contributes to it.
 _STRAIGHT = 2.0
-# How often the step along a curved piece is shortened.
-_SHORTER = 2
+# If kinks spoil more rows than this share, a shorter step is tried: it may spoil none, but shows less of all.
+_SPOILT = 0.01
 # If one element's error is hidden among all rows, rows are probed in blocks, each of which hides less.
 _BLOCKS = (1, 4, 16)
 # Evaluations that judging one element may take: a ladder for it and those beside it takes some 300.
@@ -195,12 +194,12 @@ class Search:
 
     def _shorten(self, tried: list[tuple[float, int]], curvature: float) -> None:
         """Probe a smooth piece with shorter steps, as long as curvature is what hides errors."""
-        for _ in range(_SHORTER):
+        for _ in range(DIRECTIONS):
             is_done = not self.can_be_sharper or self.is_over or self.budget.is_spent
             if is_done or not self.target.is_smooth or curvature <= _STRAIGHT:
                 return
             # Truncation falls as h^4, and rounding grows as 1/h; they are equal there.
-            self.step_fraction *= max(curvature ** (-1 / 5), NEAREST_PART)
+            self.step_fraction *= max(curvature ** (-1 / 5), DIGITS)
             bound, curvature = self._probe(SMOOTH, 1) or (np.inf, 1.0)
             tried.append((bound, SMOOTH))
 
@@ -283,7 +282,7 @@ class Search:
         """
         differenced = take_difference(self._draw(reach))
         direction, unusable = differenced.direction, differenced.is_unusable
-        if reach != SHORT and float(np.mean(unusable)) > SLIGHT:
+        if reach != SHORT and float(np.mean(unusable)) > _SPOILT:
             return None
         for input_index, columns in self.group.columns.items():
             steps = direction.steps[columns]

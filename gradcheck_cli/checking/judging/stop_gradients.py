@@ -29,7 +29,7 @@ from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule, Stopped
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.problem import Domain, scales
-from gradcheck_cli.numerics.shared_limits import DIRECTIONS, SLIGHT
+from gradcheck_cli.numerics.shared_limits import DIGITS, DIRECTIONS, OF_MANY_OPERATIONS, OWN_ORDER
 from gradcheck_cli.spec.case import Case
 
 CLOSED = (
@@ -44,13 +44,6 @@ _CLOSED_KEY = "closed"
 # same first derivative may have different third derivatives, which are 1000 times as large near a small
 # variance.
 _STEPS = (1.0, 0.25)
-# What a slope may be off by: the values' roundings, as many as are seen between a graph and a batch (4, from
-# sums in another order), and some more. In the extrapolated slope, the two values at the small step count
-# 16/15 times four, and the two at the large step 1/15.
-_ROUNDINGS = 16.0 * (4 * 2 * 16 + 2) / 15
-# A smaller change can't be told from the remaining truncation error. Where a gradient is wrong without a stop
-# and right with it, the verdicts tell.
-_NO_CHANGE = 1e-4
 
 
 @dataclass
@@ -235,15 +228,19 @@ def _compare(pair: Pair, sample: PairSample, stops: Mapping[str, str]) -> _Chang
     point = packed_point(op, input_index)
     every = frozenset(stops)
     (free, size), (held, _) = slopes(frozenset()), slopes(every)
-    noise = _ROUNDINGS * working_precision(op, op.outputs[output].dtype).unit_roundoff * size
+    # Four roundings are seen between a graph and a batch, from sums in another order. The extrapolated slope
+    # has 130/15 times a value's.
+    noise = OF_MANY_OPERATIONS * working_precision(op, op.outputs[output].dtype).unit_roundoff * size
     with np.errstate(invalid="ignore"):
         largest = np.maximum(np.abs(free), np.abs(held))
         change = np.abs(free - held)
-        counts = change > np.maximum(noise, _NO_CHANGE * largest)
+        # A smaller change can't be told from the remaining truncation error. Where a gradient is wrong
+        # without a stop and right with it, the verdicts tell.
+        counts = change > np.maximum(noise, DIGITS * largest)
     if not counts.any():
         return _Change(0.0, [])
     # A stop that causes less than that isn't named beside those that cause it.
-    least = max(noise, SLIGHT * float(np.max(change[counts])))
+    least = max(noise, OWN_ORDER * float(np.max(change[counts])))
 
     def differ(left: Float, right: Float) -> bool:
         return bool(np.any(np.abs(left - right) > least))

@@ -150,7 +150,6 @@ MOST_MEASURED = 2.0**23
 # An output that moves by this many of its roundings where inputs move by a few is ill-conditioned: slopes
 # that last for so few roundings are seen by no difference, as the nearest sentinel is at 2**-36.
 _UNSEEN = 2.0**17
-_MOVED = 8.0  # roundings by which inputs move
 # Seven points this far apart, relative to the inputs: sums round otherwise at each, and what a smooth
 # gradient adds to differences of order 4 to 6 is below 2**-48 of it. A power of two would round nothing.
 _SPACING = 1.1 * 2.0**-12
@@ -211,7 +210,9 @@ def leave_ill_conditioned(pair: Pair, sample: PairSample) -> PairSample:
     if not wrong.any() or not sample.is_connected:
         return sample
     op, (output, input_index), unit = pair.operations.formula, pair.key, _unit_roundoff(pair)
-    points = points_beside(op, lambda index: _MOVED * unit * np.abs(op.point[index]), pair.case.seed)
+    points = points_beside(
+        op, lambda index: OF_SOME_OPERATIONS * unit * np.abs(op.point[index]), pair.case.seed
+    )
     moved = movement_of_value(op, output, points)
     value = packed_magnitude(op.base_values[output], pair.output)
     # Not row by row: what has lost its digits may be a multiple of something, and stay the same by chance.

@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.problem import Problem, power_of_two
-from gradcheck_cli.numerics.refine.series import CONTRACTION, ONE_SIDED, Elements, Series
+from gradcheck_cli.numerics.refine.series import ONE_SIDED, Elements, Series
 from gradcheck_cli.numerics.sampling import Sampler
 from gradcheck_cli.numerics.shared_limits import OF_SOME_OPERATIONS, OWN_ORDER, PATTERN
 
@@ -28,7 +28,7 @@ from gradcheck_cli.numerics.shared_limits import OF_SOME_OPERATIONS, OWN_ORDER, 
 ABRUPT = 64.0
 # The error must also go on growing, by as much as counts as settling: if it is as large at the next rung, the
 # function has another slope there.
-GROWTH = CONTRACTION[ONE_SIDED]
+GROWTH = ONE_SIDED / 2
 # A fine grid from the last step that agrees to four times the first that doesn't. Steps are a factor of 4
 # apart and agree on both sides, so a tread is at least half as wide as that first step: six points of the
 # grid.

@@ -57,6 +57,8 @@ class Round:
     is_own: bool = False
 
 
+# Steps, as exponents of two of the scale, that are taken only where the format's own don't decide.
+OUTER = (-1, 1, 3)
 # A noisy forward's own gradient is noisy too: the best step for noise s has a relative error near s^(2/3);
 # this many times that was seen. (empirical)
 NOISE_SHARE = 50.0
@@ -141,19 +143,15 @@ def _plan_rounds(problem: Problem) -> Iterator[Round]:
     def is_no_kink(resolution: Resolution, _columns: np.ndarray) -> np.ndarray:
         return ~resolution.is_kink
 
-    def looks_linear(resolution: Resolution, _columns: np.ndarray) -> np.ndarray:
-        return np.asarray(np.isfinite(resolution.uncertainty) & ~resolution.is_kink)
-
     def has_own_scale(_resolution: Resolution, columns: np.ndarray) -> np.ndarray:
         return np.asarray(is_small[columns])
 
     yield Round(fitted, reach.inner, anything)
-    yield Round(fitted, reach.inner + reach.outer, is_no_kink)
-    yield Round(fitted, reach.inner + reach.outer + reach.far, looks_linear)
-    yield Round(own, reach.inner + reach.outer, has_own_scale, is_own=True)
+    yield Round(fitted, reach.inner + OUTER, is_no_kink)
+    yield Round(own, reach.inner, has_own_scale, is_own=True)
     # Effects whose scale is far below x: a phase, a pole, an edge or a tie close by.
     for depth in reach.depths:
-        yield Round(fitted, reach.inner + reach.outer, anything, depth)
+        yield Round(fitted, reach.inner, anything, depth)
 
 
 def _is_small(problem: Problem) -> np.ndarray:
@@ -392,7 +390,7 @@ def _look_further(problem: Problem, sampled: Elements, which: np.ndarray, resolu
     """
     reach = problem.working.ladder
     top, step = reach.inner[-1], reach.inner[-1] - reach.inner[-2]
-    groups = np.stack([resolution.depth[which], np.where(resolution.is_flat[which], FURTHEST, reach.far[-1])])
+    groups = np.stack([resolution.depth[which], np.where(resolution.is_flat[which], FURTHEST, OUTER[-1])])
     for depth, furthest in np.unique(groups, axis=1).T:
         alike = which[(groups == [[depth], [furthest]]).all(axis=0)]
         rungs = tuple(range(top, int(furthest + depth) + 1, step))

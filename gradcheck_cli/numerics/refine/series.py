@@ -210,8 +210,6 @@ RATIO = 4.0
 CENTRAL = RATIO**2  # how the truncation error of a central difference grows from rung to rung
 ONE_SIDED = RATIO
 
-# The contraction that counts as settling: half of the theory's 16; for order 1, two thirds of 4. (empirical)
-CONTRACTION = {CENTRAL: 8.0, ONE_SIDED: 2.7}
 # If the contraction is within a factor of 2.5 of the theory's, Richardson extrapolation may assume the
 # theory: 6.4 to 40 for 16. (empirical)
 WINDOW = 2.5
@@ -326,7 +324,7 @@ def _truncation(moved: Float, blur: Float, growth: float, fall: float) -> Float:
     ratio = below / above
     rest = np.where(is_quiet[:-1], 0.0, above * ratio / (1 - ratio))  # the remaining geometric series
     share = 1.6 / (growth - 1) * (above + blur[1:])
-    is_contracting = is_quiet[:-1] | (below * CONTRACTION[growth] <= above)
+    is_contracting = is_quiet[:-1] | (below * growth / 2 <= above)  # half of the theory's
     from_above = np.where(is_contracting, np.maximum(share, rest), np.inf)
     bound[:-1] = np.where(np.isfinite(from_above), from_above, bound[:-1])
     # From below, with two rungs there: a truncation error would have moved the estimate, unless the noise
