@@ -120,7 +120,7 @@ def _find_source(case: Case) -> str:
     from gradcheck_cli.tensorflow_backend.registry import source_of
 
     with contextlib.suppress(Exception, SystemExit):  # the user's modules may raise any for an attribute
-        return source_of(case)
+        return source_of(case.code)
     return ""
 
 

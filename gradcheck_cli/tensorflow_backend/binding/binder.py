@@ -176,7 +176,7 @@ class Binder:
         with seed_globals(self.case.seed):  # a module may make layers when it is imported
             target = users_code.load(ref.target, role)
         build = self.case.code.build
-        is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case))
+        is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case.code))
         if build is not None and is_factory:
             target = self._build(ref, target, role)
         if role != "gradient":
