@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.plain_files import GENERATED, PACKAGES, is_own, is_users, short_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.visible import shorten
@@ -52,6 +54,22 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
             if entry[0] not in seen:
                 lines += entry
     return tuple(lines)
+
+
+@contextlib.contextmanager
+def naming_errors(kind: str, what: str, remedy: str = "") -> Iterator[None]:
+    """Say what of the user's raises in the block; an error that is gradcheck's own stays as it is.
+
+    Raises:
+        CaseFailedError: of this kind: "WHAT raised TypeError: ...", with the user's own frames.
+    """
+    try:
+        yield
+    except (CaseFailedError, GradientFormError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # the user's code may raise anything
+        message = f"{what} raised {first_line(error)}{remedy}"
+        raise CaseFailedError(kind, message, user_frames(error)) from error
 
 
 def _sources(frames: Iterable[Any]) -> Iterator[tuple[str, int]]:

@@ -187,17 +187,12 @@ class Binder:
         """Return what a factory makes from `build`; it is called once for each case."""
         if ref.target in self.built:
             return self.built[ref.target]
-        try:
-            with seed_globals(self.case.seed), hooks.behaviour().calling():
-                built = target(**dict(self.case.code.build or {}))
-        except (CaseFailedError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # the user's code may raise anything
-            raise CaseFailedError(
-                role,
-                f"build: {ref.target}(**build) raised {frames.first_line(error)}",
-                frames.user_frames(error),
-            ) from error
+        with (
+            frames.naming_errors(role, f"build: {ref.target}(**build)"),
+            seed_globals(self.case.seed),
+            hooks.behaviour().calling(),
+        ):
+            built = target(**dict(self.case.code.build or {}))
         if not callable(built):
             raise CaseFailedError(
                 role,
@@ -422,17 +417,8 @@ def guard_gradient(gradient: Callable[..., Any], names: Sequence[str]) -> Callab
     """Wrap a gradient `(op, *upstream)` so that its results are checked before TensorFlow sees them."""
 
     def call(op: Any, *upstream: Any) -> list[Gradient]:
-        try:
-            result = gradient(op, *upstream)
-        except (CaseFailedError, GradientFormError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # the user's code may raise anything
-            raise CaseFailedError(
-                "gradient",
-                f"the gradient function raised {frames.first_line(error)}",
-                frames.user_frames(error),
-            ) from error
-        gradients = as_list(result)
+        with frames.naming_errors("gradient", "the gradient function"):
+            gradients = as_list(gradient(op, *upstream))
         if len(gradients) != len(names):
             raise CaseFailedError(
                 "gradient_count",

@@ -196,17 +196,9 @@ def _build_sparse(indices: Any, values: Any, dense_shape: Any, shape: tuple[int,
 
 def _build_object(form: Form, fields: dict[str, Any], name: str) -> Any:
     make = users_code.load(form.target, f"inputs.{name}")
-    try:
+    call = f"{form.target}({', '.join(f'{key}=...' for key in fields)})"
+    with frames.naming_errors("inputs", f"inputs.{name}: {call}", "; name the fields that it takes."):
         return make(**fields)
-    except (CaseFailedError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # the user's code may raise anything
-        raise CaseFailedError(
-            "inputs",
-            f"inputs.{name}: {form.target}({', '.join(f'{key}=...' for key in fields)}) raised "
-            f"{frames.first_line(error)}; name the fields that it takes.",
-            frames.user_frames(error),
-        ) from error
 
 
 _UNNAMED = "Variable"  # what TensorFlow calls a variable that was given no name
