@@ -341,6 +341,7 @@ AFTER_VERDICT: Mapping[str, Callable[[OpenCase], bool]] = {
 _AT_A_CASE = (
     "behaviour",
     "find_mode",
+    "compare_modes",
     "draw_path",
     "fingerprints",
     "find_written_ops",

@@ -534,7 +534,7 @@ def _conclude(
         tuple(checks),
         tuple(dict.fromkeys(examination.warnings)),
         _list_not_differentiated(first),
-        first,
+        operations,
         examination.gradients_seen,
         held=_describe_held_stops(operations),
         stops=frozenset(examination.stops.changing),

@@ -31,6 +31,7 @@ from gradcheck_cli.running.run_loop import (
     Progressed,
     Started,
     Waited,
+    Workers,
     failed_case,
     is_about_memory,
 )
@@ -39,7 +40,7 @@ from gradcheck_cli.spec.case import Case
 _TICK = 0.5  # seconds between two checks of how much is printed
 
 
-class LocalWorkers:
+class LocalWorkers(Workers):
     """Runs cases in processes of this machine.
 
     A crash, an endless loop, a changed working directory, seeds and modules affect only the process where
@@ -73,12 +74,6 @@ class LocalWorkers:
         self._is_alone = False  # whether a suspect is running, alone
         self._running: dict[int, RunningTask] = {}
         self._forked = 0
-        self._version = ""
-
-    @property
-    def tensorflow_version(self) -> str:
-        """The version of TensorFlow that cases run with; empty before any has run."""
-        return self._version
 
     def run(
         self, cases: Sequence[Case], *, listing: bool = False, place: CodePlace | None = None
@@ -86,16 +81,12 @@ class LocalWorkers:
         """Run cases, or only list their pairs, in `place` if that is given; see `Workers.run`."""
         self._task = replace(self._task, listing=listing, place=place)
         self._waiting.extend(group_cases(cases, isolate=self._isolate))
-        while not self._version and not self._server.reports.poll(_TICK):
+        while not self.tensorflow_version and not self._server.reports.poll(_TICK):
             yield Waited()  # the import counts towards --max-time
-        self._version = self._version or self._server.wait_until_ready()
+        self.tensorflow_version = self.tensorflow_version or self._server.wait_until_ready()
         while self._waiting or self._suspects or self._running:
             self._fill()
             yield from self._poll()
-
-    def status(self) -> str:
-        """Say nothing: the progress bar shows which case began last; see `Workers.status`."""
-        return ""
 
     def stop(self) -> None:
         """End what runs, and forget what waits. Other cases may run then."""

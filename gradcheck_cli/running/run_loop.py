@@ -14,12 +14,12 @@ import shlex
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
-from typing import Protocol
 
 from gradcheck_cli import __version__
 from gradcheck_cli.errors import GradcheckError
@@ -71,14 +71,12 @@ class WorkersLostError(GradcheckError):
     exit_code = 3
 
 
-class Workers(Protocol):
+class Workers(ABC):
     """Runs cases somewhere."""
 
-    @property
-    def tensorflow_version(self) -> str:
-        """The version of TensorFlow there; empty until it is known."""
-        ...
+    tensorflow_version = ""  # the version of TensorFlow there; empty until it is known
 
+    @abstractmethod
     def run(self, cases: Sequence[Case]) -> Iterator[Event]:
         """Run cases, each to its end; those of one document are consecutive, and may share a process.
 
@@ -91,15 +89,13 @@ class Workers(Protocol):
             CaseFailedError: nothing can be run, for example because TensorFlow can't be imported.
             WorkersLostError: nothing more can be run.
         """
-        ...
 
     def status(self) -> str:
-        """Describe briefly how many workers there are and which case has run longest; may be empty."""
-        ...
+        """Describe briefly how many workers there are and which case has run longest; empty for no words."""
+        return ""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (what needs no end has none)
         """End everything that still runs at once, and leave nothing behind. A second call does nothing."""
-        ...
 
 
 # The messages of C++, NumPy and TensorFlow when memory runs out.

@@ -28,7 +28,7 @@ from gradcheck_cli.results import (
     Status,
     case_status,
 )
-from gradcheck_cli.running.run_loop import Ended, Event, Started, blank_result, is_about_memory
+from gradcheck_cli.running.run_loop import Ended, Event, Started, Workers, blank_result, is_about_memory
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.visible import shorten
 
@@ -44,13 +44,12 @@ def start_tensorflow(*, threads: int | None = None) -> str:
     return startup.version()
 
 
-class InProcess:
-    """Workers that run cases in this process, one after another; see `Workers`."""
+class InProcess(Workers):
+    """Workers that run cases in this process, one after another."""
 
     def __init__(self, *, threads: int | None = None) -> None:
         """Start nothing yet; TensorFlow may use so many threads, by default one per core."""
         self._threads = threads
-        self.tensorflow_version = ""
 
     def run(self, cases: Sequence[Case]) -> Iterator[Event]:
         """Run cases in order; see `Workers.run`."""
@@ -58,13 +57,6 @@ class InProcess:
         for index, case in enumerate(cases):
             yield Started(index)
             yield Ended(index, run_case(case))
-
-    def status(self) -> str:
-        """Say nothing: only one case runs at a time; see `Workers.status`."""
-        return ""
-
-    def close(self) -> None:
-        """Do nothing: no case runs in the background; see `Workers.close`."""
 
 
 def run_case(case: Case) -> CaseResult:
@@ -128,7 +120,7 @@ def _find_source(case: Case) -> str:
     from gradcheck_cli.tensorflow_backend.registry import source_of
 
     with contextlib.suppress(Exception, SystemExit):  # the user's modules may raise any for an attribute
-        return source_of(case)
+        return source_of(case.code)
     return ""
 
 

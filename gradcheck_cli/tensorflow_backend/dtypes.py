@@ -73,6 +73,11 @@ def moved(tensor: Any) -> Any:
     return tf.raw_ops.AddV2(x=tf.raw_ops.Mul(x=tensor, y=factor), y=offset)  # `*` costs three times as much
 
 
+def as_list(result: Any) -> list[Any]:
+    """Return what a function returned as a list; a single value as its only element."""
+    return list(result) if isinstance(result, list | tuple) else [result]
+
+
 # Values of shape (B, *shape), or moves of the flattened elements.
 Stack = np.ndarray[Any, Any] | Moves
 

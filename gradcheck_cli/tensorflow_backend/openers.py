@@ -18,7 +18,7 @@ from gradcheck_cli.checking.ops.operation import Dtype, GradientFormError, Opene
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.results import VERSION_CHECK
-from gradcheck_cli.spec.case import Case, version_fits
+from gradcheck_cli.spec.case import Case, Running, version_fits
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
@@ -28,11 +28,7 @@ from gradcheck_cli.tensorflow_backend.graph.second_order import case_of_vjp
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 from gradcheck_cli.tensorflow_backend.private import private_state
 from gradcheck_cli.tensorflow_backend.registry import require_seen
-from gradcheck_cli.tensorflow_backend.traces.state import (
-    GRAPH,
-    TraceMode,
-    captured_ids,
-)
+from gradcheck_cli.tensorflow_backend.traces.state import GRAPH, TraceMode, captured_ids
 
 
 def float64_twin(op: GraphOperation) -> GraphOperation | None:
@@ -225,17 +221,17 @@ class GraphMode:
         return GraphOperation.open(op.traced.case, opening, op.traced.state, op.traced.trace_mode)
 
 
-def require_version(case: Case) -> None:
+def require_version(running: Running) -> None:
     """Refuse a case that is for other versions of TensorFlow, or for modules that aren't installed.
 
     Raises:
         CaseSkippedError: of the check `VERSION_CHECK`, with the required and the installed version.
     """
-    if case.running.tensorflow and not version_fits(tf.__version__, case.running.tensorflow):
+    if running.tensorflow and not version_fits(tf.__version__, running.tensorflow):
         raise CaseSkippedError(
-            VERSION_CHECK, f"it is for TensorFlow {case.running.tensorflow}; this is {tf.__version__}."
+            VERSION_CHECK, f"it is for TensorFlow {running.tensorflow}; this is {tf.__version__}."
         )
-    missing = [name for name in case.running.needs if find_spec(name) is None]
+    missing = [name for name in running.needs if find_spec(name) is None]
     if missing:
         raise CaseSkippedError(VERSION_CHECK, f"it needs {' and '.join(missing)}, which isn't installed.")
 
@@ -250,7 +246,7 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         CaseSkippedError: it is for other versions of TensorFlow, or the mode doesn't support its binding.
         CaseFailedError: the variables can't be found, since the forward raises.
     """
-    require_version(case)
+    require_version(case.running)
     opened_in: GraphMode | None = GraphMode() if mode == "graph" else hooks.find_mode(mode)
     if opened_in is None:
         raise CaseSkippedError("mode", f"this installation has no mode {mode}.")
@@ -412,7 +408,7 @@ class CaseOpener(Generic[Op]):
             CaseFailedError: of kind "covers": one that the spec covers wasn't called.
         """
         is_vjp = self.state.vjp is not None
-        return require_seen(self.case, op.gradients_seen, op.gradients_seen_anew, is_vjp=is_vjp)
+        return require_seen(self.case.code, op.gradients_seen, op.gradients_seen_anew, is_vjp=is_vjp)
 
     def unrun_gradients(self) -> list[str]:
         """Say which custom gradients the forward called and no backward pass ran; see `Opener`."""

@@ -19,7 +19,7 @@ from typing import Any
 from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.plain_files import is_installed, short_path
-from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import CodeUnderTest
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import unknown_op_type
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
@@ -120,12 +120,11 @@ def _code_of(module: Any, path: Sequence[str]) -> types.CodeType | None:
     return code
 
 
-def covered_types(case: Case) -> tuple[str, ...]:
+def _covered_types(code: CodeUnderTest) -> tuple[str, ...]:
     """Return the op types that a case covers: those that its spec names, and a raw op's own.
 
     A raw op whose type has no gradient function, or is registered as not differentiable, covers nothing.
     """
-    code = case.code
     own = str(code.op_type) if code.is_raw_op else ""
     if own and own not in code.covers and private_graphs.has_gradient(own):
         return (own, *code.covers)
@@ -133,7 +132,11 @@ def covered_types(case: Case) -> tuple[str, ...]:
 
 
 def require_seen(
-    case: Case, seen: Mapping[str, int], look_inside: Callable[[], Mapping[str, int]], *, is_vjp: bool = False
+    code: CodeUnderTest,
+    seen: Mapping[str, int],
+    look_inside: Callable[[], Mapping[str, int]],
+    *,
+    is_vjp: bool = False,
 ) -> Mapping[str, int]:
     """Return which gradient functions were seen, with the number of calls.
 
@@ -146,7 +149,7 @@ def require_seen(
     Raises:
         CaseFailedError: of kind "covers": the gradient of an op type that the case covers wasn't seen.
     """
-    wanted = () if is_vjp else covered_types(case)
+    wanted = () if is_vjp else _covered_types(code)
     if not all(op_type in seen for op_type in wanted):
         seen = {**look_inside(), **seen}
     missing = [op_type for op_type in wanted if op_type not in seen]
@@ -213,7 +216,7 @@ def _where(function: Any) -> tuple[str, str, int]:
     return CONVERTED.sub("", name.partition(":")[2]), file, line
 
 
-def source_of(case: Case) -> str:
+def source_of(code: CodeUnderTest) -> str:
     """Return `path:line` of the function that contains a case's gradient.
 
     That is the spec's `gradient`; or the function that forward returns as its gradient, if
@@ -222,7 +225,7 @@ def source_of(case: Case) -> str:
     It is relative to the working directory, and empty for an op type alone, for code of an installed package,
     and where the module wasn't imported, as nothing is imported here.
     """
-    reference = case.code.gradient or case.code.forward
+    reference = code.gradient or code.forward
     module, _, attribute = (reference.target if reference else "").partition(":")
     value: Any = sys.modules.get(module)
     for name in attribute.split("."):
@@ -238,7 +241,7 @@ def source_of(case: Case) -> str:
         return ""
     if not file.is_file() or is_installed(file.resolve()):
         return ""
-    return f"{os.path.relpath(file)}:{_line(lines, index + 1, finds_gradient=case.code.gradient is None)}"
+    return f"{os.path.relpath(file)}:{_line(lines, index + 1, finds_gradient=code.gradient is None)}"
 
 
 def _line(lines: Sequence[str], first: int, *, finds_gradient: bool) -> int:

@@ -74,6 +74,6 @@ def test_a_report_has_room_for_what_is_kept_of_an_exception(failure):
 def test_a_module_whose_attributes_exit_has_no_source(monkeypatch):
     monkeypatch.setitem(sys.modules, "exiting", module := type(sys)("exiting"))
     module.__getattr__ = lambda _: sys.exit(7)
-    case = SimpleNamespace(origin=SimpleNamespace(folder="."))
-    monkeypatch.setattr("gradcheck_cli.tensorflow_backend.registry.source_of", lambda case: module.gradient)
+    case = SimpleNamespace(code=None)
+    monkeypatch.setattr("gradcheck_cli.tensorflow_backend.registry.source_of", lambda code: module.gradient)
     assert session._find_source(case) == ""

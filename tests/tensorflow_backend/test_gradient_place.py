@@ -250,7 +250,7 @@ def source(tmp_path, monkeypatch):
                 if reference is not None:
                     with suppress(CaseFailedError):
                         load(reference.target, "forward")
-            return source_of(case)
+            return source_of(case.code)
 
     yield of
     for name in [name for name in sys.modules if name.partition(".")[0] in MODULES]:
@@ -304,12 +304,12 @@ def test_the_place_of_a_numpy_gradient(source):
 
 def test_an_op_type_has_no_place():
     (case,) = load_mapping({"op": "a", "op_type": "Tanh", "inputs": {"x": {"shape": [2]}}})
-    assert source_of(case) == ""
+    assert source_of(case.code) == ""
 
 
 def test_a_module_that_was_not_imported_has_no_place(tmp_path, monkeypatch):
     (tmp_path / "ops.py").write_text(OPS)
     monkeypatch.chdir(tmp_path)
     (case,) = load_mapping({"op": "a", "forward": "ops:soft", "inputs": {"x": {"shape": [2]}}})
-    assert source_of(case) == ""
+    assert source_of(case.code) == ""
     assert "ops" not in sys.modules

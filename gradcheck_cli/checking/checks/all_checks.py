@@ -332,29 +332,29 @@ def _are_inputs(case: Case, names: list[str]) -> bool:
 
 
 # The checks of a stage run in this order. To add a check, write its function in a file of this folder and add
-# a line here. A check that a spec may turn off is also a key of the spec.
+# a line here. `CHECKS` in `spec/words.py` has those that a spec may turn off.
 CHECKS: tuple[Check[Any], ...] = (
     Check("deterministic", OpenedView, check_random),
     Check("deterministic", OpenedView, check_rerun),
     Check("frozen", OpenedView, check_frozen),
-    Check("precision", JudgedView, check_precision, can_be_off=True),
-    Check("linearity", UpstreamView, check_linearity, can_be_off=True),
-    Check("zero_upstream", UpstreamView, check_zero_upstream, can_be_off=True),
-    Check("repeat", UpstreamView, check_repeat, can_be_off=True),
+    Check("precision", JudgedView, check_precision),
+    Check("linearity", UpstreamView, check_linearity),
+    Check("zero_upstream", UpstreamView, check_zero_upstream),
+    Check("repeat", UpstreamView, check_repeat),
     Check("deterministic", PointView, check_beside_gradient),
-    Check("retrace", PointView, check_retrace, can_be_off=True),
+    Check("retrace", PointView, check_retrace),
     Check("variables", PointView, check_variables),
-    Check("variables_order", PointView, check_variables_order, can_be_off=True),
-    Check("inputs_unmodified", PointView, check_inputs_unmodified, can_be_off=True),
+    Check("variables_order", PointView, check_variables_order),
+    Check("inputs_unmodified", PointView, check_inputs_unmodified),
     Check("reference_forward", PointView, check_reference_forward),
     Check("form", CaseView, check_form),
     Check("finite", CaseView, check_finite),
     Check("connected", CaseView, check_connected),
-    Check("custom_gradient", CaseView, check_custom_gradient, can_be_off=True),
-    Check("override", CaseView, check_override, can_be_off=True),
+    Check("custom_gradient", CaseView, check_custom_gradient),
+    Check("override", CaseView, check_override),
     Check("second_point", CaseView, check_second_point),
-    Check("all_zero", CaseView, check_all_zero, can_be_off=True),
-    Check("modes", ModesView, hooks.compare_modes, can_be_off=True),
+    Check("all_zero", CaseView, check_all_zero),
+    Check("modes", ModesView, hooks.compare_modes),
 )
 
 
@@ -365,9 +365,7 @@ def run_checks(view: AnyView) -> Iterator[CheckResult]:
         view: what the checks look at; its type says the stage.
     """
     for check in CHECKS:
-        if check.looks_at is type(view) and not (
-            check.can_be_off and check.name in view.case.judging.checks_off
-        ):
+        if check.looks_at is type(view) and check.name not in view.case.judging.checks_off:
             yield from check.run(view)
 
 

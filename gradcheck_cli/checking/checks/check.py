@@ -40,7 +40,6 @@ class Check(Generic[View]):
     # returns its results; none where there is nothing to check. If several have one name, the report shows
     # the first that didn't pass, else the first.
     run: Callable[[View], list[CheckResult]]
-    can_be_off: bool = False  # whether a spec may turn it off
 
 
 def report(name: str, fault: str, status: Status = Status.MISMATCHED) -> CheckResult:

@@ -23,13 +23,7 @@ from gradcheck_cli.checking.checks.check import (
 )
 from gradcheck_cli.checking.checks.linearity import find_change
 from gradcheck_cli.checking.ops.jacobian import pull_back, working_dtype, working_precision
-from gradcheck_cli.checking.ops.operation import (
-    Float,
-    GradientFormError,
-    OpenedOperation,
-    Opening,
-    Operation,
-)
+from gradcheck_cli.checking.ops.operation import Float, GradientFormError, OpenedOperation, Opening, Operation
 from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, agree, largest_finite, precision_of

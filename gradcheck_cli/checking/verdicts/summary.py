@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.checks.all_checks import NO_PATH, UNTESTED_NONE, explain_untested
-from gradcheck_cli.checking.ops.operation import Float, Operation, index_of, part_of
+from gradcheck_cli.checking.ops.operation import Float, Operation, Operations, index_of, part_of
 from gradcheck_cli.checking.pairs.pair import Judged, PairSample, ProbeNumbers, Stopped
 from gradcheck_cli.gate import Branch, GradientRun
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
@@ -43,7 +43,7 @@ class Findings:
     checks: tuple[CheckResult, ...] = ()
     warnings: tuple[str, ...] = ()
     not_differentiated: tuple[UndifferentiatedOutput, ...] = ()  # integer outputs and the like, with dtype
-    first: Operation | None = None  # the op at the first sample point; None if nothing could be judged
+    operations: Operations | None = None  # the ops at the first sample point; None if nothing could be judged
     gradients_seen: Mapping[str, int] = field(default_factory=dict)
     mutants: tuple[Mutant, ...] = ()
     held: tuple[str, ...] = ()  # each stop_gradient that was held, with its place
@@ -54,6 +54,11 @@ class Findings:
     search: SearchResult | None = None
     sides_unknown: str = ""  # why no branch was examined, or not all of them
     chosen_points: int = 0  # extra points that were checked because they take sides that the others don't
+
+    @property
+    def first(self) -> Operation | None:
+        """The op at the first sample point, in the declared dtypes; `None` if nothing could be judged."""
+        return None if self.operations is None else self.operations.declared
 
     @property
     def numeric_dtype(self) -> str:

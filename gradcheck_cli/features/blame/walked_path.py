@@ -25,11 +25,7 @@ from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched, run_where
 from gradcheck_cli.tensorflow_backend.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
-    dense,
-    gradients_of,
-    run_error,
-)
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, run_error
 
 
 @dataclass

@@ -37,7 +37,16 @@ from gradcheck_cli.results import CaseError, CaseResult
 from gradcheck_cli.running.fork_server import CodePlace
 from gradcheck_cli.running.limits import Limits
 from gradcheck_cli.running.local_workers import Numbered, OutputFolder, group_cases
-from gradcheck_cli.running.run_loop import Ended, Event, Noted, Started, Waited, WorkersLostError, failed_case
+from gradcheck_cli.running.run_loop import (
+    Ended,
+    Event,
+    Noted,
+    Started,
+    Waited,
+    Workers,
+    WorkersLostError,
+    failed_case,
+)
 from gradcheck_cli.spec.case import Case
 
 _ATTEMPTS = 3  # attempts at a document: if its worker is lost, it is tried twice more
@@ -205,7 +214,7 @@ class _Document:
     stuck_since: float | None = None  # since when nobody can run it
 
 
-class DaskWorkers:
+class DaskWorkers(Workers):
     """Runs cases in the workers of a Dask cluster."""
 
     def __init__(
@@ -232,18 +241,12 @@ class DaskWorkers:
         self._own_cluster: LocalCluster | None = None
         self._is_closed = threading.Event()
         self._answered = 0.0  # when the scheduler answered last
-        self._version = ""
         self._news: queue.Queue[Callable[[], Iterator[Event]]] = queue.Queue()
         self._waiting: dict[int, _Document] = {}
         self._submitted: dict[int, _Document] = {}
         self._codes: dict[str, tuple[CodeFolder, Future[Any]]] = {}
         self._running: dict[int, tuple[float, str]] = {}  # document -> when its case began, and which case
         self._unchecked = ""  # why some documents weren't checked
-
-    @property
-    def tensorflow_version(self) -> str:
-        """The version of TensorFlow that cases run with; empty before any has run."""
-        return self._version
 
     def run(self, cases: Sequence[Case]) -> Iterator[Event]:
         """Run cases; see `Workers.run`."""
@@ -523,7 +526,7 @@ class DaskWorkers:
 
     def _end(self, document: _Document, answer: Answer) -> Iterator[Event]:
         """Return the results of a document."""
-        self._version = self._version or answer.tensorflow
+        self.tensorflow_version = self.tensorflow_version or answer.tensorflow
         self._forget(document)
         for position, (numbered_case, result) in enumerate(zip(document.cases, answer.results, strict=True)):
             printed = (answer.printed or {}).get(position)

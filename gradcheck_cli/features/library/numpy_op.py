@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.binding.binder import (
-    PY_FUNC_TYPES,
-    OpView,
-    guard_gradient,
-    unique_name,
-)
+from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES, OpView, guard_gradient, unique_name
 
 
 def py_func(  # noqa: PLR0913, PLR0917 (the well-known signature)

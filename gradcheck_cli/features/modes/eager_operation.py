@@ -36,10 +36,7 @@ from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, value_of
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import pull_in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, SamplePoint
 from gradcheck_cli.tensorflow_backend.graph_path import STOP
-from gradcheck_cli.tensorflow_backend.private import (
-    private_gradients,
-    private_state,
-)
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_state
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     ShapeChangesError,

@@ -16,7 +16,6 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from gradcheck_cli.checking.check_case import FirstOrder, examine
-from gradcheck_cli.checking.checks.all_checks import CHECKS
 from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import (
     Array,
@@ -37,6 +36,7 @@ from gradcheck_cli.numerics.problem import draw_eight_bits
 from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import Case, first_order_alone, rule_for
+from gradcheck_cli.spec.words import CHECKS
 
 FACTOR, SIGN, ELEMENT, UPSTREAM = "factor", "sign", "element", "upstream"
 NONE, TRANSPOSE, SWAP, CONJUGATE = "none", "transpose", "swap", "conjugate"
@@ -69,8 +69,7 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
         CaseFailedError: the case can't be checked as it is.
     """
     caching = CachingOpener(opener)
-    unneeded = frozenset(check.name for check in CHECKS if check.can_be_off) - _NEEDED
-    plain = first_order_alone(case, unneeded)
+    plain = first_order_alone(case, frozenset(CHECKS) - _NEEDED)
     first = caching.open(Opening(samples[0]))
     labels = [label_of(first, pair) for pair in pair_keys(first)] if case.judging.second_order else []
     judging = replace(plain.judging, second_order=case.judging.second_order)

@@ -166,7 +166,10 @@ class Exploration:
         self.mixed = MixedPoints(case, reach_of(self.first.facts.low_precision))
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
         self.field = PointField(self.first)
-        self.differenced: Any = open_operations(case, self.opener, 0, self.first).differenced
+        opened = self.findings.operations
+        if opened is None or opened.declared is not self.first:
+            opened = open_operations(case, self.opener, 0, self.first)
+        self.differenced: Any = opened.differenced
         self.search = SideSearch(self.mixed.free, self.look_for_sides, self.generator)
         self.candidates: list[Candidate] = []
         self.finds: dict[int, list[Candidate]] = {}

@@ -48,8 +48,8 @@ from gradcheck_cli.tensorflow_backend.openers import GraphOpener, opener_of
 Array = np.ndarray[Any, Any]
 Point = Mapping[int, Array]
 
-# Mixed points: the first call builds what is called, and the second shows how long a point takes.
-_FIRST, _TIMED, _REST = 8, 24, 224
+# Mixed points: the first call shows how long a point takes. (What it calls was built at the sample points.)
+_FIRST, _REST = 32, 224
 _OFF, _SIDES = 3, 3  # points that are judged, as each costs about a third of a small case
 _ROUNDS = 4  # of the search for sides
 _MIXED = 0.4  # of the time, for mixed points
@@ -138,12 +138,11 @@ def _explore(exploration: Exploration, spent: float) -> None:
         own, call, point, usual, seconds = _own_clock(), 0.0, _RUN, _USUAL_RUN, _PYTHON
     judged = exploration.judged
     with count_work() as work:
-        exploration.look_around(min(_FIRST, most), 0)
-        before, began = replace(work), own()
-        exploration.look_around(min(_TIMED, most), 1)
-        calls, points = work.calls - before.calls, max(1, work.points - before.points)
+        began = own()
+        exploration.look_around(min(_FIRST, most), 1)
+        calls, points = work.calls, max(1, work.points)
         point *= _power_of_four((own() - began - call * calls) / points / usual, math.ceil)
-        mixed_point = (point * points + call * calls) / min(_TIMED, most)
+        mixed_point = (point * points + call * calls) / min(_FIRST, most)
         exploration.pace = Pace(seconds, lambda: point * work.points + call * work.calls, point=mixed_point)
         exploration.kept = _FOR_JUDGING * seconds
         count = min(_REST, most, int(_MIXED * seconds / mixed_point))

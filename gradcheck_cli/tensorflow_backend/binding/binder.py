@@ -34,7 +34,7 @@ from gradcheck_cli.tensorflow_backend.binding.flat_tensors import (
     takes_build_alone,
 )
 from gradcheck_cli.tensorflow_backend.binding.users_code import seed_globals
-from gradcheck_cli.tensorflow_backend.dtypes import shape_text
+from gradcheck_cli.tensorflow_backend.dtypes import as_list, shape_text
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 Shape = tuple[int | None, ...]
@@ -176,7 +176,7 @@ class Binder:
         with seed_globals(self.case.seed):  # a module may make layers when it is imported
             target = users_code.load(ref.target, role)
         build = self.case.code.build
-        is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case))
+        is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case.code))
         if build is not None and is_factory:
             target = self._build(ref, target, role)
         if role != "gradient":
@@ -299,8 +299,7 @@ class Binder:
             return outputs, lambda *upstream: gradient(view, *upstream)
 
         def call(*tensors: Any) -> list[Any]:
-            result = bound(*tensors)
-            return list(result) if isinstance(result, list | tuple) else [result]
+            return as_list(bound(*tensors))
 
         return call
 
@@ -309,7 +308,7 @@ class Binder:
 
         def call(*tensors: Any) -> list[Any]:
             result = private_graphs.call_defun(unique_name(self.case.op), body, gradient, tensors)
-            outputs = list(result) if isinstance(result, list | tuple) else [result]
+            outputs = as_list(result)
             declared = [output.shape for output in self.case.outputs]
             if len(declared) != len(outputs):  # structures among them, which have no shape
                 declared = []
@@ -433,7 +432,7 @@ def guard_gradient(gradient: Callable[..., Any], names: Sequence[str]) -> Callab
                 f"the gradient function raised {frames.first_line(error)}",
                 frames.user_frames(error),
             ) from error
-        gradients = list(result) if isinstance(result, list | tuple) else [result]
+        gradients = as_list(result)
         if len(gradients) != len(names):
             raise CaseFailedError(
                 "gradient_count",
@@ -505,7 +504,7 @@ def from_numpy(
             np.ones(shape, tensor.dtype.as_numpy_dtype)
             for shape, tensor in zip(output_shapes, all_upstreams, strict=True)
         ]
-        first_gradients = _as_list(function(*ones, *inputs))
+        first_gradients = as_list(function(*ones, *inputs))
         if len(first_gradients) != len(names):
             raise CaseFailedError(
                 "gradient_count",
@@ -518,7 +517,7 @@ def from_numpy(
             return [None] * len(names)
 
         def body(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-            values = _as_list(function(*arrays))
+            values = as_list(function(*arrays))
             return [np.asarray(values[input_index]) for input_index in indices]
 
         tensors = tf.compat.v1.py_func(
@@ -529,7 +528,7 @@ def from_numpy(
         )
         result: list[Gradient] = [None] * len(names)
         # In eager mode, a single result comes as an array, without a list around it.
-        for input_index, tensor in zip(indices, _as_list(tensors), strict=True):
+        for input_index, tensor in zip(indices, as_list(tensors), strict=True):
             result[input_index] = tf.convert_to_tensor(tensor)
         return result
 
@@ -549,10 +548,6 @@ def _check_dtypes(gradients: list[Any], indices: list[int], op: Any, names: Sequ
             _note_or_raise(op, input_index, message)
             malformed.append(input_index)
     return [input_index for input_index in indices if input_index not in malformed]
-
-
-def _as_list(result: Any) -> list[Any]:
-    return list(result) if isinstance(result, list | tuple) else [result]
 
 
 @dataclass(frozen=True)

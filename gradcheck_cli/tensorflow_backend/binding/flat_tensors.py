@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.spec.case import Argument, Case, Form, InputSpec, Source
+from gradcheck_cli.spec.case import Argument, Case, CodeUnderTest, Form, InputSpec, Source
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import users_code
 from gradcheck_cli.tensorflow_backend.dtypes import shape_text
@@ -129,9 +129,9 @@ def attrs_of_reference(function: Callable[..., Any], case: Case) -> dict[str, An
     return {name: value for name, value in keywords.items() if name in parameters and name not in names}
 
 
-def takes_build_alone(function: Callable[..., Any], case: Case) -> bool:
+def takes_build_alone(function: Callable[..., Any], code: CodeUnderTest) -> bool:
     """Whether a function is a factory, as the forward is: it takes only what is in `build`."""
-    build, parameters = case.code.build, _parameters_of(function)
+    build, parameters = code.build, _parameters_of(function)
     return build is not None and parameters is not None and all(name in build for name in parameters)
 
 

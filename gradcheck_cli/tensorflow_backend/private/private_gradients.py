@@ -35,7 +35,7 @@ from tensorflow.python.ops.custom_gradient import Bind
 from gradcheck_cli.gate import GradientRun
 from gradcheck_cli.plain_files import GENERATED, short_path
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED, replace_attributes
+from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS, CONVERTED, replace_attributes
 
 # Names under which TensorFlow, or gradcheck, registers a gradient at run time; no op type has a hyphen.
 RUN_TIME_NAME = re.compile(r"(CustomGradient|PartitionedCall|StatefulPartitionedCall)-\d+|gradcheck_.*")
@@ -287,7 +287,6 @@ _START = str(Path(_OWN) / "running" / "session.py")
 _TENSORFLOW = f"{Path(tf.__file__).parent}{os.sep}"
 _SKIPPED = (_TENSORFLOW, _OWN)
 _STANDARD = sysconfig.get_path("stdlib")
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _VECTORIZED = str(Path("parallel_for", "control_flow_ops.py"))
 _DIFFERENTIATING = {"_GradientsHelper", "gradient", "jacobian", "batch_jacobian"}
 _IMPORTING = "<frozen importlib._bootstrap>"
@@ -538,7 +537,7 @@ def sites_inside(graph: Any) -> list[GradientSite]:
 
     A function is differentiated once per process, for the first case that calls it.
     """
-    if not any(op.type in _CALLS for op in graph.get_operations()):
+    if not any(op.type in CALLS for op in graph.get_operations()):
         return []
     library = graph.as_graph_def().library.function
     if not any("__backward" in function.signature.name for function in library):

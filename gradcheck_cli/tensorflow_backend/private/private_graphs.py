@@ -48,6 +48,7 @@ EAGER_TENSOR = ops.EagerTensor
 _OVERRIDE = "_gradient_op_type"
 # Names that AutoGraph gives to the functions it generates.
 CONVERTED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(tf__)?|\btf__")
+CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})  # of a tf.function
 _CONTROL_FLOW = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"}  # of TensorFlow 1
 _OWN = "gradcheck_cli."
 # The names under which our own wrappers close over the user's function.

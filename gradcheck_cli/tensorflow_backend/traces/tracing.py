@@ -20,21 +20,12 @@ from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.binding.binder import Bound, Override, note_form_faults
-from gradcheck_cli.tensorflow_backend.private import (
-    private_gradients,
-    private_graphs,
-    private_state,
-)
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientSite
-from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
+from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS, subgraph_function
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
-from gradcheck_cli.tensorflow_backend.traces.state import (
-    Resource,
-    captured_ids,
-    find_written,
-    python_calls,
-)
+from gradcheck_cli.tensorflow_backend.traces.state import Resource, captured_ids, find_written, python_calls
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     dense,
     gradients_of,
@@ -177,7 +168,6 @@ def _trace_once(
     return function, graph_tensors[0], graph_tensors[1], graph_tensors[2]
 
 
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _BOOKKEEPING = frozenset({"Placeholder", "Identity", "IdentityN", "Const", "NoOp", "ReadVariableOp"})
 
 
@@ -255,7 +245,7 @@ def _require_override(
     on_path = graph_path.ops_between(inputs, outputs)
     if any(private_graphs.override_of(op.node_def) == override.name for op in on_path):
         return _find_missed(graph, inputs, outputs, override.op_types)
-    types_on_path = sorted({op.type for op in on_path} - _BOOKKEEPING - _CALLS)
+    types_on_path = sorted({op.type for op in on_path} - _BOOKKEEPING - CALLS)
     op_type = override.op_types[0]
     message = (
         f"the override of {op_type} took effect on no op between the inputs and the outputs; "
@@ -263,7 +253,7 @@ def _require_override(
     )
     inside = []
     for op in on_path:
-        if op.type in _CALLS | graph_path.LOOPS_AND_BRANCHES:
+        if op.type in CALLS | graph_path.LOOPS_AND_BRANCHES:
             types = {node.op for node in graph_path.inner_nodes(graph, op)}
             if types & set(override.op_types):
                 inside.append(

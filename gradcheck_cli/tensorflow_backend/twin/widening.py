@@ -23,7 +23,8 @@ from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 
 from gradcheck_cli.numerics import Precision
 from gradcheck_cli.numerics.precision import precision_of
-from gradcheck_cli.tensorflow_backend.dtypes import REFERENCE
+from gradcheck_cli.tensorflow_backend.dtypes import REFERENCE, as_list
+from gradcheck_cli.tensorflow_backend.graph_path import NUMPY_CALLS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 # A number that needs at most a quarter of its dtype's bits is hardly a rounded one: of these, one in 64
@@ -42,7 +43,6 @@ _KEEP = re.compile(
     r"|Stateless(Multinomial|Parameterized|Random|Truncated)\w*|Lookup\w+|Mutable\w+|\w*HashTable\w*"
     r"|\w*Dataset\w*|\w*Iterator\w*|\w*Queue\w*|Optional\w+|(Ordered)?Map(Stage|Unstage|Peek)\w*|Barrier\w*"
 )
-_NUMPY = frozenset({"PyFunc", "PyFuncStateless"})
 _NUMBERS = itertools.count(1)
 
 
@@ -81,7 +81,7 @@ class NumpyCall:
         """Call the function, and return its results in the dtypes of the twin."""
         if not self.is_narrow:
             try:
-                results = _as_list(self.function(*arrays))
+                results = as_list(self.function(*arrays))
             except Exception:  # noqa: BLE001 (a user's code, which was written for another dtype)
                 self.is_narrow = True
             else:
@@ -97,15 +97,11 @@ class NumpyCall:
             np.asarray(array, dtype.as_numpy_dtype) if wide_dtype(dtype) != dtype else array
             for array, dtype in zip(arrays, self.argument_dtypes, strict=True)
         ]
-        results = _as_list(self.function(*narrow))
+        results = as_list(self.function(*narrow))
         return [
             np.asarray(result, wide_dtype(dtype).as_numpy_dtype) if wide_dtype(dtype) != dtype else result
             for result, dtype in zip(results, self.result_dtypes, strict=True)
         ]
-
-
-def _as_list(result: Any) -> list[Any]:
-    return list(result) if isinstance(result, list | tuple) else [result]
 
 
 @dataclass
@@ -228,7 +224,7 @@ class Widening:
                 self._widen_attr(attr)
             return _Casts()
         inputs, outputs = arguments_of(definition.input_arg, node), arguments_of(definition.output_arg, node)
-        numpy = self._redirect_call(node, inputs, outputs) if node.op in _NUMPY else None
+        numpy = self._redirect_call(node, inputs, outputs) if node.op in NUMPY_CALLS else None
         if not _KEEP.fullmatch(node.op) and self._has_kernel(node, definition):
             for attr in node.attr.values():
                 self._widen_attr(attr)

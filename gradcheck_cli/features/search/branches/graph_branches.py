@@ -20,6 +20,7 @@ from gradcheck_cli.gate import Branch
 from gradcheck_cli.tensorflow_backend.frames import is_guard_of_tensorflow, place_of_branch
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS
 
 Array = np.ndarray[Any, Any]
 Stack = Any  # an array, or a tensor of a graph
@@ -39,7 +40,6 @@ COMPARISONS = {
 CONDITIONALS = frozenset({"If", "StatelessIf"})
 CASES = frozenset({"Case", "StatelessCase"})
 LOOPS = frozenset({"While", "StatelessWhile"})
-CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 # The attrs that name an op's bodies.
 BODIES = {
     **dict.fromkeys(LOOPS, ("body",)),
