@@ -133,8 +133,8 @@ AnyView = OpenedView | JudgedView | UpstreamView | PointView | CaseView | ModesV
 # An output's vjp, and the upstreams that it is tried with.
 
 # Sizes of the random upstreams: far below that of a mean (1/n), that of a mean, that of a loss, above any
-# usual clipping norm, and above any loss scale. float16 can't hold the outer two, nor can a dtype where all are
-# shifted, for gradients that are too small otherwise.
+# usual clipping norm, and above any loss scale. float16 can't hold the outer two. Nor can another dtype if
+# all are shifted, for a gradient that is too small otherwise.
 SIZES = (2.0**-40, 2.0**-10, 1.0, 2.0**10, 2.0**40)
 # The halvings of neighbouring elements in an upstream of mixed sizes. A few random elements are often all
 # within a factor of ten; then a gradient that drops what is small beside the rest looks linear.
