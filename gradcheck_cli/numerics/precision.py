@@ -87,14 +87,6 @@ class Precision:
     # the steps that find smooth pieces; `None` where no difference of slopes shows, and elements are judged
     # one by one
     pieces: PieceSteps | None
-    # how far two ways of computing one function may differ, relative to the largest value: twice the square
-    # root of the unit roundoff, or a little more, which no sane forward loses by summing in another order;
-    # another function differs by far more
-    agreement: float
-    # upstreams u and u (1 + k nudge) are rounded differently throughout, for small odd k. It keeps the
-    # product exact: the upstream takes 8 bits, k at least 5. A part that isn't linear in the upstream changes
-    # only by this share of itself. `None` where there are too few bits.
-    nudge: float | None
     # whether upstreams in it are often cast to a format of eight bits, as bfloat16 has, so that a gradient's
     # bits are compared with those that such a cast leaves
     is_narrowed: bool = True
@@ -115,6 +107,28 @@ class Precision:
     def half_the_digits(self) -> float:
         """Half of its digits, as a share: the square root of the distance from 1 to the next number."""
         return float(np.sqrt(2 * self.unit_roundoff))
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it has so few bits, at most 11, that rounding can't be measured."""
+        return self.unit_roundoff >= 2.0**-11
+
+    @property
+    def agreement(self) -> float:
+        """How far two ways of computing one function may differ, relative to the largest value.
+
+        No sane forward loses more by summing in another order; another function differs by far more.
+        """
+        return 4 * math.sqrt(self.unit_roundoff)
+
+    @property
+    def nudge(self) -> float:
+        """What rounds upstreams differently throughout, as u and u (1 + k nudge) for small odd k.
+
+        It keeps the product exact, since an upstream has 8 bits. A part that isn't linear in the upstream
+        changes only by this share of itself.
+        """
+        return 2.0**10 * self.unit_roundoff
 
     def round(self, x: npt.ArrayLike) -> Float:
         """Round to the nearest representable value, ties to even; overflow goes to infinity.
@@ -167,8 +181,6 @@ FLOAT64 = Precision(
     ladder=LadderSteps((-36, -26), (-21, -19, -17, -15, -13, -11, -9, -7, -5, -3), -27, (8, 16, 24)),
     probe_steps=(2.0**-26, 2.0**-17, 2.0**-9, 2.0**-13),
     pieces=PieceSteps(2.0**-20, 2.0**-17, 2.0**-32, 2.0**-9, 2.0**-6, 2.0**-8),
-    agreement=2e-8,
-    nudge=2.0**-44,
 )
 FLOAT32 = Precision(
     "float32",
@@ -181,8 +193,6 @@ FLOAT32 = Precision(
     ladder=LadderSteps((-18, -16), (-13, -11, -9, -7, -5, -3), -18, (4, 8)),
     probe_steps=(2.0**-12, 2.0**-7, 2.0**-4, 2.0**-6),
     pieces=PieceSteps(2.0**-8, 2.0**-6, 2.0**-12, 2.0**-3, 2.0**-4, 2.0**-3),
-    agreement=5e-4,
-    nudge=2.0**-14,
 )
 # In the half precisions a doubling or a sign is found; within the dtype itself, gross errors at most.
 FLOAT16 = Precision(
@@ -196,8 +206,6 @@ FLOAT16 = Precision(
     ladder=LadderSteps((-8,), (-7, -5, -3), -8),
     probe_steps=(2.0**-5, 2.0**-3, 2.0**-2, 2.0**-3),
     pieces=None,
-    agreement=0.05,
-    nudge=None,
 )
 BFLOAT16 = Precision(
     "bfloat16",
@@ -210,8 +218,6 @@ BFLOAT16 = Precision(
     ladder=LadderSteps((-6,), (-5, -3), -5),
     probe_steps=(2.0**-4, 2.0**-2, 2.0**-1, 2.0**-2),
     pieces=None,
-    agreement=0.25,
-    nudge=None,
     is_narrowed=False,
     absorbing=2.0**8,
 )
@@ -407,7 +413,7 @@ def is_conclusive(analytic: Float, numeric: Float, allowed: Float, working: Prec
     There, the element's own size must exceed twice its tolerance. In wider precisions such elements are far
     below the rest of their row, or below the value: they are noise to anyone who uses the gradient.
     """
-    if working.unit_roundoff < FLOAT16.unit_roundoff:
+    if not working.is_half:
         return np.ones(np.shape(allowed), dtype=bool)
     with np.errstate(invalid="ignore"):
         return np.asarray(2 * allowed <= np.fmax(np.abs(analytic), np.abs(numeric)))

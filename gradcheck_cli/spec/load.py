@@ -482,12 +482,11 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
         raise Unreadable
     tensors = [tensor for argument in arguments for tensor in argument.tensors]
     differentiable = [tensor for tensor in tensors if tensor.is_differentiable]
-    _check_pairs(merged, [f"d{out.name}/d{tensor.name}" for out in outputs for tensor in differentiable])
     expect, kind = _expectation_of(model.expect)
     reference = function_ref(model.reference)
     dtype = variant or (differentiable or tensors)[0].dtype
     second_order = _modes_of_second_order(model, dtype)
-    return Case(
+    case = Case(
         op=heading.name,
         name=name,
         dtype=dtype,
@@ -525,6 +524,8 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
         running=_fill(Running, model),
         origin=replace(heading.origin, variant=variant, tags=tuple(model.tags)),
     )
+    _check_pairs(merged, case)
+    return case
 
 
 def _modes_of_second_order(model: OpModel, dtype: str) -> tuple[str, ...]:
@@ -563,7 +564,7 @@ def _count_samples(model: OpModel, tensors: Sequence[InputSpec]) -> int:
     return max([model.samples, *(len(few_values(tensor)) for tensor in tensors)])
 
 
-def _rules_of(model: OpModel, *, is_second_order: bool = True) -> tuple[PairRule, ...]:
+def _rules_of(model: OpModel, *, is_second_order: bool) -> tuple[PairRule, ...]:
     """Return the pair rules in the order written; a dtype without second order has none of second order."""
     rules = []
     for glob, rule in (model.pairs or {}).items():
@@ -619,21 +620,18 @@ def _read_outputs(merged: _Merged, variant: str | None) -> tuple[OutputSpec, ...
     return tuple(outputs)
 
 
-def _check_pairs(merged: _Merged, labels: Sequence[str]) -> None:
-    """Log pair rules that match none of the labels; some labels are known only at run time.
+def _check_pairs(merged: _Merged, case: Case) -> None:
+    """Log pair rules that match none of a case's labels; some labels are known only at run time.
 
     Labels of an output's parts are among these: only the forward shows that an output is a structure.
     """
-    log, model = merged.log, merged.model
-    pairs = merged.node.get("pairs")
-    # Without the key `variables`, what `build` makes may be a layer, whose weights are inputs.
-    may_have_variables = model.variables or (model.variables is None and model.build is not None)
-    if not model.outputs or pairs is None or may_have_variables or model.second_order:
+    pairs, labels = merged.node.get("pairs"), case.labels
+    if not case.outputs or pairs is None or case.code.may_have_variables or merged.model.second_order:
         return
-    for rule in unmatched_rules(_rules_of(model), labels):
+    for rule in unmatched_rules(case.expected.pairs, labels):
         if any(could_match(rule.glob, label) for label in labels):
             continue
         remedy = suggest(rule.glob, labels) or (
             f"Pairs: {', '.join(labels[:8])}" if labels else "There are no pairs"
         )
-        log.add_key(pairs, f"must match a pair, but got {rule.glob!r}. {remedy}", rule.glob)
+        merged.log.add_key(pairs, f"must match a pair, but got {rule.glob!r}. {remedy}", rule.glob)

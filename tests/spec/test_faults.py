@@ -284,6 +284,11 @@ def test_every_fault_at_once_and_none_that_only_follows(faults_of):
     ]
 
 
+def test_no_rule_is_said_to_match_nothing_where_the_outputs_were_not_read(faults_of):
+    found = faults_of(ONE + "binding: pyfunc\noutputs: [y]\npairs: {dy/dx: {}}\n")
+    assert [fault.partition(": must")[0] for fault in found] == ["a.yaml:4: binding"]
+
+
 def test_a_fault_in_the_base_is_said_once_however_many_cases(faults_of):
     found = faults_of(f"{HEAD}inputs: {{x: {{shape: [2], dtype: in}}}}\ncases: [{{name: a}}, {{name: b}}]\n")
     assert len(found) == 1

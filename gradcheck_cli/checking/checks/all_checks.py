@@ -387,7 +387,7 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
     ahead = [check.name for check in CHECKS if check.looks_at is UpstreamView]
     for group in group_at_hand(pull_outputs(case, op, view.expected_right, declared, ahead)):
         for pulled in group:
-            if not is_last and pulled.precision.nudge is None:
+            if not is_last and pulled.precision.is_half:
                 pulled.formula = formula
             pulled.lossy = frozenset(
                 index
@@ -416,7 +416,7 @@ def _is_lossy(pulled: OutputVjp, declared: Jacobian | None, formula: Jacobian | 
     In half precision, by more than four roundings; there it is lossy, too, if the formula isn't known.
     """
     if declared is None or formula is None or declared.values.shape != formula.values.shape:
-        return pulled.precision.nudge is None
+        return pulled.precision.is_half
     with np.errstate(invalid="ignore"):
         error = largest_finite(declared.values - formula.values)
     return error > max(2.0**-12, 4 * pulled.precision.unit_roundoff) * largest_finite(formula.values)

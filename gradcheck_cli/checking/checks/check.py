@@ -133,14 +133,12 @@ AnyView = OpenedView | JudgedView | UpstreamView | PointView | CaseView | ModesV
 # An output's vjp, and the upstreams that it is tried with.
 
 # Sizes of the random upstreams: far below that of a mean (1/n), that of a mean, that of a loss, above any
-# usual clipping norm, and above any loss scale. float16 can't hold the outer two.
+# usual clipping norm, and above any loss scale. float16 can't hold the outer two. Nor can another dtype if
+# all are shifted, for a gradient that is too small otherwise.
 SIZES = (2.0**-40, 2.0**-10, 1.0, 2.0**10, 2.0**40)
-# For a gradient that is too small for the sizes above; the shifted upstreams must still fit the dtype.
-_SIZES_SHIFTED = (2.0**-10, 1.0, 2.0**5)
 # The halvings of neighbouring elements in an upstream of mixed sizes. A few random elements are often all
 # within a factor of ten; then a gradient that drops what is small beside the rest looks linear.
 _HALVINGS = (0, 12, 4, 8)
-_SHORT_HALVINGS = (0, 8, 4)
 # An upstream of eight bits times this has all bits of its dtype. bfloat16 rounds it to that upstream again;
 # and it lies 3/8 to 3/4 of a spacing above one of float16's numbers.
 _NUDGED = 1 + 3 * 2.0**-13 + math.pi * 2.0**-20
@@ -190,7 +188,7 @@ class Upstreams:
     def narrowed(self, draw: int) -> tuple[Float, ...]:
         """Return a random upstream with all bits of its dtype, and what bfloat16 and float16 keep of it."""
         eight_bits = random_upstream(self.op, self.output, self.seed, draw)
-        if self.precision.nudge is None:
+        if self.precision.is_half:
             spacing = self.precision.spacing(eight_bits)
             whole = eight_bits + _ABOVE * np.copysign(spacing, eight_bits)
             return self.shift * whole, self.shift * eight_bits
@@ -213,14 +211,14 @@ class Upstreams:
         """
         largest = self.precision.largest
         sizes = [size for size in SIZES if 1 / largest < size < largest]
-        for size in sizes if self.shift == 1.0 else _SIZES_SHIFTED:
+        for size in sizes if self.shift == 1.0 else SIZES[1:-1]:
             yield Flow(f"a random upstream of size {size * self.size:.1e}", size * self.base, size)
         yield Flow("the negative of a random upstream", -self.base, -1.0)
         ones = np.full(self._rows, self.shift)
         if self.op.outputs[self.output].is_complex:
             ones[self.op.outputs[self.output].size :] = 0.0
         yield Flow("an upstream of all ones", ones)
-        if self.precision.nudge is not None:
+        if not self.precision.is_half:
             yield Flow("a random upstream with all bits of its dtype", self.nudged)
         if self._rows == 1:
             return
@@ -233,8 +231,7 @@ class Upstreams:
         yield Flow(
             "an upstream that is negative throughout", np.minimum(-np.abs(self.base), -self.shift / 128)
         )
-        halvings = _SHORT_HALVINGS if self.precision.is_short_ranged else _HALVINGS
-        mixed = self.shift * np.exp2(-np.resize(np.array(halvings, dtype=float), self._rows))
+        mixed = self.shift * np.exp2(-np.resize(np.array(_HALVINGS, dtype=float), self._rows))
         yield Flow("an upstream whose elements are of different sizes", np.copysign(mixed, self.base))
         if not self.has_rows:
             return
@@ -370,7 +367,7 @@ class OutputVjp:
             "first",
             *[check for check in ("linearity", "zero_upstream", "repeat") if check in self.ahead],
         ]
-        if "linearity" in checks and self.precision.nudge is not None:
+        if "linearity" in checks and not self.precision.is_half:
             checks.append("narrowed")
         upstreams = {check: self._upstreams(check) for check in checks}
         all_upstreams = [upstream for of_check in upstreams.values() for upstream in of_check]
@@ -406,7 +403,7 @@ class OutputVjp:
     @cached_property
     def rounding(self) -> dict[int, Float]:
         """The measured rounding of the vjp in each element, for upstreams of size 1 times the shift."""
-        nudge = self.precision.nudge or 0.0
+        nudge = 0.0 if self.precision.is_half else self.precision.nudge
         roundings: dict[int, Float] = {}
         for draw, multiple in enumerate(NUDGES, start=2):
             upstream = self.shift * random_upstream(self.op, self.output, self.case.seed, draw)
@@ -433,7 +430,7 @@ class OutputVjp:
         needed = KNOWN**-2 if self.precision.is_short_ranged else 2.0**20
         if not 0 < largest < needed * self.flushed_size(input_index):
             return 1.0
-        # Upstreams of up to 2^5 times the shift stay finite, and so does a sum of a thousand of them.
+        # Upstreams of up to 2^10 times the shift stay finite, and so does a sum of a thousand of them.
         most = np.floor(np.log2(self.precision.largest)) - 24.0
         return float(2.0 ** max(min(np.floor(-np.log2(largest)), most), 0.0))
 

@@ -126,7 +126,7 @@ def find_narrowed(pulled: OutputVjp) -> str:
     """
     if not pulled.precision.is_narrowed:
         return ""
-    is_half = pulled.precision.nudge is None
+    is_half = pulled.precision.is_half
     all_same: dict[tuple[int, str], npt.NDArray[np.bool_]] = {}
     # A sum of many terms stays the same by chance about once in 2^11.
     for draw in range(_DRAWS_IN_HALF if is_half else PATTERN):
@@ -204,7 +204,7 @@ def _telling_elements(
     largest = float(np.max(size, initial=0.0))
     if largest <= pulled.flushed_size(input_index) / KNOWN:
         return np.zeros(gradient.shape, bool)
-    if pulled.precision.nudge is None:  # the formula shows that its large elements are no remainders
+    if pulled.precision.is_half:  # the formula shows that its large elements are no remainders
         return np.asarray(size >= largest / 2)
     value = largest_finite(packed_magnitude(op.base_values[pulled.output], op.outputs[pulled.output]))
     step = float(np.min(scales(packed_point(op, input_index)).step, initial=np.inf))
@@ -220,7 +220,7 @@ def _bounds(
     with np.errstate(invalid="ignore", over="ignore"):
         size = matrix.magnitudes.pull(np.abs(upstream))[0]
         rounding = rounding_slack(pulled.op, (pulled.output, input_index), upstream, matrix)[0]
-        if pulled.precision.nudge is None:
+        if pulled.precision.is_half:
             # It doesn't cancel. (In a sum of a thousand ones, bfloat16 stops at 256.)
             adds_up = np.abs(total) >= (1 - KNOWN) * size
             # One term, or a few, may themselves be remainders.
@@ -257,7 +257,7 @@ def compare(pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum,
         slack += abs(math.log(abs(terms[0][0]))) * precision.unit_roundoff * largest
     if flushed < KNOWN * largest:
         pulled.resolved.add(input_index)
-    is_measurable = precision.nudge is not None
+    is_measurable = not precision.is_half
     if not is_measurable and not is_multiple and expected.bounds is None:
         # float16 and bfloat16 have too few bits to measure what a vjp loses if it cancels inside.
         slack += KNOWN * largest
@@ -360,7 +360,7 @@ def find_difference(
     output, input_index = pair
     vjp, other_vjp = (OutputVjp(case, form, output, (input_index,), {}) for form in (op, other_op))
     first, second = vjp.first[input_index], other_vjp.first[input_index]
-    is_half = vjp.precision.nudge is None
+    is_half = vjp.precision.is_half
     largest = max(largest_finite(first), largest_finite(second))
     allowed = case.judging.nondeterminism + rtol * largest + vjp.flushed_size(input_index)
     for chunk in chunks(first.size):

@@ -78,7 +78,7 @@ def judge_declared(
         pair
         for key, pair in pairs.items()
         if key in judged and key not in losses and judged[key].is_right and judged[key].is_connected
-        if pair.declared_precision.nudge is not None and judged[key].verdict.size
+        if not pair.declared_precision.is_half and judged[key].verdict.size
     ]
     budget = Budget()
     warnings += [loss.warning for loss in _compare_all_gradients(rest, judged, budget)]
@@ -209,7 +209,7 @@ def _compare_all_gradients(
         first = of_output[0]
         precision = coarsest(*[pair.declared_precision for pair in of_output])
         upstreams = Upstreams(first.operations.declared, output, first.case.seed, precision)
-        upstream = upstreams.nudged if precision.nudge is not None else upstreams.base
+        upstream = upstreams.nudged if not precision.is_half else upstreams.base
         declared, formula = (
             pull_back(op, output, upstream[None])
             for op in (first.operations.declared, first.operations.formula)
