@@ -151,9 +151,12 @@ def note_shape_faults(
             if not (is_value and isinstance(gradient, tf.Tensor | tf.IndexedSlices)):
                 continue
             is_list = isinstance(gradients, list)  # else nothing can replace a gradient: TensorFlow raises
-            if gradient.shape.is_compatible_with(tensor.shape):
-                if is_list and isinstance(gradient, tf.IndexedSlices) and has_own_gradient(op):
-                    gradients[input_index] = spread(gradient, tensor)
+            is_compatible = gradient.shape.is_compatible_with(tensor.shape)
+            if is_compatible and is_list and isinstance(gradient, tf.IndexedSlices) and has_own_gradient(op):
+                # What shape they claim may be known only now.
+                gradients[input_index] = gradient = spread(gradient, tensor)
+                is_compatible = gradient.shape.is_compatible_with(tensor.shape)
+            if is_compatible:
                 continue
             note(op, input_index, gradient)
             if is_list:
