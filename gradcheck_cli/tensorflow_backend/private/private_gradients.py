@@ -59,15 +59,18 @@ def _look_at_each_op(
 ) -> contextlib.AbstractContextManager[None]:
     """Call `look(op, upstreams, gradients)` for each op that `tf.gradients` visits in the block.
 
-    Where the gradients are a list, backpropagation goes on with that list, and `look` may change it.
+    Backpropagation goes on with the list of gradients, which `look` may change.
     """
     log = gradients_util._LogOpGradients
+
+    def as_list(gradients: Any) -> list[Any]:
+        return list(gradients) if isinstance(gradients, list | tuple) else [gradients]
 
     def looking(op: Any, upstreams: Any, gradients: Any) -> Any:
         look(op, upstreams, gradients)
         return log(op, upstreams, gradients)
 
-    return replace_attributes(gradients_util, _LogOpGradients=looking)
+    return replace_attributes(gradients_util, _LogOpGradients=looking, _AsList=as_list)
 
 
 @contextlib.contextmanager
@@ -125,9 +128,8 @@ def accept_numbers() -> contextlib.AbstractContextManager[None]:
     """Let gradient functions return numbers and arrays in the block; see `from_number`."""
 
     def convert(op: Any, _: Any, gradients: Any) -> None:
-        if isinstance(gradients, list):
-            for input_index, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
-                gradients[input_index] = from_number(gradient, tensor.dtype)
+        for input_index, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
+            gradients[input_index] = from_number(gradient, tensor.dtype)
 
     return _look_at_each_op(convert)
 
@@ -144,22 +146,20 @@ def note_shape_faults(
         spread: makes a tensor of hand-written IndexedSlices; it also gets their op's input.
     """
 
-    def mend(op: Any, _: Any, gradients: Any) -> None:
+    def mend(op: Any, _: Any, gradients: list[Any]) -> None:
+        is_own = has_own_gradient(op)
         for input_index, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
             # A variable's handle has another shape than its gradient; TensorFlow ignores that.
             is_value = tensor.dtype.is_floating or tensor.dtype.is_complex
             if not (is_value and isinstance(gradient, tf.Tensor | tf.IndexedSlices)):
                 continue
-            is_list = isinstance(gradients, list)  # else nothing can replace a gradient: TensorFlow raises
-            is_compatible = gradient.shape.is_compatible_with(tensor.shape)
-            if is_compatible and is_list and isinstance(gradient, tf.IndexedSlices) and has_own_gradient(op):
+            fits = gradient.shape.is_compatible_with(tensor.shape)
+            if fits and is_own and isinstance(gradient, tf.IndexedSlices):
+                gradients[input_index] = spread(gradient, tensor)
                 # What shape they claim may be known only now.
-                gradients[input_index] = gradient = spread(gradient, tensor)
-                is_compatible = gradient.shape.is_compatible_with(tensor.shape)
-            if is_compatible:
-                continue
-            note(op, input_index, gradient)
-            if is_list:
+                fits = gradients[input_index].shape.is_compatible_with(tensor.shape)
+            if not fits:
+                note(op, input_index, gradients[input_index])
                 gradients[input_index] = tf.zeros_like(tensor)
 
     return _look_at_each_op(mend)
@@ -199,10 +199,7 @@ def count_gradients(
                 counts[shown] += 1
             # A tape inside a gradient passes a stand-in without a graph.
             ran(shown, function, args[0] if args and isinstance(args[0], tf.Operation) else None)
-            gradients = called(*args, **keywords)
-            # TensorFlow accepts either and goes on with the same object; in a list, `note_shape_faults` can
-            # replace a gradient.
-            return list(gradients) if type(gradients) is tuple else gradients
+            return called(*args, **keywords)
 
         return counted
 
