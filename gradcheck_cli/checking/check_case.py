@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -99,6 +99,13 @@ Jacobians = dict[PairKey, Jacobian | None]
 _FOR_WHOLE_JACOBIANS = 0.3
 
 
+class FirstPoint(NamedTuple):
+    """The first sample point."""
+
+    operations: Operations  # the ops there
+    jacobians: tuple[Jacobians, Jacobians]  # theirs, declared and formula, if modes are to be compared
+
+
 @dataclass
 class Examination:
     """A case under examination, with the results of its sample points so far."""
@@ -112,7 +119,7 @@ class Examination:
     samples: dict[PairKey, list[PairSample]] = field(default_factory=dict)
     checks: list[CheckResult] = field(default_factory=list)  # results of the structural checks
     warnings: list[str] = field(default_factory=list)  # the declared dtype's losses of precision
-    first: Operations | None = None  # the ops at the first sample point
+    first: FirstPoint | None = None
     # what a baseline has of each pair, besides its verdict: its tolerance and its fingerprint
     recorded: dict[PairKey, tuple[Tolerance, Fingerprint | None]] = field(default_factory=dict)
     sparsities: dict[PairKey, Sparsity] | None = None  # guessed at the first sample point
@@ -149,12 +156,13 @@ class Examination:
             operations = replace(open_operations(case, self.opener, sample, op), budget=whole_budget)
         self.gradients_seen = self.gradients_seen or seen
         pairs = pairs_at(case, operations, {key: self.rules[key] for key in keys})
-        self.first = self.first or operations
         sparsities = self._plan(operations, keys)
         self._report_progress(share, 0.1)
         jacobians = take_jacobians(
             case, operations, [key for key in keys if key not in self.costly], sparsities
         )
+        if self.first is None:
+            self.first = FirstPoint(operations, jacobians if len(case.running.modes) > 1 else ({}, {}))
         judged, warnings = self._judge(pairs, jacobians, sparsities)
         self._report_progress(share, 0.4)
         large = [key for key in keys if key not in judged]
@@ -507,7 +515,8 @@ def _conclude(
     examination: Examination, first: Operation, sample: int, others: Mapping[str, Callable[[], Opener[Any]]]
 ) -> Findings:
     """Turn the results of the sample points into findings."""
-    case, rules, operations = examination.case, examination.rules, examination.first
+    case, rules, first_point = examination.case, examination.rules, examination.first
+    operations = None if first_point is None else first_point.operations
     pairs = results_of(
         case, first, rules, examination.samples, examination.upstream_faults, examination.points
     )
@@ -515,10 +524,11 @@ def _conclude(
         key: judged for key, judged in examination.samples.items() if not is_expected_wrong(rules[key])
     }
     checks = list(examination.checks)
-    if operations is not None and others:
+    if first_point is not None and others:
         own_rules = {key: rules[key] for key in expected_right}
         sparsities = examination.sparsities or {}
-        checks += run_checks(ModesView(case, operations, own_rules, sparsities, sample, others))
+        ops, jacobians = first_point
+        checks += run_checks(ModesView(case, ops, own_rules, jacobians, sparsities, sample, others))
     view = CaseView(case, first, expected_right, pairs, examination.opener.unrun_gradients())
     checks = keep_one_each([*run_checks(view), *checks])
     statuses = {*(pair.status for pair in pairs), *(check.status for check in checks)}

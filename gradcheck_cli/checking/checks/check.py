@@ -121,6 +121,8 @@ class ModesView:
     case: Case  # the case; its `mode` is that of `operations`
     operations: Operations  # the ops at the first sample point
     rules: Mapping[PairKey, PairRule | None]  # the spec's rule for each pair that is to be right
+    # those at hand of the declared op, and those of its formula
+    jacobians: tuple[Mapping[PairKey, Jacobian | None], Mapping[PairKey, Jacobian | None]]
     sparsities: Mapping[PairKey, Sparsity]  # the guessed ones; each mode's gradient must confirm them
     sample: int  # index of the sample point
     # mode -> a function that makes its opener

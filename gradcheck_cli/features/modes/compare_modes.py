@@ -9,7 +9,7 @@ import numpy as np
 
 from gradcheck_cli.checking.checks.check import ModesView, report
 from gradcheck_cli.checking.checks.linearity import find_difference
-from gradcheck_cli.checking.ops.analytic import analytic_jacobians, is_probed
+from gradcheck_cli.checking.ops.analytic import analytic_jacobians
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey
 from gradcheck_cli.checking.ops.operation import (
     GradientFormError,
@@ -51,15 +51,14 @@ def compare_modes(view: ModesView) -> list[CheckResult]:
 
 
 def _compare(view: ModesView, mode: str, own_op: Operation, other_op: Operation) -> CheckResult:
-    case, sparsities = view.case, view.sparsities
+    case = view.case
     if [info.shape for info in other_op.outputs] != [info.shape for info in own_op.outputs]:
         return report("modes", f"the outputs differ in shape between mode {mode} and mode {case.mode}.")
     if [info.name for info in other_op.inputs] != [info.name for info in own_op.inputs]:
         return report("modes", _INPUTS.format(mode, _names(other_op), case.mode, _names(own_op)))
-    small = [key for key in view.rules if not is_probed(case, own_op, key, sparsities.get(key))]
-    jacobians, other_jacobians = (
-        analytic_jacobians(case, op, small, sparsities) for op in (own_op, other_op)
-    )
+    jacobians = view.jacobians[own_op is not view.operations.declared]
+    own = [key for key in view.rules if key in jacobians]
+    other_jacobians = analytic_jacobians(case, other_op, own, view.sparsities)
     if _have_other_draws(own_op, other_op):
         return CheckResult("modes", Status.SKIPPED, _DRAWS.format(mode, case.mode))
     for key, pair in pairs_at(case, Operations.of_one(own_op), view.rules).items():
