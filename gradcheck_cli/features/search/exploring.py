@@ -36,8 +36,8 @@ from gradcheck_cli.features.search.branches.point_field import (
 )
 from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
 from gradcheck_cli.gate import Branch
-from gradcheck_cli.numerics import precision_of
-from gradcheck_cli.results import GREEN, CheckResult, PairResult, Status
+from gradcheck_cli.numerics import Verdict, precision_of
+from gradcheck_cli.results import GREEN, CheckResult, PairNumbers, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.openers import GraphOpener
@@ -422,7 +422,7 @@ class Exploration:
         at_point = self.judge_at(candidate.point, frozenset({"linearity"} if is_asked else ()))
         wrong: set[str] = set()
         if at_point is not None:
-            wrong = self.labels & wrong_pairs(at_point, self.findings).keys()
+            wrong = self.labels & self.wrong_pairs(at_point).keys()
             if (
                 (wrong or failed_checks(at_point, self.findings))
                 and not self._is_singular(candidate, at_point, wrong)
@@ -492,10 +492,14 @@ class Exploration:
         )
         return is_excused and not self._is_wrong_beside(candidate, wrong)
 
+    def wrong_pairs(self, at_point: Findings) -> dict[str, PairResult]:
+        """Return the pairs that are wrong at a chosen point, by label; see `wrong_pairs`."""
+        return wrong_pairs(at_point, self.findings, hides_terms=self.field.calls_python)
+
     def _is_wrong_beside(self, candidate: Candidate, wrong: set[str], spreads: float = _CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
         beside = self.judge_at(_point_at(self._moved(candidate.point, np.array([spreads])), 0))
-        return beside is None or bool(wrong & wrong_pairs(beside, self.findings).keys())
+        return beside is None or bool(wrong & self.wrong_pairs(beside).keys())
 
     def _describe_where(self, candidate: Candidate, wrong: set[str]) -> str:
         """Say what is special at a wrong point, if the gradient is right beside it."""
@@ -513,7 +517,7 @@ class Exploration:
         if self.wrong is None:
             return
         at_point, note = self.wrong.findings, self.wrong.note
-        wrong = wrong_pairs(at_point, self.findings)
+        wrong = self.wrong_pairs(at_point)
         self.findings.pairs = tuple(
             with_note(replace(wrong[pair.label], order=self.order), pair, note)
             if pair.label in wrong and pair.order == self.order and pair.status is Status.PASSED
@@ -534,28 +538,52 @@ def failed_checks(at_point: Findings, at_samples: Findings) -> dict[str, CheckRe
     return {check.name: check for check in failed if check.name not in told}
 
 
-def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResult]:
+def wrong_pairs(
+    at_point: Findings, at_samples: Findings, *, hides_terms: bool = False
+) -> dict[str, PairResult]:
     """Return the pairs that are wrong at a chosen point, by label.
 
     A pair isn't wrong if its output doesn't move there at all, and its gradient is negligible beside what is
     allowed at the sample points: `1 + erf(x)` is 0 below -5.9, and its right gradient isn't quite zero. Nor
     if all slopes are so small that the output underflows at a tiny point, nor if the forward's values are
     others in float64 there, as where the cubes in a norm underflow: it is judged in less precision then.
+
+    Args:
+        hides_terms: whether Python code computes a part of the output: the terms of its sums aren't seen, so
+            its rounding may be as large as at the sample points, and so may what it does to a slope.
     """
-    allowed = {pair.label: pair.numbers.allowed for pair in at_samples.pairs}
+    numbers = {pair.label: pair.numbers for pair in at_samples.pairs}
     rounding = {pair.label: _unit_roundoff(pair) for pair in at_samples.pairs}
+
+    def is_nothing(pair: PairResult) -> bool:
+        of_samples, worst = numbers.get(pair.label, PairNumbers()), pair.numbers.worst
+        if pair.mismatch != "value" or worst is None:
+            return False
+        largest = _largest_wrong(at_point, pair)
+        if worst.numeric == 0 and largest <= max(_NOTHING * of_samples.allowed, _UNDERFLOWS):
+            return True
+        return hides_terms and largest <= min(of_samples.uncertainty, of_samples.allowed)
+
     return {
         pair.label: pair
         for pair in at_point.pairs
         if pair.status is Status.MISMATCHED
         and _unit_roundoff(pair) <= rounding.get(pair.label, np.inf)
-        and not (
-            pair.mismatch == "value"
-            and pair.numbers.worst is not None
-            and pair.numbers.worst.numeric == 0
-            and pair.numbers.max_abs_error <= max(_NOTHING * allowed.get(pair.label, 0.0), _UNDERFLOWS)
-        )
+        and not is_nothing(pair)
     }
+
+
+def _largest_wrong(findings: Findings, pair: PairResult) -> float:
+    """Return the largest error of the elements that are wrong; of all where no single one is.
+
+    Others may be off by more: on a stair of rounding, nothing is known of a slope.
+    """
+    errors = [
+        np.abs(sample.analytic - sample.numeric)[sample.verdict == Verdict.MISMATCH]
+        for sample in (findings.judged[pair.label].samples if pair.label in findings.judged else ())
+    ]
+    wrong = np.concatenate([[], *errors])
+    return float(wrong.max()) if wrong.size else pair.numbers.max_abs_error
 
 
 def _unit_roundoff(pair: PairResult) -> float:

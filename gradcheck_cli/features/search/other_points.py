@@ -30,7 +30,6 @@ from gradcheck_cli.features.search.exploring import (
     Pace,
     WrongPoint,
     with_note,
-    wrong_pairs,
 )
 from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
 from gradcheck_cli.gate import side_counts
@@ -227,7 +226,7 @@ def shrink_wrong(exploration: Exploration, wrong: WrongPoint) -> WrongPoint:
             return False
         point = {index: stack[0] for index, stack in free.unpack(vector[None], others).items()}
         at_point = exploration.judge_at(point)
-        if at_point is None or not exploration.labels & wrong_pairs(at_point, exploration.findings).keys():
+        if at_point is None or not exploration.labels & exploration.wrong_pairs(at_point).keys():
             return False
         wrong = replace(wrong, point=point, findings=at_point)
         return True
@@ -341,7 +340,7 @@ def _search_one_row(search: Exploration, seconds: float) -> Exploration | None:
         if at_point is None:
             return None
         # That a function takes one row isn't stated: a gradient of another form there is no finding.
-        wrong = wrong_pairs(at_point.findings, search.findings)
+        wrong = row_search.wrong_pairs(at_point.findings)
         if any(pair.mismatch in ("value", "nonfinite") for pair in wrong.values()):
             row_search.wrong = replace(at_point, note="with a batch of one; right at the sample points")
             return row_search
