@@ -36,7 +36,7 @@ from gradcheck_cli.features.search.branches.point_field import (
 )
 from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
 from gradcheck_cli.gate import Branch
-from gradcheck_cli.numerics import Verdict, precision_of
+from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.results import GREEN, CheckResult, PairNumbers, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
 from gradcheck_cli.spec.words import CHECKS
@@ -559,7 +559,7 @@ def wrong_pairs(
         of_samples, worst = numbers.get(pair.label, PairNumbers()), pair.numbers.worst
         if pair.mismatch != "value" or worst is None:
             return False
-        largest = _largest_wrong(at_point, pair)
+        largest = pair.numbers.max_abs_error
         if worst.numeric == 0 and largest <= max(_NOTHING * of_samples.allowed, _UNDERFLOWS):
             return True
         return hides_terms and largest <= min(of_samples.uncertainty, of_samples.allowed)
@@ -571,19 +571,6 @@ def wrong_pairs(
         and _unit_roundoff(pair) <= rounding.get(pair.label, np.inf)
         and not is_nothing(pair)
     }
-
-
-def _largest_wrong(findings: Findings, pair: PairResult) -> float:
-    """Return the largest error of the elements that are wrong; of all where no single one is.
-
-    Others may be off by more: on a stair of rounding, nothing is known of a slope.
-    """
-    errors = [
-        np.abs(sample.analytic - sample.numeric)[sample.verdict == Verdict.MISMATCH]
-        for sample in (findings.judged[pair.label].samples if pair.label in findings.judged else ())
-    ]
-    wrong = np.concatenate([[], *errors])
-    return float(wrong.max()) if wrong.size else pair.numbers.max_abs_error
 
 
 def _unit_roundoff(pair: PairResult) -> float:
