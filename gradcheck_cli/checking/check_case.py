@@ -64,6 +64,7 @@ from gradcheck_cli.checking.pairs.pair import (
     pair_keys,
     pairs_at,
 )
+from gradcheck_cli.checking.verdicts.chosen_points import failed_checks, with_note, wrong_pairs
 from gradcheck_cli.checking.verdicts.pair_results import report_malformed, report_raised, results_of, rules_of
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
@@ -72,7 +73,9 @@ from gradcheck_cli.numerics import FLOAT64, precision_of, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.results import CheckResult, Status, UndifferentiatedOutput
-from gradcheck_cli.spec.case import MOVED, Case, PairRule
+from gradcheck_cli.spec.case import Case, PairRule, first_order_alone
+from gradcheck_cli.spec.values.moves import MOVED, MOVED_ALIKE, describe_structure, describe_values, moves
+from gradcheck_cli.spec.words import CHECKS
 
 _listener: ContextVar[Callable[[float], None] | None] = ContextVar("listener", default=None)
 
@@ -97,6 +100,13 @@ def listen_to_progress(listener: Callable[[float], None]) -> Iterator[None]:
 Jacobians = dict[PairKey, Jacobian | None]
 # The part of a point's time budget for pairs that are judged element by element.
 _FOR_WHOLE_JACOBIANS = 0.3
+
+
+class Beside(NamedTuple):
+    """What was found at the additional points."""
+
+    moved: Examination  # where stated values are moved
+    alike: Examination | None  # where they keep their structure, if that can matter
 
 
 class FirstPoint(NamedTuple):
@@ -192,30 +202,54 @@ class Examination:
         with self.budget.pause():
             self._run_point_checks(operations, pairs, jacobians, judged, sample)
 
-    def look_beside(self) -> None:
-        """Judge the pairs that are zero at every point at one beside, where each input is moved a little.
+    def look_beside(self, below: FirstOrder) -> Beside | None:
+        """Judge the case where no stated value is what it was at every sample point.
 
-        Only what is right there counts: the spec doesn't say that the op accepts such a point.
+        A pair that is zero at every sample point, and right beside, was tested there.
+
+        Returns:
+            What was found where each stated value is moved by itself, and, if something is wrong there, where
+            its structure is kept; `None` if nothing is stated and no pair is zero, or there is no such point.
         """
-        zero = [
+        zero = {
             key
             for key, judged in self.samples.items()
             if all(sample.numeric_is_zero and sample.analytic_is_zero for sample in judged)
             and not ((rule := self.rules[key]) and rule.expect)
-            and key not in self.costly
-        ]
-        if not zero or "all_zero" in self.case.judging.checks_off:
-            return
-        with suppress(CaseFailedError, GradientFormError), self.budget.pause():
-            op = self.opener.open(Opening(MOVED))
-            operations = open_operations(self.case, self.opener, MOVED, op)
-            pairs = pairs_at(self.case, operations, {key: self.rules[key] for key in zero})
-            jacobians = take_jacobians(self.case, operations, zero, self.sparsities or {})
-            judged, _ = self._judge(pairs, jacobians, self.sparsities or {})
-            for key, sample in judged.items():
-                is_as_precise = sample.differencing.dtype == self.samples[key][0].differencing.dtype
-                if sample.is_right and is_as_precise and not sample.numeric_is_zero:
-                    self.samples[key].append(replace(sample, remark=RIGHT_BESIDE))
+        }
+        if "all_zero" in self.case.judging.checks_off:
+            zero = set()
+        if not (zero or any(moves(tensor) for tensor in self.case.tensors)):
+            return None
+        moved = self._look_at(MOVED, below)
+        if moved is None:
+            return None
+        for key in zero & moved.samples.keys():
+            (sample,) = moved.samples[key]
+            is_as_precise = sample.differencing.dtype == self.samples[key][0].differencing.dtype
+            if sample.is_right and is_as_precise and not sample.numeric_is_zero:
+                self.samples[key].append(replace(sample, remark=RIGHT_BESIDE))
+        structure = describe_structure(self.case)
+        is_wrong = any(sample.is_wrong for judged in moved.samples.values() for sample in judged)
+        return Beside(moved, self._look_at(MOVED_ALIKE, below) if structure and is_wrong else None)
+
+    def _look_at(self, sample: int, below: FirstOrder) -> Examination | None:
+        """Judge the case at one of the additional points; `None` if it can't be evaluated there.
+
+        Only linearity is checked beside the numbers: the other checks concern the op, whatever the point.
+        """
+        case = first_order_alone(self.case, frozenset(CHECKS) - {"linearity"})
+        budget = Budget(case.judging.budget)
+        stops = StopGradients(case, below.stops, budget=budget)
+        beside = Examination(case, self.opener, self.rules, sample, stops, sparsities=self.sparsities)
+        beside.costly |= self.costly
+        with suppress(CaseFailedError, CaseSkippedError, GradientFormError), self.budget.pause():
+            with self.opener.at(sample):
+                op = self.opener.open(Opening(sample))
+                _require_finite(op)
+                beside.examine_point(sample, op, (0.0, 1.0))
+            return beside
+        return None
 
     def _are_right_alone(self, operations: Operations, key: PairKey) -> bool:
         """Whether the user's own gradients on a pair's path are right, each by itself, at the point."""
@@ -492,10 +526,12 @@ def examine(
     examination = Examination(case, opener, rules, second, stops, checks=passed)
     try:
         for done, sample in enumerate(samples):
-            with budget.pause():
-                op = first if sample == samples[0] else opener.open(Opening(sample))
-            examination.examine_point(sample, op, (done / len(samples), (done + 1) / len(samples)))
-        examination.look_beside()
+            share = done / len(samples), (done + 1) / len(samples)
+            with contextlib.ExitStack() as stack:
+                with budget.pause():
+                    op = first if sample == samples[0] else _open_at(opener, sample, first, stack)
+                examination.examine_point(sample, op, share)
+        beside = examination.look_beside(below)
     except GradientFormError as error:
         pairs = report_malformed(first, rules, error)
         form = report_form(first, pairs, error)
@@ -508,11 +544,69 @@ def examine(
     nondeterministic = [check for check in examination.checks if check.name == "deterministic"]
     if nondeterministic:
         return Findings(checks=tuple(nondeterministic))
-    return _conclude(examination, first, samples[0], others)
+    findings = replace(_conclude(examination, first, samples, others), samples=len(samples))
+    return findings if beside is None else _add_beside(findings, beside, first)
+
+
+def _open_at(opener: Opener[Op], sample: int, first: Op, stack: contextlib.ExitStack) -> Op:
+    """Open a case at a sample point, with its weights moved while a stack of contexts is open.
+
+    Where the forward can't be evaluated at moved weights, they stay: no one said that it could.
+    """
+    with contextlib.ExitStack() as moving:
+        moving.enter_context(opener.at(sample))
+        with suppress(CaseFailedError):
+            op = opener.open(Opening(sample))
+            if not first.is_finite or op.is_finite:
+                stack.push(moving.pop_all())
+                return op
+    opener.keep_weights()
+    return opener.open(Opening(sample))
+
+
+def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Findings:
+    """Let the findings say what is wrong where stated values are moved.
+
+    What is right where they keep a structure, such as rows that sum to 1, is right, and says so.
+    """
+    case, rules = beside.moved.case, beside.moved.rules
+    moved = _conclude(beside.moved, first, (MOVED,), {})
+    wrong, failed = wrong_pairs(moved, findings), failed_checks(moved, findings)
+    if beside.alike is not None:
+        alike = _conclude(beside.alike, first, (MOVED_ALIKE,), {})
+        excused = {pair.label for pair in alike.pairs if pair.status is Status.PASSED}
+        failed = failed_checks(alike, findings)
+    else:
+        excused = set()
+    keys = {label_of(first, key): key for key in pair_keys(first)}
+    where = f"right at the values given; wrong at {describe_values(case, MOVED) or 'other draws'}"
+    pairs = []
+    for pair in findings.pairs:
+        rule = rules[keys[pair.label]] if pair.label in keys else None
+        is_open = pair.status is Status.PASSED or pair.undecided == "all_zero"
+        if not is_open or pair.label not in wrong or (rule is not None and rule.expect not in ("", "pass")):
+            pairs.append(pair)
+        elif pair.label in excused:
+            pairs.append(replace(pair, note=pair.note or f"where {describe_structure(case)}"))
+        else:
+            pairs.append(with_note(wrong[pair.label], pair, where))
+    shown = {
+        pair.label for pair, own in zip(pairs, findings.pairs, strict=True) if pair.status is not own.status
+    }
+    checks = [check for check in findings.checks if check.name not in failed]
+    return replace(
+        findings,
+        pairs=tuple(pairs),
+        checks=(*checks, *(replace(check, message=f"{check.message}; {where}") for check in failed.values())),
+        judged={**findings.judged, **{label: moved.judged[label] for label in shown}},
+    )
 
 
 def _conclude(
-    examination: Examination, first: Operation, sample: int, others: Mapping[str, Callable[[], Opener[Any]]]
+    examination: Examination,
+    first: Operation,
+    samples: Sequence[int],
+    others: Mapping[str, Callable[[], Opener[Any]]],
 ) -> Findings:
     """Turn the results of the sample points into findings."""
     case, rules, first_point = examination.case, examination.rules, examination.first
@@ -528,7 +622,7 @@ def _conclude(
         own_rules = {key: rules[key] for key in expected_right}
         sparsities = examination.sparsities or {}
         ops, jacobians = first_point
-        checks += run_checks(ModesView(case, ops, own_rules, jacobians, sparsities, sample, others))
+        checks += run_checks(ModesView(case, ops, own_rules, jacobians, sparsities, samples[0], others))
     view = CaseView(case, first, expected_right, pairs, examination.opener.unrun_gradients())
     checks = keep_one_each([*run_checks(view), *checks])
     statuses = {*(pair.status for pair in pairs), *(check.status for check in checks)}
@@ -546,10 +640,10 @@ def _conclude(
         _list_not_differentiated(first),
         operations,
         examination.gradients_seen,
-        held=_describe_held_stops(operations),
+        held=(*_describe_held_stops(operations), *_describe_kept_values(case)),
         stops=frozenset(examination.stops.changing),
         judged={
-            label_of(first, key): Judged.of(first, key, tuple(judged))
+            label_of(first, key): Judged.of(first, key, tuple(judged), samples)
             for key, judged in examination.samples.items()
         },
     )
@@ -561,6 +655,11 @@ def _describe_held_stops(operations: Operations | None) -> tuple[str, ...]:
         return ()
     owner = "" if operations.differenced is operations.formula else " of the reference"
     return tuple(f"stop_gradient at {place}{owner}" for place in operations.differenced.facts.held_places)
+
+
+def _describe_kept_values(case: Case) -> tuple[str, ...]:
+    """Say which stated values the spec keeps as they are."""
+    return tuple(f"{tensor.name} ({tensor.keeps})" for tensor in case.tensors if tensor.keeps)
 
 
 def _list_not_differentiated(op: Operation) -> tuple[UndifferentiatedOutput, ...]:

@@ -98,7 +98,7 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         how=replace(
             blank.how,
             numeric_dtype=findings.numeric_dtype,
-            samples=case.judging.samples if case.is_generated else 1,
+            samples=findings.samples,
             chosen_points=findings.chosen_points,
             checks_off=tuple(sorted(case.judging.checks_off)),
             held=findings.held,
@@ -136,7 +136,6 @@ def check(case: Case, *, explains: bool = True) -> Findings:
         CaseSkippedError: its mode or its device isn't available.
         CaseFailedError: it can't be checked.
     """
-    from gradcheck_cli.tensorflow_backend.graph.traced_case import points
     from gradcheck_cli.tensorflow_backend.openers import opener_of
     from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog, note_sites
 
@@ -147,10 +146,11 @@ def check(case: Case, *, explains: bool = True) -> Findings:
         before = case.running.modes[: case.running.modes.index(case.mode)]
         others = {mode: partial(opener_of, case, mode, opener) for mode in before}
         with opener.state.written.restore_at_end():
-            findings = check_case(opener.case, opener, points(case), others)
+            points = opener.points
+            findings = check_case(opener.case, opener, points, others)
             findings.custom_gradients = log.runs()
             spent = clock.now() - began
-            judged = hooks.OpenCase(opener, points(case), findings, spent, explains)
+            judged = hooks.OpenCase(opener, points, findings, spent, explains)
             return hooks.after_verdict(judged, {"run_own_checks": _add_own_checks})
 
 
@@ -182,10 +182,8 @@ def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
 
 
 def _mutate(case: Case) -> Findings:
-    from gradcheck_cli.tensorflow_backend.graph.traced_case import points
-
     with _opened(case) as opener, opener.state.written.restore_at_end():
-        return hooks.run_corrupted(opener.case, opener, points(case))
+        return hooks.run_corrupted(opener.case, opener, opener.points)
 
 
 @contextlib.contextmanager

@@ -70,11 +70,17 @@ class InputSpec:
     min_gap: float | None = None
     symmetric: bool = False  # a matrix that stays symmetric (Hermitian) when it moves
     upstream_of: str = ""
+    keeps: str = ""  # why its value is the same at every point, although it is stated; empty if it moves
 
     @property
     def is_variable(self) -> bool:
         """Whether this is a variable that the forward uses, not an argument of it."""
         return self.source.kind == "variable"
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether its values are written down, so that they are the same at every sample point."""
+        return SOURCES[self.source.kind].is_fixed and not self.is_variable
 
     @property
     def is_differentiable(self) -> bool:
@@ -130,10 +136,6 @@ class OutputSpec:
     gradient_of: str = ""
 
 
-# The index of the additional sample point whose values are those of the first one, each moved a little.
-MOVED = -1
-
-
 @dataclass(frozen=True)
 class PairRule:
     """What a spec expects of the pairs whose label matches `glob` (`*` and `?`; brackets are literal).
@@ -147,6 +149,15 @@ class PairRule:
     rtol: float | None = None
     reason: str = ""
     kind: str = ""
+
+
+@dataclass(frozen=True)
+class VariableRule:
+    """What a spec says of the variables whose name matches `glob`."""
+
+    glob: str
+    domain: tuple[float | None, float | None] = (None, None)
+    keeps: str = ""  # why they keep their value at every point; empty if they move
 
 
 @dataclass(frozen=True)
@@ -207,6 +218,7 @@ class CodeUnderTest:
     # Keras layer or model, and those that a custom gradient has gradients for. The variables aren't known
     # when the spec is read: the backend adds them to the arguments.
     variables: bool | None = None
+    variable_rules: tuple[VariableRule, ...] = ()
     # op types whose registered gradient functions its backward pass calls, by the spec
     covers: tuple[str, ...] = ()
     given: Given | None = None  # how the forward is called, where a function was given in Python

@@ -60,6 +60,14 @@ class PairModel(fields.Strict):
     reason: fields.Text | None = fields.optional("Why; shown in the report.", "the cut is meant")
 
 
+class VariableModel(fields.Strict):
+    """How far the variables go whose name the key matches."""
+
+    domain: fields.Domain | None = fields.optional("Bounds for all values and perturbations.", {"low": 0})
+    move: fields.Flag = Field(default=True, description=fields.MOVE)
+    reason: fields.Text | None = fields.optional("Why it doesn't move; shown in the report.", "a fixed table")
+
+
 class ToleranceModel(fields.Strict):
     """Tolerances, as written; without them, scaled defaults."""
 
@@ -213,11 +221,17 @@ class CaseKeys(fields.Strict):
         "gradients are compared.",
         examples=[["graph", "eager"]],
     )
-    variables: fields.Flag | None = fields.optional(
+    variables: Annotated[
+        Annotated[fields.Flag, Tag(fields.WORD)]
+        | Annotated[dict[fields.Text, VariableModel], Tag(fields.MAPPING)]
+        | Annotated[None, Tag(fields.NOTHING)],
+        Discriminator(fields.flag_or_mapping),
+    ] = fields.optional(
         "true makes every trainable variable that the forward uses an input of its own, by its name; false "
         "makes none. Default: those of a Keras layer or model, and those that a custom gradient has "
-        "gradients for.",
+        "gradients for. A mapping of names (`*` is any text) says how far variables go, and stands for true.",
         fields.ON,
+        {"*/gamma": {"domain": {"low": 0}}},
     )
     covers: fields.OpTypes | None = fields.optional(
         "Op types whose own registered gradient function must be seen to run anywhere in the case's backward "

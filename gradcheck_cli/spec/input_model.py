@@ -335,6 +335,12 @@ class Domain(Strict):
     high: Real | None = optional("Upper bound.", 1)
 
 
+MOVE = (
+    "false: a stated value stays as it is. By default a gradient must also be right where every stated "
+    "number and every weight is another one: a 0, a 1 or an identity switches terms off. Needs a reason."
+)
+
+
 class Sparse(Strict):
     """Where the nonzeros of a SparseTensor are; its values are what is differentiated."""
 
@@ -423,6 +429,8 @@ class InputModel(_Sources):
     domain: Domain | None = optional("Bounds for all values and perturbations.", {"low": 0})
     scale: Positive | None = optional("Typical magnitude, for the step; default from the values.", 1.0e-3)
     differentiate: Flag = Field(default=True, description="false: the tensor isn't differentiated.")
+    move: Flag = Field(default=True, description=MOVE)
+    reason: Text | None = optional("Why it doesn't move; shown in the report.", "a mask of zeros and ones")
     sparse: Sparse | None = optional(
         "Makes it a SparseTensor of the dense shape `shape`; the values are those of its nonzeros.",
         {"nnz": 5},
@@ -475,6 +483,11 @@ def form_of(value: object) -> str:
 def word_or_mapping(value: object) -> str:
     """Return a value's tag in a union of a word and a mapping."""
     return MAPPING if isinstance(value, (dict, BaseModel)) else WORD
+
+
+def flag_or_mapping(value: object) -> str:
+    """Return a value's tag in a union of true or false, a mapping and nothing."""
+    return NOTHING if value is None else word_or_mapping(value)
 
 
 def word_or_list(value: object) -> str:

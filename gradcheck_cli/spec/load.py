@@ -35,6 +35,7 @@ from gradcheck_cli.spec.case import (
     Reference,
     Running,
     StatedTolerance,
+    VariableRule,
     could_match,
     is_of_second_order,
     unmatched_rules,
@@ -59,6 +60,7 @@ from gradcheck_cli.spec.read_arguments import (
     function_ref,
     leaves_of,
     read_arguments,
+    require_reason,
     takes_variant,
 )
 from gradcheck_cli.spec.values.constraints import few_values
@@ -500,6 +502,8 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
             forward=function_ref(model.forward),
             binding=binding_of(model),
             gradient=function_ref(model.gradient),
+            variables=True if isinstance(model.variables, dict) else model.variables,
+            variable_rules=_read_variable_rules(log, node, model),
             covers=tuple(dict.fromkeys(model.covers or ())),
         ),
         reference=Reference(reference, model.reference_forward, model.implicit) if reference else None,
@@ -526,6 +530,17 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
     )
     _check_pairs(merged, case)
     return case
+
+
+def _read_variable_rules(log: FaultLog, node: Node, model: OpModel) -> tuple[VariableRule, ...]:
+    """Return what is said of variables by name; faults are logged."""
+    written = model.variables if isinstance(model.variables, dict) else {}
+    rules = []
+    for glob, rule in written.items():
+        require_reason(log, node, rule, "variables", glob)
+        domain = (rule.domain.low, rule.domain.high) if rule.domain else (None, None)
+        rules.append(VariableRule(glob, domain, "" if rule.move else rule.reason or ""))
+    return tuple(rules)
 
 
 def _modes_of_second_order(model: OpModel, dtype: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from gradcheck_cli.errors import suggest
 from gradcheck_cli.spec.case import Argument, Form, FunctionRef, InputSpec, Source, kind_of
-from gradcheck_cli.spec.document_model import Defaults, OpModel
+from gradcheck_cli.spec.document_model import Defaults, OpModel, VariableModel
 from gradcheck_cli.spec.faults import FaultLog, Unreadable, show
 from gradcheck_cli.spec.input_model import InputModel, Ragged, Sparse
 from gradcheck_cli.spec.values import constraints
@@ -91,7 +91,9 @@ class InputReader:
             away_from=tuple(model.away_from or ()),
             min_gap=model.min_gap,
             symmetric=bool(model.symmetric),
+            keeps="" if model.move else model.reason or "",
         )
+        require_reason(log, node, model)
         if log.count == before:
             constraints.check_moving(log, node, tensor)
         if log.count == before and tensor.symmetric:
@@ -126,6 +128,16 @@ class InputReader:
             "Change the dtype, or how values are made",
             kind,
         )
+
+
+def require_reason(log: FaultLog, node: Node, model: InputModel | VariableModel, *place: str) -> None:
+    """Log a value that doesn't move without a reason, or a reason without such a value."""
+    if not model.move and not model.reason:
+        log.add(
+            node, "must go with a reason. Say why it doesn't move: {move: false, reason: ...}", *place, "move"
+        )
+    if model.move and model.reason:
+        log.add(node, "must go with move: false. Drop it, or say move: false", *place, "reason")
 
 
 def takes_variant(model: InputModel) -> bool:

@@ -5,6 +5,7 @@ A form in a wider dtype counts only if it is the same function.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -18,7 +19,8 @@ from gradcheck_cli.checking.ops.operation import Dtype, GradientFormError, Opene
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.results import VERSION_CHECK
-from gradcheck_cli.spec.case import Case, Running, version_fits
+from gradcheck_cli.spec.case import Case, InputSpec, Running, version_fits
+from gradcheck_cli.spec.values.moves import variable_value
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
@@ -28,7 +30,7 @@ from gradcheck_cli.tensorflow_backend.graph.second_order import case_of_vjp
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 from gradcheck_cli.tensorflow_backend.private import private_state
 from gradcheck_cli.tensorflow_backend.registry import require_seen
-from gradcheck_cli.tensorflow_backend.traces.state import GRAPH, TraceMode, captured_ids
+from gradcheck_cli.tensorflow_backend.traces.state import GRAPH, Resource, TraceMode, captured_ids
 
 
 def float64_twin(op: GraphOperation) -> GraphOperation | None:
@@ -347,6 +349,59 @@ class CaseOpener(Generic[Op]):
         """Open a form of the case in the dtypes that the spec names; see `Opener`."""
         op: Op = self.mode.open(self.case, opening, self.state)
         return op
+
+    @property
+    def points(self) -> range:
+        """Indices of the sample points: a single one if no value changes. Weights do, except at the first."""
+        moves = any(not tensor.keeps for _, tensor in self._weights())
+        drawn = self.case.judging.samples if self.case.is_generated else 1
+        return range(max(drawn, 2) if moves else drawn)
+
+    def _weights(self) -> Sequence[tuple[Resource, InputSpec]]:
+        """Find the weights, once."""
+        weights = self.state.weights
+        if weights.found is None:
+            op: Any = self.open(Opening())
+            inputs = [*self.case.tensors[len(self.case.tensors) - len(self.state.variables) :]]
+            own = {
+                id(variable.handle): tensor
+                for variable, tensor in zip(self.state.variables, inputs, strict=True)
+            }
+            limits = flat_tensors.constraints_in_target(
+                Binder(self.case, str, (), built=self.state.built).target()
+            )
+            weights.found = [
+                (
+                    resource,
+                    own.get(id(resource.handle))
+                    or flat_tensors.as_input(self.case, f"weight {index}", resource, limits),
+                )
+                for index, resource in enumerate(op.weights)
+            ]
+        return weights.found
+
+    @contextlib.contextmanager
+    def at(self, sample: int) -> Iterator[None]:
+        """Give the weights their values at a sample point while the block runs; see `Opener`."""
+        weights, chosen = self.state.weights, self.state.chosen.get(sample)
+        if not self._weights() or (chosen is None and (not sample or not weights.move)):
+            yield
+            return
+        given = dict(zip((tensor.name for tensor in self.case.tensors), chosen or (), strict=False))
+        values = [
+            np.asarray(
+                given.get(tensor.name, variable_value(self.case, tensor, sample if weights.move else 0))
+            )
+            for _, tensor in self._weights()
+        ]
+        with weights.at(values, self.state.twins.variables):
+            yield
+
+    def keep_weights(self) -> bool:
+        """Let the weights stay as they are at every point; return whether they moved before."""
+        moved = bool(self._weights()) and self.state.weights.move
+        self.state.weights.move = False
+        return moved
 
     def in_dtype(self, op: Any, dtype: Dtype) -> Op | None:
         """Open an opened op in float64, or in complex128 for the complex step; see `Opener`.

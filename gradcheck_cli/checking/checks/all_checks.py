@@ -43,6 +43,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics.precision import agree, coarsest, largest_finite, precision_of
 from gradcheck_cli.results import NOT_JUDGED, CheckResult, PairNumbers, PairResult, Status
 from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.values.moves import describe_values
 from gradcheck_cli.spec.words import BINDINGS
 
 FORM = "form"
@@ -285,9 +286,15 @@ def check_second_point(view: CaseView) -> list[CheckResult]:
         for key, samples in view.samples.items()
         if any(sample.is_wrong for sample in samples[1:]) and samples[0].is_right
     ]
+    weights = describe_values(view.case, 1)
     message = (
-        "right at the first sample point, wrong at another; does the gradient keep what it saw first, or "
-        "is it right on one side of a branch only?"
+        "right at the first sample point, wrong at another"
+        + (
+            f", where {weights}; does a term that initial weights switch off lack its gradient, "
+            if weights
+            else "; "
+        )
+        + "does the gradient keep what it saw first, or is it right on one side of a branch only?"
     )
     return [report("second_point", f"{', '.join(labels)}: {message}" if labels else "")]
 

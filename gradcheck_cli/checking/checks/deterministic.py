@@ -28,7 +28,7 @@ from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, agree, largest_finite, precision_of
 from gradcheck_cli.results import CheckResult, Status
-from gradcheck_cli.spec.case import MOVED
+from gradcheck_cli.spec.values.moves import MOVED
 
 # Prefixes of op types that consume what they read. Variables and tables, by contrast, are restored.
 _TAKES_AWAY = ("Barrier", "Iterator", "Map", "OrderedMap", "Queue", "Reader", "Stage", "Unstage")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol, TypeVar
@@ -296,6 +297,12 @@ class Operation:
         """The outputs at the base point; see `OpFacts`."""
         return self.facts.base_values
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether every number of its floating outputs at the base point is finite."""
+        outputs = zip(self.outputs, self.base_values, strict=True)
+        return all(np.isfinite(value).all() for info, value in outputs if info.is_differentiable)
+
 
 class GradientFormError(Exception):
     """A gradient of wrong shape or dtype, found before it could be evaluated: a finding, not a failure.
@@ -416,6 +423,12 @@ class Opener(Protocol[Op]):
         Raises:
             CaseFailedError: it can't be opened.
         """
+
+    def at(self, sample: int) -> AbstractContextManager[None]:
+        """Give the weights their values at a sample point while a block runs; ops are run at them."""
+
+    def keep_weights(self) -> bool:
+        """Let the weights stay as they are at every point; return whether they moved before."""
 
     def in_dtype(self, op: Op, dtype: Dtype) -> Op | None:
         """Open an opened op in float64, or in complex128 for the complex step.

@@ -583,11 +583,14 @@ class Judged:
     output: TensorInfo  # the output that is differentiated
     input_info: TensorInfo  # the input that it is differentiated by
     samples: Sequence[PairSample] = ()  # one for each point that was judged
+    points: Sequence[int] = ()  # the indices of these points
 
     @staticmethod
-    def of(op: Operation, key: tuple[int, int], samples: Sequence[PairSample]) -> Judged:
+    def of(
+        op: Operation, key: tuple[int, int], samples: Sequence[PairSample], points: Sequence[int] = ()
+    ) -> Judged:
         """Return what was judged of an op's pair."""
-        return Judged(op.outputs[key[0]], op.inputs[key[1]], samples)
+        return Judged(op.outputs[key[0]], op.inputs[key[1]], samples, points)
 
     @property
     def label(self) -> str:

@@ -53,6 +53,7 @@ class Findings:
     branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that the points took
     search: SearchResult | None = None
     sides_unknown: str = ""  # why no branch was examined, or not all of them
+    samples: int = 1  # at how many sample points it was checked
     chosen_points: int = 0  # extra points that were checked because they take sides that the others don't
 
     @property

@@ -70,31 +70,38 @@ def blame_path(
     Raises:
         CaseFailedError: forward or gradient can't be evaluated.
     """
-    from gradcheck_cli.features.blame.walked_path import WalkedPath
-
     best: PathBlame | None = None
     for sample in samples:
+        blame, op = _blame_at(sample, output, input_indices, opener, after_run=after_run)
+        names = tuple(op.inputs[input_index].name for input_index in input_indices)
+        here = PathBlame(op.outputs[output].name, names, sample, blame)
+        if best is None or _RANK[blame.status] > _RANK[best.blame.status]:
+            best = here
+        if blame.named or (blame.reason and not blame.ops):
+            break
+    if best is None:
+        raise ValueError("samples: expected at least one")
+    return best
+
+
+def _blame_at(
+    sample: int, output: int, input_indices: Sequence[int], opener: GraphOpener, *, after_run: bool
+) -> tuple[Blame, GraphOperation]:
+    """Find the op to blame at one sample point."""
+    from gradcheck_cli.features.blame.walked_path import WalkedPath
+
+    with opener.at(sample):
         op = opener.open(Opening(sample))
         reason = _explain_no_truth(opener.case, op.facts.random_types) or _describe_cut(
             _stops(op, output, input_indices)
         )
         if reason:
-            blame = Blame((), None, reason)
-        else:
-            wide = None if after_run else opener.in_dtype(op, "float64")
-            try:
-                blame = find_blame(WalkedPath.of(wide or op, output, input_indices), each_alone=after_run)
-            except GradientFormError as error:
-                blame = _blame_form(error)
-        names = tuple(op.inputs[input_index].name for input_index in input_indices)
-        here = PathBlame(op.outputs[output].name, names, sample, blame)
-        if best is None or _RANK[blame.status] > _RANK[best.blame.status]:
-            best = here
-        if blame.named or reason:
-            break
-    if best is None:
-        raise ValueError("samples: expected at least one")
-    return best
+            return Blame((), None, reason), op
+        wide = None if after_run else opener.in_dtype(op, "float64")
+        try:
+            return find_blame(WalkedPath.of(wide or op, output, input_indices), each_alone=after_run), op
+        except GradientFormError as error:
+            return _blame_form(error), op
 
 
 def _blame_form(error: GradientFormError) -> Blame:
@@ -180,7 +187,7 @@ def explain_mismatches(judged: OpenCase) -> None:
             if not _is_single(findings.first, label):
                 lines[label] = f"blame: not looked for, since this takes long: {_blame_command(case, label)}"
             continue
-        line = _blame_line(case, label, opener)
+        line = _blame_line(label, opener, findings.judged[label].points)
         if line:
             lines[label] = f"blame: {line}"
     findings.pairs = tuple(
@@ -211,17 +218,16 @@ def _blame_command(case: Case, label: str) -> str:
     return " ".join(shlex.quote(word) for word in words)
 
 
-def _blame_line(case: Case, label: str, opener: GraphOpener) -> str:
+def _blame_line(label: str, opener: GraphOpener, points: Sequence[int]) -> str:
     """Return the line for a pair; empty if its path is a single op."""
     from gradcheck_cli.tensorflow_backend import frames
-    from gradcheck_cli.tensorflow_backend.graph.traced_case import points
 
     try:
         opener, op, (output, input_index) = open_pair(opener, label)
         cut_off = _describe_cut(_stops(op, output, [input_index]))
         if cut_off:
             return cut_off
-        blame = blame_path(output, [input_index], points(case), opener).blame
+        blame = blame_path(output, [input_index], points, opener).blame
     except CaseFailedError as error:
         return f"no op can be named: {error.message}"
     except Exception as error:  # noqa: BLE001 (an explanation that fails must not cost the verdict)
@@ -364,10 +370,8 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
         CaseFailedError: forward or gradient can't be evaluated.
     """
     with user_code(case):
-        from gradcheck_cli.tensorflow_backend.graph.traced_case import points
-
         opener, _, paths = _open_paths(case, label)
-        samples = points(case)
+        samples = opener.points
         blamed = [blame_path(*path, samples, opener) for path in paths]
         if exit_code_of(blamed):
             return tuple(blamed)

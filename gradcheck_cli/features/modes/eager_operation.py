@@ -37,7 +37,7 @@ from gradcheck_cli.tensorflow_backend.graph.graph_runs import pull_in_spoilt_mem
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, SamplePoint
 from gradcheck_cli.tensorflow_backend.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_state
-from gradcheck_cli.tensorflow_backend.traces.state import at_values
+from gradcheck_cli.tensorflow_backend.traces.state import Resource, at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     ShapeChangesError,
     dense,
@@ -64,7 +64,13 @@ class CalledCase:
     @cached_property
     def at(self) -> SamplePoint:
         """The sample point in the dtypes of the call."""
-        return SamplePoint(self.case, self.opening.sample, self.opening.dtype, chosen=self.state.chosen)
+        return SamplePoint(
+            self.case,
+            self.opening.sample,
+            self.opening.dtype,
+            chosen=self.state.chosen,
+            weights_move=self.state.weights.move,
+        )
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -529,6 +535,16 @@ class EagerOperation(OpenedOperation):
         with self.called.call.call_unheld() as call, tf.GradientTape() as tape:
             call(*self.called.tensors)
         return tuple(private_state.in_order_of_creation(tape.watched_variables()))
+
+    @property
+    def weights(self) -> list[Resource]:
+        """The trainable variables that the forward uses and doesn't write to."""
+        written = self.written_before_read
+        return [
+            Resource(variable.handle, (variable.dtype,))
+            for variable in self.trainable
+            if id(variable.handle) not in written
+        ]
 
     @property
     def written_before_read(self) -> set[int]:

@@ -9,6 +9,7 @@ each corruption costs little more than its verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -179,12 +180,16 @@ class _Subject:
             for tensor in argument.tensors
             if tensor.symmetric
         }
-        ops: list[Any] = [self.opener.open(Opening(sample)) for sample in self.samples]
-        if not all(hasattr(op, "traced") for op in ops):  # only a graph shows them
-            return
         from gradcheck_cli.features.mutation.sites import sites_of, unseen_sites
 
-        for site in unseen_sites(sites_of(op.traced, tuple(labels)) for op in ops):
+        seen = []
+        for sample in self.samples:
+            with self.opener.at(sample):
+                op: Any = self.opener.open(Opening(sample))
+                if not hasattr(op, "traced"):  # only a graph shows them
+                    return
+                seen.append(sites_of(op.traced, tuple(labels)))
+        for site in unseen_sites(seen):
             if site.corruption in corruptions:
                 for pair in sorted(site.pairs):
                     if site.corruption == TRANSPOSE and labels[pair].endswith(tuple(stay_symmetric)):
@@ -540,6 +545,14 @@ class CachingOpener:
         """Open an opened op in another dtype; see `Opener`."""
         right = self.opened[op.opening]
         return self._look_up(replace(op.opening, dtype=dtype), lambda: self.inner.in_dtype(right, dtype))
+
+    def at(self, sample: int) -> AbstractContextManager[None]:
+        """Give the weights their values at a sample point; see `Opener`."""
+        return self.inner.at(sample)
+
+    def keep_weights(self) -> bool:
+        """Let the weights stay; see `Opener`."""
+        return self.inner.keep_weights()
 
     def retrace(self, op: OpenedOperation) -> Any:
         """Trace an opened op's gradient once more."""

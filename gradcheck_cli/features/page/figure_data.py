@@ -196,15 +196,15 @@ def _draw_figure(findings: Findings, pair: PairResult, opener: CaseOpener[Any]) 
         return None
     # A figure that can't be drawn must not cost the verdict.
     with suppress(CaseFailedError, CaseSkippedError, UsageError):
-        own_opener, op, pair_key = open_pair(opener, pair.label, figure.point)
-        differenced = (
-            op
-            if own_opener.case.reference is None
-            else own_opener.open(Opening(figure.point, of="reference"))
-        )
-        differenced = own_opener.in_dtype(differenced, "float64") or differenced
-        ladder = ladder_of(own_opener.case, differenced, pair_key, judged.samples[figure.point])
+        point = judged.points[figure.point]
+        with opener.at(point):
+            own_opener, op, pair_key = open_pair(opener, pair.label, point)
+            differenced = (
+                op if own_opener.case.reference is None else own_opener.open(Opening(point, of="reference"))
+            )
+            differenced = own_opener.in_dtype(differenced, "float64") or differenced
+            ladder = ladder_of(own_opener.case, differenced, pair_key, judged.samples[figure.point])
         figure = replace(figure, ladder=ladder)
         if any(line.startswith("blame: op") for line in pair.cause.diagnosis):
-            figure = replace(figure, path=hooks.draw_path(own_opener, pair_key, figure.point))
+            figure = replace(figure, path=hooks.draw_path(own_opener, pair_key, point))
     return figure

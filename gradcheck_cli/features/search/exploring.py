@@ -20,6 +20,7 @@ import numpy as np
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, open_operations
+from gradcheck_cli.checking.verdicts.chosen_points import failed_checks, with_note, wrong_pairs
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.point_field import (
@@ -36,8 +37,7 @@ from gradcheck_cli.features.search.branches.point_field import (
 )
 from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
 from gradcheck_cli.gate import Branch
-from gradcheck_cli.numerics import precision_of
-from gradcheck_cli.results import GREEN, CheckResult, PairNumbers, PairResult, Status
+from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.openers import GraphOpener
@@ -96,9 +96,6 @@ _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
 _AGAIN = 3  # points with the same sides that may be judged without a finding
 _NAMED = 2  # sides, in the message of a mismatch
-_NOTHING = 1e-6  # of the error allowed at the sample points: a smaller one is negligible
-# Slopes times a tiny point, and its steps, are subnormal: float64's smallest number over two roundings.
-_UNDERFLOWS = float(np.finfo(float).tiny / np.finfo(float).eps ** 2)
 _DOUBTED = 32  # points of a batch that are compared again
 _BESIDE = 10.0 ** -np.arange(1, 14, 1.0)  # spreads by which values move off a point
 _FAR_OUT = 5.0  # spreads
@@ -207,11 +204,12 @@ class Exploration:
         Raises:
             CaseFailedError: a call raises.
         """
-        with self.pace.timed(len(samples)):
-            looked = self.field.look(self.first.traced.at.stacked(samples), samples)
-        if self.labels:
-            self.field.see(np.asarray(looked.taken.any(axis=0)))
-        self._note_within(looked.taken)
+        for sample in samples:
+            with self.pace.timed(1), self.opener.at(sample):
+                looked = self.field.look(self.first.traced.at.stacked([sample]), [sample])
+            if self.labels:
+                self.field.see(np.asarray(looked.taken.any(axis=0)))
+            self._note_within(looked.taken)
 
     def _note_within(self, taken: Array) -> None:
         self.within |= {self.field.sides[side] for side in np.flatnonzero(taken.any(axis=0))}
@@ -531,52 +529,6 @@ class Exploration:
         )
 
 
-def failed_checks(at_point: Findings, at_samples: Findings) -> dict[str, CheckResult]:
-    """Return the structural checks that fail at a chosen point, and not at the sample points, by name."""
-    told = {check.name for check in at_samples.checks if check.status is Status.MISMATCHED}
-    failed = [check for check in at_point.checks if check.status is Status.MISMATCHED]
-    return {check.name: check for check in failed if check.name not in told}
-
-
-def wrong_pairs(
-    at_point: Findings, at_samples: Findings, *, hides_terms: bool = False
-) -> dict[str, PairResult]:
-    """Return the pairs that are wrong at a chosen point, by label.
-
-    A pair isn't wrong if its output doesn't move there at all, and its gradient is negligible beside what is
-    allowed at the sample points: `1 + erf(x)` is 0 below -5.9, and its right gradient isn't quite zero. Nor
-    if all slopes are so small that the output underflows at a tiny point, nor if the forward's values are
-    others in float64 there, as where the cubes in a norm underflow: it is judged in less precision then.
-
-    Args:
-        hides_terms: whether Python code computes a part of the output: the terms of its sums aren't seen, so
-            its rounding may be as large as at the sample points, and so may what it does to a slope.
-    """
-    numbers = {pair.label: pair.numbers for pair in at_samples.pairs}
-    rounding = {pair.label: _unit_roundoff(pair) for pair in at_samples.pairs}
-
-    def is_nothing(pair: PairResult) -> bool:
-        of_samples, worst = numbers.get(pair.label, PairNumbers()), pair.numbers.worst
-        if pair.mismatch != "value" or worst is None:
-            return False
-        largest = pair.numbers.max_abs_error
-        if worst.numeric == 0 and largest <= max(_NOTHING * of_samples.allowed, _UNDERFLOWS):
-            return True
-        return hides_terms and largest <= min(of_samples.uncertainty, of_samples.allowed)
-
-    return {
-        pair.label: pair
-        for pair in at_point.pairs
-        if pair.status is Status.MISMATCHED
-        and _unit_roundoff(pair) <= rounding.get(pair.label, np.inf)
-        and not is_nothing(pair)
-    }
-
-
-def _unit_roundoff(pair: PairResult) -> float:
-    return precision_of(pair.numeric.reference_dtype).unit_roundoff
-
-
 def check_at(
     opener: GraphOpener, point: Point, sample: int, checks: frozenset[str] = frozenset()
 ) -> Findings:
@@ -592,25 +544,14 @@ def check_at(
     Raises:
         CaseFailedError: the case can't be checked there.
     """
-    from gradcheck_cli.tensorflow_backend.traces.state import at_values
-
     base: Any = opener.open(Opening(0))
     opener.state.chosen[sample] = tuple(
         np.asarray(point.get(input_index, value)) for input_index, value in enumerate(base.point)
     )
     for key in [key for key in opener.state.draws if key[0] == 0]:
         opener.state.draws[sample, key[1]] = opener.state.draws[key]  # the draws are those of the first point
-    count = base.traced.at.count
-    variables = {index - count: np.asarray(value)[None] for index, value in point.items() if index >= count}
     case = first_order_alone(opener.case, frozenset(CHECKS) - checks)
-    with at_values(base.traced.variables, variables) as rows:
-        next(rows)
-        return check_case(case, opener, [sample])
-
-
-def with_note(wrong: PairResult, pair: PairResult, note: str) -> PairResult:
-    """Return the result at another point with a note that says so, and with the pair's own fingerprint."""
-    return replace(wrong, fingerprint=pair.fingerprint).explained(*wrong.cause.diagnosis, note)
+    return check_case(case, opener, [sample])
 
 
 def _note_on(sides: Sequence[str]) -> str:

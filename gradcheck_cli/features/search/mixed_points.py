@@ -2,7 +2,7 @@
 
 Random draws hardly ever produce them, and code often treats them separately. A stated range is never left:
 a spec says nothing about the function beyond it. Real and complex inputs whose elements are drawn one by one,
-and variables, are one vector of real numbers; normal values may lie far from the mean. Other inputs move as
+are one vector of real numbers; normal values may lie far from the mean. Other inputs move as
 well: booleans, whole numbers, texts and other choices are drawn anew, edited one at a time, or all the same.
 """
 
@@ -35,11 +35,10 @@ Array = np.ndarray[Any, Any]
 # elsewhere.
 _FAR, _NEAR = 300.0, 6.0
 _OF_FLOAT32 = 30.0  # where exp overflows only beyond 88
-# A stated normal distribution is as good as a range: a fixed-point iteration converges for the weights that
+# A stated normal distribution is as good as a range: a fixed-point iteration converges for the values that
 # it draws, and not for larger ones, nor for as large ones that all have one sign. So a value lies no farther,
-# and the root mean square of all is no larger than a draw's. That of a variable is no larger than this times
-# that of its values.
-_STATED, _OF_VARIABLE = 4.0, 3.0
+# and the root mean square of all is no larger than a draw's.
+_STATED = 4.0
 
 
 def reach_of(low_precision: Sequence[str]) -> float:
@@ -63,7 +62,6 @@ class FreeInput:
     middle: float  # the middle of the distribution
     spread: float  # its standard deviation
     reach: float = math.inf  # the most that the root mean square of all distances may be, in spreads
-    is_variable: bool = False  # whether each of its values takes a call of its own
 
     @property
     def size(self) -> int:
@@ -103,11 +101,7 @@ class FreeInputs:
         """
         parts: list[FreeInput] = []
         for index, tensor in enumerate(case.tensors):
-            if not tensor.is_variable:
-                parts += _free_draws(index, tensor, far)
-            # Variables have no range that says how far they may go: in few digits they stay.
-            elif tensor.is_differentiable and far == _FAR:
-                parts.append(_free_variable(index, tensor))
+            parts += _free_draws(index, tensor, far)
         return FreeInputs(tuple(part for part in parts if part.intervals and part.size))
 
     @property
@@ -158,20 +152,6 @@ class FreeInputs:
         parts = zip(self.parts, self.split(vectors), strict=True)
         return np.concatenate([vectors[:, :0], *(part.draw_in(own) for part, own in parts)], axis=1)
 
-    def share_moves(self, vectors: Array, moves: Array) -> Array:
-        """Return moves, (B, size), the same where a variable has the same value at successive points.
-
-        So it takes few values: each takes a call of its own.
-        """
-        shared = []
-        for part, own, own_moves in zip(self.parts, self.split(vectors), self.split(moves), strict=True):
-            if not part.is_variable:
-                shared.append(own_moves)
-                continue
-            begins = np.append(True, (own[1:] != own[:-1]).any(axis=1))
-            shared.append(own_moves[np.maximum.accumulate(np.where(begins, np.arange(len(own)), 0))])
-        return np.concatenate([moves[:, :0], *shared], axis=1)
-
     @property
     def spreads(self) -> Array:
         """Each component's standard deviation, (size,)."""
@@ -214,17 +194,6 @@ class FreeInputs:
         return np.concatenate(columns, axis=1)
 
 
-def _free_variable(input_index: int, tensor: InputSpec) -> FreeInput:
-    """Return a variable, which moves around zero by the size of its values."""
-    size = float(np.sqrt(np.mean(np.abs(np.asarray(tensor.source.arguments["value"])) ** 2)))
-    spread = size if math.isfinite(size) and size else 1.0
-    is_complex = kind_of(tensor.dtype) == "complex"
-    ends = (-_FAR * spread, _FAR * spread)
-    return FreeInput(
-        input_index, tensor.shape, is_complex, (ends,), 0.0, spread, reach=_OF_VARIABLE, is_variable=True
-    )
-
-
 def _free_draws(index: int, tensor: InputSpec, far: float) -> Iterator[FreeInput]:
     """Yield an input if its elements are real or complex, and drawn one by one."""
     distribution, kind = distribution_of(tensor), kind_of(tensor.dtype)
@@ -256,7 +225,6 @@ _NAMED = 3  # special facts, in a message
 _HALF = 0.5  # the probability of each choice
 _WHOLE = 4_096  # whole numbers of a range; of a larger range, as many are drawn
 _SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
-_SETTINGS = 32  # points with the same values of variables: setting a variable takes a call of its own
 
 
 class MixedPoints:
@@ -301,12 +269,8 @@ class MixedPoints:
         first = FIRST + batch * _DRAWN
         points: dict[int, Array] = {}
         for index, tensor in self.moving.items():
-            if tensor.is_variable:
-                value = np.asarray(tensor.source.arguments["value"])
-                points[index] = np.broadcast_to(value, (count, *value.shape))
-            else:
-                draws = np.stack([draw(self.case, tensor, first + row) for row in range(drawn)])
-                points[index] = draws[np.arange(count) % drawn]
+            draws = np.stack([draw(self.case, tensor, first + row) for row in range(drawn)])
+            points[index] = draws[np.arange(count) % drawn]
         if self.free.size and count:
             points |= self._patterns(points, generator, drawn)
         for index, pool in self._pools.items():
@@ -351,14 +315,6 @@ class MixedPoints:
                     rest[own] = pattern(context, rest[own])
             vectors[drawn:] = rest
         vectors = self.free.clip(self.free.draw_in(vectors))
-        start = 0
-        for part in self.free.parts:  # variables have the same values at several points
-            if self.moving[part.index].is_variable:
-                block = slice(start, start + part.size)
-                turns = np.arange(len(vectors)) // _SETTINGS
-                rows = np.array([0, *(drawn + row for row in _ROWS_OF_SETTINGS)])[turns % _SETS]
-                vectors[:, block] = vectors[rows % len(vectors), block]
-            start += part.size
         return self.free.unpack(vectors, {})
 
 
@@ -505,23 +461,11 @@ def _round(_context: _Context, rows: Array) -> Array:
     return np.where(np.arange(len(rows))[:, None] % 2, np.round(rows * 2) / 2, np.round(rows))
 
 
-_FAR_OUT, _NEGATIVE = _scale(10.0), _set_signs(0)
 _PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
-    *(_FAR_OUT, _change_one, _set_signs(1), _set_zeros, _set_beside, _tie, _permute, _make_tiny),
-    *(_NEGATIVE, _set_special, _scale(0.1), _repeat_rows, _set_signs(2), _change_one, _scale(3.0)),
+    *(_scale(10.0), _change_one, _set_signs(1), _set_zeros, _set_beside, _tie, _permute, _make_tiny),
+    *(_set_signs(0), _set_special, _scale(0.1), _repeat_rows, _set_signs(2), _change_one, _scale(3.0)),
     *(_tie_closely, _set_beside, _round, _scale(30.0), _make_tiny),
 )
-
-
-# Variables take few values: their own, far, half of them zero, tiny, half of them special, negative, zero.
-_ROWS_OF_SETTINGS = tuple(
-    _PATTERNS.index(pattern) + turn * len(_PATTERNS)
-    for pattern, turn in (
-        *((_FAR_OUT, 0), (_set_zeros, 1), (_make_tiny, 2)),
-        *((_set_special, 1), (_NEGATIVE, 0), (_set_zeros, 2)),
-    )
-)
-_SETS = 1 + len(_ROWS_OF_SETTINGS)
 
 
 def _values_of(tensor: InputSpec) -> Array:
@@ -529,7 +473,7 @@ def _values_of(tensor: InputSpec) -> Array:
     source, kind = tensor.source, kind_of(tensor.dtype)
     distribution = distribution_of(tensor)
     values = np.array([])
-    if tensor.is_variable or tensor.symmetric or tensor.min_gap is not None:
+    if tensor.symmetric or tensor.min_gap is not None:
         return values
     if source.kind == "choice" and kind not in ("complex", "float"):
         written = list(source.arguments["values"])  # type: ignore[call-overload] # checked when it was read

@@ -20,6 +20,7 @@ import numpy as np
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import Opening
+from gradcheck_cli.checking.verdicts.chosen_points import with_note
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.clock import count_work
 from gradcheck_cli.features.search.exploring import (
@@ -29,7 +30,6 @@ from gradcheck_cli.features.search.exploring import (
     Exploration,
     Pace,
     WrongPoint,
-    with_note,
 )
 from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
 from gradcheck_cli.gate import side_counts
@@ -203,12 +203,10 @@ def _is_open(pair: PairResult) -> bool:
 def judge_samples(exploration: Exploration, samples: Sequence[int]) -> None:
     """Judge sample points until one is wrong."""
     at = exploration.first.traced.at
-    # The variables that move are part of a point, too.
-    variables = {part.index: at.point[part.index] for part in exploration.mixed.free.parts}
     for sample in samples:
         points = at.stacked([sample])
         if points:
-            point = variables | {index: stack[0] for index, stack in points.items()}
+            point = {index: stack[0] for index, stack in points.items()}
             if exploration.judge(Candidate("off", 0.0, point, ~exploration.field.wanted)):
                 return
 

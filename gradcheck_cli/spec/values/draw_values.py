@@ -82,15 +82,15 @@ def _next_value(first: Array, values: Array, sample: int) -> Array:
 
 def _draw_sample(case: Case, tensor: InputSpec, sample: int) -> Array:
     kind = kind_of(tensor.dtype)
-    rng = _stream(case, tensor, sample, "real")
+    rng = stream(case, tensor, sample, "real")
     if tensor.source.kind == "places":
         return draw_places(rng, tensor.source.arguments, tensor.shape)
-    imaginary = _stream(case, tensor, sample, "imaginary") if kind == "complex" else rng
+    imaginary = stream(case, tensor, sample, "imaginary") if kind == "complex" else rng
     if kind == "bool":
         drawn = _draw_booleans(tensor, rng)
     elif sample % 2 and kind in {"float", "complex"} and math.prod(tensor.shape) <= FEW_ELEMENTS:
-        before = _stream(case, tensor, sample - 1, "real")
-        other = _stream(case, tensor, sample - 1, "imaginary") if kind == "complex" else before
+        before = stream(case, tensor, sample - 1, "real")
+        other = stream(case, tensor, sample - 1, "imaginary") if kind == "complex" else before
         drawn = _draw_elements(tensor, rng, imaginary, opposite=(before, other))
     else:
         drawn = _draw_elements(tensor, rng, imaginary)
@@ -112,7 +112,8 @@ def wide_type(dtype: str) -> type:
     return wide[kind_of(dtype)]
 
 
-def _stream(case: Case, tensor: InputSpec, sample: int, component: str) -> np.random.Generator:
+def stream(case: Case, tensor: InputSpec, sample: int, component: str) -> np.random.Generator:
+    """Return the stream of random numbers for one part of an input at one sample point."""
     key = json.dumps([case.seed, case.op, case.name, tensor.name, list(tensor.shape), sample, component])
     digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
     # PCG64 by name: numpy may change what default_rng returns.

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.spec.case import Argument, Case, CodeUnderTest, Form, InputSpec, Source
+from gradcheck_cli.spec.case import Argument, Case, CodeUnderTest, Form, InputSpec, Source, matches
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import users_code
 from gradcheck_cli.tensorflow_backend.dtypes import shape_text
@@ -216,8 +216,15 @@ def with_variables(case: Case, variables: Sequence[Any], target: Any) -> Case:
             "variables: true, but the forward uses no trainable variable of a floating dtype; leave it out.",
         )
     names = _unique_names(variables, names_in_target(target), {tensor.name for tensor in case.tensors})
+    for rule in case.code.variable_rules:
+        if not any(matches(rule.glob, name) for name in names):
+            raise CaseFailedError(
+                "variables", f"variables: {rule.glob!r} is no variable's name; there are {', '.join(names)}."
+            )
+    limits = constraints_in_target(target)
     arguments = tuple(
-        Argument(name, (_as_input(name, variable),)) for name, variable in zip(names, variables, strict=True)
+        Argument(name, (as_input(case, name, variable, limits),))
+        for name, variable in zip(names, variables, strict=True)
     )
     return replace(case, arguments=(*case.arguments, *arguments), code=replace(case.code, variables=True))
 
@@ -227,16 +234,49 @@ def plain_name(variable: Any) -> str:
     return str(variable.name).partition(":")[0]
 
 
-def _as_input(name: str, variable: Any) -> InputSpec:
-    value = dtypes.widen(variable.numpy())
-    return InputSpec(name, variable.dtype.name, value.shape, Source("variable", {"value": value}))
+def as_input(case: Case, name: str, variable: Any, limits: Mapping[int, Any]) -> InputSpec:
+    """Return a variable as an input, at its present value.
+
+    Args:
+        case: its rules for variables say how far this one goes.
+        variable: one of TensorFlow's, or anything else with a handle that `read` reads.
+        limits: Keras' constraints, by `id` of the handle.
+    """
+    dtype = variable.dtype
+    value = dtypes.widen(tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=dtype).numpy())
+    arguments: dict[str, object] = {"value": value}
+    rule = next((rule for rule in reversed(case.code.variable_rules) if matches(rule.glob, name)), None)
+    domain = (None, None) if rule is None else rule.domain
+    limit = limits.get(id(variable.handle))
+    if limit is not None:
+        arguments["constraint"] = lambda moved: np.asarray(
+            limit(tf.constant(dtypes.narrow(moved, dtype.name), dtype))
+        )
+        if type(limit).__name__ == "NonNeg" and rule is None:
+            domain = (0.0, None)
+    source = Source("variable", arguments)
+    return InputSpec(
+        name, dtype.name, value.shape, source, domain=domain, keeps="" if rule is None else rule.keeps
+    )
+
+
+def constraints_in_target(target: Any) -> dict[int, Any]:
+    """Return Keras' constraints of the variables that a function reaches, by `id` of the handle."""
+    limits: dict[int, Any] = {}
+    for value in _reached(target).values():
+        limits |= private_state.constraints_of(value)
+    return limits
+
+
+def _reached(target: Any) -> dict[str, Any]:
+    """Return what a layer, module or function reaches by name; itself by no name."""
+    return {**_names_in_scope(target), "": getattr(target, "__self__", target)}
 
 
 def names_in_target(target: Any) -> Mapping[int, str]:
     """Return the names by which a layer, module or function reaches variables, by `id` of the variable."""
-    owner = getattr(target, "__self__", target)
     names_by_id: dict[int, str] = {}
-    for name, value in {**_names_in_scope(target), "": owner}.items():
+    for name, value in _reached(target).items():
         if isinstance(value, tf.Variable):
             names_by_id[id(value)] = name
         elif isinstance(value, tf.Module):

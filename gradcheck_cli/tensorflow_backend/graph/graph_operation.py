@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
-import numpy as np
-
 from gradcheck_cli.checking.ops.operation import OpenedOperation, Opening, OpFacts, OpForms, TensorInfo
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import graph_path
@@ -21,7 +19,13 @@ from gradcheck_cli.tensorflow_backend.graph_path import STOP, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
-from gradcheck_cli.tensorflow_backend.traces.state import GRAPH, TraceMode, written_before_read
+from gradcheck_cli.tensorflow_backend.traces.state import (
+    GRAPH,
+    Resource,
+    TraceMode,
+    find_read,
+    written_before_read,
+)
 from gradcheck_cli.tensorflow_backend.twin.widening import NarrowOp
 
 
@@ -296,15 +300,14 @@ class GraphOperation(OpenedOperation):
         return GraphOperation.of(self.traced.in_float64())
 
     @property
-    def is_finite(self) -> bool:
-        """Whether every number of its floating outputs at the base point is finite."""
-        outputs = zip(self.outputs, self.base_values, strict=True)
-        return all(np.isfinite(value).all() for info, value in outputs if info.is_differentiable)
-
-    @property
     def trainable(self) -> tuple[Any, ...]:
         """The trainable variables that the forward uses, the oldest first."""
         return self.traced.forward.trainable
+
+    @property
+    def weights(self) -> list[Resource]:
+        """The variables that the forward reads and doesn't write to."""
+        return find_read(self.traced.forward.function)
 
     @property
     def written_before_read(self) -> set[int]:

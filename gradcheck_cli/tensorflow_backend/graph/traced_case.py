@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
@@ -14,8 +14,9 @@ import tensorflow as tf
 from gradcheck_cli.checking.ops.operation import Dtype, Opening, TensorInfo
 from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.spec.case import MOVED, Case, InputSpec
+from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values.draw_values import draw
+from gradcheck_cli.spec.values.moves import value_beside, variable_value
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
@@ -26,6 +27,7 @@ from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientL
 from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 from gradcheck_cli.tensorflow_backend.traces.state import (
     GRAPH,
+    Resource,
     State,
     TraceMode,
     call_once,
@@ -51,11 +53,6 @@ from gradcheck_cli.tensorflow_backend.twin.float64_twin import (
 )
 from gradcheck_cli.tensorflow_backend.twin.widening import PIECES, Roundings
 
-# A move towards zero, which most domains allow, and by far more than a gradient may lose by rounding. Inputs
-# move by different shares of it, so that what is equal in two of them isn't any more.
-_MOVE = 2.0**-4
-_SHARES = (1.0, 0.6, 0.8, 0.7)
-
 
 @dataclass
 class SamplePoint:
@@ -72,6 +69,7 @@ class SamplePoint:
     roundings: int | None = None
     # the arguments' values at points that were chosen, by sample number; others are drawn
     chosen: Mapping[int, Sequence[Array]] = field(default_factory=dict)
+    weights_move: bool = True  # whether variables have other values at each point but the first
 
     def dtype_of(self, dtype: str) -> str:
         """Return the dtype that is traced where the spec names this one."""
@@ -90,23 +88,15 @@ class SamplePoint:
         if self.sample in self.chosen:
             value = np.asarray(self.chosen[self.sample][input_index])
         elif tensor.is_variable:
-            return dtypes.widen(np.asarray(tensor.source.arguments["value"]))
+            value = variable_value(self.case, tensor, self.sample if self.weights_move else 0)
         else:
-            value = self._draw(input_index, tensor)
-        if self.is_exact:
+            value = (draw if self.sample >= 0 else value_beside)(self.case, tensor, self.sample)
+        if self.is_exact and not tensor.is_variable:
             return dtypes.widen(value)
         narrow = dtypes.narrow(value, tensor.dtype)
         if self.roundings is None or tensor.source.kind != "file" or not tensor.is_differentiable:
             return dtypes.widen(narrow)
         return cast("Array", Roundings(self.roundings).move(narrow, tf.as_dtype(tensor.dtype)))
-
-    def _draw(self, input_index: int, tensor: InputSpec) -> Array:
-        if self.sample != MOVED:
-            return draw(self.case, tensor, self.sample)
-        value: Array = np.asarray(draw(self.case, tensor, 0))
-        if not tensor.is_differentiable or value.dtype.kind not in "fc":
-            return value
-        return _move(tensor, value, _MOVE * _SHARES[input_index % len(_SHARES)])
 
     def stacked(self, samples: Sequence[int]) -> dict[int, Array]:
         """Return the drawn arguments at several points, by index, (B, *shape) each."""
@@ -169,17 +159,29 @@ class SamplePoint:
         return [index for index, info in enumerate(self.inputs) if info.is_differentiable]
 
 
-def _move(tensor: InputSpec, value: Any, share: float) -> Array:
-    low, high = tensor.domain
-    moved: Array = value * (1 - share) + np.where(value == 0, share, 0)
-    if moved.dtype.kind == "f":
-        moved = np.clip(moved, -np.inf if low is None else low, np.inf if high is None else high)
-    return moved
+@dataclass
+class Weights:
+    """The variables that a forward reads and doesn't write to: at each point but the first they are moved."""
 
+    # each with what is known of its value; `None` until it is known which there are
+    found: Sequence[tuple[Resource, InputSpec]] | None = None
+    move: bool = True  # False where the forward can't be evaluated at other values
 
-def points(case: Case) -> Sequence[int]:
-    """Return the sample indices of a case: a single one if every value is fixed."""
-    return range(case.judging.samples if case.is_generated else 1)
+    @contextlib.contextmanager
+    def at(self, values: Sequence[Array], twins: WideVariables) -> Iterator[None]:
+        """Give each its value while the block runs, and the wide forms of twins the same."""
+        resources = [resource for resource, _ in self.found or ()]
+        before = [resource.read() for resource in resources]
+        try:
+            for resource, value in zip(resources, values, strict=True):
+                (dtype,) = resource.dtypes
+                resource.write(tf.constant(dtypes.narrow(value, dtype.name), dtype))
+            twins.follow()
+            yield
+        finally:
+            for resource, value in zip(resources, before, strict=True):
+                resource.write(value)
+            twins.follow()
 
 
 @dataclass
@@ -214,6 +216,8 @@ class CaseState:
     is_vjp_prepared: bool | None = None  # the same, for gradients alone
     # what the forward raised at the first point beside a base point that it refused, in words
     refusal: str = ""
+    # the variables that the forward reads and doesn't write to, whose values differ from point to point
+    weights: Weights = field(default_factory=Weights)
 
     def bind(self, binder: Binder, *, surrogate: bool = False) -> Bound:
         """Bind the case's forward, or the vjp that it stands for; or the same for its reference."""
@@ -358,6 +362,7 @@ class TracedCase:
             is_exact=self.is_exact,
             roundings=self.roundings,
             chosen=self.state.chosen,
+            weights_move=self.state.weights.move,
         )
 
     @property

@@ -73,6 +73,22 @@ def keras_paths(layer: Any) -> dict[int, str]:
     return {id(variable.value): variable.path for variable in variables if hasattr(variable, "path")}
 
 
+def constraints_of(owner: Any) -> dict[int, Any]:
+    """Return what keeps the variables of a layer, or a variable, in bounds, by `id` of the handle.
+
+    Keras applies a constraint to a variable after each step of training.
+    """
+    inner = getattr(owner, "variables", ())
+    held = [owner] if isinstance(owner, tf.Variable) else inner if isinstance(inner, list | tuple) else []
+    found = {}
+    for variable in held:
+        own = variable if isinstance(variable, tf.Variable) else getattr(variable, "value", None)
+        constraint = getattr(variable, "constraint", None)
+        if isinstance(own, tf.Variable) and callable(constraint):
+            found[id(own.handle)] = constraint
+    return found
+
+
 @contextlib.contextmanager
 def restore_seed() -> Iterator[None]:
     """Let `tf.random.set_seed` be called, and restore the process's own seed afterwards."""

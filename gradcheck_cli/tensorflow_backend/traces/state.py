@@ -33,6 +33,11 @@ class Resource:
     handle: Any
     dtypes: tuple[Any, ...]  # the variable's, or those of the table's keys and values
 
+    @property
+    def dtype(self) -> Any:
+        """The variable's dtype."""
+        return self.dtypes[0]
+
     def read(self) -> Any:
         """Return its value."""
         if len(self.dtypes) == 1:
@@ -105,6 +110,18 @@ def find_written(function: Any) -> list[Resource]:
                 if resource is not None:
                     by_handle[id(outer)] = resource
     return list(by_handle.values())
+
+
+def find_read(function: Any) -> list[Resource]:
+    """Return the variables of a floating dtype that a traced function reads and doesn't write to."""
+    written = {id(resource.handle) for resource in find_written(function)}
+    handles = [outer for outer, _ in function.graph.captures if id(outer) not in written]
+    dtypes_of = [private_state.dtype_of_variable(handle) for handle in handles]
+    return [
+        Resource(handle, (dtype,))
+        for handle, dtype in zip(handles, dtypes_of, strict=True)
+        if dtype is not None and dtypes.is_differentiable(dtype) and hasattr(handle, "numpy")
+    ]
 
 
 def _find_resource(graph: Any, handle: Any) -> Resource | None:

@@ -46,6 +46,12 @@ class WideVariables:
             self._by_handle[id(handle)] = (handle, variable)
         return self._by_handle[id(handle)][1].handle
 
+    def follow(self) -> None:
+        """Give each wide form the present value of its variable."""
+        for handle, wide in self._by_handle.values():
+            dtype = private_state.dtype_of_variable(handle)
+            wide.assign(tf.cast(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype), wide.dtype))
+
     def of(self, variable: Any) -> Any:
         """Return the wide form of a variable that a twin uses; a wide variable is returned itself."""
         self.handle(variable.handle, variable.dtype)

@@ -40,7 +40,6 @@ from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
-from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes, run_error
 
 Array = np.ndarray[Any, Any]
@@ -260,8 +259,7 @@ class PointField:
         It adds to `arcs` which way the jumps of Python code go at each point.
         """
         count = len(next(iter((*points.values(), *upstreams))))
-        # Python code is watched point by point, and a variable has one value in a call.
-        starts = range(count) if self.calls_python else self._changes_of_variables(points, count)
+        starts: Sequence[int] = range(count) if self.calls_python else [0]  # Python is watched point by point
         if len(starts) == 1:
             try:
                 return self._call(points, upstreams, arcs)
@@ -278,17 +276,12 @@ class PointField:
         return _stack(values, [part.stop - part.start for part in parts])
 
     def _call(self, points: Points, upstreams: Sequence[Array], arcs: list[set[Arc]]) -> list[Array]:
-        at = self._op.traced.at
-        arguments = {index: stack for index, stack in points.items() if index < at.count}
-        variables = {index - at.count: stack[:1] for index, stack in points.items() if index >= at.count}
         with ExitStack() as around:
-            if variables:
-                next(around.enter_context(at_values(self._op.traced.variables, variables)))
             if self.calls_python:
                 arcs.append(set())
                 around.enter_context(trace_jumps(arcs[-1]))
             first = len(upstreams)
-            batch = {first + index: stack for index, stack in arguments.items()} | dict(enumerate(upstreams))
+            batch = {first + index: stack for index, stack in points.items()} | dict(enumerate(upstreams))
             try:
                 fetched = self._run(batch, 1)
             except tf.errors.OpError as error:
@@ -298,16 +291,6 @@ class PointField:
         results = self._op.traced.vjp_trace.whole.results[: len(self._op.outputs)]
         require_shapes((values[id(tensor)].shape[1:] for tensor in results), self._op.outputs)
         return fetched
-
-    def _changes_of_variables(self, points: Points, count: int) -> list[int]:
-        """Return the rows from which on variables have other values, with the first."""
-        stacks = [stack for index, stack in points.items() if index >= self._op.traced.at.count]
-        changed = (
-            row
-            for row in range(1, count)
-            if any(not np.array_equal(stack[row], stack[row - 1]) for stack in stacks)
-        )
-        return [0, *changed]
 
     @cached_property
     def _run(self) -> Batched:
@@ -479,7 +462,7 @@ def suspect(
     """
     generator, step, ways = moving
     vectors = free.pack(points)
-    moves = free.share_moves(vectors, _draw_moves(vectors, free.spreads, generator, ways) * step)
+    moves = _draw_moves(vectors, free.spreads, generator, ways) * step
     others = free.others(points)
     above = free.clip(vectors + moves)
     blocked = above == vectors

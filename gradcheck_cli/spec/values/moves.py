@@ -1,0 +1,161 @@
+"""Values beside those that never change: stated values and weights, each element moved by itself.
+
+A term that a 0, a 1 or an identity switches off has a gradient that no draw of the other inputs can show.
+Moved all alike, a constant matrix would stay its own transpose; moved one way only, `abs(w)` would stay `w`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gradcheck_cli.spec.case import Case, InputSpec
+from gradcheck_cli.spec.values.draw_values import draw, mirror, stream
+
+Array = np.ndarray[Any, Any]
+
+# Indices of additional sample points: values as at the first one, but what is stated is moved; and moved so
+# that it keeps the structure that it has.
+MOVED, MOVED_ALIKE = -1, -2
+# By which share of its size an element moves: far more than rounding, and not so far that its sign changes.
+_LEAST, _MOST = 0.2, 0.5
+# The size that counts for a zero: it moves by 0.3 at most. In a matrix it is at most that of LeCun's initial
+# values, one over the root of the fan-in, so that a large product of moved zeros keeps the size of its input.
+_OF_ZERO = 0.6
+_SHOWN = 3  # numbers of an input, and inputs, that a message shows
+_NEAR = 1e-6  # how exactly a stated structure holds: values are often written with seven digits
+
+
+def variable_value(case: Case, tensor: InputSpec, sample: int) -> Array:
+    """Return a variable's value at a sample point: its own at the first one, and moved at every other.
+
+    What its owner lets it be, it stays: a Keras constraint is applied to the moved value.
+    """
+    value: Array = np.asarray(tensor.source.arguments["value"])
+    if sample == 0 or tensor.keeps:
+        return value
+    constraint = tensor.source.arguments.get("constraint")
+    moved = move(case, tensor, value, sample)
+    return np.asarray(constraint(moved)) if callable(constraint) else moved
+
+
+def value_beside(case: Case, tensor: InputSpec, sample: int) -> Array:
+    """Return an input's value at one of the additional points: moved if it is stated, else another draw."""
+    if tensor.is_variable:
+        return variable_value(case, tensor, sample)
+    if not tensor.is_stated:
+        return draw(case, tensor, max(2, case.judging.samples))
+    value = draw(case, tensor, 0)
+    if not moves(tensor):
+        return value
+    moved = move(case, tensor, value, sample)
+    restore = _structure(value)[1]
+    return restore(moved) if sample == MOVED_ALIKE else moved
+
+
+def moves(tensor: InputSpec) -> bool:
+    """Whether an input is stated and moves at the additional points."""
+    return tensor.is_stated and tensor.is_differentiable and not tensor.keeps and 0 not in tensor.shape
+
+
+def describe_values(case: Case, sample: int) -> str:
+    """Say where weights and stated values are at a point, such as `alpha = 0.31`; empty if none moves."""
+    texts = []
+    for tensor in case.tensors:
+        if not (moves(tensor) and sample < 0) and not (tensor.is_variable and not tensor.keeps):
+            continue
+        flat = value_beside(case, tensor, sample).ravel()
+        shown = ", ".join(f"{number:.3g}" for number in flat[:_SHOWN])
+        more = ", ..." if flat.size > _SHOWN else ""
+        texts.append(f"{tensor.name} = [{shown}{more}]" if tensor.shape else f"{tensor.name} = {shown}")
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more
+
+
+def describe_structure(case: Case) -> str:
+    """Say what the stated values of a case are, such as rows that sum to 1; empty if just numbers."""
+    named = [(tensor.name, _structure(draw(case, tensor, 0))[0]) for tensor in filter(moves, case.tensors)]
+    return " and ".join(words.format(name) for name, words in named if words)
+
+
+def move(case: Case, tensor: InputSpec, value: Array, sample: int) -> Array:
+    """Return a value with each element, and each part of a complex one, moved by a random amount of its own.
+
+    Within its `domain`, and symmetric where it must stay so.
+    """
+    generator = stream(case, tensor, sample, "move")
+    if np.iscomplexobj(value):
+        real, imaginary = (_move_reals(part, np.abs(value), generator) for part in (value.real, value.imag))
+        moved: Array = real + 1j * imaginary
+    else:
+        low, high = (
+            sign * np.inf if end is None else end for sign, end in zip((-1, 1), tensor.domain, strict=True)
+        )
+        moved = _move_reals(value, np.abs(value), generator)
+        mirrored = 2 * value - moved  # by as much, the other way
+        moved = np.where((moved < low) | (moved > high), mirrored, moved).clip(low, high)
+    return mirror(moved) if tensor.symmetric else moved
+
+
+def _move_reals(values: Array, sizes: Array, generator: np.random.Generator) -> Array:
+    fan_in = values.size // max(values.shape[-1], 1) if values.ndim > 1 else 1
+    sizes = np.where(values == 0, sizes, np.abs(values))
+    sizes = np.where(sizes == 0, min(_OF_ZERO, 1 / math.sqrt(max(fan_in, 1))), sizes)
+    signs = generator.choice([-1.0, 1.0], values.shape)
+    moved: Array = values + signs * generator.uniform(_LEAST, _MOST, values.shape) * sizes
+    return moved
+
+
+Restore = Callable[[Array], Array]
+
+
+def _structure(value: Array) -> tuple[str, Restore]:
+    """Return what a value is beside numbers, in words, and a function that makes moved values that again.
+
+    A gradient may rely on it: that of a cross-entropy on labels that sum to 1, that of a rotation on a
+    quaternion of length 1. Zeros, ones and an identity alone state no symmetric matrix.
+    """
+    if value.dtype.kind not in "fc" or not value.ndim or value.shape[-1] <= 1 or not value.size:
+        return "", _as_it_is
+    is_real, is_square = value.dtype.kind == "f", value.ndim > 1 and value.shape[-1] == value.shape[-2]
+    transposed = np.conj(np.swapaxes(value, -1, -2)) if is_square else value
+    is_symmetric = is_square and np.allclose(value, transposed, _NEAR) and np.ptp(np.abs(value)) > 0
+    identity = np.eye(value.shape[-1])
+    lengths = np.linalg.norm(value, axis=-1)
+    structures = (
+        (
+            is_real and (value >= 0).all() and np.allclose(value.sum(-1), 1, _NEAR),
+            "each row of {} sums to 1",
+            _sum_to_one,
+        ),
+        (is_symmetric and (value * (1 - identity)).any(), "{} is symmetric", mirror),
+        (
+            is_square and np.allclose(value @ transposed, identity, atol=_NEAR),
+            "{} is orthogonal",
+            _nearest_orthogonal,
+        ),
+        (np.allclose(lengths, 1, _NEAR), "each row of {} has length 1", _have_length_one),
+        (is_real and (np.diff(value, axis=-1) > 0).all(), "{} ascends", partial(np.sort, axis=-1)),
+    )
+    return next(((words, restore) for holds, words, restore in structures if holds), ("", _as_it_is))
+
+
+def _as_it_is(moved: Array) -> Array:
+    return moved
+
+
+def _sum_to_one(moved: Array) -> Array:
+    return np.asarray(np.abs(moved) / np.abs(moved).sum(axis=-1, keepdims=True))
+
+
+def _have_length_one(moved: Array) -> Array:
+    return np.asarray(moved / np.linalg.norm(moved, axis=-1, keepdims=True))
+
+
+def _nearest_orthogonal(moved: Array) -> Array:
+    left, _, right = np.linalg.svd(moved)
+    return np.asarray(left @ right)
