@@ -74,7 +74,14 @@ from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.results import CheckResult, Status, UndifferentiatedOutput
 from gradcheck_cli.spec.case import Case, PairRule, first_order_alone
-from gradcheck_cli.spec.values.moves import MOVED, MOVED_ALIKE, describe_structure, describe_values, moves
+from gradcheck_cli.spec.values.moves import (
+    MOVED,
+    MOVED_ALIKE,
+    MOVED_BACK,
+    describe_structure,
+    describe_values,
+    moves,
+)
 from gradcheck_cli.spec.words import CHECKS
 
 _listener: ContextVar[Callable[[float], None] | None] = ContextVar("listener", default=None)
@@ -216,12 +223,17 @@ class Examination:
             for key, judged in self.samples.items()
             if all(sample.numeric_is_zero and sample.analytic_is_zero for sample in judged)
             and not ((rule := self.rules[key]) and rule.expect)
+            and self.first is not None
+            and self.first.operations.declared.facts.reaches(*key)
         }
         if "all_zero" in self.case.judging.checks_off:
             zero = set()
-        if not (zero or any(moves(tensor) for tensor in self.case.tensors)):
+        is_stated = any(moves(tensor) for tensor in self.case.tensors)
+        if not (zero or is_stated):
             return None
-        moved = self._look_at(MOVED, below)
+        others = {} if is_stated else dict.fromkeys(self.rules.keys() - zero, PairRule("*", expect="skip"))
+        rules = {**self.rules, **others}
+        moved = self._look_at(MOVED, below, rules) or self._look_at(MOVED_BACK, below, rules)
         if moved is None:
             return None
         for key in zero & moved.samples.keys():
@@ -231,9 +243,13 @@ class Examination:
                 self.samples[key].append(replace(sample, remark=RIGHT_BESIDE))
         structure = describe_structure(self.case)
         is_wrong = any(sample.is_wrong for judged in moved.samples.values() for sample in judged)
-        return Beside(moved, self._look_at(MOVED_ALIKE, below) if structure and is_wrong else None)
+        return Beside(
+            moved, self._look_at(MOVED_ALIKE, below, self.rules) if structure and is_wrong else None
+        )
 
-    def _look_at(self, sample: int, below: FirstOrder) -> Examination | None:
+    def _look_at(
+        self, sample: int, below: FirstOrder, rules: Mapping[PairKey, PairRule | None]
+    ) -> Examination | None:
         """Judge the case at one of the additional points; `None` if it can't be evaluated there.
 
         Only linearity is checked beside the numbers: the other checks concern the op, whatever the point.
@@ -241,12 +257,14 @@ class Examination:
         case = first_order_alone(self.case, frozenset(CHECKS) - {"linearity"})
         budget = Budget(case.judging.budget)
         stops = StopGradients(case, below.stops, budget=budget)
-        beside = Examination(case, self.opener, self.rules, sample, stops, sparsities=self.sparsities)
+        beside = Examination(case, self.opener, rules, sample, stops, sparsities=self.sparsities)
         beside.costly |= self.costly
         with suppress(CaseFailedError, CaseSkippedError, GradientFormError), self.budget.pause():
             with self.opener.at(sample):
                 op = self.opener.open(Opening(sample))
                 _require_finite(op)
+                if self.first is not None and self.first.operations.declared.is_finite and not op.is_finite:
+                    return None
                 beside.examine_point(sample, op, (0.0, 1.0))
             return beside
         return None
@@ -553,14 +571,15 @@ def _open_at(opener: Opener[Op], sample: int, first: Op, stack: contextlib.ExitS
 
     Where the forward can't be evaluated at moved weights, they stay: no one said that it could.
     """
-    with contextlib.ExitStack() as moving:
-        moving.enter_context(opener.at(sample))
-        with suppress(CaseFailedError):
-            op = opener.open(Opening(sample))
-            if not first.is_finite or op.is_finite:
-                stack.push(moving.pop_all())
-                return op
-    opener.keep_weights()
+    for _ in range(2):
+        with contextlib.ExitStack() as moving:
+            moving.enter_context(opener.at(sample))
+            with suppress(CaseFailedError):
+                op = opener.open(Opening(sample))
+                if not first.is_finite or op.is_finite:
+                    stack.push(moving.pop_all())
+                    return op
+        opener.turn_weights()
     return opener.open(Opening(sample))
 
 
@@ -570,7 +589,8 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
     What is right where they keep a structure, such as rows that sum to 1, is right, and says so.
     """
     case, rules = beside.moved.case, beside.moved.rules
-    moved = _conclude(beside.moved, first, (MOVED,), {})
+    point = beside.moved.compared_at
+    moved = _conclude(beside.moved, first, (point,), {})
     wrong, failed = wrong_pairs(moved, findings), failed_checks(moved, findings)
     if beside.alike is not None:
         alike = _conclude(beside.alike, first, (MOVED_ALIKE,), {})
@@ -579,7 +599,7 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
     else:
         excused = set()
     keys = {label_of(first, key): key for key in pair_keys(first)}
-    where = f"right at the values given; wrong at {describe_values(case, MOVED) or 'other draws'}"
+    where = f"right at the values given; wrong at {describe_values(case, point) or 'other draws'}"
     pairs = []
     for pair in findings.pairs:
         rule = rules[keys[pair.label]] if pair.label in keys else None

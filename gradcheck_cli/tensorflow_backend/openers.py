@@ -384,24 +384,20 @@ class CaseOpener(Generic[Op]):
     def at(self, sample: int) -> Iterator[None]:
         """Give the weights their values at a sample point while the block runs; see `Opener`."""
         weights, chosen = self.state.weights, self.state.chosen.get(sample)
-        if not self._weights() or (chosen is None and (not sample or not weights.move)):
+        if not self._weights() or (chosen is None and (not sample or not weights.direction)):
             yield
             return
         given = dict(zip((tensor.name for tensor in self.case.tensors), chosen or (), strict=False))
         values = [
-            np.asarray(
-                given.get(tensor.name, variable_value(self.case, tensor, sample if weights.move else 0))
-            )
+            np.asarray(given.get(tensor.name, variable_value(self.case, tensor, sample, weights.direction)))
             for _, tensor in self._weights()
         ]
         with weights.at(values, self.state.twins.variables):
             yield
 
-    def keep_weights(self) -> bool:
-        """Let the weights stay as they are at every point; return whether they moved before."""
-        moved = bool(self._weights()) and self.state.weights.move
-        self.state.weights.move = False
-        return moved
+    def turn_weights(self) -> None:
+        """Move the weights the other way; if they do so already, let them stay as they are."""
+        self.state.weights.direction = -1 if self.state.weights.direction == 1 else 0
 
     def in_dtype(self, op: Any, dtype: Dtype) -> Op | None:
         """Open an opened op in float64, or in complex128 for the complex step; see `Opener`.

@@ -73,7 +73,7 @@ def _may_be_stopped(pair: Pair) -> bool:
 
 
 def _search(group: Group, sample: int, budget: Budget, least: int) -> Search:
-    seeds = [group.case.seed, sample, *group.outputs, *group.inputs]
+    seeds = [group.case.seed, abs(sample), *group.outputs, *group.inputs]
     search = Search(group, group.target(), budget, np.random.default_rng(seeds), least=least)
     search.run()
     return search

@@ -427,8 +427,8 @@ class Opener(Protocol[Op]):
     def at(self, sample: int) -> AbstractContextManager[None]:
         """Give the weights their values at a sample point while a block runs; ops are run at them."""
 
-    def keep_weights(self) -> bool:
-        """Let the weights stay as they are at every point; return whether they moved before."""
+    def turn_weights(self) -> None:
+        """Move the weights the other way; if they do so already, let them stay as they are."""
 
     def in_dtype(self, op: Op, dtype: Dtype) -> Op | None:
         """Open an opened op in float64, or in complex128 for the complex step.

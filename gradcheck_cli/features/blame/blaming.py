@@ -187,7 +187,8 @@ def explain_mismatches(judged: OpenCase) -> None:
             if not _is_single(findings.first, label):
                 lines[label] = f"blame: not looked for, since this takes long: {_blame_command(case, label)}"
             continue
-        line = _blame_line(label, opener, findings.judged[label].points)
+        wrong_at = findings.judged.get(label)
+        line = _blame_line(label, opener, wrong_at.points if wrong_at else judged.points)
         if line:
             lines[label] = f"blame: {line}"
     findings.pairs = tuple(

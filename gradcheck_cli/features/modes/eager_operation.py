@@ -69,7 +69,7 @@ class CalledCase:
             self.opening.sample,
             self.opening.dtype,
             chosen=self.state.chosen,
-            weights_move=self.state.weights.move,
+            direction=self.state.weights.direction,
         )
 
     @property

@@ -550,9 +550,9 @@ class CachingOpener:
         """Give the weights their values at a sample point; see `Opener`."""
         return self.inner.at(sample)
 
-    def keep_weights(self) -> bool:
-        """Let the weights stay; see `Opener`."""
-        return self.inner.keep_weights()
+    def turn_weights(self) -> None:
+        """Move the weights the other way; see `Opener`."""
+        self.inner.turn_weights()
 
     def retrace(self, op: OpenedOperation) -> Any:
         """Trace an opened op's gradient once more."""

@@ -18,9 +18,9 @@ from gradcheck_cli.spec.values.draw_values import draw, mirror, stream
 
 Array = np.ndarray[Any, Any]
 
-# Indices of additional sample points: values as at the first one, but what is stated is moved; and moved so
-# that it keeps the structure that it has.
-MOVED, MOVED_ALIKE = -1, -2
+# Indices of additional sample points. Values are those of the first one, but what is stated is moved; moved
+# the other way; and moved so that it keeps the structure that it has.
+MOVED, MOVED_BACK, MOVED_ALIKE = -1, -2, -3
 # By which share of its size an element moves: far more than rounding, and not so far that its sign changes.
 _LEAST, _MOST = 0.2, 0.5
 # The size that counts for a zero: it moves by 0.3 at most. In a matrix it is at most that of LeCun's initial
@@ -30,31 +30,31 @@ _SHOWN = 3  # numbers of an input, and inputs, that a message shows
 _NEAR = 1e-6  # how exactly a stated structure holds: values are often written with seven digits
 
 
-def variable_value(case: Case, tensor: InputSpec, sample: int) -> Array:
+def variable_value(case: Case, tensor: InputSpec, sample: int, direction: int = 1) -> Array:
     """Return a variable's value at a sample point: its own at the first one, and moved at every other.
 
     What its owner lets it be, it stays: a Keras constraint is applied to the moved value.
+
+    Args:
+        direction: 1; -1 to move the other way; 0 to let it stay.
     """
     value: Array = np.asarray(tensor.source.arguments["value"])
-    if sample == 0 or tensor.keeps:
+    if sample == 0 or direction == 0 or tensor.keeps:
         return value
     constraint = tensor.source.arguments.get("constraint")
-    moved = move(case, tensor, value, sample)
+    moved = move(case, tensor, value, sample, direction)
     return np.asarray(constraint(moved)) if callable(constraint) else moved
 
 
 def value_beside(case: Case, tensor: InputSpec, sample: int) -> Array:
     """Return an input's value at one of the additional points: moved if it is stated, else another draw."""
-    if tensor.is_variable:
-        return variable_value(case, tensor, sample)
     if not tensor.is_stated:
         return draw(case, tensor, max(2, case.judging.samples))
     value = draw(case, tensor, 0)
     if not moves(tensor):
         return value
-    moved = move(case, tensor, value, sample)
-    restore = _structure(value)[1]
-    return restore(moved) if sample == MOVED_ALIKE else moved
+    moved = move(case, tensor, value, MOVED, -1 if sample == MOVED_BACK else 1)
+    return _structure(value)[1](moved) if sample == MOVED_ALIKE else moved
 
 
 def moves(tensor: InputSpec) -> bool:
@@ -68,7 +68,8 @@ def describe_values(case: Case, sample: int) -> str:
     for tensor in case.tensors:
         if not (moves(tensor) and sample < 0) and not (tensor.is_variable and not tensor.keeps):
             continue
-        flat = value_beside(case, tensor, sample).ravel()
+        at_point = (variable_value if tensor.is_variable else value_beside)(case, tensor, sample)
+        flat = at_point.ravel()
         shown = ", ".join(f"{number:.3g}" for number in flat[:_SHOWN])
         more = ", ..." if flat.size > _SHOWN else ""
         texts.append(f"{tensor.name} = [{shown}{more}]" if tensor.shape else f"{tensor.name} = {shown}")
@@ -82,32 +83,31 @@ def describe_structure(case: Case) -> str:
     return " and ".join(words.format(name) for name, words in named if words)
 
 
-def move(case: Case, tensor: InputSpec, value: Array, sample: int) -> Array:
+def move(case: Case, tensor: InputSpec, value: Array, sample: int, direction: int = 1) -> Array:
     """Return a value with each element, and each part of a complex one, moved by a random amount of its own.
 
-    Within its `domain`, and symmetric where it must stay so.
+    As many move down as up. Values stay within their `domain`, and symmetric where they must stay so.
     """
     generator = stream(case, tensor, sample, "move")
     if np.iscomplexobj(value):
-        real, imaginary = (_move_reals(part, np.abs(value), generator) for part in (value.real, value.imag))
-        moved: Array = real + 1j * imaginary
+        real, imaginary = (_shifts(part, np.abs(value), generator) for part in (value.real, value.imag))
+        moved: Array = value + direction * (real + 1j * imaginary)
     else:
         low, high = (
             sign * np.inf if end is None else end for sign, end in zip((-1, 1), tensor.domain, strict=True)
         )
-        moved = _move_reals(value, np.abs(value), generator)
-        mirrored = 2 * value - moved  # by as much, the other way
-        moved = np.where((moved < low) | (moved > high), mirrored, moved).clip(low, high)
+        shifts = direction * _shifts(value, np.abs(value), generator)
+        moved = value + np.where((value + shifts < low) | (value + shifts > high), -shifts, shifts)
+        moved = moved.clip(low, high)
     return mirror(moved) if tensor.symmetric else moved
 
 
-def _move_reals(values: Array, sizes: Array, generator: np.random.Generator) -> Array:
+def _shifts(values: Array, sizes: Array, generator: np.random.Generator) -> Array:
     fan_in = values.size // max(values.shape[-1], 1) if values.ndim > 1 else 1
     sizes = np.where(values == 0, sizes, np.abs(values))
     sizes = np.where(sizes == 0, min(_OF_ZERO, 1 / math.sqrt(max(fan_in, 1))), sizes)
-    signs = generator.choice([-1.0, 1.0], values.shape)
-    moved: Array = values + signs * generator.uniform(_LEAST, _MOST, values.shape) * sizes
-    return moved
+    signs = generator.permutation(np.resize([-1.0, 1.0], values.size)).reshape(values.shape)
+    return np.asarray(signs * generator.uniform(_LEAST, _MOST, values.shape) * sizes)
 
 
 Restore = Callable[[Array], Array]

@@ -69,7 +69,7 @@ class SamplePoint:
     roundings: int | None = None
     # the arguments' values at points that were chosen, by sample number; others are drawn
     chosen: Mapping[int, Sequence[Array]] = field(default_factory=dict)
-    weights_move: bool = True  # whether variables have other values at each point but the first
+    direction: int = 1  # how variables move; see `variable_value`
 
     def dtype_of(self, dtype: str) -> str:
         """Return the dtype that is traced where the spec names this one."""
@@ -88,7 +88,7 @@ class SamplePoint:
         if self.sample in self.chosen:
             value = np.asarray(self.chosen[self.sample][input_index])
         elif tensor.is_variable:
-            value = variable_value(self.case, tensor, self.sample if self.weights_move else 0)
+            value = variable_value(self.case, tensor, self.sample, self.direction)
         else:
             value = (draw if self.sample >= 0 else value_beside)(self.case, tensor, self.sample)
         if self.is_exact and not tensor.is_variable:
@@ -165,7 +165,7 @@ class Weights:
 
     # each with what is known of its value; `None` until it is known which there are
     found: Sequence[tuple[Resource, InputSpec]] | None = None
-    move: bool = True  # False where the forward can't be evaluated at other values
+    direction: int = 1  # in which they move; 0 where the forward can't be evaluated at other values
 
     @contextlib.contextmanager
     def at(self, values: Sequence[Array], twins: WideVariables) -> Iterator[None]:
@@ -362,7 +362,7 @@ class TracedCase:
             is_exact=self.is_exact,
             roundings=self.roundings,
             chosen=self.state.chosen,
-            weights_move=self.state.weights.move,
+            direction=self.state.weights.direction,
         )
 
     @property
