@@ -1,4 +1,4 @@
-"""Layers as people initialise them, and stated values: a 0, a 1 or an identity switches terms of a gradient off."""
+"""Layers as people initialise them, and stated values: a 0, a 1 or an identity switches terms off."""
 
 from __future__ import annotations
 
@@ -134,8 +134,9 @@ def _layers(
     name: str, wrong: tuple[int, str] | None, truth: str, keys: Mapping[str, Any], dtype: str
 ) -> Attack:
     forward, initial = LAYERS[name]
+    what = "right" if wrong is None else f"w{wrong[0]}-{wrong[1]}"
     return Attack(
-        f"{name}-{'right' if wrong is None else f'w{wrong[0]}-{wrong[1]}'}-{dtype}-{keys.get('modes', ['graph'])[-1]}",
+        f"{name}-{what}-{dtype}-{keys.get('modes', ['graph'])[-1]}",
         truth,
         {"x": {**X, "dtype": dtype}},
         "attacked:Layer",
@@ -144,8 +145,232 @@ def _layers(
     )
 
 
+def own(forward: Forward, gradient: Any) -> Forward:
+    """Return a function with a gradient of its own."""
+
+    @tf.custom_gradient
+    def function(*inputs: Any) -> Any:
+        return forward(*inputs), lambda upstream: gradient(upstream, *inputs)
+
+    return function
+
+
+def slipping(forward: Forward, other: Forward) -> Forward:
+    """Return a function with the gradient of another, which is the same at the values given."""
+
+    def gradient(upstream: Any, *inputs: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            output = other(*inputs)
+        return tape.gradient(output, list(inputs), upstream, unconnected_gradients="zero")
+
+    return own(forward, gradient)
+
+
+def stated(value: Any, dtype: str = "float64", **keys: Any) -> dict[str, Any]:
+    """Return an input with a stated value."""
+    return {"value": np.asarray(value).tolist(), "shape": list(np.shape(value)), "dtype": dtype, **keys}
+
+
+DRAWN = {"shape": [3]}
+MATRIX = {"shape": [3, 3]}
+POSITIVE = [[2.0, 0.5, 0.1], [0.5, 1.5, 0.3], [0.1, 0.3, 1.2]]
+LABELS = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]]
+ANGLE = 0.7
+TURN = [[np.cos(ANGLE), -np.sin(ANGLE)], [np.sin(ANGLE), np.cos(ANGLE)]]
+
+
+def _cross_entropy(logits: Any, labels: Any) -> Any:
+    return -tf.reduce_sum(labels * tf.nn.log_softmax(logits), -1)
+
+
+def _rotate(v: Any, q: Any) -> Any:
+    w, u = q[:1], q[1:]
+    t = 2 * tf.linalg.cross(u, v)
+    return v + w * t + tf.linalg.cross(u, t)
+
+
+def _rotate_back(upstream: Any, v: Any, q: Any) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(q)
+        turned = _rotate(v, q)
+    return _rotate(upstream, q * tf.constant([1.0, -1.0, -1.0, -1.0], q.dtype)), tape.gradient(
+        turned, q, upstream
+    )
+
+
+# The gradient of each is right: some only as long as the values keep the structure that they have.
+STATED_RIGHT: dict[str, tuple[Forward, dict[str, Any]]] = {
+    "cross-entropy": (
+        own(
+            _cross_entropy,
+            lambda u, z, p: (u[:, None] * (tf.nn.softmax(z) - p), -u[:, None] * tf.nn.log_softmax(z)),
+        ),
+        {"logits": MATRIX, "labels": stated(LABELS)},
+    ),
+    "tensorflows-cross-entropy": (
+        lambda z, p: tf.nn.softmax_cross_entropy_with_logits(p, z),
+        {"logits": MATRIX, "labels": stated(LABELS)},
+    ),
+    "one-hot": (
+        own(
+            _cross_entropy,
+            lambda u, z, p: (u[:, None] * (tf.nn.softmax(z) - p), -u[:, None] * tf.nn.log_softmax(z)),
+        ),
+        {"logits": {"shape": [2, 2]}, "labels": stated([[0.0, 1.0], [1.0, 0.0]])},
+    ),
+    "quaternion": (own(_rotate, _rotate_back), {"v": DRAWN, "q": stated([0.5, 0.5, -0.5, 0.5])}),
+    "quaternion-of-no-turn": (own(_rotate, _rotate_back), {"v": DRAWN, "q": stated([1.0, 0.0, 0.0, 0.0])}),
+    "determinant": (
+        own(tf.linalg.logdet, lambda u, a: u * tf.linalg.inv(a)),
+        {"a": stated(POSITIVE, symmetric=True)},
+    ),
+    "turn": (
+        own(
+            tf.linalg.matvec,
+            lambda u, r, v: (u[:, None] * v[None], tf.linalg.matvec(tf.linalg.inv(r), u)),
+        ),
+        {"r": stated(TURN), "v": {"shape": [2]}},
+    ),
+    "solve": (lambda a, b: tf.linalg.matvec(tf.linalg.inv(a), b), {"a": stated(IDENTITY), "b": DRAWN}),
+    "zeros": (lambda x, w: tf.tanh(tf.linalg.matvec(w, x)), {"x": DRAWN, "w": stated(ZEROS)}),
+    "root-of-ones": (lambda x, w: x * tf.sqrt(w), {"x": DRAWN, "w": stated(ONES)}),
+    "root-at-zero": (lambda x, w: tf.sin(x) + tf.sqrt(w + 0.1), {"x": DRAWN, "w": stated(0 * ONES)}),
+    "logarithm": (lambda x, w: x * tf.math.log(1 - w), {"x": DRAWN, "w": stated(0 * ONES)}),
+    "in-its-domain": (
+        own(
+            lambda x, w: x * tf.sqrt(w + 1e-3),
+            lambda u, x, w: (u * tf.sqrt(w + 1e-3), 0.5 * u * x / tf.sqrt(w + 1e-3)),
+        ),
+        {"x": DRAWN, "w": stated(0 * ONES, domain={"low": 0})},
+    ),
+    "knots": (
+        lambda x, knots: tf.reduce_sum(tf.nn.relu(x[:, None] - knots) ** 3, -1),
+        {"x": DRAWN, "knots": stated([-1.0, 0.0, 0.5, 1.0])},
+    ),
+    "complex": (
+        own(lambda z, w: z * w, lambda u, z, w: (u * tf.math.conj(w), u * tf.math.conj(z))),
+        {"z": {**DRAWN, "dtype": "complex128"}, "w": stated(["1", "1", "1"], "complex128")},
+    ),
+    "mask": (lambda x, mask: tf.tanh(x * mask), {"x": DRAWN, "mask": stated([1.0, 0.0, 1.0])}),
+    "kept-mask": (
+        own(lambda x, m: x * m, lambda u, x, m: (u * tf.cast(m > 0, u.dtype), u * x)),
+        {"x": DRAWN, "m": stated([1.0, 0.0, 1.0], move=False, reason="a mask of zeros and ones")},
+    ),
+    "not-differentiated-mask": (
+        own(lambda x, m: x * m, lambda u, x, m: (u * tf.cast(m > 0, u.dtype), None)),
+        {"x": DRAWN, "m": stated([1.0, 0.0, 1.0], differentiate=False)},
+    ),
+    "equal-rows": (lambda x: tf.nn.softmax(x), {"x": stated([[1.0, 2.0, 3.0]] * 2)}),
+    "huge-bias": (lambda x, b: tf.nn.softmax(x + b), {"x": DRAWN, "b": stated([0.0, 0.0, -1e9])}),
+}
+# Right at the values given, and wrong as soon as these are others.
+STATED_WRONG: dict[str, tuple[Forward, dict[str, Any]]] = {
+    "slope-forgotten": (
+        own(
+            lambda x, a: tf.nn.relu(x) + a * x,
+            lambda u, x, _: (u * tf.cast(x > 0, u.dtype), tf.reduce_sum(u * x)),
+        ),
+        {"x": DRAWN, "a": stated(0.0)},
+    ),
+    "temperature-forgotten": (
+        slipping(lambda x, t: tf.nn.softmax(x / t), lambda x, t: tf.nn.softmax(x) * t**0),
+        {"x": DRAWN, "t": stated(1.0)},
+    ),
+    "identity-not-transposed": (
+        own(lambda x, w: x @ w, lambda u, x, w: (u @ w, tf.transpose(x) @ u)),
+        {"x": MATRIX, "w": stated(IDENTITY)},
+    ),
+    "zeros-not-transposed": (
+        own(lambda x, w: x + x @ w, lambda u, x, w: (u + u @ w, tf.transpose(x) @ u)),
+        {"x": MATRIX, "w": stated(ZEROS)},
+    ),
+    "ones-not-transposed": (
+        own(lambda x, w: x @ w, lambda u, x, w: (u @ w, tf.transpose(x) @ u)),
+        {"x": MATRIX, "w": stated(ZEROS + 1)},
+    ),
+    "relu-of-weights": (
+        slipping(lambda x, w: tf.sin(x) + x * w, lambda x, w: tf.sin(x) + x * tf.nn.relu(w)),
+        {"x": DRAWN, "w": stated(0 * ONES)},
+    ),
+    "absolute-weights": (
+        own(lambda x, w: tf.sin(x) + x * w, lambda u, x, w: (u * (tf.cos(x) + tf.abs(w)), u * x)),
+        {"x": DRAWN, "w": stated(0.0 * ONES)},
+    ),
+    "mean-of-weights": (
+        own(lambda x, w: x * w, lambda u, x, w: (u * tf.reduce_mean(w), u * x)),
+        {"x": DRAWN, "w": stated(ONES)},
+    ),
+    "equal-rows-mixed-up": (
+        own(lambda x, w: x * w, lambda u, x, w: (u * tf.reverse(w, [0]), u * x)),
+        {"x": MATRIX, "w": stated([[1.0, 2.0, 3.0]] * 3)},
+    ),
+    "not-flipped": (
+        own(
+            lambda x, k: tf.signal.irfft(tf.signal.rfft(x) * tf.signal.rfft(k), [3]),
+            lambda u, x, k: (
+                tf.signal.irfft(tf.signal.rfft(u) * tf.signal.rfft(k), [3]),
+                tf.signal.irfft(tf.signal.rfft(u) * tf.math.conj(tf.signal.rfft(x)), [3]),
+            ),
+        ),
+        {"x": DRAWN, "k": stated([1.0, 0.0, 0.0])},
+    ),
+    "not-conjugated": (
+        own(lambda z, w: z * w, lambda u, z, w: (u * w, u * tf.math.conj(z))),
+        {"z": {**DRAWN, "dtype": "complex128"}, "w": stated(["1", "1", "1"], "complex128")},
+    ),
+    "power-forgotten": (
+        own(lambda x, p: x**p, lambda u, x, p: (u * p, u * x**p * tf.math.log(x))),
+        {"x": {**DRAWN, "uniform": {"low": 0.5, "high": 2}}, "p": stated(1.0)},
+    ),
+    "weights-of-loss": (
+        own(lambda x, w: tf.reduce_sum(w * x * x), lambda u, x, w: (2 * u * x, u * x * x)),
+        {"x": DRAWN, "w": stated(ONES)},
+    ),
+    "smoothing-forgotten": (
+        own(
+            lambda x, s: tf.reduce_mean(x) * s + (1 - s) * x,
+            lambda u, x, s: (u, tf.reduce_sum(u * (tf.reduce_mean(x) - x))),
+        ),
+        {"x": DRAWN, "s": stated(0.0)},
+    ),
+    "both-at-zero": (
+        own(lambda x, a, b: tf.sin(x) + a * b * x, lambda u, x, a, b: (u * tf.cos(x), u * b * x, u * a * x)),
+        {"x": DRAWN, "a": stated(0 * ONES), "b": stated(0 * ONES)},
+    ),
+    "point-of-arguments": (
+        own(lambda x: tf.reduce_sum(x * x * x), lambda u, x: 3 * u * x),
+        {"x": stated([1.0, 1.0, 0.0])},
+    ),
+    "symmetric-but-drawn-apart": (
+        own(lambda x, w: x @ w, lambda u, x, w: (u @ w, tf.transpose(x) @ u)),
+        {"x": MATRIX, "w": stated(np.eye(3)[::-1])},
+    ),
+    "labels-used-twice": (
+        own(
+            _cross_entropy,
+            lambda u, z, p: (u[:, None] * (tf.nn.softmax(z) - p * p), -u[:, None] * tf.nn.log_softmax(z)),
+        ),
+        {"logits": MATRIX, "labels": stated(IDENTITY)},
+    ),
+    "float32": (
+        own(lambda x, a: x * a, lambda u, x, _: (u, tf.reduce_sum(u * x))),
+        {"x": {**DRAWN, "dtype": "float32"}, "a": stated(1.0, "float32")},
+    ),
+    "second-order": (
+        slipping(lambda x, a: tf.sin(x) * a, lambda x, a: tf.sin(x) * a**2 * 1.0),
+        {"x": DRAWN, "a": stated(1.0)},
+    ),
+}
+
+
 def rows() -> Iterator[Attack]:
     """Yield the rows."""
+    for truth, table in (("right", STATED_RIGHT), ("wrong", STATED_WRONG)):
+        for name, (function, inputs) in table.items():
+            yield Attack(f"stated-{name}", truth, inputs, function)
+            if name in {"slope-forgotten", "zeros", "identity-not-transposed", "solve"}:
+                yield Attack(f"stated-{name}-eager", truth, inputs, function, keys={"modes": ["eager"]})
     for name, (_, initial) in LAYERS.items():
         for dtype, keys in (("float64", {}), ("float32", {}), ("float32", {"modes": ["eager"]})):
             yield _layers(name, None, "right", keys, dtype)
