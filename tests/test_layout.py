@@ -1,26 +1,30 @@
-"""The house: names say where a file is, functions are short, and an exception has its reason."""
+"""The house: names say where a file is, the package keeps to its budget, and an exception has its reason."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections import Counter
-from dataclasses import fields
 from pathlib import Path
 
 import gradcheck_cli
-from gradcheck_cli.spec.case import Case
 
 PACKAGE = Path(gradcheck_cli.__file__).parent
 ROOT = PACKAGE.parent
 DOCS = ROOT / "docs"
 FILES = sorted(PACKAGE.rglob("*.py"))
-MOST_LINES = 60  # of a function, its docstring aside
-MOST_PARAMETERS = 6
-MOST_FIELDS = 15  # of a record: more are groups
-# `py_func` has the signature that people know; commands take one argument per option.
-MANY_PARAMETERS = {"assert_gradients", "check_function", "py_func"}  # what users call, with its options
 MOST_WAIVERS = 168
+LAYOUT = {
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+    tokenize.COMMENT,
+}
+BEFORE_A_STATEMENT = {None, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 SAY_NOTHING = {"found", "given", "known", "one"}  # what was found? Name that.
 
 
@@ -43,44 +47,20 @@ def test_no_module_of_the_tests_has_a_namesake():
     assert [name for name, count in names.items() if count > 1 and not name.startswith("test_")] == []
 
 
-def test_functions_are_short():
-    long = {
-        f"{file}:{node.name}": lines
-        for file, node in functions()
-        if (lines := node.end_lineno - node.lineno + 1 - docstring_lines(node)) > MOST_LINES
-    }
-    assert long == {}
+def code_tokens(file):
+    """Count tokens as a parser sees them: no comments, docstrings, line ends or indentation."""
+    count, before = 0, None
+    for token in tokenize.generate_tokens(io.StringIO(file.read_text(encoding="utf-8")).readline):
+        is_docstring = token.type == tokenize.STRING and before in BEFORE_A_STATEMENT
+        count += token.type not in LAYOUT and not is_docstring
+        before = before if token.type in {tokenize.COMMENT, tokenize.NL} else token.type
+    return count
 
 
-def docstring_lines(node):
-    if ast.get_docstring(node) is None:
-        return 0
-    return node.body[0].end_lineno - node.body[0].lineno + 1
-
-
-def test_functions_have_few_parameters():
-    many = [
-        f"{file}:{node.name}"
-        for file, node in functions()
-        if file.parts[0] != "cli" and node.name not in MANY_PARAMETERS and parameters(node) > MOST_PARAMETERS
-    ]
-    assert many == []
-
-
-def parameters(node):
-    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    return len([one for one in arguments if one.arg not in {"self", "cls"}])
-
-
-def test_records_have_few_fields():
-    counts = {
-        f"{file.relative_to(PACKAGE)}:{node.name}": sum(isinstance(part, ast.AnnAssign) for part in node.body)
-        for file in FILES
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef) and "dataclass" in "".join(map(ast.unparse, node.decorator_list))
-    }
-    assert counts["spec/case.py:Case"] == len(fields(Case))
-    assert [name for name, count in counts.items() if count > MOST_FIELDS] == []
+def test_the_package_keeps_to_its_budget():
+    page = (DOCS / "decisions" / "0099-a-budget-of-code-tokens.md").read_text(encoding="utf-8")
+    budget = int(re.findall(r"^\| ([\d,]+) \|", page, re.MULTILINE)[-1].replace(",", ""))
+    assert sum(map(code_tokens, FILES)) <= budget
 
 
 def test_variables_say_of_what_they_are():

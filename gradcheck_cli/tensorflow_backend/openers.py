@@ -387,9 +387,11 @@ class CaseOpener(Generic[Op]):
         if not self._weights() or (chosen is None and (not sample or not weights.direction)):
             yield
             return
-        given = dict(zip((tensor.name for tensor in self.case.tensors), chosen or (), strict=False))
+        chosen_values = dict(zip((tensor.name for tensor in self.case.tensors), chosen or (), strict=False))
         values = [
-            np.asarray(given.get(tensor.name, variable_value(self.case, tensor, sample, weights.direction)))
+            np.asarray(
+                chosen_values.get(tensor.name, variable_value(self.case, tensor, sample, weights.direction))
+            )
             for _, tensor in self._weights()
         ]
         with weights.at(values, self.state.twins.variables):

@@ -14,6 +14,8 @@ import numpy as np
 import tensorflow as tf
 from attacking import Attack
 
+_STAYS = {"move": False, "reason": "the gradient is that of this tie"}
+
 
 def _tensor(value, **keys):
     shape = list(tf.constant(value, tf.float64).shape)
@@ -372,7 +374,7 @@ def _of_other_kinds():
         yield Attack(
             f"largest part of complex, {name}",
             truth,
-            {"z": {"value": ["1+1j", "0.5+0.2j"], "shape": [2], "dtype": "complex128"}},
+            {"z": {"value": ["1+1j", "0.5+0.2j"], "shape": [2], "dtype": "complex128", **_STAYS}},
             lambda z: tf.reduce_max(tf.maximum(tf.math.real(z), tf.math.imag(z))),
             lambda _op, u, w=weight: tf.complex(
                 u * tf.constant([w, 0.0], tf.float64), u * tf.constant([w, 0.0], tf.float64)

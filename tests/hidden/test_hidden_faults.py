@@ -64,7 +64,7 @@ PAIRS_FOUND_BY_RUN = (
         "variable-0",
         "draw-1",
     ),
-    *("second-order-0", "complex-2", "nan-at-zero-0", "scatter-1", "series-1", "variable-3"),
+    *("second-order-0", "complex-2", "nan-at-zero-0", "scatter-1", "series-1"),
 )
 FOUND_BY_SEARCH = ("batch-of-one", "rounds-1", "largest-tied", "norm-at-zero")
 

@@ -80,13 +80,13 @@ def constraints_of(owner: Any) -> dict[int, Any]:
     """
     inner = getattr(owner, "variables", ())
     held = [owner] if isinstance(owner, tf.Variable) else inner if isinstance(inner, list | tuple) else []
-    found = {}
+    constraints = {}
     for variable in held:
         own = variable if isinstance(variable, tf.Variable) else getattr(variable, "value", None)
         constraint = getattr(variable, "constraint", None)
         if isinstance(own, tf.Variable) and callable(constraint):
-            found[id(own.handle)] = constraint
-    return found
+            constraints[id(own.handle)] = constraint
+    return constraints
 
 
 @contextlib.contextmanager
