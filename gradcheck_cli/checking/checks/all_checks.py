@@ -288,13 +288,8 @@ def check_second_point(view: CaseView) -> list[CheckResult]:
     ]
     weights = describe_values(view.case, 1)
     message = (
-        "right at the first sample point, wrong at another"
-        + (
-            f", where {weights}; does a term that initial weights switch off lack its gradient, "
-            if weights
-            else "; "
-        )
-        + "does the gradient keep what it saw first, or is it right on one side of a branch only?"
+        f"right at the first sample point, wrong at another{weights and f', where {weights}'}; does the gradient "
+        "forget a weight, which is moved there, keep what it saw first, or handle one side of a branch only?"
     )
     return [report("second_point", f"{', '.join(labels)}: {message}" if labels else "")]
 
