@@ -288,8 +288,9 @@ def check_second_point(view: CaseView) -> list[CheckResult]:
     ]
     weights = describe_values(view.case, 1)
     message = (
-        f"right at the first sample point, wrong at another{weights and f', where {weights}'}; does the gradient "
-        "forget a weight, which is moved there, keep what it saw first, or handle one side of a branch only?"
+        f"right at the first sample point, wrong at another{weights and f', where {weights}'}; does the "
+        "gradient forget a weight, which is moved there, keep what it saw first, or handle one side of a "
+        "branch only?"
     )
     return [report("second_point", f"{', '.join(labels)}: {message}" if labels else "")]
 

@@ -37,7 +37,7 @@ def wrong_pairs(
             its rounding may be as large as at the sample points, and so may what it does to a slope.
     """
     numbers = {pair.label: pair.numbers for pair in at_samples.pairs}
-    rounding = {pair.label: _unit_roundoff(pair) for pair in at_samples.pairs}
+    rounding = {pair.label: unit_roundoff(pair) for pair in at_samples.pairs}
 
     def is_nothing(pair: PairResult) -> bool:
         of_samples, worst = numbers.get(pair.label, PairNumbers()), pair.numbers.worst
@@ -52,12 +52,13 @@ def wrong_pairs(
         pair.label: pair
         for pair in at_point.pairs
         if pair.status is Status.MISMATCHED
-        and _unit_roundoff(pair) <= rounding.get(pair.label, np.inf)
+        and unit_roundoff(pair) <= rounding.get(pair.label, np.inf)
         and not is_nothing(pair)
     }
 
 
-def _unit_roundoff(pair: PairResult) -> float:
+def unit_roundoff(pair: PairResult) -> float:
+    """Return the unit roundoff of the dtype that a pair was judged in."""
     return precision_of(pair.numeric.reference_dtype).unit_roundoff
 
 
