@@ -202,6 +202,8 @@ class Cause:
     # intended
     stops: tuple[str, ...] = ()
     stop_change: float | None = None  # by what share of the derivative they change it, at most
+    # where it is wrong beside the sample points: each input or element that differs, and its value in YAML
+    point: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

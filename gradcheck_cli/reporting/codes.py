@@ -70,6 +70,7 @@ _CODES = {
     "undecided/low_precision": Code("GC217", "low_precision", "This precision shows too few digits."),
     "undecided/not_analytic": Code("GC218", "not_analytic", "The complex step doesn't apply here."),
     "undecided/ties": Code("GC219", "ties", "Inputs are tied at this point."),
+    "undecided/range": Code("GC220", "range", "Wrong farther out than the spec says that inputs go."),
     "undecided/joined_kinks": Code("GC221", "joined_kinks", "Several ops are at a kink here at once."),
     "error/import": Code("GC301", "import", "A module that the spec names can't be imported."),
     "error/attribute": Code("GC302", "attribute", "A module has no such function."),

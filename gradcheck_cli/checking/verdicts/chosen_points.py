@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from gradcheck_cli.checking.ops.operation import Float
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.results import CheckResult, PairNumbers, PairResult, Status
 
 _NOTHING = 1e-6  # of the error allowed at the sample points: a smaller one is negligible
+_MATTERS = 1e-10  # of a pair's largest slope at the sample points: a training step never sees less
 # Slopes times a tiny point, and its steps, are subnormal: float64's smallest number over two roundings.
 _UNDERFLOWS = float(np.finfo(float).tiny / np.finfo(float).eps ** 2)
 
 
 def failed_checks(at_point: Findings, at_samples: Findings) -> dict[str, CheckResult]:
-    """Return the structural checks that fail at a chosen point, and not at the sample points, by name."""
+    """Return the structural checks that fail at a chosen point, and not at the sample points, by name.
+
+    What linearity says of a pair counts where its gradient matters: below what counts, only rounding is left.
+    """
     told = {check.name for check in at_samples.checks if check.status is Status.MISMATCHED}
+    faint = tuple(
+        f"{label} "
+        for label, judged in at_point.judged.items()
+        if _largest([np.abs(sample.analytic) for sample in judged.samples]) <= _least(label, at_samples)
+    )
     failed = [check for check in at_point.checks if check.status is Status.MISMATCHED]
-    return {check.name: check for check in failed if check.name not in told}
+    return {
+        check.name: check
+        for check in failed
+        if check.name not in told and not (check.name == "linearity" and check.message.startswith(faint))
+    }
 
 
 def wrong_pairs(
@@ -29,7 +44,7 @@ def wrong_pairs(
 
     A pair isn't wrong if its output doesn't move there at all, and its gradient is negligible beside what is
     allowed at the sample points: `1 + erf(x)` is 0 below -5.9, and its right gradient isn't quite zero. Nor
-    if all slopes are so small that the output underflows at a tiny point, nor if the forward's values are
+    if all slopes are too small beside those at the sample points to matter, or if the forward's values are
     others in float64 there, as where the cubes in a norm underflow: it is judged in less precision then.
 
     Args:
@@ -44,7 +59,9 @@ def wrong_pairs(
         if pair.mismatch != "value" or worst is None:
             return False
         largest = pair.numbers.max_abs_error
-        if worst.numeric == 0 and largest <= max(_NOTHING * of_samples.allowed, _UNDERFLOWS):
+        if largest <= _least(pair.label, at_samples):
+            return True
+        if worst.numeric == 0 and largest <= _NOTHING * of_samples.allowed:
             return True
         return hides_terms and largest <= min(of_samples.uncertainty, of_samples.allowed)
 
@@ -55,6 +72,18 @@ def wrong_pairs(
         and unit_roundoff(pair) <= rounding.get(pair.label, np.inf)
         and not is_nothing(pair)
     }
+
+
+def _least(label: str, at_samples: Findings) -> float:
+    """Return the size above which a slope of a pair counts: a part of its largest at the sample points."""
+    judged = at_samples.judged.get(label)
+    samples = judged.samples if judged is not None else ()
+    slopes = [np.abs(side) for sample in samples for side in (sample.analytic, sample.numeric)]
+    return max(_MATTERS * _largest(slopes), _UNDERFLOWS)
+
+
+def _largest(arrays: Sequence[Float]) -> float:
+    return max((float(np.max(array, initial=0.0, where=np.isfinite(array))) for array in arrays), default=0.0)
 
 
 def unit_roundoff(pair: PairResult) -> float:

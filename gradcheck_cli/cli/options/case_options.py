@@ -54,6 +54,12 @@ def _names_option(
     return click.option(option, parameter, multiple=True, metavar=metavar, shell_complete=offers, help=text)
 
 
+_point_option = click.option(
+    "--point",
+    metavar="INPUT=VALUE",
+    help="Check at the first sample point with these values, such as 'x[2]=37.2; y=[1, 2]'.",
+)
+
 _NAMING = (
     _names_option("--op", "ops", "Check only this op; repeatable."),
     _names_option("--case", "names", "Check only this case; repeatable."),
@@ -68,6 +74,7 @@ _NAMING = (
     _names_option(
         "--op-type", "op_types", "Check specs with this op_type, or that cover it; repeatable.", "TYPE"
     ),
+    _point_option,
 )
 
 
@@ -80,6 +87,7 @@ class NamedCases:
     expression: str | None
     tags: tuple[str, ...]
     op_types: tuple[str, ...]
+    point: str | None
 
     def choose(self, cases: Sequence[Case]) -> tuple[Case, ...]:
         """Return the requested cases.
@@ -89,7 +97,21 @@ class NamedCases:
         """
         from gradcheck_cli.running.selection import CaseFilter, choose
 
-        return choose(cases, CaseFilter(self.names, self.tags, self.op_types, self.expression, self.ops))
+        chosen = choose(cases, CaseFilter(self.names, self.tags, self.op_types, self.expression, self.ops))
+        return tuple(_at_point(chosen, self.point))
+
+
+def _at_point(cases: Sequence[Case], point: str | None) -> Sequence[Case]:
+    """Return the cases, at a given point if there is one.
+
+    Raises:
+        UsageError: the point doesn't fit a case.
+    """
+    if point is None:
+        return cases
+    from gradcheck_cli.spec.values.points import at_point
+
+    return [at_point(case, point) for case in cases]
 
 
 naming_options = option_group("named", NamedCases, *_NAMING)
@@ -104,6 +126,7 @@ class PickedCases:
     ops: tuple[str, ...]
     names: tuple[str, ...]
     seed: int | None
+    point: str | None
 
     def load(self) -> list[Case]:
         """Read the spec, and return the requested cases that can have the pair.
@@ -116,7 +139,7 @@ class PickedCases:
         from gradcheck_cli.spec.load import load_cases
 
         chosen = choose(load_cases([self.spec], seed=self.seed), CaseFilter(names=self.names, ops=self.ops))
-        return filter_by_pair(chosen, self.label)
+        return filter_by_pair(_at_point(chosen, self.point), self.label)
 
 
 def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
@@ -136,6 +159,7 @@ def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
         _names_option("--op", "ops", "Which op, where the spec has several; repeatable. [default: all]"),
         _names_option("--case", "names", "Which case, where the op has several; repeatable. [default: all]"),
         seed_option,
+        _point_option,
     )
 
 

@@ -1,8 +1,8 @@
-"""Points beside a case's sample points: one stream of them, and one judge.
+"""Points beside a case's sample points: one stream of values, and one judge.
 
-Many points are looked at in a few calls. Those at which gradient and differences disagree go to the judge,
-as do those on sides of branches that no tested point takes. Only the judge says what is
-wrong, and only mismatches count: the spec didn't ask for these points.
+Many points are looked at in a few calls. Those at which gradient and differences disagree go to the judge.
+Only the judge says what is wrong, and only mismatches count: the spec didn't ask for these points. What lies
+farther than the spec says, or would be drawn, is a question about the range.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ from gradcheck_cli.features.search.branches.point_field import (
     FINER,
     STEP,
     PointField,
-    PointsSeen,
     Side,
-    SideSearch,
     Suspicion,
     is_smooth,
     suspect,
@@ -39,6 +37,7 @@ from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
 from gradcheck_cli.gate import Branch
 from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
+from gradcheck_cli.spec.values.points import describe_point, point_lines, point_text
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.openers import GraphOpener
 
@@ -95,12 +94,10 @@ _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and difference
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
 _AGAIN = 3  # points with the same sides that may be judged without a finding
-_NAMED = 2  # sides, in the message of a mismatch
 _DOUBTED = 32  # points of a batch that are compared again
-_BESIDE = 10.0 ** -np.arange(1, 14, 1.0)  # spreads by which values move off a point
-_FAR_OUT = 5.0  # spreads
 _CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differences show
-_WITHIN = 4.0  # spreads: one of 16,000 normal values lies beyond
+_NEARER = 24  # points that are judged to find one nearer to the sample point
+_HALVINGS = 6  # of the distance that is left, to 2 % of it
 RIGHT = GREEN | {Status.SKIPPED}
 ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
 
@@ -109,7 +106,7 @@ ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
 class Candidate:
     """A point for the judge."""
 
-    reason: str  # "spoilt", "off" or "side"
+    reason: str  # "spoilt" or "off"
     strength: float  # the larger, the sooner
     point: dict[int, Array]  # the inputs that differ from the first sample point
     taken: Array  # (sides,) the sides that it takes
@@ -127,7 +124,8 @@ class WrongPoint:
 
     point: Point
     findings: Findings  # the judge's
-    note: str  # why the point was chosen, and what is special there
+    question: str = ""  # what is asked where the point lies farther than the spec says; empty if it doesn't
+    note: str = ""  # what is special there
 
 
 @dataclass
@@ -138,7 +136,6 @@ class Exploration:
     findings: Findings  # what its sample points showed
     first: Any  # the op at the first sample point
     pace: Pace  # how long to go on
-    kept: float = 0.0  # how much of that the search for sides leaves for judging
     of: Exploration | None = None  # that of the case, where this is its vjp's
     is_search: bool = False  # whether TensorFlow's own gradient at a single value counts
     points: int = 0  # how many points were looked at
@@ -167,9 +164,7 @@ class Exploration:
         if opened is None or opened.declared is not self.first:
             opened = open_operations(case, self.opener, 0, self.first)
         self.differenced: Any = opened.differenced
-        self.search = SideSearch(self.mixed.free, self.look_for_sides, self.generator)
         self.candidates: list[Candidate] = []
-        self.finds: dict[int, list[Candidate]] = {}
         self.threshold = _SUSPICIOUS * (100.0 if self.is_rounded else 1.0)
         # Where values are held, differences at another point are those of another function.
         self.may_compare = bool(self.mixed.free.size) and not self.first.facts.held_places
@@ -207,9 +202,13 @@ class Exploration:
         for sample in samples:
             with self.pace.timed(1), self.opener.at(sample):
                 looked = self.field.look(self.first.traced.at.stacked([sample]), [sample])
-            if self.labels:
-                self.field.see(np.asarray(looked.taken.any(axis=0)))
+            self._see(looked.taken)
             self._note_within(looked.taken)
+
+    def _see(self, taken: Array) -> None:
+        """Count the sides, (B, sides), that points take at which a gradient was tested."""
+        if self.labels:
+            self.field.see(np.asarray(taken.any(axis=0)))
 
     def _note_within(self, taken: Array) -> None:
         self.within |= {self.field.sides[side] for side in np.flatnonzero(taken.any(axis=0))}
@@ -217,7 +216,7 @@ class Exploration:
     def excuse_faults(self) -> Iterator[str]:
         """Yield which excuses for unseen sides aren't true, in words."""
         for glob, reason in self.opener.case.judging.unreached:
-            excused = [side for side in self.field.shown if _matches(side, glob)]
+            excused = [side for side in self.field.sides if _matches(side, glob)]
             taken = [_label(side) for side in excused if side in self.within]
             if taken:
                 told = f"inputs take {taken[0]} within what the spec states. Drop the excuse"
@@ -227,35 +226,19 @@ class Exploration:
                 continue
             yield f"{glob!r} ({reason}): {told}"
 
-    def explore(self, count: int, batch: int, most_off: int, rounds: int, most_sides: int) -> None:
-        """Look at mixed points, judge what is suspicious, seek sides, and judge points on new ones.
+    def explore(self, count: int, batch: int, most_off: int) -> None:
+        """Look at mixed points, and judge what is suspicious.
 
         Args:
             count: how many points to look at.
             batch: which batch of mixed points they are.
             most_off: how many points that disagree may be judged.
-            rounds: how often sides are sought.
-            most_sides: how many points on new sides may be judged.
         """
         with suppress(*ERRORS):
             if count:
                 self.look_around(count, batch)
         for candidate in self._next_candidates(most_off):
             if not self._may_judge() or self.judge(candidate):
-                return
-        with suppress(*ERRORS):
-            for turn in range(rounds):
-                sought = self.field.wanted
-                sought[list(self.finds)] = False
-                if sought.any() and not self.is_over:
-                    keys = {self.field.sides[side][0] for side in np.flatnonzero(sought)}
-                    near = {side for side, (key, _) in enumerate(self.field.sides) if key in keys}
-                    self.search.exchange(near, np.array(self.mixed.specials[::-1]))
-                    if turn % 3 == 2:  # noqa: PLR2004 (a cut costs as much as several of the others)
-                        self.search.cut()
-        for _ in range(most_sides):
-            on_side = self._next_side() if self._may_judge() else None
-            if on_side is None or self._judge_side(on_side):
                 return
 
     def look_around(self, count: int, batch: int) -> None:
@@ -271,8 +254,9 @@ class Exploration:
             return
         with self.pace.timed(count):
             looked = self.field.look(points, range(count))
-            self._note(points, looked)
-            self.search.lenders = self.mixed.free.pack(points)
+            self.points += count
+            vectors = self.mixed.free.pack(points)
+            self._note_within(looked.taken[self.mixed.are_ordinary(vectors)])
             if not self.may_compare:
                 return
             suspicion = suspect(
@@ -284,7 +268,10 @@ class Exploration:
         self.spoilt += int(suspicion.is_spoilt.sum())
         rows = np.flatnonzero((suspicion.disagreement > threshold) | suspicion.is_spoilt)
         rows = self._persisting(points, rows[:_DOUBTED], suspicion, threshold)
-        vectors = self.search.lenders[rows]
+        agrees = np.ones(count, bool)
+        agrees[rows] = False
+        self._see(looked.taken[agrees & looked.is_finite])
+        vectors = vectors[rows]
         special = self.mixed.free.ties(vectors, _CLOSE) | np.isin(vectors, self.mixed.specials)
         may_have_kink = suspicion.is_bent[rows] | special.any(axis=1)
         for row, may_bend in zip(rows, may_have_kink, strict=True):
@@ -313,39 +300,6 @@ class Exploration:
             return rows[(again.disagreement > threshold) | is_spoilt]
         return rows[:0]
 
-    def look_for_sides(self, points: Point) -> PointsSeen | None:
-        """Look at points for the sides that they take; `None` if there is no time, or a call raises."""
-        count = len(next(iter(points.values())))
-        if self.pace.point * count > self.pace.left - self.kept:
-            return None
-        with suppress(*ERRORS), self.pace.timed(count):
-            looked = self.field.look(points, range(count))
-            self._note(points, looked)
-            return looked
-        return None
-
-    def _note(self, points: Point, looked: PointsSeen) -> None:
-        """Keep the best point for each side that wasn't tested: an ordinary one, near the middle."""
-        self.points += len(looked.taken)
-        self.search.remember(points, looked)
-        free = self.mixed.free
-        columns = np.flatnonzero(self.field.wanted & looked.taken.any(axis=0))
-        if not len(columns) and not self.opener.case.judging.unreached:
-            return
-        vectors = free.pack(points)
-        special = free.ties(vectors).sum(axis=1)
-        distances = np.abs(vectors - free.middles) / free.spreads
-        far = np.max(distances, axis=1, initial=0.0)
-        ordinary = (special == 0) & (np.median(distances, axis=1) <= _FAR_OUT) if free.size else special == 0
-        self._note_within(looked.taken[(special == 0) & (far <= _WITHIN)])
-        for side in columns:
-            rows = np.flatnonzero(looked.taken[:, side])
-            for row in rows[np.lexsort((far[rows], special[rows], ~ordinary[rows]))[:2]]:
-                strength = 1e3 * float(ordinary[row]) - float(special[row]) - 1e-2 * float(far[row])
-                candidate = Candidate("side", strength, _point_at(points, row), looked.taken[row])
-                finds = [*self.finds.get(int(side), []), candidate]
-                self.finds[int(side)] = sorted(finds, key=lambda find: -find.strength)[:3]
-
     # Judging them.
 
     def _may_judge(self) -> bool:
@@ -355,63 +309,21 @@ class Exploration:
     def _next_candidates(self, most: int) -> list[Candidate]:
         """Return the points that disagree, in the order in which the judge should see them.
 
-        Right gradients disagree at kinks. So every other one is a point without, where there is one.
+        Right gradients disagree at kinks. So every other one is a point without, where there is one. Points
+        that are farther out than the spec says come last.
         """
         alike, ranks = self.in_vain.copy(), Counter[tuple[str, bool]]()
-        ranked: list[tuple[bool, int, bool, Candidate]] = []
+        ranked: list[tuple[bool, bool, int, bool, Candidate]] = []
         for candidate in sorted(self.candidates, key=lambda candidate: -candidate.strength):
             alike[candidate.kind] += 1
             if alike[candidate.kind] <= _AGAIN:
                 ranks[candidate.reason, candidate.may_have_kink] += 1
                 rank = ranks[candidate.reason, candidate.may_have_kink]
-                ranked.append((candidate.reason != "spoilt", rank, candidate.may_have_kink, candidate))
+                is_far = bool(self.mixed.describe_range(candidate.point))
+                is_off = candidate.reason != "spoilt"
+                ranked.append((is_far, is_off, rank, candidate.may_have_kink, candidate))
         self.candidates = []
         return [candidate for *_, candidate in sorted(ranked, key=lambda each: each[:-1])[:most]]
-
-    def _next_side(self) -> Candidate | None:
-        """Return the point that takes most sides that weren't tested; `None` if there is none."""
-        wanted = self.field.wanted
-        finds = [find for side, own in self.finds.items() if wanted[side] for find in own]
-        if not finds:
-            return None
-        best = max(finds, key=lambda find: (int((_pad(find.taken, wanted) & wanted).sum()), find.strength))
-        for side, own in list(self.finds.items()):
-            # Points that take the same sides mostly come from the same steps.
-            self.finds[side] = [find for find in own if not np.array_equal(find.taken, best.taken)]
-            if not self.finds[side]:
-                del self.finds[side]
-        return best
-
-    def _judge_side(self, candidate: Candidate) -> bool:
-        """Judge a point on an unseen side, and first one further inside; return whether a pair is wrong.
-
-        At the edge of a side the function may jump, and at zero many wrong gradients look right.
-        """
-        inside = self._move_inside(candidate)
-        if self.judge(inside):
-            return True
-        is_special = bool(self.mixed.free.ties(self.mixed.free.pack(_stacked(candidate.point))).any())
-        return inside is not candidate and is_special and not self.is_over and self.judge(candidate)
-
-    def _move_inside(self, candidate: Candidate) -> Candidate:
-        """Return the point that is moved furthest and still takes a candidate's unseen sides."""
-        if not self.mixed.free.size:
-            return candidate
-        moved = self._moved(candidate.point, _BESIDE)
-        looked = self.look_for_sides(moved)
-        if looked is not None:
-            needed = _pad(candidate.taken, self.field.wanted) & self.field.wanted
-            inside = np.flatnonzero((looked.taken | ~needed).all(axis=1))
-            if len(inside):
-                return replace(candidate, point=_point_at(moved, inside[0]), taken=looked.taken[inside[0]])
-        return candidate
-
-    def _moved(self, point: Point, spreads: Array) -> dict[int, Array]:
-        """Return a point with all components moved by up to these many spreads, three times each."""
-        free, stacked = self.mixed.free, _stacked(point)
-        sizes = np.repeat(spreads, 3)[:, None] * free.spreads
-        moves = sizes * self.generator.uniform(-1, 1, (len(sizes), free.size))
-        return free.unpack(free.clip(free.pack(stacked) + moves), free.others(stacked))
 
     def judge(self, candidate: Candidate) -> bool:
         """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
@@ -426,10 +338,14 @@ class Exploration:
                 and not self._is_singular(candidate, at_point, wrong)
                 and not self._is_meant(candidate, wrong)
             ):
-                taken = _pad(candidate.taken, self.field.wanted) & self.field.wanted
-                note = _note_on([_label(self.field.sides[side]) for side in np.flatnonzero(taken)])
-                note += self._describe_where(candidate, wrong)
-                self.wrong = WrongPoint(candidate.point, at_point, note)
+                wrong_point = WrongPoint(candidate.point, at_point)
+                if not self.is_search:
+                    wrong_point = self._nearest(wrong_point)
+                self.wrong = replace(
+                    wrong_point,
+                    question=self._ask(wrong_point),
+                    note=self._describe_where(replace(candidate, point=dict(wrong_point.point)), wrong),
+                )
                 self.field.see(candidate.taken)
                 return True
             statuses = {pair.status for pair in at_point.pairs}
@@ -437,6 +353,15 @@ class Exploration:
                 self.field.see(candidate.taken)
         self.in_vain[candidate.kind] += 1
         return False
+
+    def _beside(self, point: Point, spreads: float) -> dict[int, Array]:
+        """Return a point with all components moved by up to these many spreads; a limit throws them back."""
+        free, stacked = self.mixed.free, _stacked(point)
+        vectors = free.pack(stacked)
+        moves = spreads * free.spreads * self.generator.uniform(-1, 1, vectors.shape)
+        is_outside = free.clip(vectors + moves) != vectors + moves
+        moved = free.clip(np.where(is_outside, vectors - moves, vectors + moves))
+        return _point_at(free.unpack(moved, free.others(stacked)), 0)
 
     def judge_at(self, point: Point, checks: frozenset[str] = frozenset()) -> Findings | None:
         """Return what the judge finds at a point; `None` if it can't be judged."""
@@ -448,6 +373,59 @@ class Exploration:
         self.opener.state.chosen.pop(_JUDGED + self.judged, None)
         self.judgement = max(self.pace.clock() - before, self.judgement / 2)
         return at_point
+
+    def _nearest(self, wrong: WrongPoint) -> WrongPoint:
+        """Return a wrong point as near to the first sample point as some tries show.
+
+        Components take that point's values, many at once, and then one by one. What is left is moved there.
+        """
+        free, base = self.mixed.free, self.first.traced.at.point
+        if not free.size:
+            return wrong
+        others = free.others(_stacked(wrong.point))
+        home = free.pack({part.index: np.asarray(base[part.index])[None] for part in free.parts})[0]
+        best, tries = free.pack(_stacked(wrong.point))[0], 0
+
+        def attempt(vector: Array) -> bool:
+            nonlocal best, wrong, tries
+            if np.array_equal(vector, best) or tries >= _NEARER:
+                return False
+            tries += 1
+            point = _point_at(free.unpack(vector[None], others), 0)
+            at_point = self.judge_at(point)
+            if at_point is None or not (self.labels & self.wrong_pairs(at_point).keys()):
+                return False
+            best, wrong = vector, WrongPoint(point, at_point)
+            return True
+
+        span = free.size
+        while span and tries < _NEARER:
+            for start in range(0, free.size, span):
+                vector = best.copy()
+                vector[start : start + span] = home[start : start + span]
+                attempt(vector)
+            span //= 2
+        share = 0.5
+        for _ in range(_HALVINGS):
+            share = share if attempt(home + (best - home) * share) else (1 + share) / 2
+        return wrong
+
+    def _ask(self, wrong: WrongPoint) -> str:
+        """Return what is asked about a wrong point farther out than the spec says; empty for any other."""
+        asked = "" if self.is_search else self.mixed.describe_range(wrong.point)
+        if not asked:
+            return ""
+        pairs = self.wrong_pairs(wrong.findings).values()
+        worst = max((pair.relative_error or 0.0 for pair in pairs), default=0.0)
+        off = f"off by {100 * worst:.3g} %" if worst else "wrong"
+        point = describe_point(self.opener.case, self._base, wrong.point)
+        return f"right at the sample points; at {point_text(point)} the gradient is {off}. {asked}"
+
+    @property
+    def _base(self) -> Sequence[Array]:
+        """The values at the first sample point."""
+        base: Sequence[Array] = self.first.traced.at.point
+        return base
 
     def _is_singular(self, candidate: Candidate, at_point: Findings, wrong: set[str]) -> bool:
         """Whether gradients are right again beside a point, so that only a search reports such a fault.
@@ -496,7 +474,7 @@ class Exploration:
 
     def _is_wrong_beside(self, candidate: Candidate, wrong: set[str], spreads: float = _CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
-        beside = self.judge_at(_point_at(self._moved(candidate.point, np.array([spreads])), 0))
+        beside = self.judge_at(self._beside(candidate.point, spreads))
         return beside is None or bool(wrong & self.wrong_pairs(beside).keys())
 
     def _describe_where(self, candidate: Candidate, wrong: set[str]) -> str:
@@ -505,27 +483,41 @@ class Exploration:
         if not text or self._is_wrong_beside(candidate, wrong):
             return ""
         return (
-            f"; only where {text}: it is right as soon as these values move. Either a guard for this value "
-            "is wrong, or the value is meant, as a mask is: then excuse its side with unreached, or keep it "
-            "out with away_from"
+            f"only where {text}: it is right as soon as these values move. Either a guard for this "
+            "value is wrong, or the value is meant, as a mask is: then keep it out, with min_gap where values are equal, "
+            "and with away_from for any other"
         )
 
     def add_to_findings(self) -> None:
         """Let the findings say what is wrong."""
         if self.wrong is None:
             return
-        at_point, note = self.wrong.findings, self.wrong.note
-        wrong = self.wrong_pairs(at_point)
-        self.findings.pairs = tuple(
-            with_note(replace(wrong[pair.label], order=self.order), pair, note)
-            if pair.label in wrong and pair.order == self.order and pair.status is Status.PASSED
-            else pair
-            for pair in self.findings.pairs
-        )
-        failed = {} if wrong else failed_checks(at_point, self.findings)
+        at_point, case = self.wrong.findings, self.opener.case
+        point = describe_point(case, self._base, self.wrong.point)
+        wrong, question = self.wrong_pairs(at_point), self.wrong.question
+        note = "at a point where gradient and differences disagree; right at the sample points"
+        lines = [note, *([self.wrong.note] if self.wrong.note else []), *point_lines(case, point)]
+        asked = max(wrong, key=lambda label: wrong[label].error, default="")
+        pairs = []
+        for pair in self.findings.pairs:
+            if pair.label not in wrong or pair.order != self.order or pair.status is not Status.PASSED:
+                pairs.append(pair)
+            elif not question:
+                found = with_note(replace(wrong[pair.label], order=self.order), pair, *lines)
+                pairs.append(replace(found, cause=replace(found.cause, point=point)))
+            elif pair.label == asked:  # one question for each case
+                cause = replace(pair.cause, point=point)
+                asked_pair = replace(
+                    pair, status=Status.INCONCLUSIVE, undecided="range", message=question, cause=cause
+                )
+                pairs.append(asked_pair.explained(*point_lines(case, point)))
+            else:
+                pairs.append(pair)
+        self.findings.pairs = tuple(pairs)
+        failed = {} if wrong or question else failed_checks(at_point, self.findings)
         self.findings.checks = (
             *(check for check in self.findings.checks if check.name not in failed),
-            *(replace(check, message=f"{check.message}; {note}") for check in failed.values()),
+            *(replace(check, message="; ".join([check.message, *lines])) for check in failed.values()),
         )
 
 
@@ -554,15 +546,6 @@ def check_at(
     return check_case(case, opener, [sample])
 
 
-def _note_on(sides: Sequence[str]) -> str:
-    """Say why a point was chosen."""
-    if not sides:
-        return "at a point where gradient and differences disagree; right at the sample points"
-    more = f" and {len(sides) - _NAMED} more" if len(sides) > _NAMED else ""
-    names = ", ".join(sides[:_NAMED]) + more
-    return f"at a point that was chosen to see {names}; right at the sample points"
-
-
 def _label(side: Side) -> str:
     """Return the name of a side, as `Branch.label` gives it."""
     return Branch(*side[0], (), ()).label(side[1])
@@ -571,11 +554,6 @@ def _label(side: Side) -> str:
 def _matches(side: Side, glob: str) -> bool:
     """Whether an excuse is for a side, however often that was seen."""
     return bool(with_excuses(Branch(*side[0], (side[1],), ()), [(glob, "")]).excused)
-
-
-def _pad(taken: Array, sides: Array) -> Array:
-    """Return which sides a point takes, of those that are known by now."""
-    return np.pad(taken, (0, len(sides) - len(taken)))
 
 
 def _point_at(points: Point, row: int | np.integer[Any]) -> dict[int, Array]:

@@ -31,24 +31,23 @@ from gradcheck_cli.spec.words import SOURCES
 
 Array = np.ndarray[Any, Any]
 
-# How many standard deviations from the mean normal values may lie: where float64 has digits to spare, and
-# elsewhere.
-_FAR, _NEAR = 300.0, 6.0
-_OF_FLOAT32 = 30.0  # where exp overflows only beyond 88
+# How many standard deviations from the mean values may lie where the spec states no range: beyond 88, exp
+# overflows in float32; and in half precision.
+_FAR, _NEAR = 30.0, 6.0
 # A stated normal distribution is as good as a range: a fixed-point iteration converges for the values that
 # it draws, and not for larger ones, nor for as large ones that all have one sign. So a value lies no farther,
 # and the root mean square of all is no larger than a draw's.
 _STATED = 4.0
+# Where no range is stated, values as far as a stated distribution would draw are as good as stated: one of
+# 16,000 normal values lies beyond. Farther out, a disagreement is a question about the range.
 
 
 def reach_of(low_precision: Sequence[str]) -> float:
     """Return how many spreads from the middle values may lie, for an op that computes in these dtypes.
 
-    Far away, a dtype with few digits may lose all of them, which says nothing about the formula.
+    In half precision, all digits are soon lost, which says nothing about the formula.
     """
-    return min(
-        (_OF_FLOAT32 if name in ("float32", "complex64") else _NEAR for name in low_precision), default=_FAR
-    )
+    return min((_FAR if name in ("float32", "complex64") else _NEAR for name in low_precision), default=_FAR)
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,7 @@ class FreeInput:
     middle: float  # the middle of the distribution
     spread: float  # its standard deviation
     reach: float = math.inf  # the most that the root mean square of all distances may be, in spreads
+    is_stated: bool = True  # whether the spec says how far it goes
 
     @property
     def size(self) -> int:
@@ -216,7 +216,8 @@ def _free_draws(index: int, tensor: InputSpec, far: float) -> Iterator[FreeInput
     intervals = tuple((max(a, low), min(b, high)) for a, b in allowed if max(a, low) < min(b, high))
     reach = 1.0 if is_stated else math.inf
     spread = distribution.stddev or 1.0
-    yield FreeInput(index, tensor.shape, kind == "complex", intervals, middle, spread, reach)
+    is_known = tensor.source.kind != "default" or tensor.domain != (None, None)
+    yield FreeInput(index, tensor.shape, kind == "complex", intervals, middle, spread, reach, is_known)
 
 
 FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
@@ -224,6 +225,7 @@ _DRAWN = 24  # points of a batch that are drawn, of few points a quarter; the ot
 _NAMED = 3  # special facts, in a message
 _HALF = 0.5  # the probability of each choice
 _WHOLE = 4_096  # whole numbers of a range; of a larger range, as many are drawn
+_ROUNDING = 1e-6  # of a special value: its neighbour in float32 and in float64
 _SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
 
 
@@ -279,6 +281,38 @@ class MixedPoints:
             if tensor.source.kind == "probabilities":
                 points[index] = _sharpen(points[index], generator, drawn)
         return points
+
+    def are_ordinary(self, vectors: Array) -> Array:
+        """Whether nothing is special about vectors, (B, size), and they lie within what would be drawn."""
+        near = np.abs(vectors - self.free.middles) <= _STATED * self.free.spreads
+        return np.asarray(near.all(axis=1) & ~self.free.ties(vectors).any(axis=1))
+
+    def describe_range(self, point: Mapping[int, Array]) -> str:
+        """Ask about the range of the input that lies farthest beyond what the spec says; empty if none does.
+
+        A special value lies beyond nothing, nor does its neighbour by a rounding.
+        """
+        specials, farthest, asked = np.array(self.specials), _STATED, ""
+        for part in self.free.parts:
+            values = point[part.index]
+            reals = (
+                np.concatenate([values.real.ravel(), values.imag.ravel()])
+                if part.is_complex
+                else values.ravel()
+            )
+            distances = np.abs(reals - part.middle) / part.spread
+            distances[np.isclose(reals[:, None], specials, rtol=_ROUNDING, atol=0).any(axis=1)] = 0.0
+            if part.is_stated or not distances.max(initial=0.0) > farthest:
+                continue
+            farthest, name = float(distances.max()), self.case.tensors[part.index].name
+            size = float(np.abs(reals[distances.argmax()]))
+            digit = 10.0 ** math.floor(math.log10(size))
+            bound = f"{math.ceil(size / digit) * digit:g}"
+            asked = (
+                f"If {name} goes that far, say so (`uniform: {{low: -{bound}, high: {bound}}}`): then it is "
+                "a mismatch. If not, say how far it goes: then nobody looks beyond."
+            )
+        return asked
 
     def describe_specials(self, point: Mapping[int, Array]) -> str:
         """Return what is special about a point, such as `x[2] == 0`; empty if nothing is."""

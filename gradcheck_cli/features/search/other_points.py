@@ -1,8 +1,7 @@
-"""What is done beside a case's sample points: more draws, points on unseen sides, and a search if asked for.
+"""What is done beside a case's sample points: more draws, other values, and a search if asked for.
 
-Only mismatches count at such a point, because the spec didn't ask for it. Its sides
-count as seen if all pairs are right there, or one is wrong. A search looks at thousands of points in batches
-(see `exploring`), and shrinks a wrong one.
+Only mismatches count at such a point, because the spec didn't ask for it. A search looks at thousands of
+points in batches (see `exploring`), and shrinks a wrong one.
 """
 
 from __future__ import annotations
@@ -49,10 +48,8 @@ Point = Mapping[int, Array]
 
 # Mixed points: the first call shows how long a point takes. (What it calls was built at the sample points.)
 _FIRST, _REST = 32, 224
-_OFF, _SIDES = 3, 3  # points that are judged, as each costs about a third of a small case
-_ROUNDS = 4  # of the search for sides
+_OFF = 3  # points that are judged, as each costs about a third of a small case
 _MIXED = 0.4  # of the time, for mixed points
-_FOR_JUDGING = 0.2  # of the time: a side that is found and not judged is in vain
 # Seconds for all of this: a part of what the case took, or a little if that is more. They are counted, so
 # that what else the machine does changes nothing: a point and a call take so many, and four times as many,
 # or 16 times, where a point was measured to take longer than is usual.
@@ -67,7 +64,7 @@ _OPEN = frozenset({"staircase", "unresolved", "jump", "ties", "probe"})
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are found
 # A search.
 _BATCH = 256
-_OFF_OF_BATCH, _SIDES_OF_BATCH = 12, 8  # points that are judged in a round
+_OFF_OF_BATCH = 12  # points that are judged in a round
 _SHRINKING = 10.0  # seconds
 _LONGER = 0.1  # shrinking may take this share of the search time in addition
 _JUDGED_PAIRS = frozenset({Status.PASSED, Status.MISMATCHED})
@@ -110,8 +107,6 @@ def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Fi
         if _may_explore(findings):
             _explore(exploration, spent)
             findings.branches = exploration.field.branches(excuses)
-        if excuses:
-            exploration.search.cut()  # whatever was found before
         faults = "; ".join(exploration.excuse_faults())
         if faults:
             findings.checks = (*findings.checks, CheckResult("unreached", Status.MISMATCHED, faults))
@@ -129,7 +124,7 @@ def _may_explore(findings: Findings) -> bool:
 
 
 def _explore(exploration: Exploration, spent: float) -> None:
-    """Look around, judge what is suspicious, and then points on unseen sides; stop at the first wrong one."""
+    """Look around, and judge what is suspicious; stop at the first wrong one."""
     calls_python, most = exploration.field.calls_python, max(1, exploration.field.most)
     own, call, point, usual = clock.now, _CALL, _POINT, _USUAL
     seconds = _LITTLE * _power_of_four(_SHARE * spent / _LITTLE, math.floor)
@@ -143,9 +138,8 @@ def _explore(exploration: Exploration, spent: float) -> None:
         point *= _power_of_four((own() - began - call * calls) / points / usual, math.ceil)
         mixed_point = (point * points + call * calls) / min(_FIRST, most)
         exploration.pace = Pace(seconds, lambda: point * work.points + call * work.calls, point=mixed_point)
-        exploration.kept = _FOR_JUDGING * seconds
         count = min(_REST, most, int(_MIXED * seconds / mixed_point))
-        exploration.explore(count, 2, _OFF, _ROUNDS, _SIDES)
+        exploration.explore(count, 2, _OFF)
     exploration.findings.chosen_points += exploration.judged - judged
     exploration.add_to_findings()
 
@@ -207,7 +201,7 @@ def judge_samples(exploration: Exploration, samples: Sequence[int]) -> None:
         points = at.stacked([sample])
         if points:
             point = {index: stack[0] for index, stack in points.items()}
-            if exploration.judge(Candidate("off", 0.0, point, ~exploration.field.wanted)):
+            if exploration.judge(Candidate("off", 0.0, point, np.zeros(len(exploration.field.sides), bool))):
                 return
 
 
@@ -280,7 +274,7 @@ def search(
         while not first.is_over and not any(part.wrong for part in parts):
             part = parts[batch % len(parts)]
             most = pace.batch(min(_BATCH, max(2, part.field.most)))
-            part.explore(max(1, most), batch // len(parts), _OFF_OF_BATCH, 3, _SIDES_OF_BATCH)
+            part.explore(max(1, most), batch // len(parts), _OFF_OF_BATCH)
             batch += 1
         finder = next((part for part in parts if part.wrong is not None), None)
         has_one_row = finder is None
@@ -340,7 +334,7 @@ def _search_one_row(search: Exploration, seconds: float) -> Exploration | None:
         # That a function takes one row isn't stated: a gradient of another form there is no finding.
         wrong = row_search.wrong_pairs(at_point.findings)
         if any(pair.mismatch in ("value", "nonfinite") for pair in wrong.values()):
-            row_search.wrong = replace(at_point, note="with a batch of one; right at the sample points")
+            row_search.wrong = replace(at_point, note="with a batch of one")
             return row_search
     return None
 

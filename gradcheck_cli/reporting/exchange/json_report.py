@@ -126,7 +126,7 @@ LAYOUTS: serial.Layouts = {
         absent=frozenset(
             {
                 *("mismatch", "undecided", "worst_error", "worst_bound", "stop_change", "figure"),
-                *("not_float64", "stops", "decided_by"),
+                *("not_float64", "stops", "decided_by", "point"),
             }
         ),
     ),

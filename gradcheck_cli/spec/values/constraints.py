@@ -414,10 +414,12 @@ def _require_movable(
         log.refuse(node, f"must go with drawn values, but got {kind}: a fixed value can't be moved", key)
     if distribution is None:
         log.refuse(node, f"must go with {allowed}, but got {kind} of dtype {tensor.dtype}", key)
-    is_float = kind_of(tensor.dtype) == "float"
-    if key == "min_gap" and not (is_float and SOURCES[distribution.kind].is_continuous):
+    is_inexact = kind_of(tensor.dtype) in ("float", "complex")
+    if key == "min_gap" and not (is_inexact and SOURCES[distribution.kind].is_continuous):
         log.refuse(
-            node, f"must go with {allowed} and a float dtype, but got {kind} of dtype {tensor.dtype}", key
+            node,
+            f"must go with {allowed} and a float or complex dtype, but got {kind} of dtype {tensor.dtype}",
+            key,
         )
 
 

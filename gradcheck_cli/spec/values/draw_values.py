@@ -207,7 +207,10 @@ def _draw_elements(
         placed = _redraw_same_side(tensor, distribution, placed, other, make_sampler(rng, imaginary))
     if tensor.min_gap is None or count <= 1:
         return placed
-    return _spread(placed.astype(np.float64), tensor.min_gap, _limit_intervals(tensor, distribution))
+    intervals = _limit_intervals(tensor, distribution)
+    if kind == "complex":  # with real parts apart, so are the numbers
+        return np.asarray(_spread(placed.real, tensor.min_gap, intervals) + 1j * placed.imag)
+    return _spread(placed.astype(np.float64), tensor.min_gap, intervals)
 
 
 def _limit_intervals(tensor: InputSpec, distribution: ElementDistribution) -> list[tuple[float, float]]:

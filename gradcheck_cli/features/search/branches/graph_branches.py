@@ -2,15 +2,14 @@
 
 Branches are ops of the gradient's graph: selections, comparisons that become masks, `tf.cond`, loops, and
 functions with pieces such as `maximum` and `relu`. Their conditions become additional outputs of this graph,
-so a point costs one more call; for conditions in bodies, see `side_graph`. TensorFlow's own gradients branch
-as their forwards do, and don't count.
+so a point costs one more call. Nothing in the body of a loop, a branch or a function can be fetched.
+TensorFlow's own gradients branch as their forwards do, and don't count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,10 +22,6 @@ from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS
 
 Array = np.ndarray[Any, Any]
-Stack = Any  # an array, or a tensor of a graph
-
-# TensorFlow's functions under NumPy's names, for sides inside a graph. The tensors there are float64.
-IN_GRAPH = SimpleNamespace(abs=tf.abs, expand_dims=tf.expand_dims)
 COMPARISONS = {
     "Greater": ">",
     "GreaterEqual": ">=",
@@ -55,62 +50,56 @@ class Kind:
     """How a kind of op branches."""
 
     sides: tuple[str, ...]  # their names
-    # for each side, which elements take it, by the values that decide and NumPy (or `IN_GRAPH`)
-    taken: Callable[[Sequence[Stack], Any], Sequence[Stack]]
+    # for each side, which elements take it, by the values that decide, (B, *shape) each
+    taken: Callable[[Sequence[Array]], Sequence[Array]]
     inputs: tuple[int, ...] = (0,)  # the indices of the op's inputs that decide
     is_output: bool = False  # whether the op's first output decides instead
 
 
-def align(values: Sequence[Stack], math: Any) -> list[Stack]:
+def align(values: Sequence[Array]) -> list[Array]:
     """Return stacks of values, (B, *shape) each, with added axes so that their rows broadcast."""
-    most = max(len(value.shape) for value in values)
-    same_rank = []
-    for value in values:
-        while len(value.shape) < most:
-            value = math.expand_dims(value, 1)  # noqa: PLW2901 (the same values)
-        same_rank.append(value)
-    return same_rank
+    most = max(value.ndim for value in values)
+    return [value.reshape(len(value), *[1] * (most - value.ndim), *value.shape[1:]) for value in values]
 
 
-def _are_true(values: Sequence[Stack], math: Any) -> Sequence[Stack]:
-    is_true = math.abs(values[0]) > 0
+def _are_true(values: Sequence[Array]) -> Sequence[Array]:
+    is_true = np.abs(values[0]) > 0
     return is_true, ~is_true
 
 
-def _have_signs(values: Sequence[Stack], _math: Any) -> Sequence[Stack]:
+def _have_signs(values: Sequence[Array]) -> Sequence[Array]:
     return values[0] > 0, values[0] < 0
 
 
-def _compare(values: Sequence[Stack], math: Any) -> Sequence[Stack]:
-    first, second = align(values, math)
+def _compare(values: Sequence[Array]) -> Sequence[Array]:
+    first, second = align(values)
     return first > second, second > first
 
 
-def _clip(values: Sequence[Stack], math: Any) -> Sequence[Stack]:
-    value, low, high = align(values, math)
+def _clip(values: Sequence[Array]) -> Sequence[Array]:
+    value, low, high = align(values)
     return value < low, (value > low) & (value < high), value > high
 
 
-def _clip_at_six(values: Sequence[Stack], _math: Any) -> Sequence[Stack]:
+def _clip_at_six(values: Sequence[Array]) -> Sequence[Array]:
     value, six = values[0], 6.0
     return value < 0, (value > 0) & (value < six), value > six
 
 
-def _count_rounds(values: Sequence[Stack], _math: Any) -> Sequence[Stack]:
+def _count_rounds(values: Sequence[Array]) -> Sequence[Array]:
     return values[0] < 1, (values[0] > 0) & (values[0] < 2), values[0] > 1  # noqa: PLR2004 (two rounds)
 
 
 def index_kind(count: int) -> Kind:
     """Return how an op selects one of some branches by an index: if it is out of range, the last."""
 
-    def taken(values: Sequence[Stack], _math: Any) -> Sequence[Stack]:
-        selected = [(values[0] > side - 1) & (values[0] < side + 1) for side in range(count - 1)]
-        return [*selected, (values[0] < 0) | (values[0] > count - 2)]
+    def taken(values: Sequence[Array]) -> Sequence[Array]:
+        selected = [values[0] == side for side in range(count - 1)]
+        return [*selected, ~np.any(selected, axis=0)]
 
     return Kind(tuple(f"branch {side}" for side in range(count)), taken)
 
 
-COMPARED = Kind(("greater", "less"), _compare, (0, 1))
 _CONDITION = Kind(TRUTH, _are_true)
 MASK = Kind(TRUTH, _are_true, is_output=True)
 _LARGER = Kind(("first larger", "second larger"), _compare, (0, 1))
@@ -137,64 +126,28 @@ class Watched:
     branch: Branch  # with no side seen
     kind: Kind  # how it branches
     tensors: tuple[Any, ...]  # the tensors that decide
-    # the conditions of the selections around this one, each with the truth for which they take its value
-    outer: tuple[tuple[Any, bool], ...] = ()
-    # whether it is a comparison inside a branch's condition: no report has its sides, but a change of them
-    # may lie beside a side that no point takes
-    is_hidden: bool = False
-    # for a branch in a body: an output of a copy of the graph, and the index of this branch's first number
-    copied: tuple[Any, int] | None = None
 
-    @property
-    def fetched(self) -> tuple[Any, ...]:
-        """The tensors that show its sides."""
-        if self.copied is not None:
-            return self.copied[:1]
-        return (*self.tensors, *(tensor for tensor, _ in self.outer))
-
-    def sides(self, values: Mapping[int, Any], math: Any) -> list[Any]:
-        """Return for each side which elements take it.
+    def sides_taken(self, values: Mapping[int, Array]) -> list[Array]:
+        """Return for each side the points at which some element takes it, (B,) of booleans each.
 
         Args:
             values: by the id of a tensor, (B, *shape).
-            math: NumPy, or `IN_GRAPH` for tensors of a graph.
         """
-        sides = list(self.kind.taken([values[id(tensor)] for tensor in self.tensors], math))
-        for tensor, holds in self.outer:
-            is_true = math.abs(values[id(tensor)]) > 0
-            pairs = (align([side, is_true if holds else ~is_true], math) for side in sides)
-            sides = [first & second for first, second in pairs]
-        return sides
-
-    def sides_taken(self, values: Mapping[int, Array]) -> list[Array]:
-        """Return for each side the points at which some element takes it, (B,) of booleans each."""
-        if self.copied is not None:
-            tensor, first = self.copied
-            return list((values[id(tensor)][:, first : first + len(self.branch.sides)] > 0).T)
         with np.errstate(invalid="ignore"):
-            sides = self.sides(values, np)
+            sides = self.kind.taken([values[id(tensor)] for tensor in self.tensors])
         return [np.asarray(side.reshape(len(side), -1).any(axis=1)) for side in sides]
 
 
 @dataclass
-class Body:
-    """A graph, or the body of a loop, a branch or a function in it, with what branches there."""
+class Branches:
+    """What branches in a graph."""
 
-    name: str  # the function's name; empty for the whole graph
-    graph: Any  # its own graph
     watched: list[Watched] = field(default_factory=list)  # the branches in it
-    # the bodies of each op in it, by the op's name, if something branches in one of them
-    calls: dict[str, list[Body]] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)  # ops with a body in which something branches
     constants: list[float] = field(default_factory=list)  # the numbers in it, and in its bodies
 
-    @property
-    def inside(self) -> list[Watched]:
-        """The branches in it, and in the bodies that it calls."""
-        called = [watched for bodies in self.calls.values() for body in bodies for watched in body.inside]
-        return self.watched + called
 
-
-def find_branches(op: GraphOperation) -> Body:
+def find_branches(op: GraphOperation) -> Branches:
     """Find the branches on the way from what moves to the outputs and their gradients.
 
     Args:
@@ -205,17 +158,16 @@ def find_branches(op: GraphOperation) -> Body:
     """
     trace = op.traced.vjp_trace
     graph = trace.whole
-    whole = Body("", graph.function.graph)
     if not graph.sources:
-        return whole
+        return Branches()
     names = {id(tensor): info.name for tensor, info in zip(trace.inputs, op.inputs, strict=False)}
     names |= {
         id(tensor): f"d{op.outputs[output_index].name}"
         for tensor, output_index in zip(graph.upstreams, graph.sources, strict=True)
     }
     finder = _Finder(names, graph.forward_ops)
-    finder.fill(whole, [*trace.inputs, *graph.upstreams, *trace.held.draws], graph.results)
-    return whole
+    starts = [*trace.inputs, *graph.upstreams, *trace.held.draws]
+    return finder.find(graph.function.graph, starts, graph.results)
 
 
 @dataclass
@@ -224,44 +176,41 @@ class _Finder:
 
     names: dict[int, str]  # what tensors are called, by id
     forward_ops: Collection[Any]  # the ops of the graph that aren't the gradient's
-    part: str = ""  # what the current op belongs to, "forward" or "gradient"
+    part: str = ""  # what the current op belongs to, "forward" or "gradient"; empty in the whole graph
     count: int = 0  # how many were found
 
-    def fill(self, body: Body, starts: Sequence[Any], results: Iterable[Any]) -> None:
-        """Add what branches in a graph between tensors that move by themselves and those that are wanted."""
+    def find(self, graph: Any, starts: Sequence[Any], results: Iterable[Any]) -> Branches:
+        """Find what branches in a graph between tensors that move by themselves and those that are wanted."""
         moved, ops = follow(starts)
-        needed = needed_by(results)
-        between = ops & needed
-        for op in body.graph.get_operations():
+        needed, is_body = needed_by(results), bool(self.part)
+        between, branches = ops & needed, Branches()
+        for op in graph.get_operations():
             if op.type == "Const" and op in needed:
-                body.constants += constants_of(op.outputs[0])
+                branches.constants += constants_of(op.outputs[0])
             if op not in between or self.count >= _MOST_BRANCHES:
                 continue
-            if not body.name:
+            if not is_body:
                 self.part = "forward" if op in self.forward_ops else "gradient"
-            branches = [self._watch(op, moved), _watch_compared(op, moved)]
-            body.watched += [watched for watched in branches if watched is not None]
-            self.count += branches[0] is not None
-            bodies = [self._make_body(op, index, moved) for index in range(len(bodies_of(op)))]
-            if any(not watched.is_hidden for inner in bodies for watched in inner.inside):
-                body.calls[op.name] = bodies
-            body.constants += [value for inner in bodies for value in inner.constants]
+            watched = self._watch(op, moved)
+            if watched is not None:
+                branches.watched.append(watched)
+                self.count += 1
+            for inner in (self._find_inside(op, body, moved) for _, body in bodies_of(op)):
+                branches.constants += inner.constants
+                branches.closed |= {op.name} if inner.watched or inner.closed else set()
+        self.part = self.part if is_body else ""
+        return branches
 
-    def _make_body(self, op: Any, index: int, moved: Collection[int]) -> Body:
-        name, graph = bodies_of(op)[index]
+    def _find_inside(self, op: Any, body: Any, moved: Collection[int]) -> Branches:
         arguments = list(op.inputs)[1:] if op.type in CONDITIONALS | CASES else list(op.inputs)
         is_loop = op.type in LOOPS
         moving_indices = moved_in_loop(op, moved)[0] if is_loop else range(len(arguments))
-        starts = []
-        for input_index, (outer, inner) in enumerate(zip(arguments, graph.inputs, strict=True)):
-            text = _shorten(_describe_tensor(outer, self.names, 1))
-            varies = is_loop and inner.dtype != tf.variant and not is_passed_on(graph, input_index)
-            self.names[id(inner)] = f"loop({text})" if varies else text
-            if input_index in moving_indices and (is_loop or id(outer) in moved):
-                starts.append(inner)
-        body = Body(name, graph)
-        self.fill(body, starts, graph.outputs)
-        return body
+        starts = [
+            inner
+            for index, (outer, inner) in enumerate(zip(arguments, body.inputs, strict=True))
+            if index in moving_indices and (is_loop or id(outer) in moved)
+        ]
+        return self.find(body, starts, body.outputs)
 
     def _watch(self, op: Any, moved: Collection[int]) -> Watched | None:
         kind = _kind_of(op)
@@ -278,32 +227,7 @@ class _Finder:
         if is_fixed or (tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op)):
             return None
         branch = Branch(describe_branch(op, kind, self.names), place, self.part, kind.sides, ())
-        return Watched(branch, kind, tensors, tuple(_selections_around(op)))
-
-
-def _selections_around(op: Any) -> Iterator[tuple[Any, bool]]:
-    """Yield the selections around a selection, going outward while nothing else uses a value."""
-    while op.type == "SelectV2":
-        value = op.outputs[0]
-        users = [user for user in value.consumers() if user.type not in SHAPES]
-        indices = [index for user in users for index, used in enumerate(user.inputs) if used is value]
-        if len(indices) != 1 or users[0].type != "SelectV2" or not indices[0]:
-            return
-        (op,) = users
-        yield op.inputs[0], indices[0] == 1
-
-
-def _watch_compared(op: Any, moved: Collection[int]) -> Watched | None:
-    """Watch which of two numbers that a comparison compares is larger."""
-    is_of_numbers = all(tensor.dtype.is_floating or tensor.dtype.is_integer for tensor in op.inputs)
-    if (
-        op.type not in COMPARISONS
-        or not is_of_numbers
-        or not any(id(tensor) in moved for tensor in op.inputs)
-    ):
-        return None
-    branch = Branch(f"{op.graph.name} {op.name}", "", "hidden", COMPARED.sides, ())
-    return Watched(branch, COMPARED, tuple(op.inputs), is_hidden=True)
+        return Watched(branch, kind, tensors)
 
 
 def _kind_of(op: Any) -> Kind | None:

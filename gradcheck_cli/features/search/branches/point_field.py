@@ -1,9 +1,4 @@
-"""What many points of a case show at once: sides of branches, those not yet taken, and suspicious gradients.
-
-Sides are sought without knowing what the branches are, by two means: points that differ in one component from
-one that comes as far as such a branch; and segments between points, cut where sides change. The cuts lie at
-all distances from a change, down to the last bit, so a narrow band beside it is met, whatever its width. A
-branch inside another one's rare side changes between points on that side.
+"""What many points of a case show at once: the sides of branches that they take, and suspicious gradients.
 
 Gradients and differences are compared along one random direction and upstream at each point. This is cheap:
 one or two evaluations of the forward and one pull-back per point, and another one where these disagree. It
@@ -13,9 +8,9 @@ decides nothing: points that still disagree go to the judge, who knows kinks, no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
@@ -25,7 +20,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.search.branches.graph_branches import Body, Key, Watched, find_branches, needed_by
+from gradcheck_cli.features.search.branches.graph_branches import Key, find_branches, needed_by
 from gradcheck_cli.features.search.branches.python_branches import (
     Arc,
     PythonBranch,
@@ -33,7 +28,6 @@ from gradcheck_cli.features.search.branches.python_branches import (
     python_branches,
     trace_jumps,
 )
-from gradcheck_cli.features.search.branches.side_graph import SideGraph
 from gradcheck_cli.features.search.mixed_points import FreeInputs
 from gradcheck_cli.gate import Branch
 from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
@@ -72,12 +66,6 @@ _DIRECTIONS = 4  # in which a function is looked at for kinks, half of them alon
 _SMOOTH = 1.75  # the power of the step, between those of abs(x) ** 1.5 and of a smooth function
 _GROWS = 1e-3  # of a slope: far above what a step of 1e-5 does to that of a smooth function
 _TINY = 1e-2  # of a spread: components below it are moved alone, as they are drowned by others
-# The search for sides.
-_CHILDREN = 96  # points with another component, in one round
-_SEGMENTS = 6  # in one round
-_CUTS = 7  # points of a segment in one call: each call divides it by eight
-_LEVELS = 18  # 8**-18 is below a rounding
-_KEPT = 256  # points that are remembered
 _LARGEST = 2**22  # elements fetched at all points of one call together: 32 MiB
 
 
@@ -115,22 +103,15 @@ class PointField:
         self._op = op
         self._python: list[PythonBranch] = []  # branches of Python code that has run
         self.seen: set[Side] = set()  # the sides at which the gradient was tested
-        self.unknown = ""  # why some branches can't be looked at; empty if all can
-        whole = find_branches(op)
+        found = find_branches(op)
         # The numbers in the graph, and in Python code that has run.
-        self.constants = list(dict.fromkeys(whole.constants))
-        if not whole.calls or not self._watch_bodies(whole):
-            self._watch(whole.watched)
-            if whole.calls:
-                names = ", ".join(sorted(whole.calls))
-                self.unknown = f"not looked at inside {names}: a copy of the graph with sides can't be called"
-
-    def _watch(self, branches: Sequence[Watched], copy: SideGraph | None = None) -> None:
-        self._watched, self._copy = branches, copy
+        self.constants = list(dict.fromkeys(found.constants))
+        # Why some branches can't be looked at; empty if all can.
+        self.unknown = f"not looked at inside {', '.join(sorted(found.closed))}" if found.closed else ""
+        self._watched = found.watched
         self.sides: list[Side] = []  # of all branches, each once
         self._side_index: dict[Side, int] = {}
-        self._hidden = {watched.branch.key for watched in branches if watched.is_hidden}
-        for watched in branches:
+        for watched in self._watched:
             self._add_sides(watched.branch)
 
     def _add_sides(self, branch: Branch) -> None:
@@ -139,35 +120,16 @@ class PointField:
                 self._side_index[branch.key, side] = len(self.sides)
                 self.sides.append((branch.key, side))
 
-    def _watch_bodies(self, whole: Body) -> bool:
-        """Watch branches in bodies, too; return whether that works."""
-        with suppress(CaseFailedError, ValueError, TypeError, KeyError, tf.errors.OpError):
-            copy = SideGraph.of(self._op.traced.vjp_trace.whole.function, whole)
-            self._watch([*whole.watched, *copy.branches], copy)
-            self.look({}, [0])
-            return True
-        return False
-
     # Sides that were tested.
 
     def see(self, taken: Array) -> None:
         """Count the sides, (sides,), that a tested point takes."""
         self.seen |= {self.sides[side] for side in np.flatnonzero(taken)}
 
-    @property
-    def wanted(self) -> Array:
-        """Which sides no tested point has taken, (sides,)."""
-        return np.array([side not in self.seen and side[0] not in self._hidden for side in self.sides], bool)
-
-    @property
-    def shown(self) -> list[Side]:
-        """The sides that reports have."""
-        return [side for side in self.sides if side[0] not in self._hidden]
-
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
         """Return the branches, with the sides that were taken, and the reasons why others aren't."""
         sides: dict[Key, list[str]] = {}
-        for key, side in self.shown:
+        for key, side in self.sides:
             sides.setdefault(key, []).append(side)
         branches = [
             Branch(*key, tuple(own), tuple(side for side in own if (key, side) in self.seen))
@@ -276,16 +238,16 @@ class PointField:
         return _stack(values, [part.stop - part.start for part in parts])
 
     def _call(self, points: Points, upstreams: Sequence[Array], arcs: list[set[Arc]]) -> list[Array]:
-        with ExitStack() as around:
-            if self.calls_python:
-                arcs.append(set())
-                around.enter_context(trace_jumps(arcs[-1]))
-            first = len(upstreams)
-            batch = {first + index: stack for index, stack in points.items()} | dict(enumerate(upstreams))
-            try:
+        first = len(upstreams)
+        batch = {first + index: stack for index, stack in points.items()} | dict(enumerate(upstreams))
+        seen: set[Arc] = set()
+        try:
+            with trace_jumps(seen) if self.calls_python else nullcontext():
                 fetched = self._run(batch, 1)
-            except tf.errors.OpError as error:
-                raise run_error(error, "gradient") from error
+        except tf.errors.OpError as error:
+            raise run_error(error, "gradient") from error
+        if self.calls_python:
+            arcs.append(seen)
         # Upstreams have the shapes of the outputs at the base point.
         values = dict(zip(map(id, self._fetches), fetched, strict=True))
         results = self._op.traced.vjp_trace.whole.results[: len(self._op.outputs)]
@@ -295,16 +257,14 @@ class PointField:
     @cached_property
     def _run(self) -> Batched:
         """What gives the fetched tensors' values: it takes upstreams of all outputs, then arguments."""
-        trace, graph = self._op.traced.vjp_trace, self._copy
-        feeds, fetches = [*trace.whole.upstreams, *trace.inputs, *trace.held.draws], self._fetches
-        if graph is not None:
-            feeds, fetches = list(graph.tensors(feeds)), list(graph.tensors(fetches))
-        function = subgraph_function(trace.whole.function if graph is None else graph, feeds, fetches)
+        trace = self._op.traced.vjp_trace
+        feeds = [*trace.whole.upstreams, *trace.inputs, *trace.held.draws]
+        function = subgraph_function(trace.whole.function, feeds, self._fetches)
         return self._op.runs.batched_gradient(function, trace.whole.sources)
 
     @cached_property
     def _fetches(self) -> list[Any]:
-        branching = [tensor for watched in self._watched for tensor in watched.fetched]
+        branching = [tensor for watched in self._watched for tensor in watched.tensors]
         every = [*self._op.traced.vjp_trace.whole.results, *branching]
         return list({id(tensor): tensor for tensor in every}.values())
 
@@ -342,94 +302,6 @@ def _extend(stack: Array, shape: tuple[int, ...]) -> Array:
         return stack
     missing = [(0, most - length) for most, length in zip(shape, stack.shape[1:], strict=True)]
     return np.pad(stack, [(0, 0), *missing], mode="edge")
-
-
-@dataclass
-class SideSearch:
-    """A point for each combination of sides, and the search for others between them."""
-
-    free: FreeInputs  # the inputs that move
-    look: Callable[[Points], PointsSeen | None]  # looks at points, and remembers them
-    generator: np.random.Generator  # of random numbers
-    points: dict[tuple[int, ...], Points] = field(default_factory=dict)  # one each, by the sides it takes
-    # (N, size), vectors whose components other points are given, one at a time
-    lenders: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    turn: int = 0  # how many components took a special value
-
-    def remember(self, points: Mapping[int, Array], looked: PointsSeen) -> None:
-        """Remember points with other sides than those before; the newest, if there are too many."""
-        for row in np.flatnonzero(looked.is_finite):
-            taken = tuple(np.flatnonzero(looked.taken[row]).tolist())
-            if taken not in self.points:
-                self.points[taken] = {index: stack[[row]] for index, stack in points.items()}
-        for taken in list(self.points)[:-_KEPT]:
-            del self.points[taken]
-
-    def exchange(self, near: set[int], specials: Array) -> None:
-        """Look at points with one component of others, or on or beside a special value.
-
-        Args:
-            near: the sides of branches of which some side is sought.
-            specials: special values; each component takes each in turn.
-        """
-        reached = [taken for taken in self.points if not near.isdisjoint(taken)]
-        if not reached or not self.lenders.size:
-            return
-        points = self._stack([reached[row] for row in self.generator.integers(len(reached), size=_CHILDREN)])
-        vectors = self.free.pack(points)
-        size = vectors.shape[1]
-        rows, columns = (self.generator.integers(most, size=_CHILDREN) for most in self.lenders.shape)
-        values = self.lenders[rows, columns]
-        turns = self.turn + np.arange(_CHILDREN // 2)
-        self.turn += len(turns)
-        special = specials[turns // size % len(specials)]
-        away = self.generator.choice([-1.0, 1.0], len(turns)) * 10.0 ** self.generator.uniform(-6, -1)
-        is_beside = turns // (size * len(specials)) % 2  # on each one first, then beside each
-        values[: len(turns)] = special + is_beside * away * np.where(special, np.abs(special), 1.0)
-        columns[: len(turns)] = turns % size
-        vectors[np.arange(_CHILDREN), columns] = values
-        self.look(self.free.unpack(self.free.clip(vectors), self.free.others(points)))
-
-    def _stack(self, combinations: list[tuple[int, ...]]) -> Points:
-        own = [self.points[taken] for taken in combinations]
-        return {index: np.concatenate([point[index] for point in own]) for index in own[0]}
-
-    def cut(self) -> None:
-        """Cut segments at changes of sides, rare ones first."""
-        if not self.free.size or not self.points:
-            return
-        combinations = list(self.points)
-        taken = np.zeros((len(combinations), 1 + max(map(max, filter(None, combinations)), default=0)), bool)
-        for row, sides in enumerate(combinations):
-            taken[row, list(sides)] = True
-        share = taken.mean(axis=0)
-        rare = np.minimum(share, 1.0 - share) + 0.05 * self.generator.random(len(share))
-        changing = np.flatnonzero((share > 0) & (share < 1))
-        chosen = changing[np.argsort(rare[changing])][:_SEGMENTS]
-        if not len(chosen):
-            return
-        starts = [int(self.generator.choice(np.flatnonzero(~taken[:, side]))) for side in chosen]
-        ends = [
-            int(min(np.flatnonzero(taken[:, side]), key=lambda row: (taken[row] != taken[start]).sum()))
-            for side, start in zip(chosen, starts, strict=True)
-        ]
-        self._cut([combinations[row] for row in starts], [combinations[row] for row in ends], chosen)
-
-    def _cut(self, starts: list[tuple[int, ...]], ends: list[tuple[int, ...]], sides: Array) -> None:
-        low, high = self._stack(starts), self._stack(ends)
-        begin, end = self.free.pack(low), self.free.pack(high)
-        others = {index: np.repeat(stack, _CUTS, axis=0) for index, stack in self.free.others(low).items()}
-        left, width = np.zeros(len(sides)), 1.0
-        parts = np.arange(1, _CUTS + 1) / (_CUTS + 1)
-        for _ in range(_LEVELS):
-            at = left[:, None] + width * parts
-            vectors = begin[:, None] + at[:, :, None] * (end - begin)[:, None]
-            looked = self.look(self.free.unpack(self.free.clip(vectors.reshape(-1, self.free.size)), others))
-            if looked is None:
-                return
-            same = ~looked.taken[np.arange(at.size), np.repeat(sides, _CUTS)].reshape(at.shape)
-            width /= _CUTS + 1
-            left = left + width * np.cumprod(same, axis=1).sum(axis=1)
 
 
 @dataclass(frozen=True)
