@@ -309,19 +309,16 @@ class Exploration:
     def _next_candidates(self, most: int) -> list[Candidate]:
         """Return the points that disagree, in the order in which the judge should see them.
 
-        Right gradients disagree at kinks. So every other one is a point without, where there is one. Points
-        that are farther out than the spec says come last.
+        Right gradients disagree at kinks. So every other one is a point without, where there is one.
         """
         alike, ranks = self.in_vain.copy(), Counter[tuple[str, bool]]()
-        ranked: list[tuple[bool, bool, int, bool, Candidate]] = []
+        ranked: list[tuple[bool, int, bool, Candidate]] = []
         for candidate in sorted(self.candidates, key=lambda candidate: -candidate.strength):
             alike[candidate.kind] += 1
             if alike[candidate.kind] <= _AGAIN:
                 ranks[candidate.reason, candidate.may_have_kink] += 1
                 rank = ranks[candidate.reason, candidate.may_have_kink]
-                is_far = bool(self.mixed.describe_range(candidate.point))
-                is_off = candidate.reason != "spoilt"
-                ranked.append((is_far, is_off, rank, candidate.may_have_kink, candidate))
+                ranked.append((candidate.reason != "spoilt", rank, candidate.may_have_kink, candidate))
         self.candidates = []
         return [candidate for *_, candidate in sorted(ranked, key=lambda each: each[:-1])[:most]]
 
@@ -483,9 +480,9 @@ class Exploration:
         if not text or self._is_wrong_beside(candidate, wrong):
             return ""
         return (
-            f"only where {text}: it is right as soon as these values move. Either a guard for this "
-            "value is wrong, or the value is meant, as a mask is: then keep it out, with min_gap where values are equal, "
-            "and with away_from for any other"
+            f"only where {text}: it is right as soon as these values move. Either a guard for this value is "
+            "wrong, or the value is meant, as a mask is: then keep it out, with min_gap where values are "
+            "equal, and with away_from for any other"
         )
 
     def add_to_findings(self) -> None:
