@@ -67,7 +67,7 @@ from gradcheck_cli.checking.pairs.pair import (
 from gradcheck_cli.checking.verdicts.chosen_points import (
     failed_checks,
     unit_roundoff,
-    with_note,
+    with_notes,
     wrong_pairs,
 )
 from gradcheck_cli.checking.verdicts.pair_results import report_malformed, report_raised, results_of, rules_of
@@ -87,6 +87,7 @@ from gradcheck_cli.spec.values.moves import (
     describe_values,
     moves,
 )
+from gradcheck_cli.spec.values.points import describe_point, point_lines
 from gradcheck_cli.spec.words import CHECKS
 
 _listener: ContextVar[Callable[[float], None] | None] = ContextVar("listener", default=None)
@@ -606,6 +607,12 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
     wrong = {label: pair for label, pair in wrong.items() if unit_roundoff(pair) <= FLOAT32.unit_roundoff}
     failed = {name: check for name, check in failed.items() if name == "linearity"}
     keys = {label_of(first, key): key for key in pair_keys(first)}
+    own_point = beside.moved.first
+    values = own_point.operations.declared.point if own_point is not None else first.point
+    is_given = [not (tensor.is_variable or tensor.upstream_of) for tensor in case.tensors]
+    written = describe_point(
+        case, first.point, {index: values[index] for index, given in enumerate(is_given) if given}
+    )
     where = f"right at the values given; wrong at {describe_values(case, point) or 'other draws'}"
     pairs = []
     for pair in findings.pairs:
@@ -616,7 +623,9 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
         elif pair.label in excused:
             pairs.append(replace(pair, note=pair.note or f"where {describe_structure(case)}"))
         else:
-            pairs.append(with_note(wrong[pair.label], pair, where))
+            pairs.append(
+                with_notes(wrong[pair.label], pair, where, *point_lines(case, written), point=written)
+            )
     shown = {
         pair.label for pair, own in zip(pairs, findings.pairs, strict=True) if pair.status is not own.status
     }

@@ -38,7 +38,7 @@ def checked(name: str, how: str, *, wrong: bool, seconds: float = SECONDS) -> Ca
 def main() -> None:
     how, *wanted = sys.argv[1:]
     names = [name for name, row in TABLE.items() if not wanted or name in wanted or row.kind in wanted]
-    found, named, silent, alarms = [], [], [], []
+    found, asked, named, silent, alarms = [], [], [], [], []
     kinds: Counter[str] = Counter()
     twin_seconds = min(float(os.environ.get("GRADCHECK_TWIN_SECONDS", "1.5")), SECONDS)
     for name in names:
@@ -47,6 +47,7 @@ def main() -> None:
         result = checked(name, how, wrong=True)
         unseen = [branch.label(side) for branch in result.seen.branches for side in branch.unseen]
         is_found = result.status is Status.MISMATCHED
+        asked.extend([name] * any(pair.undecided == "range" for pair in result.pairs))
         kinds[kind] += is_found
         (found if is_found else named if unseen else silent).append(name)
         twin = checked(name, how, wrong=False, seconds=twin_seconds)
@@ -57,7 +58,8 @@ def main() -> None:
         told += f" {result.error.message[:200]}" if result.error is not None else ""
         used = time.process_time() - began
         print(f"{kind:<19} {name:<22} {used:6.2f} s  twin {twin.status}  {told[:220]}", flush=True)  # noqa: T201
-    print(f"{how}: {len(found)} of {len(names)} found; {dict(kinds)}")  # noqa: T201
+    total = f"{len(found)} of {len(names)} found, {len(asked)} asked about"
+    print(f"{how}: {total}; {dict(kinds)}")  # noqa: T201
     print(f"side named: {len(named)} {named}")  # noqa: T201
     print(f"silent: {len(silent)} {silent}")  # noqa: T201
     print(f"twins that didn't pass: {alarms}")  # noqa: T201

@@ -11,6 +11,7 @@ from gradcheck_cli.checking.ops.operation import Float
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.results import CheckResult, PairNumbers, PairResult, Status
+from gradcheck_cli.spec.values.points import Written
 
 _NOTHING = 1e-6  # of the error allowed at the sample points: a smaller one is negligible
 _MATTERS = 1e-10  # of a pair's largest slope at the sample points: a training step never sees less
@@ -91,6 +92,7 @@ def unit_roundoff(pair: PairResult) -> float:
     return precision_of(pair.numeric.reference_dtype).unit_roundoff
 
 
-def with_note(wrong: PairResult, pair: PairResult, note: str) -> PairResult:
-    """Return the result at another point with a note that says so, and with the pair's own fingerprint."""
-    return replace(wrong, fingerprint=pair.fingerprint).explained(*wrong.cause.diagnosis, note)
+def with_notes(wrong: PairResult, pair: PairResult, *notes: str, point: Written = ()) -> PairResult:
+    """Return the result at another point with lines that say so, and with the pair's own fingerprint."""
+    cause = replace(wrong.cause, diagnosis=(*wrong.cause.diagnosis, *notes), point=point)
+    return replace(wrong, fingerprint=pair.fingerprint, cause=cause)

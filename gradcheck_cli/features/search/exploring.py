@@ -20,7 +20,7 @@ import numpy as np
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, open_operations
-from gradcheck_cli.checking.verdicts.chosen_points import failed_checks, with_note, wrong_pairs
+from gradcheck_cli.checking.verdicts.chosen_points import failed_checks, with_notes, wrong_pairs
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.point_field import (
@@ -500,8 +500,9 @@ class Exploration:
             if pair.label not in wrong or pair.order != self.order or pair.status is not Status.PASSED:
                 pairs.append(pair)
             elif not question:
-                found = with_note(replace(wrong[pair.label], order=self.order), pair, *lines)
-                pairs.append(replace(found, cause=replace(found.cause, point=point)))
+                pairs.append(
+                    with_notes(replace(wrong[pair.label], order=self.order), pair, *lines, point=point)
+                )
             elif pair.label == asked:  # one question for each case
                 cause = replace(pair.cause, point=point)
                 asked_pair = replace(

@@ -19,7 +19,7 @@ import numpy as np
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import Opening
-from gradcheck_cli.checking.verdicts.chosen_points import with_note
+from gradcheck_cli.checking.verdicts.chosen_points import with_notes
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.clock import count_work
 from gradcheck_cli.features.search.exploring import (
@@ -181,7 +181,7 @@ def check_more_draws(opener: GraphOpener, findings: Findings, spent: float) -> N
             if shown:
                 note = "at another draw of the inputs; undecided at the sample points"
                 findings.pairs = tuple(
-                    with_note(wrong[pair.label], pair, note) if pair.label in shown else pair
+                    with_notes(wrong[pair.label], pair, note) if pair.label in shown else pair
                     for pair in pairs
                 )
                 findings.judged = {**findings.judged, **{label: at_draw.judged[label] for label in shown}}

@@ -48,8 +48,8 @@ def variable_value(case: Case, tensor: InputSpec, sample: int, direction: int = 
 
 def value_beside(case: Case, tensor: InputSpec, sample: int) -> Array:
     """Return an input's value at one of the additional points: moved if it is stated, else another draw."""
-    if not tensor.is_stated:
-        return draw(case, tensor, max(2, case.judging.samples))
+    if not tensor.is_stated:  # where nothing is stated, the additional point is another draw
+        return draw(case, tensor, 0 if any(map(moves, case.tensors)) else max(2, case.judging.samples))
     value = draw(case, tensor, 0)
     if not moves(tensor):
         return value
