@@ -609,10 +609,12 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
     keys = {label_of(first, key): key for key in pair_keys(first)}
     own_point = beside.moved.first
     values = own_point.operations.declared.point if own_point is not None else first.point
-    is_given = [not (tensor.is_variable or tensor.upstream_of) for tensor in case.tensors]
-    written = describe_point(
-        case, first.point, {index: values[index] for index, given in enumerate(is_given) if given}
-    )
+    in_spec = {
+        index: values[index]
+        for index, tensor in enumerate(case.tensors)
+        if not (tensor.is_variable or tensor.upstream_of)
+    }
+    written = describe_point(case, first.point, in_spec)
     where = f"right at the values given; wrong at {describe_values(case, point) or 'other draws'}"
     pairs = []
     for pair in findings.pairs:

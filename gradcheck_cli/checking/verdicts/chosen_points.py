@@ -38,19 +38,13 @@ def failed_checks(at_point: Findings, at_samples: Findings) -> dict[str, CheckRe
     }
 
 
-def wrong_pairs(
-    at_point: Findings, at_samples: Findings, *, hides_terms: bool = False
-) -> dict[str, PairResult]:
+def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResult]:
     """Return the pairs that are wrong at a chosen point, by label.
 
     A pair isn't wrong if its output doesn't move there at all, and its gradient is negligible beside what is
     allowed at the sample points: `1 + erf(x)` is 0 below -5.9, and its right gradient isn't quite zero. Nor
     if all slopes are too small beside those at the sample points to matter, or if the forward's values are
     others in float64 there, as where the cubes in a norm underflow: it is judged in less precision then.
-
-    Args:
-        hides_terms: whether Python code computes a part of the output: the terms of its sums aren't seen, so
-            its rounding may be as large as at the sample points, and so may what it does to a slope.
     """
     numbers = {pair.label: pair.numbers for pair in at_samples.pairs}
     rounding = {pair.label: unit_roundoff(pair) for pair in at_samples.pairs}
@@ -62,9 +56,7 @@ def wrong_pairs(
         largest = pair.numbers.max_abs_error
         if largest <= _least(pair.label, at_samples):
             return True
-        if worst.numeric == 0 and largest <= _NOTHING * of_samples.allowed:
-            return True
-        return hides_terms and largest <= min(of_samples.uncertainty, of_samples.allowed)
+        return worst.numeric == 0 and largest <= _NOTHING * of_samples.allowed
 
     return {
         pair.label: pair

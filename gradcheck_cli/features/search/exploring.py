@@ -97,7 +97,7 @@ _AGAIN = 3  # points with the same sides that may be judged without a finding
 _DOUBTED = 32  # points of a batch that are compared again
 _CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differences show
 _NEARER = 24  # points that are judged to find one nearer to the sample point
-_HALVINGS = 6  # of the distance that is left, to 2 % of it
+_HALVINGS = 10  # of the distance that is left, to 1 per mille of it
 RIGHT = GREEN | {Status.SKIPPED}
 ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
 
@@ -467,7 +467,7 @@ class Exploration:
 
     def wrong_pairs(self, at_point: Findings) -> dict[str, PairResult]:
         """Return the pairs that are wrong at a chosen point, by label; see `wrong_pairs`."""
-        return wrong_pairs(at_point, self.findings, hides_terms=self.field.calls_python)
+        return wrong_pairs(at_point, self.findings)
 
     def _is_wrong_beside(self, candidate: Candidate, wrong: set[str], spreads: float = _CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""

@@ -103,12 +103,12 @@ class PointField:
         self._op = op
         self._python: list[PythonBranch] = []  # branches of Python code that has run
         self.seen: set[Side] = set()  # the sides at which the gradient was tested
-        found = find_branches(op)
+        branches = find_branches(op)
         # The numbers in the graph, and in Python code that has run.
-        self.constants = list(dict.fromkeys(found.constants))
+        self.constants = list(dict.fromkeys(branches.constants))
         # Why some branches can't be looked at; empty if all can.
-        self.unknown = f"not looked at inside {', '.join(sorted(found.closed))}" if found.closed else ""
-        self._watched = found.watched
+        self.unknown = f"not looked at inside {', '.join(sorted(branches.closed))}" if branches.closed else ""
+        self._watched = branches.watched
         self.sides: list[Side] = []  # of all branches, each once
         self._side_index: dict[Side, int] = {}
         for watched in self._watched:
