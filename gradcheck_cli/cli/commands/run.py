@@ -222,8 +222,8 @@ def _run(
     for part in parts:
         report = part.add_to(report)
     write_history(selection.cache_folder, report)
-    _print_end(report, options.form, options.verbosity, parts)
-    unwritten = max((part.write(report) for part in parts), default=0)
+    unwritten = _print_end(report, options.form, options.verbosity, parts)
+    unwritten = max(unwritten, *(part.write(report) for part in parts), 0)
     return write_reports(options.reports, options.form, report) or unwritten
 
 
@@ -256,13 +256,15 @@ def _lines_of(verbosity: Verbosity, policy: Policy) -> Callable[[CaseResult], Se
     return lines_of
 
 
-def _print_end(report: Report, form: str, verbosity: Verbosity, parts: Sequence[hooks.RunPart]) -> None:
-    """Print the end of the output, or the whole report in another form than a table."""
+def _print_end(report: Report, form: str, verbosity: Verbosity, parts: Sequence[hooks.RunPart]) -> int:
+    """Print the end of the output, or the whole report in another form than a table.
+
+    Returns 0, or the exit code of a report that can't be printed.
+    """
     for notice in report.notices:
         click.echo(notice, err=True)
     if form != "table":
-        print_report(form, report)
-        return
+        return print_report(form, report)
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.report_text import closing_lines, failed_lines
 
@@ -271,6 +273,7 @@ def _print_end(report: Report, form: str, verbosity: Verbosity, parts: Sequence[
     lines += [line for part in parts for line in part.lines(report, width)]
     lines += closing_lines(report, width, verbose=verbosity.verbose, durations=verbosity.durations)
     print_lines(console_for(sys.stdout), lines)
+    return 0
 
 
 def _print_settings(ctx: click.Context) -> None:

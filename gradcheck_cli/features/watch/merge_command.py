@@ -60,7 +60,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     if len(report_by_file) < len(files):
         raise click.UsageError("a report is named twice.", ctx)
     report = merge(report_by_file)
-    width = terminal_width()
+    width, unwritten = terminal_width(), 0
     if form == "table":
         console = console_for(sys.stdout)
         for case in report.cases:
@@ -68,12 +68,12 @@ def command(  # noqa: PLR0913 (one argument per option)
                 print_lines(console, case_lines(case, width=width))
         print_lines(console, closing_lines(report, width))
     else:
-        print_report(form, report)
+        unwritten = print_report(form, report)
     for notice in report.notices:
         click.echo(notice, err=True)
     # The next run's shards read there how long each case took.
     write_history(cache or default_cache(), report)
-    ctx.exit(write_reports(reports, form, report))
+    ctx.exit(write_reports(reports, form, report) or unwritten)
 
 
 def merge(reports: Mapping[str, Report]) -> Report:
