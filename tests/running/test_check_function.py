@@ -94,6 +94,24 @@ def test_a_call_is_checked(call, code, pairs):
     assert call() == (code, pairs)
 
 
+def dtypes(*args, **kwargs):
+    report = check_function(*args, **kwargs)
+    return report.exit_code, {(case.dtype, pair.label) for case in report.cases for pair in case.pairs}
+
+
+@pytest.mark.parametrize("scalar", [np.float16(1.5), np.float32(1.5), np.float64(1.5), np.complex128(1.5 + 1j)])
+def test_a_numpy_scalar_keeps_its_dtype(scalar):
+    """`np.float64` and `np.complex128` are Python numbers, too, whose dtype would be float32."""
+    dtype = scalar.dtype.name
+    constant = tf.constant(2.0, dtype)
+    assert dtypes(lambda x: constant * x, scalar) == (0, {(dtype, "dy/dx")})
+    assert dtypes(lambda p: constant * p["a"], {"a": scalar}) == (0, {(dtype, "dy/dp.a")})
+
+
+def test_by_keyword_the_scalar_that_is_a_python_number_is_a_setting():
+    assert labels(scaled, np.ones(2, np.float32), factor=np.float64(3.0)) == (0, ["dy/dx"])
+
+
 def test_variables_that_the_function_uses_are_checked_if_asked():
     kernel, bias, unused = tf.Variable([1.0, 2.0]), tf.Variable([0.5, 0.1]), tf.Variable(1.0)
 

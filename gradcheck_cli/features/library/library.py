@@ -134,7 +134,7 @@ def check_function(  # noqa: PLR0913 (the options of one call)
         atol: absolute tolerance; default: by dtype and scale.
         seed: of random ops that the function uses.
         kwargs: the function's keyword arguments. Arrays and tensors among them are differentiated too;
-            Python numbers aren't.
+            Python numbers, and `np.float64`, which is one, aren't.
 
     Returns:
         The report; `bool(report)` says whether everything is right.
