@@ -99,7 +99,9 @@ def dtypes(*args, **kwargs):
     return report.exit_code, {(case.dtype, pair.label) for case in report.cases for pair in case.pairs}
 
 
-@pytest.mark.parametrize("scalar", [np.float16(1.5), np.float32(1.5), np.float64(1.5), np.complex128(1.5 + 1j)])
+@pytest.mark.parametrize(
+    "scalar", [np.float16(1.5), np.float32(1.5), np.float64(1.5), np.complex128(1.5 + 1j)]
+)
 def test_a_numpy_scalar_keeps_its_dtype(scalar):
     """`np.float64` and `np.complex128` are Python numbers, too, whose dtype would be float32."""
     dtype = scalar.dtype.name
