@@ -125,6 +125,7 @@ class _Copier:
     def _copy_with_sides(self, body: Body, *, is_loop: bool) -> str:
         """Return a function that also returns its sides, in a loop with those of rounds before; its name."""
         function = self._copy(body.name)
+        _restore_names(function, body)
         fetched = {id(tensor): tensor for watched in body.watched for tensor in watched.fetched}
         inputs = [_tensor_name(tensor, body, function) for tensor in fetched.values()]
         outputs = self._extend(function.node_def, body, ":output:0")
@@ -166,6 +167,32 @@ class _Copier:
         node.attr["Tin"].list.type.extend(spec.dtype.as_datatype_enum for spec in signature)
         node.attr["Tout"].list.type.append(_DOUBLE)
         return node
+
+
+def _restore_names(function: Any, body: Body) -> None:
+    """Give a function's nodes the names that they have in its graph.
+
+    A definition renames a node whose name one of its results has: in a function that was cut out of a graph,
+    results are named after nodes.
+    """
+    arguments = {tensor.op.name for tensor in body.graph.inputs}
+    names = [op.name for op in body.graph.get_operations() if op.name not in arguments]
+    own_names = [node.name for node in function.node_def]
+    if sorted(names) == sorted(own_names):
+        return
+    renamed = dict(zip(own_names, names, strict=True))  # nodes are in the order of the graph's ops
+    for node in function.node_def:
+        node.name = renamed[node.name]
+        node.input[:] = [_rename(name, renamed) for name in node.input]
+    for results in (function.ret, function.control_ret):
+        for result, name in list(results.items()):
+            results[result] = _rename(name, renamed)
+
+
+def _rename(name: str, renamed: Mapping[str, str]) -> str:
+    mark = "^" if name.startswith("^") else ""
+    node, colon, output = name.removeprefix("^").partition(":")
+    return f"{mark}{renamed.get(node, node)}{colon}{output}"
 
 
 def _tensor_name(tensor: Any, body: Body, function: Any) -> str:
