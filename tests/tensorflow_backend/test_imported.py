@@ -1,4 +1,4 @@
-"""Functions that come from a file, or that were traced before: their ops have no frames, or none of gradcheck's."""
+"""Functions from a file, or traced before: their ops have no frames, or none of gradcheck's."""
 
 from __future__ import annotations
 

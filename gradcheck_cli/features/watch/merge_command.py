@@ -22,7 +22,7 @@ from gradcheck_cli.cli.options.running_options import (
 )
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import CoverageStatus, GradientCoverage, Selection, WrittenGradient
-from gradcheck_cli.results import Machine, Policy, Report
+from gradcheck_cli.results import Machine, Policy, Report, count_nothing_left
 
 _SHOWN = 5  # cases that a message names; they fit a line
 
@@ -109,7 +109,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
     first = several[0]
     shares = [report.policy.branch_fail_under for report in several]
     notices = [text for report in several for text in report.notices]
-    return replace(
+    merged = replace(
         first,
         cases=tuple(cases),
         duration_s=sum(report.duration_s for report in several),
@@ -134,6 +134,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
         coverage=join_coverage([report.coverage for report in several if report.coverage is not None]),
         selection=_merge_selections(several),
     )
+    return count_nothing_left(merged)
 
 
 def join_coverage(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
