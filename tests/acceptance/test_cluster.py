@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("distributed", reason='Dask isn\'t installed: pip install "distributed>=2026.1"')
+pytest.importorskip("distributed", reason='it needs the extra dask: pip install "gradcheck-cli[dask]"')
 
 from dask_cluster import ROOT, Cluster, environment, parent, without_times
 
