@@ -436,6 +436,10 @@ class Policy:
     strict_precision: bool = False  # whether every loss of digits counts (exit 1)
     branch_fail_under: float | None = None  # the share of sides, in percent, below which the run fails
 
+    def counts(self, status: Status) -> bool:
+        """Whether a pair or a check of this status fails the run."""
+        return status in FAILING | UNDECIDED or (self.strict and status is Status.SKIPPED)
+
     def is_fine(self, case: CaseResult) -> bool:
         """Whether nothing about a case would fail the run."""
         if not case.is_for_another_version and case.status not in GREEN | {Status.IGNORED}:
@@ -598,6 +602,15 @@ class Report:
     def is_fine(self, case: CaseResult) -> bool:
         """Whether nothing about a case would fail the run."""
         return self.policy.is_fine(case)
+
+
+def count_nothing_left(report: Report) -> Report:
+    """Return a whole run's report; if all that it found is ignored, that counts: it isn't right, either."""
+    summary = report.summary
+    if not summary["ignored"] or any(summary[str(status)] for status in GREEN | FAILING):
+        return report
+    text = "every pair is undecided and ignored: nothing was tested"
+    return replace(report, unchecked=tuple(dict.fromkeys((*report.unchecked, text))))
 
 
 def case_status(pairs: tuple[PairResult, ...], checks: tuple[CheckResult, ...]) -> Status:

@@ -240,13 +240,6 @@ class Ignored:
         )
         return replace(pair, status=results.Status.IGNORED) if is_ignored else pair
 
-    def describe_unchecked(self, report: results.Report) -> tuple[str, ...]:
-        """Say that nothing is left of a run, if all that it found is ignored: that isn't right either."""
-        summary = report.summary
-        if not summary["ignored"] or any(summary[str(status)] for status in results.GREEN | results.FAILING):
-            return ()
-        return ("every pair is undecided and ignored: nothing was tested",)
-
 
 def read_ignored(selected: Sequence[str], ignored: Sequence[str]) -> Ignored:
     """Read which codes don't count.

@@ -8,9 +8,9 @@ import itertools
 import linecache
 import re
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
@@ -22,6 +22,8 @@ from gradcheck_cli.visible import shorten
 # entered.
 _BETWEEN = (contextlib.__file__, functools.__file__)
 _BACKEND = str(Path(__file__).parent)
+
+Frame = TypeVar("Frame")
 
 
 def _frame_lines(filename: str, line: int, function: str, code: str) -> list[str]:
@@ -72,6 +74,24 @@ def naming_errors(kind: str, what: str, remedy: str = "") -> Iterator[None]:
         raise CaseFailedError(kind, message, user_frames(error)) from error
 
 
+def frames_of(op: Any) -> Sequence[Any]:
+    """Return the frames of the code that made an op, outermost first; none if it was read from a file."""
+    return op.traceback or ()
+
+
+def describe_imported(op: Any) -> str:
+    """Return what stands for the place of an op that was read from a file."""
+    return f"imported op {op.name}"
+
+
+def _since(frames: Sequence[Frame], is_ours: Callable[[Frame], bool]) -> Sequence[Frame]:
+    """Return the frames from gradcheck's first one on: the code that calls gradcheck doesn't count.
+
+    All of them count if gradcheck isn't there: an op of a function that was traced before.
+    """
+    return list(itertools.dropwhile(lambda frame: not is_ours(frame), frames)) or frames
+
+
 def _sources(frames: Iterable[Any]) -> Iterator[tuple[str, int]]:
     """Yield the line of each frame of an op, in the code that was written, the innermost first."""
     for frame in reversed(list(frames)):
@@ -81,19 +101,21 @@ def _sources(frames: Iterable[Any]) -> Iterator[tuple[str, int]]:
 
 def place_in_users_code(op: Any) -> str:
     """Return `file:line` of the user's innermost line that made a graph's op; empty where there is none."""
-    places = (f"{short_path(file)}:{line}" for file, line in _sources(op.traceback) if is_users(file))
+    places = (f"{short_path(file)}:{line}" for file, line in _sources(frames_of(op)) if is_users(file))
     return next(places, "")
 
 
 def place_of_branch(op: Any) -> str:
     """Return `file:line` of the line that asked for an op: the user's innermost one, else a library's.
 
-    Empty where only TensorFlow asked for it, as in its own gradients.
+    Empty where only TensorFlow asked for it, as in its own gradients. An op from a file is named.
     """
-    # The code that calls gradcheck, or its command line, doesn't count.
-    inside = itertools.dropwhile(lambda frame: not frame.filename.startswith(_BACKEND), op.traceback)
+    frames = frames_of(op)
+    if not frames:
+        return describe_imported(op)
     library = ""
-    for file, line in _sources(inside):
+    # From the backend on, since the command line isn't the user's, either.
+    for file, line in _sources(_since(frames, lambda frame: frame.filename.startswith(_BACKEND))):
         if is_users(file):
             return f"{short_path(file)}:{line}"
         is_library = not set(PACKAGES).isdisjoint(Path(file).parts) and not is_own(file)
@@ -103,13 +125,16 @@ def place_of_branch(op: Any) -> str:
 
 
 def is_guard_of_tensorflow(op: Any) -> bool:
-    """Whether a function of TensorFlow's own asked for an op, rather than a line of other code."""
-    for frame in reversed(op.traceback):
+    """Whether TensorFlow's `reduce_logsumexp` asked for an op, or another function of its own.
+
+    Of an op that was read from a file, only the name scope is known.
+    """
+    for frame in reversed(frames_of(op)):
         if "/tensorflow/" not in frame.filename:
-            return False
+            break
         if _OPS in frame.filename and not Path(frame.filename).name.startswith("gen_"):
             return True
-    return False
+    return "ReduceLogSumExp/" in op.name
 
 
 _OPS = "/tensorflow/python/ops/"
@@ -120,17 +145,15 @@ _MAKING = tuple(
 )
 
 
-def place_of_stop(frames: Iterable[tuple[str, int, str]]) -> tuple[str, str]:
+def place_of_stop(frames: Sequence[tuple[str, int, str]]) -> tuple[str, str]:
     """Return the lines that asked for a `stop_gradient`.
 
     Returns:
         All of these lines, which identify it in another trace of the same forward. And the line to show: the
         user's innermost one, or a library's if there is none.
     """
-    # The code that calls gradcheck doesn't count.
-    inside = list(itertools.dropwhile(lambda frame: not is_own(frame[0]), frames))
     lines = []
-    for file, line, function in inside:
+    for file, line, function in _since(frames, lambda frame: is_own(frame[0])):
         if is_users(file) or not (
             is_own(file)
             or file in _BETWEEN

@@ -18,6 +18,7 @@ from gradcheck_cli import hooks
 from gradcheck_cli.checking.ops.operation import Dtype, GradientFormError, OpenedOperation, Opening, Operation
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.optional import describe_missing
 from gradcheck_cli.results import VERSION_CHECK
 from gradcheck_cli.spec.case import Case, InputSpec, Running, version_fits
 from gradcheck_cli.spec.values.moves import variable_value
@@ -233,9 +234,9 @@ def require_version(running: Running) -> None:
         raise CaseSkippedError(
             VERSION_CHECK, f"it is for TensorFlow {running.tensorflow}; this is {tf.__version__}."
         )
-    missing = [name for name in running.needs if find_spec(name) is None]
+    missing = [describe_missing("it", name) for name in running.needs if find_spec(name) is None]
     if missing:
-        raise CaseSkippedError(VERSION_CHECK, f"it needs {' and '.join(missing)}, which isn't installed.")
+        raise CaseSkippedError(VERSION_CHECK, "; ".join(missing))
 
 
 def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> CaseOpener[Any]:

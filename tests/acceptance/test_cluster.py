@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("distributed", reason='Dask isn\'t installed: pip install "distributed>=2026.1"')
+pytest.importorskip("distributed", reason='it needs the extra dask: pip install "gradcheck-cli[dask]"')
 
 from dask_cluster import ROOT, Cluster, environment, parent, without_times
 
@@ -134,6 +134,11 @@ def test_the_report_is_the_same_but_for_times_and_hosts(project, cluster):
         "halved.default.float64.txt"
     ).read_text()
     assert (project.folder / "there.lock").read_bytes() == (project.folder / "here.lock").read_bytes()
+
+
+def test_a_cluster_of_its_own_ends_without_a_word(project):
+    done = project.run("run", "specs", "--op", "cube", "--on", "dask", "-j", "1")
+    assert (done.code, done.err) == (0, "")
 
 
 def test_a_search_runs_there_too(project, cluster):

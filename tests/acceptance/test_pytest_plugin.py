@@ -10,7 +10,7 @@ import pytest
 from flat_results import make_case, make_pair
 
 from gradcheck_cli.features.pytest import pytest_plugin
-from gradcheck_cli.results import Status
+from gradcheck_cli.results import Policy, Status
 
 pytestmark = pytest.mark.once
 
@@ -146,13 +146,59 @@ def test_configured_paths_are_collected_too(project):
     alone.assert_outcomes(passed=1)
 
 
-def test_what_is_skipped_says_why(project):
-    project.path.joinpath("skip.gradcheck.yaml").write_text(
-        "op: skip\nforward: functions:square\ninputs: {x: {shape: [2]}}\ndevice: GPU:7\n"
-    )
-    result = project.runpytest_subprocess("--gradcheck", "-rs", "skip.gradcheck.yaml")
-    result.assert_outcomes(skipped=1)
-    assert "GPU:7" in result.stdout.str()
+PRODUCT = "forward: 'functions:product', inputs: {x: {shape: [2]}, w: {shape: [2]}}"
+NUMPY = (
+    "forward: 'functions:numpy_square', gradient: {numpy: 'functions:numpy_gradient'}, binding: py_func, "
+    "inputs: {x: {shape: [2]}}, outputs: {y: {dtype: float64}}"
+)
+SKIPPED = f"""
+ops:
+  - {{op: no_device, device: 'GPU:7', {PRODUCT}}}
+  - {{op: nothing, pairs: {{'*': {{expect: skip, reason: by hand}}}}, {PRODUCT}}}
+  - {{op: one_pair, pairs: {{dy/dw: skip}}, {PRODUCT}}}
+  - {{op: other_version, tensorflow: '<2', {PRODUCT}}}
+  - {{op: one_mode, modes: [graph, xla], {NUMPY}}}
+  - {{op: no_mode, modes: [xla], {NUMPY}}}
+"""
+MORE_CODE = """
+def product(x, w):
+    return x * w
+
+def numpy_square(x):
+    return x * x
+
+def numpy_gradient(upstream, x):
+    return 2 * upstream * x
+"""
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_is_skipped_fails_as_in_a_run(project, strict):
+    project.makepyfile(functions=CODE + MORE_CODE)
+    project.path.joinpath("skip.gradcheck.yaml").write_text(SKIPPED)
+    project.makepyprojecttoml(f"[tool.gradcheck]\nstrict = {str(strict).lower()}\n")
+    result = project.runpytest_subprocess("--gradcheck", "-v", "skip.gradcheck.yaml")
+    fails = {"no_device::default::case", "nothing::default::case", "no_mode::default::case"}
+    skips = {
+        "nothing::default::dy/dx",
+        "nothing::default::dy/dw",
+        "one_pair::default::dy/dw",
+        "other_version::default::case",
+        "one_mode::default-xla::case",
+    }
+    assert set(names(result, "FAILED")) == (fails | skips if strict else fails)
+    assert set(names(result, "SKIPPED")) == (set() if strict else skips)
+    assert len(names(result, "PASSED")) == 4  # two pairs, and two cases of which they are
+    assert "nothing of this case was checked: by hand" in result.stdout.str()
+    options = ("run", "-q", "--format", "concise", "skip.gradcheck.yaml")
+    for op in ("nothing", "one_pair", "one_mode"):
+        code = project.run(sys.executable, "-m", "gradcheck_cli", *options, "--op", op).ret
+        assert bool(code) == any(name.startswith(op) for name in names(result, "FAILED")), op
+
+
+def test_it_works_without_xdist_where_markers_are_strict(project):
+    options = ("-p", "no:xdist", "--strict-markers", "-W", "error")
+    project.runpytest_subprocess("--gradcheck", *options).assert_outcomes(passed=14, failed=1)
 
 
 def test_the_plugin_alone_imports_nothing_heavy():
@@ -169,9 +215,9 @@ def test_a_pair_that_opening_the_case_had_not_shown_is_judged_with_the_case():
     result = make_case(
         "op", "default", "a.yaml:1", "graph", "float64", Status.MISMATCHED, 0.1, "", pairs=tuple(pairs)
     )
-    pytest_plugin._judge_case(result, frozenset({"dy/dx", "dy/dw"}))
+    pytest_plugin._judge_case(result, frozenset({"dy/dx", "dy/dw"}), Policy())
     with pytest.raises(pytest_plugin.GradcheckFailure, match="dy/dw"):
-        pytest_plugin._judge_case(result, frozenset({"dy/dx"}))
+        pytest_plugin._judge_case(result, frozenset({"dy/dx"}), Policy())
 
 
 def test_a_library_of_a_repository_has_its_own_specs(project):

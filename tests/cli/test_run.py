@@ -152,6 +152,29 @@ def test_a_report_that_can_not_be_written_is_said(invoke, engine, tmp_path):
     assert result.err == f"can't write the report to '{folder / 'a.json'}': No such file or directory\n"
 
 
+def broken(*_):
+    raise TypeError("no such column")
+
+
+@pytest.fixture
+def broken_junit(monkeypatch):
+    monkeypatch.setattr("gradcheck_cli.features.exchange.junit.to_junit", broken)
+
+
+@pytest.mark.usefixtures("broken_junit")
+@pytest.mark.parametrize("right", [True, False])
+def test_a_report_that_fails_costs_no_other(invoke, engine, a_result, tmp_path, right):
+    engine.results = [a_result(status=Status.PASSED if right else Status.MISMATCHED)]
+    files = [tmp_path / "a.json", tmp_path / "b.xml", tmp_path / "c.json"]
+    reports = [f"--report={kind}={file}" for kind, file in zip(("json", "junit", "json"), files, strict=True)]
+    result = invoke("run", "--format", "junit", *reports)
+    assert (result.code, result.out) == (2 if right else 1, "")
+    printed, written = result.err.splitlines()
+    assert printed.startswith("can't write the junit report: TypeError: no such column (")
+    assert written.startswith(f"can't write the report to '{files[1]}': TypeError: no such column (")
+    assert [file.exists() for file in files] == [True, False, True]
+
+
 def test_seeds_go_to_specs(invoke, engine):
     invoke("run", "--seed", "7", "a.yaml")
     assert (engine.asked["load_seed"], engine.asked["paths"]) == (7, ["a.yaml"])

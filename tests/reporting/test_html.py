@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -27,6 +29,11 @@ NASTY = [
     "$\\frac{1}{2}$",
     "\x1b[31m",
 ]
+
+
+needs_matplotlib = pytest.mark.skipif(
+    find_spec("matplotlib") is None, reason='pictures need the extra plot: pip install "gradcheck-cli[plot]"'
+)
 
 
 class Tree(HTMLParser):
@@ -135,6 +142,7 @@ def test_the_sides_of_branches_that_were_never_taken_are_shown(drawn):
     assert "branches" not in read(drawn).text
 
 
+@needs_matplotlib
 def test_pictures_are_said_in_words_too(drawn):
     tree = read(drawn)
     words = [attrs["aria-label"] for attrs in tree.all("div") if attrs.get("role") == "img"]
@@ -148,6 +156,7 @@ def test_pictures_are_said_in_words_too(drawn):
     assert len(tree.all("svg")) == 5  # with the graph of ops, which is drawn without matplotlib
 
 
+@needs_matplotlib
 def test_slopes_from_either_side_are_drawn_at_a_kink(drawn):
     pair = altered(drawn.cases[1].pairs[0], kinks=1)
     case = altered(drawn.cases[1], pairs=(pair,))
@@ -270,6 +279,7 @@ def test_a_ladder_of_the_largest_numbers_is_drawn(drawn, name):
     assert "can't be drawn" not in text
 
 
+@needs_matplotlib
 def test_a_picture_that_cant_be_drawn_is_left_out_with_the_reason(drawn, monkeypatch):
     def fail(*_, **__):
         raise OverflowError("too large")
@@ -278,16 +288,19 @@ def test_a_picture_that_cant_be_drawn_is_left_out_with_the_reason(drawn, monkeyp
     assert "The picture can't be drawn: OverflowError: too large" in read(drawn).text
 
 
-def test_without_matplotlib_it_says_what_to_install(drawn, monkeypatch):
-    monkeypatch.setattr(page, "find_spec", lambda _name: None)
+def test_without_matplotlib_it_says_once_what_to_install(drawn, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, page.PICTURES[0], raising=False)
     tree = read(drawn)
-    assert "pip install matplotlib" in tree.text
+    told = 'No pictures: drawing needs matplotlib, which isn\'t installed: pip install "gradcheck-cli[plot]"'
+    assert tree.text.count(told) == tree.text.count("matplotlib") == 1
     assert [svg["aria-label"].split(";")[0] for svg in tree.all("svg")] == [
         "graph of the ops from x to y"  # which is drawn without it
     ]
     assert "0.27106" in tree.text  # numbers are there all the same
 
 
+@needs_matplotlib
 def test_pairs_beyond_those_drawn_say_how(drawn, monkeypatch):
     monkeypatch.setattr(page, "MOST_DRAWN", 0)
     assert "--pair 'dy/dx' --plot FILE.html draws this one." in read(drawn).text

@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 import gradcheck_cli
-from gradcheck_cli import assert_gradients, check_function
+from gradcheck_cli import assert_gradients, check, check_function
+from gradcheck_cli.errors import UsageError
 from gradcheck_cli.features.library.given_call import OPTIONS
 
 X = np.array([-1.0, 0.5, 2.0])
@@ -92,6 +93,58 @@ def labels(*args, **kwargs):
 )
 def test_a_call_is_checked(call, code, pairs):
     assert call() == (code, pairs)
+
+
+def dtypes(*args, **kwargs):
+    report = check_function(*args, **kwargs)
+    return report.exit_code, {(case.dtype, pair.label) for case in report.cases for pair in case.pairs}
+
+
+@pytest.mark.parametrize(
+    "scalar", [np.float16(1.5), np.float32(1.5), np.float64(1.5), np.complex128(1.5 + 1j)]
+)
+def test_a_numpy_scalar_keeps_its_dtype(scalar):
+    """`np.float64` and `np.complex128` are Python numbers, too, whose dtype would be float32."""
+    dtype = scalar.dtype.name
+    constant = tf.constant(2.0, dtype)
+    assert dtypes(lambda x: constant * x, scalar) == (0, {(dtype, "dy/dx")})
+    assert dtypes(lambda p: constant * p["a"], {"a": scalar}) == (0, {(dtype, "dy/dp.a")})
+
+
+@pytest.mark.parametrize(
+    ("settings", "pairs", "code"),
+    [
+        ("", {"dy/dw": "skip"}, 0),
+        ("", {"*": "skip"}, 3),
+        ("strict = true", {"dy/dw": "skip"}, 3),
+        ("ignore = ['GC208']", {}, 2),
+    ],
+)
+def test_what_counts_is_what_counts_in_a_run(tmp_path, monkeypatch, settings, pairs, code):
+    (tmp_path / "pyproject.toml").write_text(f"[tool.gradcheck]\n{settings}\n")
+    monkeypatch.chdir(tmp_path)
+    spec = {"op": "a", "forward": lambda x, w: x * w, "inputs": {"x": X, "w": X}, "pairs": pairs}
+    if code == 2:
+        with pytest.raises(UsageError, match="'GC208' always counts"):
+            check(spec)
+        return
+    assert check(spec).exit_code == code
+
+
+def test_a_precision_warning_counts_where_the_project_says_so(tmp_path, monkeypatch):
+    def saturated(x):
+        return 1 - tf.tanh(x) ** 2
+
+    x = np.array([6.0, 7.0], np.float32)
+    monkeypatch.chdir(tmp_path)
+    assert_gradients(saturated, x)
+    (tmp_path / "pyproject.toml").write_text("[tool.gradcheck]\nstrict-precision = true\n")
+    with pytest.raises(AssertionError):
+        assert_gradients(saturated, x)
+
+
+def test_by_keyword_the_scalar_that_is_a_python_number_is_a_setting():
+    assert labels(scaled, np.ones(2, np.float32), factor=np.float64(3.0)) == (0, ["dy/dx"])
 
 
 def test_variables_that_the_function_uses_are_checked_if_asked():

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("distributed", reason='it needs the extra dask: pip install "gradcheck-cli[dask]"')
+
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.cluster import dask_task
 from gradcheck_cli.features.cluster.dask_task import lay_out, pack, relocate, relocate_path

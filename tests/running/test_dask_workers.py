@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-pytest.importorskip("distributed", reason='Dask isn\'t installed: pip install "distributed>=2026.1"')
+pytest.importorskip("distributed", reason='it needs the extra dask: pip install "gradcheck-cli[dask]"')
 
 from gradcheck_cli.features.cluster import dask_workers
 from gradcheck_cli.features.cluster.dask_task import Answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("distributed", reason='Dask isn\'t installed: pip install "distributed>=2026.1"')
+pytest.importorskip("distributed", reason='it needs the extra dask: pip install "gradcheck-cli[dask]"')
 
 from distributed.versions import get_versions
 

@@ -38,6 +38,22 @@ def test_the_gravest_exit_code_holds():
     assert merge({"1": FIRST, "2": bad}).exit_code == 1
 
 
+def test_shards_in_which_all_is_ignored_are_not_green():
+    """As in a single run: nothing was tested."""
+    pair = make_pair("dy/dx", "y", "x", Status.IGNORED)
+    ignored = [replace(a_result(op, status=Status.IGNORED), pairs=(pair,)) for op in "ab"]
+    whole = merge(
+        {
+            str(index): a_report(case, index=index, plan=PLAN[:2])
+            for index, case in enumerate(ignored, start=1)
+        }
+    )
+    assert (whole.exit_code, whole.unchecked) == (
+        3,
+        ("every pair is undecided and ignored: nothing was tested",),
+    )
+
+
 def test_a_missing_shard_is_not_green():
     found = merge({"1": FIRST})
     assert found.unchecked == ("shard 2/2 is missing: its cases weren't checked",)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -110,6 +112,14 @@ def raises(x):
     if x > 0:
         x = x / 2
     raise ValueError("no")
+
+
+def test_functions_of_legacy_keras_are_not_converted_either(monkeypatch):
+    module = ModuleType("tf_keras.layers")
+    exec("def deserialize(config):\n    return config", vars(module))  # noqa: S102 (in a module of this name)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(private_graphs.autograph_api, "converted_call", None)
+    assert private_graphs.call_with_autograph(module.deserialize, [1], {}) == 1
 
 
 def test_the_users_frames_of_a_converted_function_are_known():

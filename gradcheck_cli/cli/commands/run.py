@@ -21,6 +21,7 @@ from gradcheck_cli.cli.options.case_options import (
     selection_options,
 )
 from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand, option_group
+from gradcheck_cli.cli.options.gate_options import GateOptions, gate_options
 from gradcheck_cli.cli.options.running_options import (
     ReportTarget,
     WorkerOptions,
@@ -34,7 +35,6 @@ from gradcheck_cli.cli.options.running_options import (
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gradcheck_cli.reporting.codes import Ignored
     from gradcheck_cli.results import CaseResult, Policy, Report
     from gradcheck_cli.spec.case import Case
 
@@ -71,10 +71,7 @@ class RunOptions:
     form: str
     reports: tuple[ReportTarget, ...]
     features: Mapping[str, Any]
-    select: tuple[str, ...]
-    ignore: tuple[str, ...]
-    strict: bool
-    strict_precision: bool
+    gate: GateOptions
     workers: WorkerOptions
     is_watching: bool
     show_config: bool
@@ -101,22 +98,7 @@ def feature_options(function: Callable[..., None]) -> Callable[..., None]:
 @case_options
 @report_options
 @feature_options
-@click.option(
-    "--select", multiple=True, metavar="CODE", help="Of undecided pairs, count only those with this code."
-)
-@click.option(
-    "--ignore",
-    multiple=True,
-    metavar="CODE",
-    help="Don't count pairs that are undecided with this code: GC212, or GC2 for all; repeatable. They are "
-    "listed as ignored. What is wrong or wasn't tested always counts.",
-)
-@click.option("--strict", is_flag=True, help="Count everything that was skipped as a failure (exit 3).")
-@click.option(
-    "--strict-precision",
-    is_flag=True,
-    help="Count a precision warning (right in float64, too few digits as declared) as a failure (exit 1).",
-)
+@gate_options
 @worker_options
 @click.option(
     "--watch",
@@ -152,9 +134,8 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
         raise click.UsageError("-q and -v exclude each other.", ctx)
     # Late imports: `run --help` and a mistyped option shouldn't wait for them.
     from gradcheck_cli.cli.options.configured import default_paths
-    from gradcheck_cli.reporting.codes import read_ignored
 
-    ignored = read_ignored(options.select, options.ignore)
+    ignored = options.gate.ignored
     folders = options.paths or default_paths(settings=ctx.obj)
     changes, selection = options.changes, options.selection
 
@@ -169,12 +150,10 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
     if selection.collect_only:
         list_cases(selection.select(changes.load(folders)).cases, options.form)
         return
-    ctx.exit(_run(ctx, options, folders, ignored, began))
+    ctx.exit(_run(ctx, options, folders, began))
 
 
-def _run(
-    ctx: click.Context, options: RunOptions, folders: Sequence[str], ignored: Ignored, began: float
-) -> int:
+def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began: float) -> int:
     """Check the cases, print and write the findings, and return the exit code."""
     parts = [
         part.begin(ctx, folders, options.features[part.name])
@@ -186,10 +165,10 @@ def _run(
     # First, since TensorFlow is imported in the background.
     files = [target.file for target in options.reports if target.file is not None]
     workers = start_workers(ctx, options.workers, files)
-    from gradcheck_cli.results import Policy
+    from gradcheck_cli.results import count_nothing_left
     from gradcheck_cli.running.selection import selection_of, write_history
 
-    policy = Policy(options.strict, options.strict_precision)
+    policy, ignored = options.gate.policy, options.gate.ignored
     changes, selection = options.changes, options.selection
     loaded = changes.load(folders)
     selected = selection.select(loaded)
@@ -212,18 +191,15 @@ def _run(
     report = replace(
         report,
         policy=policy,
-        unchecked=(
-            *report.unchecked,
-            *(ignored.describe_unchecked(report) if selected.shard is None else ()),
-        ),
         shard=selected.shard,
         selection=selection_of(report.cases, loaded, folders, selection.narrowing_words(), changes.modes),
     )
+    report = report if selected.shard is not None else count_nothing_left(report)
     for part in parts:
         report = part.add_to(report)
     write_history(selection.cache_folder, report)
-    _print_end(report, options.form, options.verbosity, parts)
-    unwritten = max((part.write(report) for part in parts), default=0)
+    unwritten = _print_end(report, options.form, options.verbosity, parts)
+    unwritten = max(unwritten, *(part.write(report) for part in parts), 0)
     return write_reports(options.reports, options.form, report) or unwritten
 
 
@@ -256,13 +232,15 @@ def _lines_of(verbosity: Verbosity, policy: Policy) -> Callable[[CaseResult], Se
     return lines_of
 
 
-def _print_end(report: Report, form: str, verbosity: Verbosity, parts: Sequence[hooks.RunPart]) -> None:
-    """Print the end of the output, or the whole report in another form than a table."""
+def _print_end(report: Report, form: str, verbosity: Verbosity, parts: Sequence[hooks.RunPart]) -> int:
+    """Print the end of the output, or the whole report in another form than a table.
+
+    Returns 0, or the exit code of a report that can't be printed.
+    """
     for notice in report.notices:
         click.echo(notice, err=True)
     if form != "table":
-        print_report(form, report)
-        return
+        return print_report(form, report)
     from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.report_text import closing_lines, failed_lines
 
@@ -271,6 +249,7 @@ def _print_end(report: Report, form: str, verbosity: Verbosity, parts: Sequence[
     lines += [line for part in parts for line in part.lines(report, width)]
     lines += closing_lines(report, width, verbose=verbosity.verbose, durations=verbosity.durations)
     print_lines(console_for(sys.stdout), lines)
+    return 0
 
 
 def _print_settings(ctx: click.Context) -> None:

@@ -6,8 +6,10 @@ import os
 import re
 import stat
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 from gradcheck_cli import hooks
-from gradcheck_cli.cli.console import print_commands
+from gradcheck_cli.cli.console import OutputLostError, print_commands
 from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import REPORTS, extensions
@@ -262,8 +264,33 @@ def root_folder() -> Path:
     return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
 
-def print_report(form: str, report: Report) -> None:
-    """Print a report on standard output, in a format other than the table."""
+def try_to_write(what: str, write: Callable[[], None]) -> int:
+    """Write one report, and say on standard error why that fails: it costs no other report, and no verdict.
+
+    Returns:
+        0, or 2 if it failed.
+    """
+    try:
+        write()
+    except OutputLostError:
+        raise
+    except OSError as error:
+        reason = f"can't write {what}: {error.strerror or error}"
+    except Exception as error:  # noqa: BLE001 (another package's function may raise anything)
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"can't write {what}: {type(error).__name__}: {error} ({place.filename}:{place.lineno})"
+    else:
+        return 0
+    click.echo(reason, err=True)
+    return UsageError.exit_code
+
+
+def print_report(form: str, report: Report) -> int:
+    """Print a report on standard output, in a format other than the table; return `try_to_write`'s code."""
+    return try_to_write(f"the {form} report", lambda: _print_report(form, report))
+
+
+def _print_report(form: str, report: Report) -> None:
     text = render(form, report, root_folder())
     if form == "github":
         print_commands(text, err=False)
@@ -288,38 +315,32 @@ def write_reports(reports: Sequence[ReportTarget], form: str, report: Report) ->
     Returns:
         The report's own exit code; 2 instead of 0 if a file can't be written.
     """
-    failures = []
-    for target in reports:
-        if target.file is not None:
-            failures += write_file(target.file, render(target.kind, report, root_folder()))
-        elif form != "github":
-            print_commands(render("github", report, root_folder()), err=form != "table")
-    if form == "github" or any(target.kind == "github" for target in reports):
-        failures += _append_summary(report)
-    for failure in failures:
-        click.echo(failure, err=True)
-    return report.exit_code or (UsageError.exit_code if failures else 0)
+    root = root_folder()
+    failures = [
+        write_file(target.file, partial(render, target.kind, report, root))
+        for target in reports
+        if target.file is not None
+    ]
+    is_beside = form != "github" and any(target.kind == "github" for target in reports)
+    if is_beside:
+        err = form != "table"
+        annotate = partial(render, "github", report, root)
+        failures.append(try_to_write("annotations", lambda: print_commands(annotate(), err=err)))
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary and (form == "github" or is_beside):
+        append = partial(_append_summary, Path(summary), report)
+        failures.append(try_to_write(f"to $GITHUB_STEP_SUMMARY '{summary}'", append))
+    return report.exit_code or max(failures, default=0)
 
 
-def write_file(file: Path, text: str) -> list[str]:
-    """Write a report, and return why it can't be written; empty if it was."""
+def write_file(file: Path, render_text: Callable[[], str]) -> int:
+    """Render a report and write it to a file; return `try_to_write`'s code."""
     from gradcheck_cli.plain_files import write_text
 
-    try:
-        write_text(file, text)
-    except OSError as error:
-        return [f"can't write the report to '{file}': {error.strerror or error}"]
-    return []
+    return try_to_write(f"the report to '{file}'", lambda: write_text(file, render_text()))
 
 
-def _append_summary(report: Report) -> list[str]:
+def _append_summary(file: Path, report: Report) -> None:
     """Append the Markdown to the page that GitHub shows for a job: other steps write to it too."""
-    name = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not name:
-        return []
-    try:
-        with Path(name).open("a", encoding="utf-8", errors="backslashreplace") as stream:
-            stream.write(render("markdown", report, root_folder()) + "\n")
-    except OSError as error:
-        return [f"can't append to $GITHUB_STEP_SUMMARY '{name}': {error.strerror or error}"]
-    return []
+    with file.open("a", encoding="utf-8", errors="backslashreplace") as stream:
+        stream.write(render("markdown", report, root_folder()) + "\n")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli.errors import UsageError
+from gradcheck_cli import optional
 
 if TYPE_CHECKING:
     from gradcheck_cli.running.limits import Limits
@@ -19,11 +19,9 @@ def start_in_cluster(
     address: str, jobs: int, limits: Limits, settings: Mapping[str, Any], output: Path | None
 ) -> Workers:
     """Start workers on a cluster, or make a cluster on this machine; see `hooks.start_in_cluster`."""
-    try:
-        from gradcheck_cli.features.cluster.dask_workers import DaskWorkers
-    except ImportError as error:
-        raise UsageError(
-            f'--on needs Dask: pip install "distributed>=2026.1" ({error}). On every worker, too.'
-        ) from error
+    dask = optional.load(f"{__name__}.dask_workers", "--on", "distributed")
     skew, isolate = settings["allow_version_skew"], settings["isolate"]
-    return DaskWorkers(address or jobs, limits, allows_skew=skew, isolate=isolate, output=output)
+    workers: Workers = dask.DaskWorkers(
+        address or jobs, limits, allows_skew=skew, isolate=isolate, output=output
+    )
+    return workers

@@ -57,6 +57,7 @@ _JOINS = 30.0  # seconds for a worker to join, and to tell its versions
 _LEFT = 60.0  # seconds to wait for a worker that can run what is left
 _LOOKS = 2.0  # seconds between two looks at the workers
 _LEAVES = 0.5  # seconds for the connection to close
+_TOPICS = (TOPIC, "all")  # our tasks' events, and the scheduler's own
 _TTL = "30s"  # without a sign of life for this long, a worker of our own cluster counts as lost
 
 
@@ -293,6 +294,8 @@ class DaskWorkers(Workers):
         futures = [document.future for document in self._submitted.values() if document.future is not None]
         self._waiting, self._submitted, self._codes = {}, {}, {}
         _try_within(_ANSWERS, partial(client.cancel, futures, force=True))
+        for topic in _TOPICS:  # else the scheduler still writes to the connection that closes, and logs that
+            _try_within(_ANSWERS, partial(client.unsubscribe_topic, topic))
         _try_within(_ANSWERS, partial(client.close, timeout=_LEAVES))
         if self._own_cluster is not None:
             _try_within(_JOINS, self._own_cluster.close)
@@ -321,7 +324,7 @@ class DaskWorkers(Workers):
                 "and workers with `dask worker HOST:PORT --nthreads 1`"
             ) from error
         self._client, self._answered = client, time.monotonic()
-        for topic in (TOPIC, "all"):
+        for topic in _TOPICS:
             client.subscribe_topic(topic, self._on_event)
         threading.Thread(target=self._watch, args=(client,), daemon=True).start()
         return client

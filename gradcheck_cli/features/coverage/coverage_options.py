@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import FeatureOptions, RunPart
 
 if TYPE_CHECKING:
@@ -163,15 +163,8 @@ class Coverage(RunPart):
         if coverage is None:
             return 0
         texts = {"json": coverage_json, "markdown": coverage_markdown}
-        failures = [
-            failure
-            for target in self.reports
-            if target.file is not None
-            for failure in write_file(target.file, texts[target.kind](coverage))
-        ]
-        for failure in failures:
-            click.echo(failure, err=True)
-        return UsageError.exit_code if failures else 0
+        files = [(target.kind, target.file) for target in self.reports if target.file is not None]
+        return max((write_file(file, partial(texts[kind], coverage)) for kind, file in files), default=0)
 
 
 def _required_share(ctx: click.Context, option: str) -> float | None:

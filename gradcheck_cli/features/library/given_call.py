@@ -35,7 +35,8 @@ def split_call(
     """Make an input of each floating array, tensor, variable and number in a call.
 
     A Python number that is passed by keyword isn't differentiated: it is a setting. A Python number that is
-    passed by position gets the dtype of the first array, and float32 without one, as in TensorFlow.
+    passed by position gets the dtype of the first array, and float32 without one, as in TensorFlow. A NumPy
+    scalar keeps its own; by keyword, `np.float64` is the Python number that it inherits from.
 
     Args:
         function: the function, whose parameters name the inputs.
@@ -56,7 +57,10 @@ def split_call(
         tf.nest.map_structure(partial(_value, name), tree) for name, tree in zip(names, args, strict=True)
     ]
     keyword_trees = {
-        name: tf.nest.map_structure(partial(_value, name), tree) for name, tree in kwargs.items()
+        name: tf.nest.map_structure(
+            lambda leaf, name=name: leaf if isinstance(leaf, float | complex) else _value(name, leaf), tree
+        )
+        for name, tree in kwargs.items()
     }
     flat = tf.nest.flatten((trees, keyword_trees), expand_composites=True)
     kinds = [_dtype(leaf) for leaf in flat]
@@ -177,7 +181,7 @@ def _value(name: str, leaf: Any) -> Any:
                 f"{inner[0].path.lstrip('.')} would stay unchecked. Pass a dict of its fields, to a function "
                 "that builds it."
             )
-    if hasattr(leaf, "__array__") and not isinstance(leaf, float | complex | type):
+    if hasattr(leaf, "__array__") and not isinstance(leaf, type):
         return np.asarray(leaf)
     return leaf
 

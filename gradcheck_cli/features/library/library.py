@@ -16,10 +16,11 @@ from typing import Any, SupportsFloat, SupportsIndex, cast
 
 import numpy as np
 
+from gradcheck_cli.cli.options.gate_options import GateOptions, configured_gate
 from gradcheck_cli.errors import NoSpecsError, suggest
 from gradcheck_cli.reporting.exchange.findings import BAD, findings_of
 from gradcheck_cli.reporting.report_text import render_report
-from gradcheck_cli.results import Report
+from gradcheck_cli.results import Report, count_nothing_left
 from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.running.session import InProcess, start_tensorflow
 from gradcheck_cli.spec.case import (
@@ -71,6 +72,7 @@ def check(
     Raises:
         SpecError: the spec has faults: all of them at once.
         NoSpecsError: nothing matched.
+        UsageError: `[tool.gradcheck]` of the nearest pyproject.toml has a fault.
         TypeError: it is neither a mapping nor a path, nor a list of them.
 
     Example:
@@ -87,8 +89,9 @@ def check(
     if strange:
         kind = type(strange[0]).__name__
         raise TypeError(f"a spec must be a mapping or the path of a file, or a list of such, but is {kind}.")
-    mappings = [plain_spec(spec) for spec in several if isinstance(spec, Mapping)]
     paths = [spec for spec in several if isinstance(spec, str | Path)]
+    gate = configured_gate(paths)
+    mappings = [plain_spec(spec) for spec in several if isinstance(spec, Mapping)]
     cases = load_cases(paths, seed=seed) if paths else ()
     if len(mappings) == 1:
         cases += load_mapping(mappings[0], seed=seed)
@@ -104,7 +107,13 @@ def check(
             raise NoSpecsError(
                 f"no case is named {case!r}; there are {', '.join(names)}.{near and ' ' + near}"
             )
-    return run_in_workers(InProcess(), in_each_mode(cases))
+    return _run(cases, gate)
+
+
+def _run(cases: Sequence[Case], gate: GateOptions) -> Report:
+    """Check cases in this process; what counts is what `gradcheck run` counts here without options."""
+    report = run_in_workers(InProcess(), in_each_mode(cases), mark=gate.ignored.mark)
+    return count_nothing_left(replace(report, policy=gate.policy))
 
 
 def check_function(  # noqa: PLR0913 (the options of one call)
@@ -134,7 +143,7 @@ def check_function(  # noqa: PLR0913 (the options of one call)
         atol: absolute tolerance; default: by dtype and scale.
         seed: of random ops that the function uses.
         kwargs: the function's keyword arguments. Arrays and tensors among them are differentiated too;
-            Python numbers aren't.
+            Python numbers, and `np.float64`, which is one, aren't.
 
     Returns:
         The report; `bool(report)` says whether everything is right.
@@ -151,6 +160,7 @@ def check_function(  # noqa: PLR0913 (the options of one call)
     _check_numbers({"rtol": rtol, "atol": atol}, seed)
     if variables is not None and not isinstance(variables, bool | list | tuple):
         variables = [variables]
+    gate = configured_gate()
     start_tensorflow()
     # Late: it imports TensorFlow.
     from gradcheck_cli.features.library.given_call import place_of, split_call
@@ -177,7 +187,7 @@ def check_function(  # noqa: PLR0913 (the options of one call)
             origin=Origin(file, str(Path.cwd()), line),
             wanted=Wanted(records_fingerprint=False),
         )
-        report = run_in_workers(InProcess(), in_each_mode([case]))
+        report = _run([case], gate)
     if any(isinstance(arg, float | complex) for arg in args):
         return _advise(report, _NUMBERS_ARE_INPUTS)
     return _advise(report, _LIST_OF_NUMBERS) if any(map(_is_list_of_numbers, args)) else report

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib import resources
-from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from gradcheck_cli import optional
+from gradcheck_cli.errors import UsageError
 from gradcheck_cli.features.page.op_graph import graph_of
-from gradcheck_cli.features.page.pictures import Picture
 from gradcheck_cli.gate import BaselineFinding
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
@@ -43,6 +43,9 @@ from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, describe_rules, is_plain, number_cells
 from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, Report, Status
 
+if TYPE_CHECKING:
+    from gradcheck_cli.features.page.pictures import Picture
+
 COLUMNS = (
     ("spec", "text"),
     ("op", "text"),
@@ -56,7 +59,8 @@ COLUMNS = (
     ("ratio", "number"),
     ("seconds", "number"),
 )
-MISSING = "pictures need matplotlib: pip install matplotlib"
+# How pictures are asked for: the module that draws them, what it is for, and the package that it needs.
+PICTURES = ("gradcheck_cli.features.page.pictures", "drawing", "matplotlib")
 # Each takes a fifth of a second to draw and 80 KB, and nobody looks at more before correcting the first.
 MOST_DRAWN = 24
 _MOST_WRONG = 8
@@ -71,8 +75,9 @@ def to_html(report: Report, root: Path) -> str:
     anchors = {id(finding): f"f{index}" for index, finding in enumerate(findings)}
     gravest_first = sort_by_gravity(findings)
     detailed = [finding for finding in gravest_first if _needs_details(finding)]
+    draw, lacking = _load_drawing(detailed)
     details = [
-        _detail(finding, anchors[id(finding)], root, is_drawn=index < MOST_DRAWN)
+        _detail(finding, anchors[id(finding)], root, draw if lacking or index < MOST_DRAWN else None)
         for index, finding in enumerate(detailed[:_MOST_DETAILS])
     ]
     shown = {detail["anchor"] for detail in details}
@@ -122,6 +127,7 @@ def to_html(report: Report, root: Path) -> str:
         specs=summarize_specs(report, findings),
         spec_columns=SPEC_COLUMNS,
         details=details,
+        lacking=lacking,
         footer=f"Exit code {report.exit_code}, after {report.duration_s:.1f} s.",
     )
 
@@ -228,12 +234,32 @@ def _row(finding: Finding, case: CaseResult, anchor: str) -> dict[str, str]:
     }
 
 
-def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dict[str, Any]:
+class _Draw(Protocol):
+    """Draws the contents of a figure, as `pictures_of` does."""
+
+    def __call__(self, label: str, figure: Figure, *, kinks: bool) -> Sequence[Picture]: ...
+
+
+def _load_drawing(detailed: Sequence[Finding]) -> tuple[_Draw, str]:
+    """Return what draws figures; without matplotlib it draws nothing, and the text says what brings it."""
+    if any(finding.pair is not None and finding.pair.figure is not None for finding in detailed):
+        try:
+            return optional.load(*PICTURES).pictures_of, ""
+        except UsageError as error:
+            return _draw_nothing, f"No pictures: {error}"
+    return _draw_nothing, ""
+
+
+def _draw_nothing(label: str, figure: Figure, *, kinks: bool) -> Sequence[Picture]:  # noqa: ARG001 (as `pictures_of`)
+    return ()
+
+
+def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> dict[str, Any]:
     """Return what a page shows about one pair."""
     case, pair = cast("CaseResult", finding.case), cast("PairResult", finding.pair)
     code, figure = code_of_pair(pair), pair.figure
     rules = "" if is_plain(pair) else describe_rules(pair)
-    pictures, undrawn = _pictures(pair, figure, case, is_drawn=is_drawn)
+    pictures, undrawn = _pictures(pair, figure, case, draw)
     path = () if figure is None else figure.path
     graph = graph_of(path, pair.input, pair.output)
     # An op's gradient has the form `grad at ops.py:12`; TensorFlow's own can't be read from here.
@@ -267,7 +293,7 @@ def _detail(finding: Finding, anchor: str, root: Path, *, is_drawn: bool) -> dic
 
 
 def _pictures(
-    pair: PairResult, figure: Figure | None, case: CaseResult, *, is_drawn: bool
+    pair: PairResult, figure: Figure | None, case: CaseResult, draw: _Draw | None
 ) -> tuple[Sequence[Picture], str]:
     """Draw a pair, or say why it isn't drawn."""
     file, _ = split_place(case.spec)
@@ -275,14 +301,10 @@ def _pictures(
     if figure is None:
         undrawn = f"No picture was made in the run; {on_demand} FILE.html makes one."
         return (), undrawn if pair.numbers.elements else ""
-    if find_spec("matplotlib") is None:
-        return (), MISSING
-    if not is_drawn:
+    if draw is None:
         return (), f"The first {MOST_DRAWN} are drawn; {on_demand} FILE.html draws this one."
-    from gradcheck_cli.features.page.pictures import pictures_of
-
     try:
-        return pictures_of(f"{case.op}{pair.label}", figure, kinks=needs_slopes(pair)), ""
+        return draw(f"{case.op}{pair.label}", figure, kinks=needs_slopes(pair)), ""
     except Exception as error:  # noqa: BLE001 (matplotlib raises anything near the largest float)
         return (), f"The picture can't be drawn: {type(error).__name__}: {error}"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import redirect_stdout
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from gradcheck_cli import optional
 from gradcheck_cli.cli.options.case_options import PickedCases, picking_options
 from gradcheck_cli.errors import CaseFailedError, UsageError
 
@@ -31,8 +31,6 @@ def _target(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
         raise click.BadParameter(
             f"must end in {', '.join(_FORMS)}, or be - for the terminal, but got '{value}'."
         )
-    if Path(value).suffix in _DRAWN and find_spec("matplotlib") is None:
-        raise click.BadParameter("pictures need matplotlib: pip install matplotlib")
     return value
 
 
@@ -90,7 +88,10 @@ def command(
     # Late imports: `show --help` shouldn't wait for them.
     from gradcheck_cli.cli.console import terminal_width
     from gradcheck_cli.cli.options.case_options import handle_cases
+    from gradcheck_cli.features.page.page import PICTURES
 
+    if target is not None and Path(target).suffix in _DRAWN:
+        optional.load(*PICTURES)  # before the case is checked for nothing
     cases = picked.load()
     if target is not None:
         if target != TERMINAL and len(cases) > 1:
@@ -139,12 +140,11 @@ def _plot(case: Case, label: str, target: str) -> int:
     if target == TERMINAL:
         _print(result)
         return 0
-    from gradcheck_cli.features.page.page import needs_slopes
+    from gradcheck_cli.features.page.page import PICTURES, needs_slopes
 
     if Path(target).suffix in _DRAWN:
-        from gradcheck_cli.features.page.pictures import file_of
-
-        content = file_of(figure, Path(target).suffix[1:], kinks=needs_slopes(result.pairs[0]))
+        draw = optional.load(*PICTURES).file_of
+        content = draw(figure, Path(target).suffix[1:], kinks=needs_slopes(result.pairs[0]))
     else:
         content = _page(result).encode("utf-8", "backslashreplace")
     try:

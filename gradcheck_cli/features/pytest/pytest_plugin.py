@@ -8,14 +8,15 @@ of the package is loaded, and TensorFlow isn't either.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from gradcheck_cli.results import CaseResult, PairResult
+    from gradcheck_cli.cli.options.gate_options import GateOptions
+    from gradcheck_cli.results import CaseResult, PairResult, Policy
     from gradcheck_cli.running.local_workers import LocalWorkers
     from gradcheck_cli.spec.case import Case
 
@@ -97,14 +98,15 @@ class Runs:
 
     def __init__(self) -> None:
         self._workers: LocalWorkers | None = None
-        self._results: dict[str, CaseResult] = {}
+        self._results: dict[tuple[str, ...], CaseResult] = {}
 
     def open(self, cases: Sequence[Case]) -> list[CaseResult]:
         """Return each case with its pairs, none of which has been checked."""
         return self._run(cases, listing=True)
 
-    def check(self, case: Case, key: str) -> CaseResult:
+    def check(self, case: Case) -> CaseResult:
         """Return a case's result; it is checked once."""
+        key = (*_name_in_all_modes(case), case.mode)
         if key not in self._results:
             (self._results[key],) = self._run([case])
         return self._results[key]
@@ -133,6 +135,10 @@ class Runs:
             self._workers.close()
 
 
+def _name_in_all_modes(case: Case) -> tuple[str, ...]:
+    return (case.spec, case.op, case.name, case.dtype)
+
+
 _SPECS = pytest.StashKey[tuple["Path", ...]]()
 _RUNS = pytest.StashKey[Runs]()
 
@@ -142,11 +148,14 @@ class SpecFile(pytest.File):
 
     def collect(self) -> Iterable[pytest.Collector]:
         """Read the file, and open its cases."""
+        from gradcheck_cli.cli.options.gate_options import configured_gate
         from gradcheck_cli.errors import GradcheckError
         from gradcheck_cli.spec.case import in_each_mode
         from gradcheck_cli.spec.load import load
 
         try:
+            gate = configured_gate([self.path])
+            _ = gate.ignored  # so that a bad code is a fault now
             loaded = load([self.path])
             if loaded.exceptions and not loaded.cases:  # they say what has no spec: nothing to test
                 return
@@ -158,15 +167,21 @@ class SpecFile(pytest.File):
         for case, result in zip(cases, opened, strict=True):
             ops.setdefault(case.op, []).append((case, result))
         for op, members in ops.items():
-            yield SpecOp.from_parent(self, name=op.translate(_BRACKETS), members=members)
+            yield SpecOp.from_parent(self, name=op.translate(_BRACKETS), members=members, gate=gate)
 
 
 class SpecOp(pytest.Collector):
     """One op of a file."""
 
-    def __init__(self, *, members: Sequence[tuple[Case, CaseResult]], **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
+    def __init__(
+        self,
+        *,
+        members: Sequence[tuple[Case, CaseResult]],
+        gate: GateOptions,
+        **rest: Any,  # noqa: ANN401 (pytest's own)
+    ) -> None:
         super().__init__(**rest)
-        self._members = members
+        self._members, self._gate = members, gate
 
     def collect(self) -> Iterator[pytest.Collector]:
         """Name the cases, with mode and dtype where several have the same name."""
@@ -175,15 +190,22 @@ class SpecOp(pytest.Collector):
             parts += [case.origin.variant] if case.origin.variant else []
             parts += [case.mode] if len(case.running.modes) > 1 else []
             name = "-".join(parts).translate(_BRACKETS)
-            yield SpecCase.from_parent(self, name=name, case=case, opened=result)
+            yield SpecCase.from_parent(self, name=name, case=case, opened=result, gate=self._gate)
 
 
 class SpecCase(pytest.Collector):
     """One case; it has a test for each pair, and one for itself."""
 
-    def __init__(self, *, case: Case, opened: CaseResult, **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
+    def __init__(
+        self,
+        *,
+        case: Case,
+        opened: CaseResult,
+        gate: GateOptions,
+        **rest: Any,  # noqa: ANN401 (pytest's own)
+    ) -> None:
         super().__init__(**rest)
-        self.case = case
+        self.case, self.gate = case, gate
         self.labels = frozenset(pair.label for pair in opened.pairs)
         self._opened = opened
         for tag in case.origin.tags:
@@ -191,15 +213,25 @@ class SpecCase(pytest.Collector):
 
     def collect(self) -> Iterator[pytest.Item]:
         """Make a test for each pair that opening the case has shown, and for the case itself."""
+        has_groups = self.config.pluginmanager.hasplugin("xdist")
         for label in [WHOLE, *[pair.label for pair in self._opened.pairs]]:
             item = SpecItem.from_parent(self, name=label, case=self.case)
-            # With pytest-xdist and --dist loadgroup a case is checked in one process, and so only once.
-            item.add_marker(pytest.mark.xdist_group(self.nodeid))
+            if has_groups:  # with --dist loadgroup a case is checked in one process, and so only once
+                item.add_marker(pytest.mark.xdist_group(" ".join(_name_in_all_modes(self.case))))
             yield item
 
     def check(self) -> CaseResult:
         """Return the case's result; it is checked once."""
-        return self.config.stash[_RUNS].check(self.case, self.nodeid)
+        return self._check(self.case)
+
+    def check_in_all_modes(self) -> list[CaseResult]:
+        """Return the case's results in all of its modes."""
+        from gradcheck_cli.spec.case import in_each_mode
+
+        return list(map(self._check, in_each_mode([self.case])))
+
+    def _check(self, case: Case) -> CaseResult:
+        return self.gate.ignored.mark(self.config.stash[_RUNS].check(case))
 
 
 class SpecItem(pytest.Item):
@@ -215,13 +247,15 @@ class SpecItem(pytest.Item):
             raise TypeError("parent: expected a SpecCase")
         result = self.parent.check()
         self.user_properties += [("spec", result.spec), ("mode", result.mode), ("dtype", result.dtype)]
+        policy = self.parent.gate.policy
         if self.name == WHOLE:
-            _judge_case(result, self.parent.labels)
+            _judge_case(result, self.parent.labels, policy)
+            _require_checked(result, self.parent.check_in_all_modes, policy)
             return
         pair = next((pair for pair in result.pairs if pair.label == self.name), None)
         if pair is None:
             raise GradcheckFailure(_failure_text(result, ()))
-        _judge_pair(result, pair)
+        _judge_pair(result, pair, policy)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ANN401 (pytest's own)
         """Return the text of `gradcheck run` instead of a traceback."""
@@ -239,29 +273,39 @@ class SpecItem(pytest.Item):
         )
 
 
-def _judge_pair(result: CaseResult, pair: PairResult) -> None:
-    from gradcheck_cli.results import GREEN, Status
+def _judge_pair(result: CaseResult, pair: PairResult, policy: Policy) -> None:
+    from gradcheck_cli.results import GREEN
 
-    if pair.status is Status.SKIPPED:
-        pytest.skip(pair.note or pair.message or "skipped by its spec")
-    if pair.status not in GREEN:
+    if policy.counts(pair.status):
         raise GradcheckFailure(_failure_text(result, (pair,)))
+    if pair.status not in GREEN:
+        pytest.skip(f"{pair.status}: {pair.note or pair.message or 'its spec says so'}")
 
 
-def _judge_case(result: CaseResult, labels: frozenset[str]) -> None:
+def _judge_case(result: CaseResult, labels: frozenset[str], policy: Policy) -> None:
     """Judge what no other test does: the case's checks, and pairs that opening it hadn't shown."""
-    from gradcheck_cli.results import GREEN, Status
-
-    fine = GREEN | {Status.SKIPPED}
-    wrong = [check for check in result.checks if check.status not in fine]
-    if result.error is not None or wrong:
+    is_imprecise = policy.strict_precision and bool(result.warnings)
+    if result.error is not None or is_imprecise or any(policy.counts(own.status) for own in result.checks):
         raise GradcheckFailure(_failure_text(result, ()))
-    new = tuple(pair for pair in result.pairs if pair.label not in labels and pair.status not in fine)
+    new = tuple(pair for pair in result.pairs if pair.label not in labels and policy.counts(pair.status))
     if new:
         raise GradcheckFailure(_failure_text(result, new))
-    if result.status is Status.SKIPPED:
-        messages = [check.message for check in result.checks if check.status is Status.SKIPPED]
-        pytest.skip(messages[0] if messages else "nothing of it was checked")
+
+
+def _require_checked(
+    result: CaseResult, in_all_modes: Callable[[], Collection[CaseResult]], policy: Policy
+) -> None:
+    """Skip a case of which nothing was checked in this mode; fail if nothing was in any."""
+    from gradcheck_cli.results import Status, find_unchecked
+
+    if result.status is not Status.SKIPPED:
+        return
+    reasons = [check.message for check in result.checks if check.status is Status.SKIPPED]
+    reasons += [pair.note for pair in result.pairs]
+    reason = next(filter(None, reasons), "its spec says so")
+    if policy.strict or find_unchecked(in_all_modes()):
+        raise GradcheckFailure(f"nothing of this case was checked: {reason}")
+    pytest.skip(reason)
 
 
 def _failure_text(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
@@ -280,10 +324,11 @@ def _summary(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
 
     if result.error is not None:
         return f"{result.error.kind}: {result.error.message}"
-    reasons = [(pair.status, pair.note or pair.message) for pair in pairs] or [
-        (check.status, f"{check.name}: {check.message}") for check in result.checks
+    reasons = [(str(pair.status), pair.note or pair.message) for pair in pairs] or [
+        *((str(check.status), f"{check.name}: {check.message}") for check in result.checks),
+        *(("precision", warning) for warning in result.warnings),
     ]
     for status, reason in reasons:
         if status != Status.PASSED:
-            return f"{status}: {reason}" if reason else str(status)
+            return f"{status}: {reason}" if reason else status
     return str(result.status)

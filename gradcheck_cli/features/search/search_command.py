@@ -91,13 +91,14 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
         return case_lines(result, width=width) if options.form == "table" else []
 
     report = run_and_print(workers, cases, lines_of)
+    unwritten = 0
     if options.form == "table":
         print_lines(console_for(sys.stdout), closing_lines(report, width))
     else:
-        print_report(options.form, report)
+        unwritten = print_report(options.form, report)
     if options.writes:
         _write(report, cases)
-    ctx.exit(report.exit_code)
+    ctx.exit(report.exit_code or unwritten)
 
 
 def _write(report: Report, cases: Sequence[Case]) -> None:

@@ -22,7 +22,7 @@ from gradcheck_cli.cli.options.running_options import (
 )
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import CoverageStatus, GradientCoverage, Selection, WrittenGradient
-from gradcheck_cli.results import Machine, Policy, Report
+from gradcheck_cli.results import Machine, Policy, Report, count_nothing_left
 
 _SHOWN = 5  # cases that a message names; they fit a line
 
@@ -60,7 +60,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     if len(report_by_file) < len(files):
         raise click.UsageError("a report is named twice.", ctx)
     report = merge(report_by_file)
-    width = terminal_width()
+    width, unwritten = terminal_width(), 0
     if form == "table":
         console = console_for(sys.stdout)
         for case in report.cases:
@@ -68,12 +68,12 @@ def command(  # noqa: PLR0913 (one argument per option)
                 print_lines(console, case_lines(case, width=width))
         print_lines(console, closing_lines(report, width))
     else:
-        print_report(form, report)
+        unwritten = print_report(form, report)
     for notice in report.notices:
         click.echo(notice, err=True)
     # The next run's shards read there how long each case took.
     write_history(cache or default_cache(), report)
-    ctx.exit(write_reports(reports, form, report))
+    ctx.exit(write_reports(reports, form, report) or unwritten)
 
 
 def merge(reports: Mapping[str, Report]) -> Report:
@@ -109,7 +109,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
     first = several[0]
     shares = [report.policy.branch_fail_under for report in several]
     notices = [text for report in several for text in report.notices]
-    return replace(
+    merged = replace(
         first,
         cases=tuple(cases),
         duration_s=sum(report.duration_s for report in several),
@@ -134,6 +134,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
         coverage=join_coverage([report.coverage for report in several if report.coverage is not None]),
         selection=_merge_selections(several),
     )
+    return count_nothing_left(merged)
 
 
 def join_coverage(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, op_def_pb2
-from tensorflow.python.autograph.core import ag_ctx, converter
+from tensorflow.python.autograph.core import ag_ctx, config, converter
 from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.autograph.impl import conversion
 from tensorflow.python.client import pywrap_tf_session
@@ -82,6 +82,11 @@ def replace_attributes(home: Any, **values: Any) -> Iterator[None]:
     finally:
         for name, original in originals.items():
             setattr(home, name, original)
+
+
+# TensorFlow 2.16 knows Keras by the name `keras` alone, and converts all of legacy Keras that a layer runs,
+# which takes seconds; later versions have this rule.
+config.CONVERSION_RULES = (config.DoNotConvert("tf_keras"), *config.CONVERSION_RULES)
 
 
 def call_with_autograph(

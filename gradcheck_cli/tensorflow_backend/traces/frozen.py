@@ -181,10 +181,9 @@ class Stop:
 
     @staticmethod
     def of(op: Any) -> Stop:
-        """Return the stop of an op."""
-        return Stop(
-            *frames.place_of_stop((frame.filename, frame.lineno, frame.name) for frame in op.traceback)
-        )
+        """Return the stop of an op; one from a file has no lines, but the same name in each trace."""
+        lines = [(frame.filename, frame.lineno, frame.name) for frame in frames.frames_of(op)]
+        return Stop(*frames.place_of_stop(lines) if lines else [frames.describe_imported(op)] * 2)
 
 
 @dataclass(frozen=True)
