@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from html import escape
@@ -463,6 +463,43 @@ def find_unchecked(cases: Collection[CaseResult]) -> list[CaseResult]:
         for case in skipped
         if all(key[:-1] != _key(case)[:-1] or key[-1] == case.mode for key in checked)
     ]
+
+
+ZERO_SIZE = "zero-size: shape only"  # the note of a pair without elements, of which only the form is checked
+_NO_ELEMENTS = (
+    "no case that ran has an element of this pair: its shape alone was checked; add a case with elements."
+)
+
+
+def has_empty_pairs(case: CaseResult) -> bool:
+    """Whether some pair's verdict depends on other cases of the op: one without elements tested nothing."""
+    is_checked = "all_zero" not in case.how.checks_off
+    return is_checked and any(pair.note == ZERO_SIZE for pair in case.pairs)
+
+
+def judge_empty_pairs(case: CaseResult, cases: Iterable[CaseResult]) -> CaseResult:
+    """Return a case in which a pair without elements is undecided, unless another case's pair has some.
+
+    Args:
+        cases: those that ran; those of other ops don't count.
+    """
+    if not has_empty_pairs(case):
+        return case
+    op = (case.spec, case.op)
+    tested = {
+        pair.label
+        for other in cases
+        if (other.spec, other.op) == op
+        for pair in other.pairs
+        if pair.numbers.elements
+    }
+    pairs = tuple(
+        replace(pair, status=Status.INCONCLUSIVE, undecided="all_zero", message=_NO_ELEMENTS)
+        if (pair.note, pair.status) == (ZERO_SIZE, Status.PASSED) and pair.label not in tested
+        else pair
+        for pair in case.pairs
+    )
+    return replace(case, pairs=pairs, status=case_status(pairs, case.checks))
 
 
 def _key(case: CaseResult) -> tuple[str, ...]:

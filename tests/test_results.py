@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 from flat_results import altered, make_case, make_pair
 
-from gradcheck_cli.results import CaseError, CheckResult, Report, Status, case_status
+from gradcheck_cli.results import (
+    ZERO_SIZE,
+    CaseError,
+    CheckResult,
+    Report,
+    Status,
+    case_status,
+    judge_empty_pairs,
+)
 
 PASSED, MISMATCHED, INCONCLUSIVE = Status.PASSED, Status.MISMATCHED, Status.INCONCLUSIVE
 ERROR, SKIPPED = Status.ERROR, Status.SKIPPED
@@ -150,3 +158,37 @@ def test_a_case_for_other_versions_fails_a_strict_run_only():
 def test_a_case_that_is_skipped_before_any_pair_counts_once():
     summary = in_modes(graph=PASSED, xla=SKIPPED).summary
     assert (summary["skipped"], summary["cases"], summary["specs"]) == (1, 2, 1)
+
+
+def case_of(name, elements, status=PASSED, op="op", **values):
+    note = "" if elements else ZERO_SIZE
+    boxes = make_pair("dy/dboxes", "y", "boxes", status, elements=elements, note=note)
+    scores = make_pair("dy/dscores", "y", "scores", PASSED, elements=6)
+    return make_case(op, name, "a.yaml:1", status=PASSED, pairs=(boxes, scores), **values)
+
+
+EMPTY = case_of("empty", 0)
+
+
+@pytest.mark.parametrize(
+    ("case", "others", "status"),
+    [
+        (EMPTY, [], INCONCLUSIVE),  # the pair beside it has elements, and says nothing of this one
+        (EMPTY, [case_of("full", 8)], PASSED),
+        (EMPTY, [case_of("full", 8, INCONCLUSIVE)], PASSED),  # which fails the run by itself
+        (EMPTY, [case_of("full", 0, SKIPPED)], INCONCLUSIVE),
+        (EMPTY, [case_of("other op", 8, op="other")], INCONCLUSIVE),
+        (case_of("empty", 0, checks_off=("all_zero",)), [], PASSED),
+        (case_of("empty", 0, EXPECTED), [], EXPECTED),
+    ],
+)
+def test_a_pair_without_elements_passes_only_beside_a_case_in_which_it_has_some(case, others, status):
+    judged = judge_empty_pairs(case, [case, *others])
+    assert judged.pairs[0].status is status
+    assert judged.pairs[1].status is PASSED
+    assert judged.status is (status if status is not SKIPPED else PASSED)
+    if status is INCONCLUSIVE:
+        assert judged.pairs[0].message == (
+            "no case that ran has an element of this pair: its shape alone was checked; add a case with "
+            "elements."
+        )

@@ -187,9 +187,6 @@ class Origin:
     line: int = 0  # 1-based line of the document (or of the entry in `ops:`)
     variant: str | None = None  # the entry of `dtypes` that made this case, or `None`
     tags: tuple[str, ...] = ()
-    # whether no other case of the op has elements to differentiate by; if this one has none either, nothing
-    # about the op is checked
-    is_only_case: bool = True
 
 
 @dataclass(frozen=True)
@@ -311,11 +308,6 @@ class Case:
     def tensors(self) -> tuple[InputSpec, ...]:
         """All input tensors in positional order, lists flattened."""
         return tuple(tensor for argument in self.arguments for tensor in argument.tensors)
-
-    @property
-    def has_elements(self) -> bool:
-        """Whether every input that is differentiated has at least one element."""
-        return all(0 not in tensor.shape for tensor in self.tensors if tensor.is_differentiable)
 
     @property
     def labels(self) -> tuple[str, ...]:

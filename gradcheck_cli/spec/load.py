@@ -417,10 +417,7 @@ def read_cases(log: FaultLog, node: Node, heading: _Heading) -> list[Case]:
         case = _validate(heading, log, merge_op(base, entry.without("name")))
         if case is not None and case.model.inputs is not None:
             cases += _read_variants(case, str(name.value) if name else "")
-    non_empty = {case.name for case in cases if case.has_elements}
-    return [
-        replace(case, origin=replace(case.origin, is_only_case=non_empty <= {case.name})) for case in cases
-    ]
+    return cases
 
 
 def _validate(heading: _Heading, log: FaultLog, node: Node) -> _Merged | None:

@@ -185,13 +185,13 @@ class SpecCase(pytest.Collector):
         super().__init__(**rest)
         self.case = case
         self.labels = frozenset(pair.label for pair in opened.pairs)
-        self._opened = opened
+        self.opened = opened
         for tag in case.origin.tags:
             self.extra_keyword_matches.add(tag)
 
     def collect(self) -> Iterator[pytest.Item]:
         """Make a test for each pair that opening the case has shown, and for the case itself."""
-        for label in [WHOLE, *[pair.label for pair in self._opened.pairs]]:
+        for label in [WHOLE, *[pair.label for pair in self.opened.pairs]]:
             item = SpecItem.from_parent(self, name=label, case=self.case)
             # With pytest-xdist and --dist loadgroup a case is checked in one process, and so only once.
             item.add_marker(pytest.mark.xdist_group(self.nodeid))
@@ -213,7 +213,11 @@ class SpecItem(pytest.Item):
         """Pass, skip or fail according to the finding."""
         if not isinstance(self.parent, SpecCase):
             raise TypeError("parent: expected a SpecCase")
-        result = self.parent.check()
+        from gradcheck_cli.results import judge_empty_pairs
+
+        # Whether another case's pair has elements, opening it has shown.
+        selected = [item.parent.opened for item in self.session.items if isinstance(item.parent, SpecCase)]
+        result = judge_empty_pairs(self.parent.check(), selected)
         self.user_properties += [("spec", result.spec), ("mode", result.mode), ("dtype", result.dtype)]
         if self.name == WHOLE:
             _judge_case(result, self.parent.labels)

@@ -16,7 +16,7 @@ import click
 
 from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
-from gradcheck_cli.results import CaseResult, Policy
+from gradcheck_cli.results import CaseResult, Policy, has_empty_pairs, judge_empty_pairs
 from gradcheck_cli.running.changed import clear_cache, dependencies
 from gradcheck_cli.running.run_loop import Ended, Workers
 from gradcheck_cli.spec.case import Case
@@ -126,13 +126,18 @@ class _LastResults:
     def check(self, cases: Sequence[Case]) -> None:
         """Check cases, without a search: whoever saved a file waits for it."""
         unsearched = [replace(case, wanted=replace(case.wanted, search=0.0)) for case in cases]
+        empty: list[CaseResult] = []
         with redirect_stdout(sys.stderr):
             try:
                 for event in self.workers.run(unsearched):
-                    if isinstance(event, Ended):
+                    if isinstance(event, Ended) and has_empty_pairs(event.result):
+                        empty.append(event.result)
+                    elif isinstance(event, Ended):
                         self.show(self._keep(event.result))
             except CaseFailedError as error:
                 click.echo(str(error), err=True)
+            for result in empty:
+                self.show(self._keep(judge_empty_pairs(result, self.results.values())))
         self.searched -= {_key_of(case) for case in cases}
 
     def search(self, cases: Sequence[Case], watched: FileWatch) -> frozenset[Path]:
