@@ -374,6 +374,14 @@ class Execution:
 
 
 @dataclass(frozen=True)
+class FilesRead:
+    """What of the user's files a case read or would have read, by absolute paths."""
+
+    files: frozenset[str]  # opened or imported; also places in which a module was looked for in vain
+    folders: frozenset[str] = frozenset()  # listed
+
+
+@dataclass(frozen=True)
 class CodeSeen:
     """What of the user's code a case ran."""
 
@@ -382,6 +390,7 @@ class CodeSeen:
     custom_gradients: tuple[GradientRun, ...] = ()  # hand-written gradients, and the pairs that ran them
     branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that points took; in graphs
     sides_unknown: str = ""  # why its branches weren't examined, or not all of them
+    read: FilesRead | None = None  # `None` if that isn't known
 
 
 @dataclass(frozen=True)
@@ -408,6 +417,10 @@ class CaseResult:
         """Return the result with the last lines that the user's code printed, and the file of all lines."""
         output = Printed(tuple(lines), file) if lines or file else None
         return replace(self, ran=replace(self.ran, output=output))
+
+    def having_read(self, read: FilesRead | None) -> CaseResult:
+        """Return the result with what of the user's files the case read."""
+        return replace(self, seen=replace(self.seen, read=read))
 
     @property
     def skipped(self) -> bool:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 
 from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, SOURCES
 
@@ -178,6 +179,9 @@ class Given:
     variables: tuple[object, ...] | None = None
 
 
+FOLDER_DEFAULTS = "defaults.yaml"  # contains only `defaults`, which are merged under each spec of its folder
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where a case is written. One that no file holds, such as the case of an op alone, has the defaults."""
@@ -187,6 +191,11 @@ class Origin:
     line: int = 0  # 1-based line of the document (or of the entry in `ops:`)
     variant: str | None = None  # the entry of `dtypes` that made this case, or `None`
     tags: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """The files that it is written in, there or not."""
+        return Path(self.folder, Path(self.path).name), Path(self.folder, FOLDER_DEFAULTS)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from gradcheck_cli.errors import Fault, NoSpecsError, SpecError, suggest
 from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.spec import yaml_tree
 from gradcheck_cli.spec.case import (
+    FOLDER_DEFAULTS,
     Case,
     CodeUnderTest,
     Expected,
@@ -68,7 +69,6 @@ from gradcheck_cli.visible import clean
 
 SUFFIXES = (".yaml", ".yml")
 OP_TYPE = "{op_type}"  # stands for the op type in an op's name
-FOLDER_DEFAULTS = "defaults.yaml"  # contains only `defaults`, which are merged under each spec of its folder
 
 
 class Loaded(NamedTuple):
