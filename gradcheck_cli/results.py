@@ -457,19 +457,24 @@ class Policy:
         """Whether a case fails the run by itself; a case skipped in one mode may be checked in another."""
         return not self.is_fine(case) and (self.strict or case.status is not Status.SKIPPED)
 
-    def exit_code(self, cases: Collection[CaseResult]) -> int:
-        """Return the exit code for some cases: 1 a failure, 3 something undecided, else 0."""
+    def exit_code(self, cases: Collection[CaseResult], *, is_part: bool = False) -> int:
+        """Return the exit code for some cases, or a shard's: 1 a failure, 3 something undecided, else 0."""
         statuses = {case.status for case in cases}
         if statuses & FAILING or (self.strict_precision and any(case.warnings for case in cases)):
             return 1
-        if statuses & UNDECIDED or find_unchecked(cases):
+        if statuses & UNDECIDED or find_unchecked(cases, is_part=is_part):
             return 3
         return 3 if self.strict and any(case.skipped for case in cases) else 0
 
 
-def find_unchecked(cases: Collection[CaseResult]) -> list[CaseResult]:
-    """Return the cases that were skipped in every requested mode, unless they are for other versions."""
-    skipped = [case for case in cases if case.status is Status.SKIPPED and not case.is_for_another_version]
+def find_unchecked(cases: Collection[CaseResult], *, is_part: bool = False) -> list[CaseResult]:
+    """Return the cases that were skipped in every requested mode.
+
+    Those for other versions don't count beside cases that ran, or in a part of a run.
+    """
+    skipped = [case for case in cases if case.status is Status.SKIPPED]
+    if is_part or len(skipped) < len(cases):
+        skipped = [case for case in skipped if not case.is_for_another_version]
     checked = {_key(case) for case in cases if case.status is not Status.SKIPPED}
     return [
         case
@@ -616,7 +621,7 @@ class Report:
         """The process's exit code: 130 interrupted, 1 a failure, 3 something undecided, else 0."""
         if self.interrupted:
             return 130
-        code = self.policy.exit_code(self.cases)
+        code = self.policy.exit_code(self.cases, is_part=self.shard is not None)
         if code == 1 or any(finding.is_failure for finding in self.baseline):
             return 1
         # A single shard ran only a part: the whole is judged after shards are merged.

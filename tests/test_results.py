@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from flat_results import altered, make_case, make_pair
 
+from gradcheck_cli.gate import Shard
 from gradcheck_cli.results import (
     ZERO_SIZE,
     CaseError,
@@ -141,13 +142,15 @@ def test_another_case_in_another_mode_does_not_make_up_for_one_that_is_skipped()
     assert report(case(SKIPPED), other).exit_code == 3
 
 
-def test_a_case_for_other_versions_fails_a_strict_run_only():
+def test_a_case_for_other_versions_fails_a_run_that_is_strict_or_has_nothing_else():
     other = replace(case(SKIPPED), checks=(CheckResult("tensorflow", SKIPPED),))
     assert other.is_for_another_version
-    assert report(other).exit_code == 0
-    assert report(other).is_fine(other)
-    assert report(other, case(PASSED, [PASSED])).summary["skipped"] == 1
-    strict = report(other, strict=True)
+    assert report(other).exit_code == 3
+    assert report(other, shard=Shard(1, 2, ())).exit_code == 0  # the other part may have run some
+    assert report().exit_code == 0  # nothing was to be checked
+    run = report(other, case(PASSED, [PASSED]))
+    assert (run.exit_code, run.is_fine(other), run.summary["skipped"]) == (0, True, 1)
+    strict = report(other, case(PASSED, [PASSED]), strict=True)
     assert strict.exit_code == 3
     assert not strict.is_fine(other)
     # Only what is skipped as a whole: of a case that ran, nothing may go unsaid.

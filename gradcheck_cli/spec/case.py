@@ -428,14 +428,19 @@ def first_order_alone(case: Case, checks_off: frozenset[str]) -> Case:
     )
 
 
+# Releases of TensorFlow from the oldest that gradcheck runs with, and some that may come.
+_RELEASES = [f"2.{minor}.{patch}" for minor in range(16, 60) for patch in range(5)] + ["3.0.0", "999.0.0"]
+
+
 def is_specifier(value: object) -> bool:
-    """Tell whether a value is text that names versions, such as `>=2.18`."""
+    """Tell whether a value is text that names versions, such as `>=2.18`, with which gradcheck can run."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:
-        return isinstance(value, str) and len(SpecifierSet(value)) > 0
+        specifier = SpecifierSet(value) if isinstance(value, str) else ()
     except InvalidSpecifier:
         return False
+    return len(specifier) > 0 and any(version_fits(release, str(value)) for release in _RELEASES)
 
 
 def version_fits(version: str, specifier: str) -> bool:
