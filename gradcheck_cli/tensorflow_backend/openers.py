@@ -417,9 +417,10 @@ class CaseOpener(Generic[Op]):
         is_vjp = self.state.vjp is not None
         return require_seen(self.case.code, op.gradients_seen, op.gradients_seen_anew, is_vjp=is_vjp)
 
-    def unrun_gradients(self) -> list[str]:
+    def unrun_gradients(self, op: Any) -> list[str]:
         """Say which custom gradients the forward called and no backward pass ran; see `Opener`."""
-        return [] if self.state.vjp is not None else self.state.gradients.unrun()
+        has_integers = not all(output.is_differentiable for output in op.outputs)
+        return [] if self.state.vjp is not None else self.state.gradients.unrun(has_integers=has_integers)
 
 
 GraphOpener = CaseOpener[GraphOperation]

@@ -154,7 +154,7 @@ OP = "op: f\nforward: m:f\ninputs: {x: [2]}\n"
 @pytest.mark.parametrize(
     "text",
     [
-        "defaults: {second_order: [float64], dtypes: float32}\nops: [{op: f, forward: m:f, inputs: {x: 2}}]",
+        "defaults: {second_order: [float64], dtypes: float32}\nops: [{op_type: Tanh, inputs: {x: [2]}}]",
         OP + "second_order: [eager]\ncases: {a: {modes: [graph, eager]}}",
         OP + "second_order: [eager]\nmodes: [eager]\ncases: {a: {modes: [graph]}}",
     ],

@@ -250,7 +250,8 @@ def check_custom_gradient(view: CaseView) -> list[CheckResult]:
         return []
     message = (
         f"no backward pass ran the gradient of {'; '.join(view.unrun)}. TensorFlow's own was checked "
-        "instead: check the function by itself. If this is meant: 'checks: {custom_gradient: false}'."
+        "instead, or none: check the function by itself. If that is meant: "
+        "'checks: {custom_gradient: false}'."
     )
     return [CheckResult("custom_gradient", Status.INCONCLUSIVE, message)]
 

@@ -40,6 +40,7 @@ COMPARISONS = {
 CONDITIONALS = frozenset({"If", "StatelessIf"})
 CASES = frozenset({"Case", "StatelessCase"})
 LOOPS = frozenset({"While", "StatelessWhile"})
+NO_ROUND = "no round"
 # The attrs that name an op's bodies.
 BODIES = {
     **dict.fromkeys(LOOPS, ("body",)),
@@ -120,7 +121,7 @@ KINDS = {
     "ClipByValue": Kind(("below", "inside", "above"), _clip, (0, 1, 2)),
     **dict.fromkeys(("Relu", "LeakyRelu", "Elu", "Selu", "Abs", "Sign"), Kind(("> 0", "< 0"), _have_signs)),
     **dict.fromkeys(("Select", "SelectV2", *sorted(CONDITIONALS)), _CONDITION),
-    **dict.fromkeys(LOOPS, Kind(("no round", "one round", "more rounds"), _count_rounds, is_output=True)),
+    **dict.fromkeys(LOOPS, Kind((NO_ROUND, "one round", "more rounds"), _count_rounds, is_output=True)),
 }
 
 
@@ -139,8 +140,8 @@ class Watched:
     tensors: tuple[Any, ...]  # the tensors that decide
     # the conditions of the selections around this one, each with the truth for which they take its value
     outer: tuple[tuple[Any, bool], ...] = ()
-    # whether it is a comparison inside a branch's condition: no report has its sides, but a change of them
-    # may lie beside a side that no point takes
+    # whether nothing looks for its sides: a comparison inside a branch's condition, a change of which may lie
+    # beside a side that no point takes; a loop with as many rounds at all points
     is_hidden: bool = False
     # for a branch in a body: an output of a copy of the graph, and the index of this branch's first number
     copied: tuple[Any, int] | None = None
@@ -269,16 +270,18 @@ class _Finder:
         if kind is None or not place:
             return None
         tensors = (op.outputs[0],) if kind.is_output else tuple(op.inputs[index] for index in kind.inputs)
-        if op.type in LOOPS:
-            # Nothing counts its rounds, or there are as many at all points.
-            is_fixed = op.outputs[0].dtype != tf.int32 or not moved_in_loop(op, moved)[1]
-        else:
-            is_fixed = not any(id(tensor) in moved for tensor in tensors)  # by a shape, or by a constant
+        is_loop = op.type in LOOPS
+        # A loop whose rounds nothing counts; or a side that a shape or a constant decides.
+        is_fixed = not any(id(tensor) in moved for tensor in tensors)
+        if is_loop:
+            is_fixed = op.outputs[0].dtype != tf.int32
         # `reduce_logsumexp` has a guard: no finite values take its other side.
         if is_fixed or (tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op)):
             return None
         branch = Branch(describe_branch(op, kind, self.names), place, self.part, kind.sides, ())
-        return Watched(branch, kind, tensors, tuple(_selections_around(op)))
+        # A loop with as many rounds at all points has no side to look for; it may have no round.
+        is_hidden = is_loop and not moved_in_loop(op, moved)[1]
+        return Watched(branch, kind, tensors, tuple(_selections_around(op)), is_hidden=is_hidden)
 
 
 def _selections_around(op: Any) -> Iterator[tuple[Any, bool]]:

@@ -25,7 +25,14 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.search.branches.graph_branches import Body, Key, Watched, find_branches, needed_by
+from gradcheck_cli.features.search.branches.graph_branches import (
+    NO_ROUND,
+    Body,
+    Key,
+    Watched,
+    find_branches,
+    needed_by,
+)
 from gradcheck_cli.features.search.branches.python_branches import (
     Arc,
     PythonBranch,
@@ -162,8 +169,10 @@ class PointField:
 
     @property
     def shown(self) -> list[Side]:
-        """The sides that reports have."""
-        return [side for side in self.sides if side[0] not in self._hidden]
+        """The sides that reports have; of loops with fixed numbers of rounds, those that never had one."""
+        idle = {key for key, side in self.seen if side == NO_ROUND}
+        idle -= {key for key, side in self.seen if side != NO_ROUND}
+        return [side for side in self.sides if side[0] not in self._hidden or side[0] in idle]
 
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
         """Return the branches, with the sides that were taken, and the reasons why others aren't."""
