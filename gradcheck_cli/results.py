@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from html import escape
@@ -376,6 +376,14 @@ class Execution:
 
 
 @dataclass(frozen=True)
+class FilesRead:
+    """What of the user's files a case read or would have read, by absolute paths."""
+
+    files: frozenset[str]  # opened or imported; also places in which a module was looked for in vain
+    folders: frozenset[str] = frozenset()  # listed
+
+
+@dataclass(frozen=True)
 class CodeSeen:
     """What of the user's code a case ran."""
 
@@ -384,6 +392,7 @@ class CodeSeen:
     custom_gradients: tuple[GradientRun, ...] = ()  # hand-written gradients, and the pairs that ran them
     branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that points took; in graphs
     sides_unknown: str = ""  # why its branches weren't examined, or not all of them
+    read: FilesRead | None = None  # `None` if that isn't known
 
 
 @dataclass(frozen=True)
@@ -410,6 +419,10 @@ class CaseResult:
         """Return the result with the last lines that the user's code printed, and the file of all lines."""
         output = Printed(tuple(lines), file) if lines or file else None
         return replace(self, ran=replace(self.ran, output=output))
+
+    def having_read(self, read: FilesRead | None) -> CaseResult:
+        """Return the result with what of the user's files the case read."""
+        return replace(self, seen=replace(self.seen, read=read))
 
     @property
     def skipped(self) -> bool:
@@ -450,25 +463,67 @@ class Policy:
         """Whether a case fails the run by itself; a case skipped in one mode may be checked in another."""
         return not self.is_fine(case) and (self.strict or case.status is not Status.SKIPPED)
 
-    def exit_code(self, cases: Collection[CaseResult]) -> int:
-        """Return the exit code for some cases: 1 a failure, 3 something undecided, else 0."""
+    def exit_code(self, cases: Collection[CaseResult], *, is_part: bool = False) -> int:
+        """Return the exit code for some cases, or a shard's: 1 a failure, 3 something undecided, else 0."""
         statuses = {case.status for case in cases}
         if statuses & FAILING or (self.strict_precision and any(case.warnings for case in cases)):
             return 1
-        if statuses & UNDECIDED or find_unchecked(cases):
+        if statuses & UNDECIDED or find_unchecked(cases, is_part=is_part):
             return 3
         return 3 if self.strict and any(case.skipped for case in cases) else 0
 
 
-def find_unchecked(cases: Collection[CaseResult]) -> list[CaseResult]:
-    """Return the cases that were skipped in every requested mode, unless they are for other versions."""
-    skipped = [case for case in cases if case.status is Status.SKIPPED and not case.is_for_another_version]
+def find_unchecked(cases: Collection[CaseResult], *, is_part: bool = False) -> list[CaseResult]:
+    """Return the cases that were skipped in every requested mode.
+
+    Those for other versions don't count beside cases that ran, or in a part of a run.
+    """
+    skipped = [case for case in cases if case.status is Status.SKIPPED]
+    if is_part or len(skipped) < len(cases):
+        skipped = [case for case in skipped if not case.is_for_another_version]
     checked = {_key(case) for case in cases if case.status is not Status.SKIPPED}
     return [
         case
         for case in skipped
         if all(key[:-1] != _key(case)[:-1] or key[-1] == case.mode for key in checked)
     ]
+
+
+ZERO_SIZE = "zero-size: shape only"  # the note of a pair without elements, of which only the form is checked
+_NO_ELEMENTS = (
+    "no case that ran has an element of this pair: its shape alone was checked; add a case with elements."
+)
+
+
+def has_empty_pairs(case: CaseResult) -> bool:
+    """Whether some pair's verdict depends on other cases of the op: one without elements tested nothing."""
+    is_checked = "all_zero" not in case.how.checks_off
+    return is_checked and any(pair.note == ZERO_SIZE for pair in case.pairs)
+
+
+def judge_empty_pairs(case: CaseResult, cases: Iterable[CaseResult]) -> CaseResult:
+    """Return a case in which a pair without elements is undecided, unless another case's pair has some.
+
+    Args:
+        cases: those that ran; those of other ops don't count.
+    """
+    if not has_empty_pairs(case):
+        return case
+    op = (case.spec, case.op)
+    tested = {
+        pair.label
+        for other in cases
+        if (other.spec, other.op) == op
+        for pair in other.pairs
+        if pair.numbers.elements
+    }
+    pairs = tuple(
+        replace(pair, status=Status.INCONCLUSIVE, undecided="all_zero", message=_NO_ELEMENTS)
+        if (pair.note, pair.status) == (ZERO_SIZE, Status.PASSED) and pair.label not in tested
+        else pair
+        for pair in case.pairs
+    )
+    return replace(case, pairs=pairs, status=case_status(pairs, case.checks))
 
 
 def _key(case: CaseResult) -> tuple[str, ...]:
@@ -572,7 +627,7 @@ class Report:
         """The process's exit code: 130 interrupted, 1 a failure, 3 something undecided, else 0."""
         if self.interrupted:
             return 130
-        code = self.policy.exit_code(self.cases)
+        code = self.policy.exit_code(self.cases, is_part=self.shard is not None)
         if code == 1 or any(finding.is_failure for finding in self.baseline):
             return 1
         # A single shard ran only a part: the whole is judged after shards are merged.

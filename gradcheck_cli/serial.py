@@ -184,7 +184,7 @@ def _read_dataclass(
     values = {}
     for name, hint in hints.items():
         if name in layout.inline:
-            values[name] = _read_dataclass(hint, items, place, layouts, absent)
+            values[name] = _read_dataclass(hint, items, place, layouts, absent | layout.left_out)
             continue
         if name not in items:
             if name in layout.left_out | absent:

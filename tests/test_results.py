@@ -5,7 +5,16 @@ from dataclasses import replace
 import pytest
 from flat_results import altered, make_case, make_pair
 
-from gradcheck_cli.results import CaseError, CheckResult, Report, Status, case_status
+from gradcheck_cli.gate import Shard
+from gradcheck_cli.results import (
+    ZERO_SIZE,
+    CaseError,
+    CheckResult,
+    Report,
+    Status,
+    case_status,
+    judge_empty_pairs,
+)
 
 PASSED, MISMATCHED, INCONCLUSIVE = Status.PASSED, Status.MISMATCHED, Status.INCONCLUSIVE
 ERROR, SKIPPED = Status.ERROR, Status.SKIPPED
@@ -133,13 +142,15 @@ def test_another_case_in_another_mode_does_not_make_up_for_one_that_is_skipped()
     assert report(case(SKIPPED), other).exit_code == 3
 
 
-def test_a_case_for_other_versions_fails_a_strict_run_only():
+def test_a_case_for_other_versions_fails_a_run_that_is_strict_or_has_nothing_else():
     other = replace(case(SKIPPED), checks=(CheckResult("tensorflow", SKIPPED),))
     assert other.is_for_another_version
-    assert report(other).exit_code == 0
-    assert report(other).is_fine(other)
-    assert report(other, case(PASSED, [PASSED])).summary["skipped"] == 1
-    strict = report(other, strict=True)
+    assert report(other).exit_code == 3
+    assert report(other, shard=Shard(1, 2, ())).exit_code == 0  # the other part may have run some
+    assert report().exit_code == 0  # nothing was to be checked
+    run = report(other, case(PASSED, [PASSED]))
+    assert (run.exit_code, run.is_fine(other), run.summary["skipped"]) == (0, True, 1)
+    strict = report(other, case(PASSED, [PASSED]), strict=True)
     assert strict.exit_code == 3
     assert not strict.is_fine(other)
     # Only what is skipped as a whole: of a case that ran, nothing may go unsaid.
@@ -150,3 +161,37 @@ def test_a_case_for_other_versions_fails_a_strict_run_only():
 def test_a_case_that_is_skipped_before_any_pair_counts_once():
     summary = in_modes(graph=PASSED, xla=SKIPPED).summary
     assert (summary["skipped"], summary["cases"], summary["specs"]) == (1, 2, 1)
+
+
+def case_of(name, elements, status=PASSED, op="op", **values):
+    note = "" if elements else ZERO_SIZE
+    boxes = make_pair("dy/dboxes", "y", "boxes", status, elements=elements, note=note)
+    scores = make_pair("dy/dscores", "y", "scores", PASSED, elements=6)
+    return make_case(op, name, "a.yaml:1", status=PASSED, pairs=(boxes, scores), **values)
+
+
+EMPTY = case_of("empty", 0)
+
+
+@pytest.mark.parametrize(
+    ("case", "others", "status"),
+    [
+        (EMPTY, [], INCONCLUSIVE),  # the pair beside it has elements, and says nothing of this one
+        (EMPTY, [case_of("full", 8)], PASSED),
+        (EMPTY, [case_of("full", 8, INCONCLUSIVE)], PASSED),  # which fails the run by itself
+        (EMPTY, [case_of("full", 0, SKIPPED)], INCONCLUSIVE),
+        (EMPTY, [case_of("other op", 8, op="other")], INCONCLUSIVE),
+        (case_of("empty", 0, checks_off=("all_zero",)), [], PASSED),
+        (case_of("empty", 0, EXPECTED), [], EXPECTED),
+    ],
+)
+def test_a_pair_without_elements_passes_only_beside_a_case_in_which_it_has_some(case, others, status):
+    judged = judge_empty_pairs(case, [case, *others])
+    assert judged.pairs[0].status is status
+    assert judged.pairs[1].status is PASSED
+    assert judged.status is (status if status is not SKIPPED else PASSED)
+    if status is INCONCLUSIVE:
+        assert judged.pairs[0].message == (
+            "no case that ran has an element of this pair: its shape alone was checked; add a case with "
+            "elements."
+        )

@@ -661,7 +661,7 @@ def _conclude(
         sparsities = examination.sparsities or {}
         ops, jacobians = first_point
         checks += run_checks(ModesView(case, ops, own_rules, jacobians, sparsities, samples[0], others))
-    view = CaseView(case, first, expected_right, pairs, examination.opener.unrun_gradients())
+    view = CaseView(case, first, expected_right, pairs, examination.opener.unrun_gradients(first))
     checks = keep_one_each([*run_checks(view), *checks])
     statuses = {*(pair.status for pair in pairs), *(check.status for check in checks)}
     if Status.MISMATCHED in statuses:

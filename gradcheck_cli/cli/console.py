@@ -213,19 +213,21 @@ def print_lines(console: Console, lines: Iterable[Text]) -> None:
     console.file.flush()
 
 
-def run_and_print(
+def run_and_print(  # noqa: PLR0913 (as `run_in_workers`)
     workers: Workers,
     cases: Sequence[Case],
     lines_of: Callable[[CaseResult], Sequence[Text]],
     *,
     stopper: Stopper | None = None,
     mark: Callable[[CaseResult], CaseResult] | None = None,
+    is_shard: bool = False,
 ) -> Report:
     """Run cases in workers, which are closed afterwards, and print each result when it is ready.
 
     Args:
         lines_of: lays out a result; a result without lines isn't printed.
         mark: marks what doesn't count in a result, before it is printed.
+        is_shard: whether other cases run elsewhere.
     """
     from gradcheck_cli.running.run_loop import Listener, run_in_workers
 
@@ -240,7 +242,9 @@ def run_and_print(
                     print_lines(console, lines)
 
         listener = Listener(bar.show_case, bar.show_case, on_case)
-        report = run_in_workers(workers, cases, listener=listener, stopper=stopper, mark=mark)
+        report = run_in_workers(
+            workers, cases, listener=listener, stopper=stopper, mark=mark, is_shard=is_shard
+        )
     if warning := version_warning(report.tensorflow_version):
         click.echo(warning, err=True)
     return report

@@ -221,7 +221,7 @@ def _load() -> str:
     from gradcheck_cli.tensorflow_backend import startup
 
     with startup.without_collections():
-        from gradcheck_cli.running import session  # noqa: F401 (imported for the children)
+        from gradcheck_cli.running import files_read, session  # noqa: F401 (imported for the children)
 
         startup.load()
         startup.load_engine()
@@ -378,6 +378,7 @@ class _Runner:
 
     def run(self) -> None:
         from gradcheck_cli.checking.check_case import listen_to_progress
+        from gradcheck_cli.running.files_read import FileLog
         from gradcheck_cli.running.session import list_pairs, run_case
         from gradcheck_cli.tensorflow_backend import startup
 
@@ -385,13 +386,14 @@ class _Runner:
         if task.place is not None:
             os.chdir(task.place.directory)
             sys.path.extend(task.place.path)
+        log = FileLog()
         startup.run_first_op(threads=1)
         limits.limit_memory(task.memory)
         for case in task.cases:
             self._send()
             with listen_to_progress(self._tell):
                 result = _check(list_pairs if task.listing else run_case, case)
-            self._send(result)
+            self._send(result.having_read(log.read(*case.origin.files)))
 
     def _tell(self, share: float) -> None:
         """Send the progress of the case, unless this process was forked by the user's code."""

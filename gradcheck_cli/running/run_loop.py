@@ -15,7 +15,8 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -23,7 +24,17 @@ from types import FrameType
 
 from gradcheck_cli import __version__
 from gradcheck_cli.errors import GradcheckError
-from gradcheck_cli.results import CaseError, CaseResult, Execution, HowChecked, Machine, Report, Status
+from gradcheck_cli.results import (
+    CaseError,
+    CaseResult,
+    Execution,
+    HowChecked,
+    Machine,
+    Report,
+    Status,
+    has_empty_pairs,
+    judge_empty_pairs,
+)
 from gradcheck_cli.spec.case import Case, Judging, Power
 
 
@@ -219,39 +230,75 @@ class Stopper:
         return (f"{reason}: {cases - done} of {cases} cases weren't checked",)
 
 
-def run_in_workers(
+class _Results:
+    """The results so far. Each is settled in turn, once its verdict is final."""
+
+    def __init__(self, running: Counter[str], *, is_shard: bool) -> None:
+        self._running = running  # how many cases of each op haven't ended
+        self._is_shard = is_shard
+        self._done: dict[int, CaseResult] = {}
+        self._settled: set[int] = set()
+
+    def add(self, index: int, result: CaseResult) -> None:
+        """Add the result of a case that has ended."""
+        self._done[index] = result
+        self._running[result.spec] -= 1
+
+    def settle(self) -> Iterator[CaseResult]:
+        """Yield those that are next in turn; pairs without elements wait for the op's other cases."""
+        while (result := self._done.get(len(self._settled))) is not None:
+            if self._running[result.spec] and has_empty_pairs(result):
+                return
+            yield self._settle(len(self._settled))
+
+    def settle_rest(self) -> Iterator[CaseResult]:
+        """Yield the others after the last case has ended."""
+        yield from map(self._settle, sorted(self._done.keys() - self._settled))
+
+    def _settle(self, index: int) -> CaseResult:
+        self._settled.add(index)
+        if not self._is_shard:
+            self._done[index] = judge_empty_pairs(self._done[index], self._done.values())
+        return self._done[index]
+
+    def in_order(self) -> list[CaseResult]:
+        """Return all of them, in the order of the cases."""
+        return [self._done[index] for index in sorted(self._done)]
+
+
+def run_in_workers(  # noqa: PLR0913 (what runs, where, and what is made of it)
     workers: Workers,
     cases: Sequence[Case],
     *,
     listener: Listener | None = None,
     stopper: Stopper | None = None,
     mark: Callable[[CaseResult], CaseResult] | None = None,
+    is_shard: bool = False,
 ) -> Report:
     """Run cases in workers, which are closed afterwards.
 
     Args:
         stopper: is asked after each event whether to end the run; running cases are then abandoned.
         mark: marks what doesn't count in a result.
+        is_shard: whether other cases run elsewhere: `merge` will judge the pairs without elements.
     """
     began = time.perf_counter()
     listener, stopper = listener or Listener(), stopper or Stopper()
-    done: dict[int, CaseResult] = {}
-    reported: set[int] = set()
+    done = _Results(Counter(case.spec for case in cases), is_shard=is_shard)
     notices: list[str] = []
     cut: BaseException | None = None
 
-    def tell(index: int) -> None:
-        reported.add(index)
-        stopper.count(done[index])
-        listener.on_case(done[index])
+    def tell(results: Iterable[CaseResult]) -> None:
+        for result in results:
+            stopper.count(result)
+            listener.on_case(result)
 
     try:
         for event in _events(workers, cases):
             with _delay_interrupts():
                 if isinstance(event, Ended):
-                    done[event.index] = event.result if mark is None else mark(event.result)
-                    while len(reported) in done:
-                        tell(len(reported))
+                    done.add(event.index, event.result if mark is None else mark(event.result))
+                    tell(done.settle())
                 elif isinstance(event, Noted):
                     notices.append(event.text)
                 else:
@@ -263,18 +310,18 @@ def run_in_workers(
     finally:
         with _delay_interrupts(for_good=True):
             workers.close()
-    for index in sorted(done.keys() - reported):
-        tell(index)
+    tell(done.settle_rest())
+    ended = done.in_order()
     interrupted = isinstance(cut, KeyboardInterrupt)
     return Report(
         gradcheck_version=__version__,
         tensorflow_version=workers.tensorflow_version,
         python_version=platform.python_version(),
         seed=next((case.seed for case in cases), 0),
-        cases=tuple(done[index] for index in sorted(done)),
+        cases=tuple(ended),
         duration_s=time.perf_counter() - began,
         interrupted=interrupted,
-        unchecked=() if interrupted else stopper.describe_unchecked(len(cases), len(done), str(cut or "")),
+        unchecked=() if interrupted else stopper.describe_unchecked(len(cases), len(ended), str(cut or "")),
         notices=tuple(notices),
         machine=Machine(
             _installed_version("keras"),

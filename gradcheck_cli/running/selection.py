@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,7 +21,8 @@ from gradcheck_cli import serial
 from gradcheck_cli.errors import NoSpecsError, UsageError, suggest
 from gradcheck_cli.gate import Selection, Shard
 from gradcheck_cli.plain_files import MIB, read_plain, write_text
-from gradcheck_cli.results import CaseResult, Report
+from gradcheck_cli.results import CaseResult, FilesRead, Report
+from gradcheck_cli.running.files_read import Contents
 from gradcheck_cli.serial import TypeFault
 from gradcheck_cli.spec.case import Case, could_match
 
@@ -278,9 +281,28 @@ def _tokens(text: str) -> Iterator[_Token]:
     yield _Token("", len(text), is_name=False)
 
 
-VERSION = 1
+VERSION = 2
 _FILE = "history.json"
 _LIMIT = 64 * MIB  # a case has some 100 bytes
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a case read in one mode when it last ran, by paths relative to the history's folder."""
+
+    mode: str
+    files: tuple[str, ...]
+    folders: tuple[str, ...]
+    digest: str  # of their contents then
+
+    def read_in(self, folder: Path, contents: Contents) -> FilesRead | None:
+        """Return what was read; `None` if it isn't as it was then, so that other files may be read now."""
+        files, folders = (
+            frozenset(os.path.realpath(folder / path) for path in paths)
+            for paths in (self.files, self.folders)
+        )
+        read = FilesRead(files, folders)
+        return read if contents.digest(read) == self.digest else None
 
 
 @dataclass(frozen=True)
@@ -292,6 +314,7 @@ class Past:
     dtype: str
     failed: bool = False
     duration_s: float | None = 0.0
+    records: tuple[Record, ...] = ()  # one of each mode
 
     @property
     def key(self) -> Key:
@@ -330,12 +353,17 @@ def write_history(folder: Path, report: Report) -> None:
             computed from the history, and must use the same one as this shard.
     """
     before = read_history(folder)
+    records = _records_of(report, folder)
     broken = {finding.key[:3] for finding in report.baseline if finding.is_failure}
     now: dict[Key, Past] = {}
     for case in report.cases:
         earlier = now.get(case.key, Past(*case.key))
         failed = earlier.failed or not report.is_fine(case) or case.key in broken
-        now[case.key] = Past(*case.key, failed, (earlier.duration_s or 0.0) + case.ran.duration_s)
+        duration = (earlier.duration_s or 0.0) + case.ran.duration_s
+        # A record holds as long as the files are as they were, whatever later runs know of them.
+        old = {record.mode: record for record in before.get(case.key, earlier).records}
+        kept = tuple({**old, **records.get(case.key, {})}.values())
+        now[case.key] = Past(*case.key, failed, duration, kept)
     if report.shard is not None:
         now = {
             key: replace(past, duration_s=before[key].duration_s if key in before else None)
@@ -347,6 +375,21 @@ def write_history(folder: Path, report: Report) -> None:
             folder.mkdir(parents=True)
             (folder / ".gitignore").write_text("*\n", encoding="utf-8")
         write_text(folder / _FILE, json.dumps(serial.plain(history)))
+
+
+def _records_of(report: Report, folder: Path) -> dict[Key, dict[str, Record]]:
+    """Return records of what a run's cases read, by mode."""
+    contents, began = Contents(), time.time() - report.duration_s
+    records: dict[Key, dict[str, Record]] = {}
+    for case in report.cases:
+        read = case.seen.read
+        if read is not None and (digest := contents.digest(read, before=began)):
+            files, folders = (
+                tuple(os.path.relpath(path, folder) for path in sorted(paths))
+                for paths in (read.files, read.folders)
+            )
+            records.setdefault(case.key, {})[case.mode] = Record(case.mode, files, folders, digest)
+    return records
 
 
 def failed_before(cases: Sequence[Case], history: Mapping[Key, Past]) -> tuple[Case, ...]:

@@ -14,7 +14,8 @@ from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import Opening, Operation
-from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
+from gradcheck_cli.checking.pairs.pair import is_skipped, label_of, pair_keys
+from gradcheck_cli.checking.verdicts.pair_results import rule_of
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.clock import Work
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
@@ -24,6 +25,7 @@ from gradcheck_cli.results import (
     CaseResult,
     CheckResult,
     CodeSeen,
+    PairNumbers,
     PairResult,
     Status,
     case_status,
@@ -289,7 +291,17 @@ def pairs_of_case(case: Case) -> tuple[PairResult, ...]:
         op = opener.open(Opening())
         ops = [op, opener.vjp(op).open(Opening())] if case.judging.second_order else [op]
         return tuple(
-            PairResult(label, opened.outputs[output].name, opened.inputs[input_index].name, Status.SKIPPED)
+            PairResult(
+                label,
+                opened.outputs[output].name,
+                opened.inputs[at].name,
+                Status.SKIPPED,
+                numbers=PairNumbers(
+                    elements=0
+                    if is_skipped(rule_of(case, label))
+                    else opened.outputs[output].size * opened.inputs[at].size
+                ),
+            )
             for opened in ops
-            for label, (output, input_index) in labels_of(opened).items()
+            for label, (output, at) in labels_of(opened).items()
         )

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 
 from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, SOURCES
 
@@ -189,6 +190,9 @@ class Given:
     variables: tuple[object, ...] | None = None
 
 
+FOLDER_DEFAULTS = "defaults.yaml"  # contains only `defaults`, which are merged under each spec of its folder
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where a case is written. One that no file holds, such as the case of an op alone, has the defaults."""
@@ -198,9 +202,11 @@ class Origin:
     line: int = 0  # 1-based line of the document (or of the entry in `ops:`)
     variant: str | None = None  # the entry of `dtypes` that made this case, or `None`
     tags: tuple[str, ...] = ()
-    # whether no other case of the op has elements to differentiate by; if this one has none either, nothing
-    # about the op is checked
-    is_only_case: bool = True
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """The files that it is written in, there or not."""
+        return Path(self.folder, Path(self.path).name), Path(self.folder, FOLDER_DEFAULTS)
 
 
 @dataclass(frozen=True)
@@ -325,11 +331,6 @@ class Case:
         return tuple(tensor for argument in self.arguments for tensor in argument.tensors)
 
     @property
-    def has_elements(self) -> bool:
-        """Whether every input that is differentiated has at least one element."""
-        return all(0 not in tensor.shape for tensor in self.tensors if tensor.is_differentiable)
-
-    @property
     def labels(self) -> tuple[str, ...]:
         """The labels of the pairs that the spec implies; an output without a name is called y."""
         outputs = [output.name for output in self.outputs] or ["y"]
@@ -439,14 +440,19 @@ def first_order_alone(case: Case, checks_off: frozenset[str]) -> Case:
     )
 
 
+# Releases of TensorFlow from the oldest that gradcheck runs with, and some that may come.
+_RELEASES = [f"2.{minor}.{patch}" for minor in range(16, 60) for patch in range(5)] + ["3.0.0", "999.0.0"]
+
+
 def is_specifier(value: object) -> bool:
-    """Tell whether a value is text that names versions, such as `>=2.18`."""
+    """Tell whether a value is text that names versions, such as `>=2.18`, with which gradcheck can run."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:
-        return isinstance(value, str) and len(SpecifierSet(value)) > 0
+        specifier = SpecifierSet(value) if isinstance(value, str) else ()
     except InvalidSpecifier:
         return False
+    return len(specifier) > 0 and any(version_fits(release, str(value)) for release in _RELEASES)
 
 
 def version_fits(version: str, specifier: str) -> bool:

@@ -124,7 +124,7 @@ OpType = Annotated[Text, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "min
 OpTypes = Annotated[list[Text], Field(min_length=1), expects("a list of op types, such as [MatMul]")]
 Versions = Annotated[
     str,
-    allows("versions of TensorFlow, such as '>=2.18' or '>=2.16, <2.20'", is_specifier),
+    allows("versions of TensorFlow from 2.16 on, such as '>=2.18' or '>=2.16, <2.20'", is_specifier),
     WithJsonSchema({"type": "string"}),
 ]
 Label = Annotated[

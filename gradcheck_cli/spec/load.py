@@ -23,6 +23,7 @@ from gradcheck_cli.errors import Fault, NoSpecsError, SpecError, suggest
 from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.spec import yaml_tree
 from gradcheck_cli.spec.case import (
+    FOLDER_DEFAULTS,
     Case,
     CodeUnderTest,
     Expected,
@@ -70,7 +71,6 @@ from gradcheck_cli.visible import clean
 
 SUFFIXES = (".yaml", ".yml")
 OP_TYPE = "{op_type}"  # stands for the op type in an op's name
-FOLDER_DEFAULTS = "defaults.yaml"  # contains only `defaults`, which are merged under each spec of its folder
 
 
 class Loaded(NamedTuple):
@@ -389,7 +389,7 @@ class _Merged:
 
 def read_cases(log: FaultLog, node: Node, heading: _Heading) -> list[Case]:
     """Return the sound cases of an op merged over its defaults, in the order written; faults are logged."""
-    op = _validate(heading, log, node)
+    faults, op = log.count, _validate(heading, log, node)
     if op is None:
         return []
     check_binding(log, node, op.model, op.broken)
@@ -403,7 +403,7 @@ def read_cases(log: FaultLog, node: Node, heading: _Heading) -> list[Case]:
     names = [entry.get("name") for entry in entries]
     has_default = any(name is not None and name.value == DEFAULT_CASE for name in names)
     is_template = has_default or (bool(entries) and any(map(_lacks_shape, _tensors(op.model))))
-    cases = [] if is_template else _read_variants(replace(op, node=op.node.without("cases")), DEFAULT_CASE)
+    read = [] if is_template else [(replace(op, node=op.node.without("cases")), DEFAULT_CASE)]
     names_so_far: dict[str, Node] = {}
     for entry in entries:
         name = entry.get("name")
@@ -418,11 +418,11 @@ def read_cases(log: FaultLog, node: Node, heading: _Heading) -> list[Case]:
             check_known(log, case_inputs, op_inputs)
         case = _validate(heading, log, merge_op(base, entry.without("name")))
         if case is not None and case.model.inputs is not None:
-            cases += _read_variants(case, str(name.value) if name else "")
-    non_empty = {case.name for case in cases if case.has_elements}
-    return [
-        replace(case, origin=replace(case.origin, is_only_case=non_empty <= {case.name})) for case in cases
-    ]
+            read.append((case, str(name.value) if name else ""))
+    variants = [(merged, _read_variants(merged, name)) for merged, name in read]
+    if log.count == faults:
+        _require_second_order(log, variants)
+    return [case for _, cases in variants for case in cases]
 
 
 def _validate(heading: _Heading, log: FaultLog, node: Node) -> _Merged | None:
@@ -463,6 +463,26 @@ def _read_variants(merged: _Merged, name: str) -> list[Case]:
             with suppress(Unreadable):
                 cases.append(_read_variant(merged, name, variant))
     return cases
+
+
+def _require_second_order(log: FaultLog, variants: Sequence[tuple[_Merged, Sequence[Case]]]) -> None:
+    """Log the modes and dtypes of a list under `second_order` in which none of the op's cases runs.
+
+    A list among defaults is for other ops, too.
+    """
+    lists: dict[str, tuple[Node, set[str]]] = {}
+    for merged, cases in variants:
+        node = merged.node.get("second_order")
+        if node is not None and not node.path and not node.place.startswith("defaults"):
+            _, runs = lists.setdefault(node.place, (node, set()))
+            runs.update(merged.model.modes, (case.dtype for case in cases))
+    for node, runs in lists.values():
+        for index, word in enumerate(node.items):
+            if word.value not in runs:
+                must = f"must be a mode or a dtype of a case ({', '.join(sorted(runs))})"
+                log.add(
+                    node, f"{must}, but got {word.value!r}. Add it to modes or dtypes, or remove it", index
+                )
 
 
 def _require_unique(merged: _Merged, key: str, words: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
@@ -234,9 +235,15 @@ def require_version(running: Running) -> None:
         raise CaseSkippedError(
             VERSION_CHECK, f"it is for TensorFlow {running.tensorflow}; this is {tf.__version__}."
         )
-    missing = [describe_missing("it", name) for name in running.needs if find_spec(name) is None]
+    missing = [describe_missing("it", name) for name in running.needs if not _is_there(name)]
     if missing:
         raise CaseSkippedError(VERSION_CHECK, "; ".join(missing))
+
+
+def _is_there(module: str) -> bool:
+    with suppress(ModuleNotFoundError):  # the package around it isn't installed
+        return find_spec(module) is not None
+    return False
 
 
 def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> CaseOpener[Any]:
@@ -464,9 +471,10 @@ class CaseOpener(Generic[Op]):
         is_vjp = self.state.vjp is not None
         return require_seen(self.case.code, op.gradients_seen, op.gradients_seen_anew, is_vjp=is_vjp)
 
-    def unrun_gradients(self) -> list[str]:
+    def unrun_gradients(self, op: Any) -> list[str]:
         """Say which custom gradients the forward called and no backward pass ran; see `Opener`."""
-        return [] if self.state.vjp is not None else self.state.gradients.unrun()
+        has_integers = not all(output.is_differentiable for output in op.outputs)
+        return [] if self.state.vjp is not None else self.state.gradients.unrun(has_integers=has_integers)
 
 
 GraphOpener = CaseOpener[GraphOperation]

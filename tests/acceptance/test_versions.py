@@ -22,15 +22,28 @@ def specs(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("specs")
-def test_a_case_for_other_versions_is_skipped_and_fails_a_strict_run_only(command):
+def test_a_case_for_other_versions_is_skipped_and_fails_a_run_that_is_strict_or_has_nothing_else(command):
     done = command("run", "later.yaml")
-    assert done.code == 0
+    assert done.code == 3
     assert "  check tensorflow  skip GC404\n" in done.out
     assert f"it is for TensorFlow >=99; this is {tf.__version__}." in done.out
     assert "1 op · 1 case · 0 pairs: 1 skipped" in done.out
-    assert command("run", "later.yaml", "--strict").code == 3
     assert command("run", "later.yaml", "now.yaml").code == 0
+    assert command("run", "later.yaml", "now.yaml", "--strict").code == 3
     assert command("run", "now.yaml", "--strict").code == 0
+
+
+@pytest.mark.parametrize("key", ["tensorflow: '<2.17'", "needs: [not_there]", "needs: [not_there.inside]"])
+def test_a_case_that_a_baseline_has_and_that_is_skipped_now_is_weakened(command, tmp_path, monkeypatch, key):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tf, "__version__", "2.21.0")
+    (tmp_path / "now.yaml").write_text(SPECS["now"])
+    (tmp_path / "other.yaml").write_text("{op: other, op_type: Tanh, inputs: {x: {shape: [2]}}}")
+    assert command("run", ".", "--update-baseline", "a.lock").code == 0
+    (tmp_path / "now.yaml").write_text(SPECS["now"].replace('tensorflow: ">=2.16"', key))
+    done = command("run", ".", "--baseline", "a.lock")
+    assert done.code == 1
+    assert "  WEAKENED GC505  now · dy/dx\n    was passed, and is skipped now\n" in done.out
 
 
 @pytest.mark.usefixtures("specs")
@@ -58,4 +71,6 @@ def test_a_bad_specifier_is_a_fault(command, tmp_path):
     )
     done = command("validate", "bad.yaml")
     assert done.code == 2
-    assert done.err.startswith("bad.yaml:3: tensorflow: must be versions of TensorFlow, such as '>=2.18'")
+    assert done.err.startswith(
+        "bad.yaml:3: tensorflow: must be versions of TensorFlow from 2.16 on, such as '>=2.18'"
+    )

@@ -101,8 +101,66 @@ def pushed(value, slope):
     return lambda x: call(tf.sin(x))
 
 
-RIGHT = (on_call, by_number)
-WRONG = (on_self, in_global, in_list, on_layer, pushed)
+def _variable(*shape):
+    return tf.Variable(tf.zeros(shape, tf.float64), trainable=False)
+
+
+def in_variable(value, slope):
+    kept = _variable(2, 3)
+
+    @tf.custom_gradient
+    def call(x):
+        kept.assign(x)
+        return value(x), lambda u: u * slope(kept)
+
+    return lambda x: call(x)  # noqa: PLW0108 (as above)
+
+
+def along_trajectory(value, slope):
+    """The states of a loop, in the rows of a variable."""
+    states = _variable(3, 2, 3)
+
+    @tf.custom_gradient
+    def call(x):
+        def step(index, x):
+            states.scatter_nd_update([[index]], x[None])
+            return index + 1, value(x)
+
+        def grad(u):
+            return tf.while_loop(lambda i, _: i >= 0, lambda i, u: (i - 1, u * slope(states[i])), [2, u])[1]
+
+        return tf.while_loop(lambda i, _: i < 3, step, [0, x])[1], grad
+
+    return tf.function(call)
+
+
+def read_at_once(value, slope):
+    """A variable is written and read by the forward; its gradient takes what was read."""
+    kept = _variable(2, 3)
+
+    @tf.custom_gradient
+    def call(x):
+        kept.assign(x)
+        read = kept.read_value()
+        return value(x), lambda u: u * slope(read)
+
+    return lambda x: call(x)  # noqa: PLW0108 (as above)
+
+
+def averaged(value, slope):
+    """A running mean is written, and nothing of it is the gradient's."""
+    mean = _variable(3)
+
+    @tf.custom_gradient
+    def call(x):
+        mean.assign(0.9 * mean + 0.1 * tf.reduce_mean(x, 0))
+        return value(x), lambda u: u * slope(x)
+
+    return lambda x: call(x)  # noqa: PLW0108 (as above)
+
+
+RIGHT = (on_call, by_number, read_at_once, averaged)
+WRONG = (on_self, in_global, in_list, on_layer, pushed, in_variable, along_trajectory)
 
 
 def _rows():

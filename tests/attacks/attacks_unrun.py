@@ -70,6 +70,19 @@ def of_a_constant(function):
     return lambda x: x * function(tf.constant([1.0, 2.0, 3.0], x.dtype))
 
 
+def for_an_integer(function):
+    """Beside sin, a count that the custom gradient is called for."""
+    return lambda x: (tf.sin(x), tf.cast(tf.reduce_sum(function(x)), tf.int32))
+
+
+def for_both(function):
+    def forward(x):
+        y = function(x)
+        return y, tf.cast(tf.reduce_sum(y), tf.int32)
+
+    return forward
+
+
 def in_a_function(function):
     return tf.function(function, autograph=False)
 
@@ -168,8 +181,9 @@ def used_twice(function):
     return forward
 
 
-UNRUN = {"differentiated": differentiated, "vectorized": vectorized}
+UNRUN = {"differentiated": differentiated, "vectorized": vectorized, "for_an_integer": for_an_integer}
 RUN = {
+    "for_both": for_both,
     "loss_of_both": loss_of_both,
     "mapped": mapped,
     "in_a_function": in_a_function,

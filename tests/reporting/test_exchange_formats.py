@@ -378,13 +378,16 @@ def test_nothing_wrong_is_no_annotation(report, passed):
     assert to_github(altered(report, cases=(passed,)), ROOT) == ""
 
 
-def test_what_is_for_another_version_fails_nothing(report):
+def test_what_is_for_another_version_fails_nothing_beside_what_ran(report):
     check = CheckResult("tensorflow", Status.SKIPPED, "it needs jax, which isn't installed.")
     skipped = altered(
         report.cases[0], status=Status.SKIPPED, pairs=(), checks=(check,), error=None, warnings=()
     )
-    lenient = Report("0", "2", "3", 0, (skipped,))
+    ran = altered(skipped, op="ran", checks=(), status=Status.PASSED)
+    lenient = Report("0", "2", "3", 0, (skipped, ran))
     assert (lenient.exit_code, [one.outcome for one in findings_of(lenient)]) == (0, [Outcome.SKIPPED])
+    alone = Report("0", "2", "3", 0, (skipped,))
+    assert (alone.exit_code, [one.outcome for one in findings_of(alone)]) == (3, [Outcome.UNDECIDED])
     other = altered(skipped, checks=(altered(check, name="device"),))
     unchecked = Report("0", "2", "3", 0, (other,))
     assert (unchecked.exit_code, [one.outcome for one in findings_of(unchecked)]) == (3, [Outcome.UNDECIDED])

@@ -246,6 +246,39 @@ def test_a_mistaken_call_says_what_to_type(call, error, message):
         call()
 
 
+def with_own(option):
+    """Return a function with a parameter of this name."""
+    scope = {"tf": tf}
+    exec(f"def own(x, {option}=2.0): return {option} * tf.sin(x)", scope)  # noqa: S102 (text of ours)
+    return scope["own"]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"seed": 3},
+        {"modes": ["eager"]},
+        {"variables": False},
+        {"reference": tf.sin},
+        {"rtol": 0.1},
+        {"atol": 0.1},
+    ],
+)
+@pytest.mark.parametrize("check", [check_function, assert_gradients])
+def test_an_option_that_the_function_has_too_is_refused(check, option):
+    (name,) = option
+    own = with_own(name)
+    remedy = (
+        rf"own has a parameter '{name}', and so has this call: .*lambda x: own\(x, {name}=\.\.\.\), x\)\.$"
+    )
+    with pytest.raises(TypeError, match=remedy):
+        check(own, X, **option)
+    assert_gradients(own, X)  # with its default, as nothing else was passed
+    check(
+        own, X, 3.0, **{**option, **({"reference": own} if name == "reference" else {})}
+    )  # it has one already
+
+
 @pytest.mark.feature  # the page
 def test_a_mistaken_call_is_told_all_options():
     options = inspect.signature(check_function).parameters.values()

@@ -13,7 +13,6 @@ pytest.importorskip("distributed", reason='it needs the extra dask: pip install 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.cluster import dask_task
 from gradcheck_cli.features.cluster.dask_task import lay_out, pack, relocate, relocate_path
-from gradcheck_cli.running.changed import clear_cache
 from gradcheck_cli.spec.load import load_cases
 
 
@@ -43,12 +42,10 @@ def project(tmp_path, monkeypatch):
     np.save(tmp_path / "project/specs/data/x.npy", np.ones(2))
     np.save(tmp_path / "far.npy", np.zeros(3))
     monkeypatch.chdir(tmp_path / "project")
-    clear_cache()
     return tmp_path / "project"
 
 
 def packed():
-    clear_cache()
     cases = load_cases(["specs"])
     return cases, pack(cases)
 

@@ -122,7 +122,7 @@ def test_alone_they_are_no_specs(write):
         ),
         (
             "exceptions:\n  TopK: {kind: gpu, reason: b, tensorflow: new}\n",
-            "a.yaml:2: exceptions.TopK.tensorflow: must be versions of TensorFlow, such as '>=2.18' or '>=2.16, <2.20', but got 'new'",
+            "a.yaml:2: exceptions.TopK.tensorflow: must be versions of TensorFlow from 2.16 on, such as '>=2.18' or '>=2.16, <2.20', but got 'new'",
         ),
         (GOOD + "ops: []\n", "a.yaml:7: ops: unknown key. Possible keys: exceptions"),
     ],

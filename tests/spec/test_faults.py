@@ -141,17 +141,17 @@ OPS = [
     (
         ONE + "tensorflow: 2.18",
         4,
-        "tensorflow: must be versions of TensorFlow, such as '>=2.18' or '>=2.16, <2.20', but got 2.18",
+        "tensorflow: must be versions of TensorFlow from 2.16 on, such as '>=2.18' or '>=2.16, <2.20', but got 2.18",
     ),
     (
         ONE + "tensorflow: 2.18.0",
         4,
-        "tensorflow: must be versions of TensorFlow, such as '>=2.18' or '>=2.16, <2.20', but got '2.18.0'",
+        "tensorflow: must be versions of TensorFlow from 2.16 on, such as '>=2.18' or '>=2.16, <2.20', but got '2.18.0'",
     ),
     (
         ONE + "tensorflow: ''",
         4,
-        "tensorflow: must be versions of TensorFlow, such as '>=2.18' or '>=2.16, <2.20', but got ''",
+        "tensorflow: must be versions of TensorFlow from 2.16 on, such as '>=2.18' or '>=2.16, <2.20', but got ''",
     ),
     (ONE + "samples: 0", 4, "samples: must be an integer from 1 to 10000, but got 0"),
     (ONE + "budget: 0", 4, "budget: must be a finite number above 0, but got 0"),
@@ -199,6 +199,26 @@ OPS = [
         ONE + "cases:\n  - {name: a, inputs: {x: {value: [1, 2, 3]}}}",
         5,
         "cases[0].inputs.x.value: must broadcast to the shape [2], but got values of shape [3]. Change one of them",
+    ),
+    (
+        ONE + "second_order: [float32]",
+        4,
+        "second_order[0]: must be a mode or a dtype of a case (float64, graph), but got 'float32'. Add it to modes or dtypes, or remove it",
+    ),
+    (
+        ONE + "second_order: [graph, xla]",
+        4,
+        "second_order[1]: must be a mode or a dtype of a case (float64, graph), but got 'xla'. Add it to modes or dtypes, or remove it",
+    ),
+    (
+        ONE + "cases:\n  - {name: a, modes: [eager], second_order: [graph]}",
+        5,
+        "cases[0].second_order[0]: must be a mode or a dtype of a case (eager, float64), but got 'graph'. Add it to modes or dtypes, or remove it",
+    ),
+    (
+        ONE + "tensorflow: '<2'",
+        4,
+        "tensorflow: must be versions of TensorFlow from 2.16 on, such as '>=2.18' or '>=2.16, <2.20', but got '<2'",
     ),
     (ONE + "cases:\n  - {name: a, forwrd: 'm:f'}", 5, "cases[0].forwrd: unknown key. Possible keys: "),
     (

@@ -136,7 +136,7 @@ def test_second_order_of_some_dtypes(cases_of):
         op: f
         forward: m:f
         inputs: {x: [2]}
-        dtypes: [float32, float64]
+        dtypes: [float32, float64, complex128]
         second_order: [float64, complex128]
         pairs: {d2y/dx.dx: zero}
         """
@@ -144,7 +144,23 @@ def test_second_order_of_some_dtypes(cases_of):
     assert [(case.dtype, bool(case.judging.second_order), len(case.expected.pairs)) for case in found] == [
         ("float32", False, 0),
         ("float64", True, 1),
+        ("complex128", True, 1),
     ]
+
+
+OP = "op: f\nforward: m:f\ninputs: {x: [2]}\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "defaults: {second_order: [float64], dtypes: float32}\nops: [{op_type: Tanh, inputs: {x: [2]}}]",
+        OP + "second_order: [eager]\ncases: {a: {modes: [graph, eager]}}",
+        OP + "second_order: [eager]\nmodes: [eager]\ncases: {a: {modes: [graph]}}",
+    ],
+)
+def test_a_list_under_second_order_is_for_other_ops_too_or_for_some_cases(cases_of, text):
+    assert cases_of(text)
 
 
 def test_a_case_called_default_stands_for_the_ops_own(cases_of):

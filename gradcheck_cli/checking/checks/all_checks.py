@@ -177,10 +177,6 @@ UNTESTED_NONE = (
     "to this output: whether None is right elsewhere was not tested; choose inputs where the op has a slope, "
     "or say 'expect: disconnected'."
 )
-NO_ELEMENTS = (
-    "no pair has an element, in this case or another of the op's: shapes alone were checked; add a case with "
-    "elements."
-)
 
 
 def explain_untested(samples: Sequence[PairSample]) -> str:
@@ -196,14 +192,10 @@ def explain_untested(samples: Sequence[PairSample]) -> str:
 
 def check_all_zero(view: CaseView) -> list[CheckResult]:
     """Report the pairs for which nothing was tested."""
-    message = _describe_untested(view.pairs, is_only_case=view.case.origin.is_only_case)
-    return [report("all_zero", message, Status.INCONCLUSIVE)]
+    return [report("all_zero", _describe_untested(view.pairs), Status.INCONCLUSIVE)]
 
 
-def _describe_untested(pairs: Sequence[PairResult], *, is_only_case: bool) -> str:
-    is_empty = all(pair.status is Status.PASSED and not pair.numbers.elements for pair in pairs)
-    if is_only_case and pairs and is_empty:
-        return NO_ELEMENTS
+def _describe_untested(pairs: Sequence[PairResult]) -> str:
     labels = [
         pair.label
         for pair in pairs
@@ -259,7 +251,8 @@ def check_custom_gradient(view: CaseView) -> list[CheckResult]:
         return []
     message = (
         f"no backward pass ran the gradient of {'; '.join(view.unrun)}. TensorFlow's own was checked "
-        "instead: check the function by itself. If this is meant: 'checks: {custom_gradient: false}'."
+        "instead, or none: check the function by itself. If that is meant: "
+        "'checks: {custom_gradient: false}'."
     )
     return [CheckResult("custom_gradient", Status.INCONCLUSIVE, message)]
 

@@ -460,8 +460,8 @@ class Opener(Protocol[Op]):
             CaseFailedError: one that the spec covers wasn't called.
         """
 
-    def unrun_gradients(self) -> Sequence[str]:
-        """Say which custom gradients the forward called and no backward pass ran, and why."""
+    def unrun_gradients(self, op: Op) -> Sequence[str]:
+        """Say which custom gradients the forward called and no backward pass of an op ran, and why."""
 
 
 Dtype = Literal["declared", "float64", "complex128"]

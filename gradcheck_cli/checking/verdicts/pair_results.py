@@ -23,7 +23,7 @@ from gradcheck_cli.checking.pairs.pair import (
 from gradcheck_cli.checking.verdicts.summary import is_zero_but_for_rounding, largest_gradient, summarise
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Reason
-from gradcheck_cli.results import NOT_JUDGED, PairNumbers, PairResult, Status
+from gradcheck_cli.results import NOT_JUDGED, ZERO_SIZE, PairNumbers, PairResult, Status
 from gradcheck_cli.spec.case import Case, PairRule, rule_for, unmatched_rules
 
 _NUMPY = "every path goes through a NumPy function, which TensorFlow can't differentiate"
@@ -218,7 +218,7 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
         or _is_straight(op, pair, samples_of),
         leads=op.facts.leads_to(*pair),
     )
-    if has_no_path and result.status is Status.PASSED and not result.note:
+    if has_no_path and result.status is Status.PASSED and result.note in {"", ZERO_SIZE}:
         result = replace(result, note=NO_PATH)
     elif samples and samples[-1].remark == RIGHT_BESIDE and result.status is Status.PASSED:
         result = replace(result, note=RIGHT_BESIDE)

@@ -17,6 +17,7 @@ from gradcheck_cli.gate import Branch, GradientRun
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.numerics.shared_limits import OWN_ORDER
 from gradcheck_cli.results import (
+    ZERO_SIZE,
     Cause,
     CheckResult,
     Mutant,
@@ -331,7 +332,7 @@ def _explain_elements(samples: Sequence[PairSample]) -> tuple[str, str]:
 def _note(samples: Sequence[PairSample], wrong: int, kinks: int, status: Status) -> str:
     elements, note = max(sample.elements for sample in samples), ""
     if not elements:
-        note = "zero-size: shape only"
+        note = ZERO_SIZE
     elif wrong:
         least = "at least " if samples[0].differencing.method == "probe" else ""
         note = f"{least}{wrong} of {elements} elements"

@@ -185,7 +185,14 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
 
         lines_of = _lines_of(options.verbosity, policy) if options.form == "table" else lambda _: []
         stopper = selection.stopper(policy, began)
-        report = run_and_print(workers, cases, lines_of, stopper=stopper, mark=ignored.mark)
+        report = run_and_print(
+            workers,
+            cases,
+            lines_of,
+            stopper=stopper,
+            mark=ignored.mark,
+            is_shard=selected.shard is not None,
+        )
     else:
         report = _empty_report(changes.seed)
     report = replace(

@@ -238,7 +238,8 @@ class SelectionOptions(NamedCases):
         if self.changed is not None:
             from gradcheck_cli.running.changed import changed_cases
 
-            touched = changed_cases(chosen, self.changed)
+            history = read_history(self.cache_folder)
+            touched = changed_cases(chosen, self.changed, history, self.cache_folder)
             notices.append(
                 f"--changed {self.changed}: {len(touched)} of {_cases(len(chosen))} may be touched"
             )
@@ -299,8 +300,8 @@ selection_options = option_group(
         is_flag=False,
         flag_value="HEAD",
         metavar="[REV]",
-        help="Check specs that changed since the git revision REV, and specs whose Python code changed, "
-        "imported modules included. [without REV: HEAD, so what isn't committed]",
+        help="Leave out specs that, as recorded when they last ran, read nothing that has changed since the "
+        "git revision REV. [without REV: HEAD, so what isn't committed]",
     ),
     click.option(
         "--shard",

@@ -134,9 +134,10 @@ class Baseline(RunPart):
         """Return the report with the changes since the baseline."""
         if self._against is None:
             return report
-        from gradcheck_cli.features.baseline.lock import Expected, compare, locked_pairs_of
+        from gradcheck_cli.features.baseline.lock import Expected, compare, locked_pairs_of, skipped_pairs_of
 
-        findings = compare(self._old, locked_pairs_of(report.cases), is_expected=Expected(report))
+        new = locked_pairs_of(report.cases) | skipped_pairs_of(report.cases, self._old)
+        findings = compare(self._old, new, is_expected=Expected(report))
         return replace(report, baseline=findings)
 
     def write(self, report: Report) -> int:

@@ -66,6 +66,12 @@ def locked_pairs_of(cases: Iterable[CaseResult]) -> dict[Key, LockedPair]:
     return {entry.key: entry for entry in entries}
 
 
+def skipped_pairs_of(cases: Iterable[CaseResult], old: Mapping[Key, LockedPair]) -> dict[Key, LockedPair]:
+    """Return a baseline's pairs whose cases are skipped: for another version, or without what they need."""
+    skipped = {(*case.key, case.mode) for case in cases if case.is_for_another_version}
+    return {key: replace(pair, status=Status.SKIPPED) for key, pair in old.items() if key[:4] in skipped}
+
+
 def _entry(case: CaseResult, pair: PairResult) -> LockedPair:
     return LockedPair(
         op=case.op,

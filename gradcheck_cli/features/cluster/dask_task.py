@@ -9,6 +9,7 @@ data, its code finds the working directory, and messages name files as they do h
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import io
 import os
@@ -22,6 +23,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,8 @@ from distributed import Reschedule, Worker, get_worker
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.plain_files import is_installed
-from gradcheck_cli.results import CaseResult
-from gradcheck_cli.running.changed import dependencies
+from gradcheck_cli.results import CaseResult, FilesRead
+from gradcheck_cli.running.find_modules import file_of, find, parse_file
 from gradcheck_cli.running.fork_server import CodePlace
 from gradcheck_cli.running.limits import Limits, default_memory, format_size
 from gradcheck_cli.running.local_workers import LocalWorkers
@@ -65,7 +67,7 @@ def pack(cases: Sequence[Case]) -> CodeFolder:
     inside = folder.resolve()
     outside = {
         file
-        for file in frozenset[Path]().union(*(dependencies(case).files for case in cases))
+        for file in {*_data_files(cases), *_code_files(cases)}
         if file.is_file() and not file.is_relative_to(inside) and not file.is_relative_to(_OWN)
     }
     files = {*_walk(folder), *(packed_file for file in outside for packed_file in _package_files(file))}
@@ -80,6 +82,52 @@ def pack(cases: Sequence[Case]) -> CodeFolder:
             and any(file.is_relative_to(module_folder) for file in outside)
         ),
     )
+
+
+def _data_files(cases: Sequence[Case]) -> Iterator[Path]:
+    """Yield the files that inputs are read from."""
+    for case in cases:
+        for tensor in case.tensors:
+            if tensor.source.kind == "file":
+                yield Path(case.origin.folder, str(tensor.source.arguments.get("path", ""))).resolve()
+
+
+def _code_files(cases: Sequence[Case]) -> Iterator[Path]:
+    """Yield the modules that the cases' code imports, as its text says; nothing is imported for it."""
+    folders = (cases[0].origin.folder, str(Path.cwd()))
+    waiting = [target.partition(":")[0] for case in cases for target in _targets(case)]
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        file = None if name in seen else file_of(find(name, folders))
+        seen.add(name)
+        if file is not None and not is_installed(file):
+            yield file
+            # Importing a.b runs the __init__.py of a, too.
+            waiting += [name.rpartition(".")[0] or name, *_imports(file, name)]
+
+
+def _targets(case: Case) -> Iterator[str]:
+    reference = case.reference and case.reference.function
+    yield from (ref.target for ref in (case.code.forward, case.code.gradient, reference) if ref)
+    for argument in case.arguments:
+        yield from argument.form.targets
+
+
+def _imports(file: Path, module: str) -> Iterator[str]:
+    """Yield the modules that a file may import anywhere in it."""
+    tree = parse_file(file) if file.suffix == ".py" else None
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(tree or ast.Module([], [])):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            with suppress(ImportError):  # it leads out of the package
+                base = resolve_name("." * node.level + (node.module or ""), package)
+                yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
+        elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith("import_module"):
+            with suppress(ImportError, ValueError):  # a name that is computed
+                yield resolve_name(str(ast.literal_eval(node.args[0])), package)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -272,13 +320,24 @@ def _check(worker: Worker, order: DocumentOrder, archive: bytes) -> Answer:
             if isinstance(event, Started):
                 report_start(worker, order, {"case": event.index, "name": str(worker.name)})
             elif isinstance(event, Ended):
-                results[event.index] = event.result
+                results[event.index] = _name_files(event.result, root)
             if not _is_wanted(worker, key):
                 raise Reschedule  # another worker runs it, if it is still wanted
         is_done = True
         return _collect(worker, workers.tensorflow_version, results)
     finally:
         _servers.give(workers, order.limits, output, is_fit=is_done)
+
+
+def _name_files(result: CaseResult, root: Path) -> CaseResult:
+    """Return a result in which the files that were read have their names on the machine that sent them."""
+    read = result.seen.read
+    if read is None:
+        return result
+    files, folders = (
+        frozenset(path.removeprefix(str(root)) for path in paths) for paths in (read.files, read.folders)
+    )
+    return result.having_read(FilesRead(files, folders))
 
 
 def _is_wanted(worker: Worker, key: Hashable) -> bool:

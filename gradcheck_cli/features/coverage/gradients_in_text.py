@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.plain_files import read_plain, short_path
-from gradcheck_cli.running.changed import LIMIT, file_of, find, modules_below, parse_file
+from gradcheck_cli.running.find_modules import LIMIT, file_of, find, modules_below, parse_file
 
 CUSTOM, REGISTERED, OVERRIDDEN, DEFUN, NUMPY, MODULE = (
     "custom_gradient",

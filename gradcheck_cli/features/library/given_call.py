@@ -25,6 +25,23 @@ _SHOWN = 4  # arguments that a message names
 _PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
+def require_own_options(function: Callable[..., Any], args: Sequence[Any], options: Sequence[str]) -> None:
+    """Refuse options that were passed if the function has parameters of these names, which it wouldn't get.
+
+    Raises:
+        TypeError: with how to pass them to the function.
+    """
+    signature = _signature(function)
+    parameters = [] if signature is None else list(signature.parameters)[len(args) :]
+    for option in options:
+        if option in parameters:
+            name = getattr(function, "__name__", type(function).__name__)
+            raise TypeError(
+                f"{name} has a parameter {option!r}, and so has this call: {name} would be checked without "
+                f"it. Pass it inside of a function: assert_gradients(lambda x: {name}(x, {option}=...), x)."
+            )
+
+
 def split_call(
     function: Callable[..., Any],
     args: Sequence[Any],

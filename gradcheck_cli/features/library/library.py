@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import math
 import operator
@@ -156,6 +157,16 @@ def check_function(  # noqa: PLR0913 (the options of one call)
         >>> report = gradcheck_cli.check_function(log1pexp, np.linspace(-3, 3, 7))
         >>> assert report
     """
+    options = {
+        "reference": reference,
+        "variables": variables,
+        "modes": modes,
+        "rtol": rtol,
+        "atol": atol,
+        "seed": seed,
+    }
+    defaults = inspect.signature(check_function).parameters
+    passed = [name for name, value in options.items() if value is not defaults[name].default]
     modes = _check_call(fn, reference, modes)
     _check_numbers({"rtol": rtol, "atol": atol}, seed)
     if variables is not None and not isinstance(variables, bool | list | tuple):
@@ -163,8 +174,9 @@ def check_function(  # noqa: PLR0913 (the options of one call)
     gate = configured_gate()
     start_tensorflow()
     # Late: it imports TensorFlow.
-    from gradcheck_cli.features.library.given_call import place_of, split_call
+    from gradcheck_cli.features.library.given_call import place_of, require_own_options, split_call
 
+    require_own_options(fn, args, passed)
     arguments, call = split_call(fn, args, kwargs, variables=variables)
     file, line = place_of(fn)
     inputs = [tensor for argument in arguments for tensor in argument.tensors]

@@ -570,9 +570,9 @@ class CachingOpener:
         """Return how often each registered gradient function was called when the op's vjp was built."""
         return {} if self.corruption else self.inner.gradients_seen(op)
 
-    def unrun_gradients(self) -> Sequence[str]:
+    def unrun_gradients(self, op: OpenedOperation) -> Sequence[str]:
         """Say which custom gradients the forward called and no backward pass ran."""
-        return () if self.corruption else self.inner.unrun_gradients()
+        return () if self.corruption else self.inner.unrun_gradients(op)
 
     def _look_up(
         self, opening: Opening, compute: Callable[[], OpenedOperation | None]

@@ -207,14 +207,14 @@ class SpecCase(pytest.Collector):
         super().__init__(**rest)
         self.case, self.gate = case, gate
         self.labels = frozenset(pair.label for pair in opened.pairs)
-        self._opened = opened
+        self.opened = opened
         for tag in case.origin.tags:
             self.extra_keyword_matches.add(tag)
 
     def collect(self) -> Iterator[pytest.Item]:
         """Make a test for each pair that opening the case has shown, and for the case itself."""
         has_groups = self.config.pluginmanager.hasplugin("xdist")
-        for label in [WHOLE, *[pair.label for pair in self._opened.pairs]]:
+        for label in [WHOLE, *[pair.label for pair in self.opened.pairs]]:
             item = SpecItem.from_parent(self, name=label, case=self.case)
             if has_groups:  # with --dist loadgroup a case is checked in one process, and so only once
                 item.add_marker(pytest.mark.xdist_group(" ".join(_name_in_all_modes(self.case))))
@@ -245,7 +245,11 @@ class SpecItem(pytest.Item):
         """Pass, skip or fail according to the finding."""
         if not isinstance(self.parent, SpecCase):
             raise TypeError("parent: expected a SpecCase")
-        result = self.parent.check()
+        from gradcheck_cli.results import judge_empty_pairs
+
+        # Whether another case's pair has elements, opening it has shown.
+        selected = [item.parent.opened for item in self.session.items if isinstance(item.parent, SpecCase)]
+        result = judge_empty_pairs(self.parent.check(), selected)
         self.user_properties += [("spec", result.spec), ("mode", result.mode), ("dtype", result.dtype)]
         policy = self.parent.gate.policy
         if self.name == WHOLE:

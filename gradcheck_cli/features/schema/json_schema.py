@@ -79,8 +79,10 @@ def report_schema() -> Object:
 
 def _schema_of_dataclass(kind: type, definitions: dict[str, Object]) -> Object:
     layout = LAYOUTS.get(kind, Layout())
-    schemas = {name: _schema_of(hint, definitions) for name, hint in written_fields(kind, layout).items()}
-    properties = {name: schema for name, schema in schemas.items() if name not in layout.left_out}
+    written = {
+        name: hint for name, hint in written_fields(kind, layout).items() if name not in layout.left_out
+    }
+    properties = {name: _schema_of(hint, definitions) for name, hint in written.items()}
     properties |= {name: {"type": ["string", "null"]} for name in layout.null}
     properties |= _SCHEMAS.get(kind, {})
     return {"type": "object", "properties": properties, "required": list(properties)}

@@ -22,7 +22,7 @@ from gradcheck_cli.cli.options.running_options import (
 )
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import CoverageStatus, GradientCoverage, Selection, WrittenGradient
-from gradcheck_cli.results import Machine, Policy, Report, count_nothing_left
+from gradcheck_cli.results import Machine, Policy, Report, count_nothing_left, judge_empty_pairs
 
 _SHOWN = 5  # cases that a message names; they fit a line
 
@@ -111,7 +111,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
     notices = [text for report in several for text in report.notices]
     merged = replace(
         first,
-        cases=tuple(cases),
+        cases=tuple(judge_empty_pairs(case, cases) for case in cases),
         duration_s=sum(report.duration_s for report in several),
         tensorflow_version=_join_versions(report.tensorflow_version for report in several),
         gradcheck_version=_join_versions(report.gradcheck_version for report in several),

@@ -5,9 +5,10 @@ With `--search`, cases are checked without it, and searched while nothing change
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,8 +17,7 @@ import click
 
 from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
-from gradcheck_cli.results import CaseResult, Policy
-from gradcheck_cli.running.changed import clear_cache, dependencies
+from gradcheck_cli.results import CaseResult, FilesRead, Policy, has_empty_pairs, judge_empty_pairs
 from gradcheck_cli.running.run_loop import Ended, Workers
 from gradcheck_cli.spec.case import Case
 
@@ -88,9 +88,12 @@ def watch(paths: Sequence[str], read: Callable[[], Sequence[Case]], last: _LastR
                 click.echo(str(error))
             else:
                 todo = cases if changed is None else watched.affected_cases(cases, changed)
-                watched.follow(cases)
+                started = time.time()
                 last.check(todo)
                 last.forget_gone(cases)
+                watched.follow(
+                    cases, {key: result.seen.read for key, result in last.results.items()}, started
+                )
                 took = time.perf_counter() - began
                 click.echo(_summary(len(todo), len(last.results), last.wrong, watched.count, took))
             changed = last.search(cases, watched) or watched.wait()
@@ -126,13 +129,18 @@ class _LastResults:
     def check(self, cases: Sequence[Case]) -> None:
         """Check cases, without a search: whoever saved a file waits for it."""
         unsearched = [replace(case, wanted=replace(case.wanted, search=0.0)) for case in cases]
+        empty: list[CaseResult] = []
         with redirect_stdout(sys.stderr):
             try:
                 for event in self.workers.run(unsearched):
-                    if isinstance(event, Ended):
+                    if isinstance(event, Ended) and has_empty_pairs(event.result):
+                        empty.append(event.result)
+                    elif isinstance(event, Ended):
                         self.show(self._keep(event.result))
             except CaseFailedError as error:
                 click.echo(str(error), err=True)
+            for result in empty:
+                self.show(self._keep(judge_empty_pairs(result, self.results.values())))
         self.searched -= {_key_of(case) for case in cases}
 
     def search(self, cases: Sequence[Case], watched: FileWatch) -> frozenset[Path]:
@@ -174,7 +182,7 @@ def _summary(done: int, total: int, wrong: int, files: int, took: float) -> str:
 
 _PAUSE = 0.1  # seconds between two checks
 _QUIET = 0.05  # seconds without a further change: an editor may write a file in several steps
-Stamp = tuple[int, int, int]
+Stamp = tuple[float, int, int] | int
 
 
 class FileWatch:
@@ -186,20 +194,37 @@ class FileWatch:
     def __init__(self, paths: Sequence[str]) -> None:
         """Watch spec files and folders of them. No cases are known yet."""
         self._paths = [Path(path) for path in paths]
-        self._needed: dict[int, frozenset[Path]] = {}
+        self._needed: dict[Key, frozenset[Path]] = {}
         self._cases: tuple[Case, ...] = ()
         self._stamps: dict[Path, Stamp | None] = {}
         self._look()
 
-    def follow(self, cases: Sequence[Case]) -> None:
-        """Watch the files of these cases from now on. Changes since the last check count."""
-        clear_cache()
+    def follow(self, cases: Sequence[Case], reads: Mapping[Key, FilesRead | None], since: float) -> None:
+        """Watch the files of these cases from now on. Changes since the last check count.
+
+        Args:
+            reads: what each of them has read.
+            since: when their last run began: files that have changed since then count as changed.
+        """
         self._cases = tuple(cases)
-        self._needed = {index: dependencies(case).files for index, case in enumerate(cases)}
+        self._needed = {
+            key: self._files_of(case, reads.get(key)) for case in cases for key in [_key_of(case)]
+        }
         old_stamps = self._stamps
         self._look()
         # A file that was known keeps its old stamp: it may have changed while cases were running.
-        self._stamps |= {file: old_stamps[file] for file in self._stamps.keys() & old_stamps.keys()}
+        for file, stamp in self._stamps.items():
+            is_new = file not in old_stamps and isinstance(stamp, tuple) and stamp[0] > since
+            self._stamps[file] = None if is_new else old_stamps.get(file, stamp)
+
+    def _files_of(self, case: Case, read: FilesRead | None) -> frozenset[Path]:
+        """Return what a case has read; if that isn't known, as before, or all code beside it."""
+        if read is not None:
+            return frozenset(map(Path, (*read.files, *read.folders)))
+        beside = frozenset(
+            file for folder in (Path(case.origin.folder), Path.cwd()) for file in folder.glob("*.py")
+        )
+        return self._needed.get(_key_of(case), beside)
 
     @property
     def count(self) -> int:
@@ -223,11 +248,12 @@ class FileWatch:
 
     def affected_cases(self, cases: Sequence[Case], changed: Iterable[Path]) -> tuple[Case, ...]:
         """Return the cases, read again, that a change affects, and those that are new or different."""
-        clear_cache()
         files = set(changed)
-        before = {_key(case): case for case in self._cases}
+        before = {_key_of(case): case for case in self._cases}
         return tuple(
-            case for case in cases if before.get(_key(case)) != case or files & set(dependencies(case).files)
+            case
+            for case in cases
+            if before.get(_key_of(case)) != case or files & self._needed.get(_key_of(case), frozenset())
         )
 
     def _changes(self) -> frozenset[Path]:
@@ -244,12 +270,11 @@ class FileWatch:
         self._stamps = {file: _stamp(file) for file in files}
 
 
-def _key(case: Case) -> tuple[str, str, str, str | None]:
-    return case.op, case.name, case.mode, case.origin.variant
-
-
-def _stamp(file: Path) -> Stamp | None:
+def _stamp(path: Path) -> Stamp | None:
+    """Return what differs after a change: of a folder, the names in it."""
     with suppress(OSError):
-        stat = file.stat()
-        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+        if path.is_dir():
+            return hash(frozenset(os.listdir(path)))  # noqa: PTH208 (names alone)
+        stat = path.stat()
+        return stat.st_mtime, stat.st_size, stat.st_ino
     return None

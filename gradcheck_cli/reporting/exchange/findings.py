@@ -94,7 +94,7 @@ class Finding:
 def findings_of(report: Report) -> tuple[Finding, ...]:
     """Return everything that a report found, case by case, then the findings about the whole run."""
     findings: list[Finding] = []
-    unchecked = {id(case) for case in find_unchecked(report.cases)}
+    unchecked = {id(case) for case in find_unchecked(report.cases, is_part=report.shard is not None)}
     for case in report.cases:
         findings += _findings_of_case(case, report, strict=report.policy.strict or id(case) in unchecked)
     cases = {(*case.key, case.mode): case for case in report.cases}

@@ -99,7 +99,7 @@ LAYOUTS: serial.Layouts = {
     ),
     results.CaseResult: Layout(
         inline=frozenset({"how", "ran", "seen"}),
-        left_out=frozenset({"mutants"}),
+        left_out=frozenset({"mutants", "read"}),
         null=frozenset({"source", "host", "worker"}),
         computed={
             "numeric_dtype": lambda case: case.how.numeric_dtype or case.dtype,

@@ -533,9 +533,9 @@ class TracedCase:
 
     @property
     def _runs_beside(self) -> bool:
-        """Whether the forward calls Python, writes to nothing, and runs at another call's values, too."""
+        """Whether the forward leaves something behind when it runs, and runs at another call's values too."""
         function = self.forward.function
-        if not python_calls(function.graph.get_operations()) or find_written(function):
+        if not (find_written(function) or python_calls(function.graph.get_operations())):
             return False
         with contextlib.suppress(tf.errors.OpError):
             call_once(self.forward.pruned(), [*map(dtypes.moved, self.at.tensors)])

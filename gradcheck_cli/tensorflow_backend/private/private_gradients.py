@@ -292,6 +292,9 @@ _DIFFERENTIATING = {"_GradientsHelper", "gradient", "jacobian", "batch_jacobian"
 _IMPORTING = "<frozen importlib._bootstrap>"
 
 
+_TAKEN_BY_NONE = "no output that has a gradient takes its result"
+
+
 @dataclass(frozen=True)
 class GradientSite:
     """Where a custom gradient is written; see `GradientRun`. `by_import`: an import made it."""
@@ -312,20 +315,23 @@ class GradientLog:
 
     made: set[GradientSite] = field(default_factory=set)
     ran: dict[GradientSite, set[str]] = field(default_factory=dict)
-    lost: dict[GradientSite, str] = field(
-        default_factory=dict
-    )  # calls that backpropagation may never meet, with why
+    # those that the forward called, each with why backpropagation may not meet the call
+    lost: dict[GradientSite, str] = field(default_factory=dict)
 
     def add(self, site: GradientSite, label: str) -> None:
         """Record that a gradient ran for a pair, by its label."""
         self.ran.setdefault(site, set()).add(label)
 
-    def unrun(self) -> list[str]:
-        """Say which custom gradients were called where backpropagation didn't meet them, and why."""
+    def unrun(self, *, has_integers: bool) -> list[str]:
+        """Say which custom gradients were called where backpropagation didn't meet them, and why.
+
+        Args:
+            has_integers: whether some output has no gradient, so that calls may be for it alone.
+        """
         return [
             f"{site.function} ({site.places[0]}): {why}"
             for site, why in self.lost.items()
-            if site not in self.ran and site.places
+            if site not in self.ran and site.places and (has_integers or why != _TAKEN_BY_NONE)
         ]
 
     def runs(self) -> tuple[GradientRun, ...]:
@@ -406,7 +412,8 @@ def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
             # Backpropagation steps over a custom gradient that is called inside of another one's forward.
             why = _why_lost() if depth == 0 and _is_users(function) else ""
             if why:
-                log.lost[site_of(getattr(function, "__func__", function))] = why
+                site = site_of(getattr(function, "__func__", function))
+                log.lost[site] = log.lost.get(site, why) if why == _TAKEN_BY_NONE else why
             if isinstance(result, tuple | list) and len(result) == 2:  # noqa: PLR2004 (results, gradient)
                 _put(_BY_GRADIENT, result[1], site_of(getattr(function, "__func__", function)))
             return result
@@ -417,7 +424,7 @@ def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
 
 
 def _why_lost() -> str:
-    """Return why backpropagation may never meet a custom gradient that is called now; empty if it will."""
+    """Return why backpropagation may not meet a custom gradient that is called now; empty in a gradient."""
     frame: Any = sys._getframe(2)
     why = ""
     while frame is not None and frame.f_code.co_filename != _START:
@@ -429,7 +436,7 @@ def _why_lost() -> str:
         elif not file.startswith(_SKIPPED) and _has_open_tape(frame):
             why = why or "the forward differentiates it by itself"
         frame = frame.f_back
-    return why
+    return why or _TAKEN_BY_NONE
 
 
 def _has_open_tape(frame: Any) -> bool:

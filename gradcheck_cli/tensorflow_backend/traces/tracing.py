@@ -25,7 +25,7 @@ from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientS
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS, subgraph_function
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
-from gradcheck_cli.tensorflow_backend.traces.state import Resource, captured_ids, find_written, python_calls
+from gradcheck_cli.tensorflow_backend.traces.state import Resource, captured_ids, find_written
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     dense,
     gradients_of,
@@ -374,9 +374,9 @@ def trace_vjp(
         traced: the forward alone: its held draws are fed here, too.
         reverse: give custom gradients their variables in reverse order, functions inlined.
         other_call: whether the forward is called at other values before the backward pass. A gradient that
-            takes what the last call kept, on `self` or in a global, isn't the first call's then. The other
-            call is only traced, or its Python functions are also run. The vjp of all outputs at once is left
-            out.
+            takes what the last call kept, on `self` or in a variable, isn't the first call's then. The other
+            call is only traced, or what it writes and the Python that it calls run before the gradient. The
+            vjp of all outputs at once is left out.
 
     Raises:
         CaseFailedError: what the gradient raised, or an override that no op on the path carries.
@@ -423,14 +423,14 @@ class _BackwardPasses:
         subject, sources = self.graph.subject, self.sources
         self.upstreams, inputs = tensors[: len(sources)], tensors[len(sources) :]
         outputs = self.graph.call_forward(inputs)
-        others = self._call_elsewhere(inputs) if self.other_call else []
+        if self.other_call:
+            self._call_elsewhere(inputs)
         all_inputs = [*inputs, *subject.variables]
         chosen_inputs = [all_inputs[input_index] for input_index in subject.differentiable]
         for output_index, upstream in zip(sources, self.upstreams, strict=True):
             with (
                 private_gradients.note_runs() as (looked_up, self.ran[output_index]),
                 private_gradients.count_gradients(self.seen, looked_up),
-                tf.control_dependencies(others),
             ):
                 self.gradients[output_index] = self._pull([outputs[output_index]], chosen_inputs, [upstream])
         if len(sources) > 1 and not self.other_call:
@@ -453,16 +453,12 @@ class _BackwardPasses:
             flows = [self.upstreams[number] for number in numbers]
             self.joint = self._pull(chosen_outputs, chosen_inputs, flows)
 
-    def _call_elsewhere(self, inputs: Sequence[Any]) -> list[Any]:
-        """Call the forward at other values; return the ops of that call that are to run before the gradient.
-
-        Nothing is asked of that call but what it leaves behind.
-        """
-        graph = tf.compat.v1.get_default_graph()
-        first_calls = python_calls(graph.get_operations()) if self.other_call == "run" else []
-        with contextlib.suppress(Exception), tf.control_dependencies(first_calls):
+    def _call_elsewhere(self, inputs: Sequence[Any]) -> None:
+        """Call the forward at other values. Nothing is asked of that call but what it leaves behind."""
+        with contextlib.suppress(Exception):
             self.graph.subject.bound.call(*map(dtypes.moved, inputs))
-        return python_calls(graph.get_operations())[len(first_calls) :] if first_calls else []
+        if self.other_call == "run":
+            self.graph.order.add()  # what the gradient reads, and the Python that it calls, come after
 
     def _pull(self, outputs: list[Any], chosen_inputs: Sequence[Any], flows: list[Any]) -> list[Any]:
         """Build one backward pass, parallel to those that were built since the forward.

@@ -1,57 +1,111 @@
-"""Which cases a change may touch: every way in which code, data and specs hang together."""
+"""Which cases a change may touch once they have run: all ways in which code, data and specs hang together."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from gradcheck_cli.cli.main import run_command
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.running import changed
+from gradcheck_cli.results import FilesRead
+from gradcheck_cli.running import files_read
 from gradcheck_cli.running.changed import changed_cases
+from gradcheck_cli.running.files_read import Contents
+from gradcheck_cli.running.selection import read_history
+from gradcheck_cli.spec.case import in_each_mode
 from gradcheck_cli.spec.load import load_cases
 
+F = "def f(x):\n    return x\n"
+ITERATED = f"""
+import importlib, pkgutil, plugins
+for module in pkgutil.iter_modules(plugins.__path__):
+    importlib.import_module("plugins." + module.name)
+{F}"""
+# op: its module, the file that it depends on, and what that file is
+WAYS = {
+    "near": ("from pkg import ops\nf = ops.cube\n", "pkg/ops.py"),
+    "relative": ("from pkg.ops import cube as f\n", "pkg/helpers.py"),
+    "starred": ("from pkg.parts import *\n" + F, "pkg/parts/one.py"),
+    "late": ("def f(x):\n    import pkg.late\n    return pkg.late.f(x)\n", "pkg/late.py"),
+    "namespace": ("import spread.thing\n" + F, "spread/thing.py"),
+    "on_the_path": ("import sys\nsys.path.insert(0, 'lib')\nimport in_lib\n" + F, "lib/in_lib.py"),
+    "computed": (
+        "from importlib import import_module as get\nf = get('pkg.' + 'comp' + 'uted').f\n",
+        "pkg/computed.py",
+    ),
+    "by_location": (
+        """
+import importlib.util
+spec = importlib.util.spec_from_file_location("odd", "odd/by location.py")
+odd = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(odd)
+f = odd.f
+""",
+        "odd/by location.py",
+    ),
+    "resolved": ("import pkgutil\nf = pkgutil.resolve_name('pkg.resolved:f')\n", "pkg/resolved.py"),
+    "iterated": (ITERATED, "plugins/plug.py"),
+    "a_new_one": (ITERATED, "plugins/new.py"),
+    "executed": ("exec(open('odd/executed.txt').read())\n", "odd/executed.txt"),
+    "run": ("import runpy\nf = runpy.run_path('odd/run.py')['f']\n", "odd/run.py"),
+    "loaded": ("import numpy as np\nnp.load('data/loaded.npy')\n" + F, "data/loaded.npy"),
+    "text": ("import numpy as np\nnp.loadtxt('data/text.csv')\n" + F, "data/text.csv"),
+    "from_file": ("import numpy as np\nnp.fromfile('data/from.bin')\n" + F, "data/from.bin"),
+    "opened": (
+        "def f(x):\n    with open('data/opened.txt') as s:\n        return x * float(s.read())\n",
+        "data/opened.txt",
+    ),
+    "json": ("import json\njson.load(open('data/table.json'))\n" + F, "data/table.json"),
+    "path": ("from pathlib import Path\nPath('data', 'read.txt').read_text()\n" + F, "data/read.txt"),
+    "globbed": (
+        "import glob\nfor n in glob.glob('data/glob/*.txt'):\n    open(n).read()\n" + F,
+        "data/glob/new.txt",
+    ),
+    "missing": ("try:\n    import fast\nexcept ImportError:\n    pass\n" + F, "fast.py"),
+    "missing_data": ("try:\n    open('data/fast.txt')\nexcept OSError:\n    pass\n" + F, "data/fast.txt"),
+    "shadowed": ("import in_root\n" + F, "specs/in_root.py"),
+    "by_tensorflow": ("import tensorflow as tf\ntf.io.read_file('data/unseen.txt')\n" + F, "data/unseen.txt"),
+    "by_a_program": (
+        "import subprocess\nsubprocess.run(['cat', 'data/unseen.txt'], check=True)\n" + F,
+        "data/unseen.txt",
+    ),
+    "given": (F, "data/given.npy"),
+}
+ALWAYS = {"by_tensorflow", "by_a_program"}  # what is read has no event
 FILES = {
-    "specs/near.yaml": "op: near\nforward: beside:f\ninputs: {x: {shape: [2]}}\n",
-    "specs/beside.py": "from pkg import ops\n\ndef f(x):\n    return ops.cube(x)\n",
-    "specs/deep.yaml": "op: deep\nforward: pkg.sub.leaf:f\nreference: pkg.sub.truth:f\n"
-    "inputs: {x: {shape: [2]}}\n",
-    "specs/alone.yaml": "op: alone\nforward: alone_ops:f\ninputs: {x: {file: 'x.npy'}}\n",
-    "specs/raw.yaml": "op: raw\nop_type: Tanh\ninputs: {x: {shape: [2]}}\n",
-    "specs/starred.yaml": "op: starred\nforward: starred_ops:f\ninputs: {x: {shape: [2]}}\n",
-    "specs/late.yaml": "op: late\nforward: late_ops:f\ninputs: {x: {shape: [2]}}\n",
-    "alone_ops.py": "import json\n\ndef f(x):\n    return x\n",
-    "starred_ops.py": "from pkg.parts import *\n",
-    "late_ops.py": "def f(x):\n    import importlib\n    return importlib.import_module('pkg.late').f(x)\n",
     "pkg/__init__.py": "",
-    "pkg/ops.py": "from . import helpers\nfrom .sub.truth import f as truth\n\ndef cube(x):\n    return x\n",
+    "pkg/ops.py": "from . import helpers\n\ndef cube(x):\n    return x ** 3\n",
     "pkg/helpers.py": "import json\n",
-    "pkg/late.py": "def f(x):\n    return x\n",
-    "pkg/sub/__init__.py": "",
-    "pkg/sub/leaf.py": "from ..helpers import *\nfrom ..other.thing import that\n\ndef f(x):\n    return x\n",
-    "pkg/sub/truth.py": "def f(x):\n    return x\n",
-    "pkg/other/thing.py": "that = 1\n",
     "pkg/parts/__init__.py": "__all__ = ['one']\n",
     "pkg/parts/one.py": "",
+    "pkg/late.py": F,
+    "pkg/computed.py": F,
+    "pkg/resolved.py": F,
     "pkg/unused.py": "",
+    "spread/thing.py": "",
+    "lib/in_lib.py": "",
+    "in_root.py": "",
+    "odd/by location.py": F,
+    "odd/executed.txt": F,
+    "odd/run.py": F,
+    "plugins/__init__.py": "",
+    "plugins/plug.py": "",
+    "data/text.csv": "1\n",
+    "data/opened.txt": "2",
+    "data/table.json": "{}",
+    "data/read.txt": "",
+    "data/glob/a.txt": "",
+    "data/unseen.txt": "",
+    "specs/raw.yaml": "op: raw\nop_type: Tanh\ninputs: {x: {shape: [2]}}\n",
     "README": "read me\n",
+    ".gitignore": "__pycache__/\nignored.txt\n",
 }
-ALL = {"near", "deep", "alone", "raw", "starred", "late"}
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    np = pytest.importorskip("numpy")
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    np.save(tmp_path / "specs" / "x.npy", np.zeros(2))
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    git(tmp_path, "init", "-q", "-b", "main")
-    commit(tmp_path, "first")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+ALL = {*WAYS, "raw"}
+CACHE = Path(".gradcheck_cache")
 
 
 def git(folder, *arguments):
@@ -66,108 +120,175 @@ def commit(folder, message):
     git(folder, "commit", "-q", "--allow-empty", "-m", message)
 
 
-def touched(revision="HEAD", paths=("specs",)):
-    changed.clear_cache()
-    return {case.op for case in changed_cases(load_cases(paths), revision)}
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory):
+    """A project whose specs have all been checked once."""
+    folder = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+            patch.delenv(name, raising=False)
+        specs = {
+            f"specs/{op}.yaml": f"op: {op}\nforward: {op}_ops:f\ninputs: {{x: {{shape: [2]}}}}\n"
+            for op in WAYS
+        }
+        specs["specs/given.yaml"] = (
+            "op: given\nforward: given_ops:f\ninputs: {x: {file: ../data/given.npy}}\n"
+        )
+        modules = {f"specs/{op}_ops.py": text for op, (text, _) in WAYS.items()}
+        for name, text in {**FILES, **specs, **modules}.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        np.save(folder / "data/loaded.npy", np.zeros(2))
+        np.save(folder / "data/given.npy", np.ones(2))
+        np.zeros(2).tofile(folder / "data/from.bin")
+        git(folder, "init", "-q", "-b", "main")
+        commit(folder, "first")
+        patch.chdir(folder)
+        assert run_command(["run", "specs", "-j", "2", "-q"]) == 0
+    return folder
 
 
-def test_nothing_changed(project):
+@pytest.fixture
+def project(checked, tmp_path, monkeypatch):
+    """A copy of it, in which nothing has changed."""
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    shutil.copytree(checked, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def touched(revision="HEAD", paths=("specs",), modes=()):
+    """Return the ops that are checked, without those that always are."""
+    return selected(revision, paths, modes) - ALWAYS
+
+
+def selected(revision="HEAD", paths=("specs",), modes=()):
+    cache = CACHE.resolve()
+    cases = in_each_mode(load_cases(paths), modes)
+    return {case.op for case in changed_cases(cases, revision, read_history(cache), cache)}
+
+
+def change(file):
+    file.parent.mkdir(exist_ok=True)
+    with file.open("ab") as stream:
+        stream.write(b"# changed\n")
+
+
+@pytest.mark.usefixtures("project")
+def test_nothing_changed_and_what_can_read_without_a_trace_is_checked():
+    assert selected() == ALWAYS
+
+
+# Ops that read the same file, or list the folder that it is in.
+TOGETHER = ({"near", "relative"}, {"iterated", "a_new_one"})
+
+
+@pytest.mark.parametrize("op", sorted(WAYS))
+def test_a_changed_file_touches_what_read_it_in_whatever_way_and_nothing_else(project, op):
+    change(project / WAYS[op][1])
+    together = next((ops for ops in TOGETHER if op in ops), {op})
+    assert selected() in (together | ALWAYS, {op} | ALWAYS)
+
+
+@pytest.mark.parametrize("name", ["pkg/unused.py", "README", "data/new.txt"])
+def test_a_file_that_nothing_read_touches_nothing(project, name):
+    change(project / name)
     assert touched() == set()
 
 
-@pytest.mark.parametrize(
-    ("name", "ops"),
-    [
-        ("specs/near.yaml", {"near"}),
-        ("specs/beside.py", {"near"}),
-        ("pkg/ops.py", {"near"}),
-        ("pkg/helpers.py", {"near", "deep"}),
-        ("pkg/__init__.py", {"near", "deep", "starred", "late"}),
-        ("pkg/sub/__init__.py", {"near", "deep"}),
-        ("pkg/sub/truth.py", {"near", "deep"}),
-        ("pkg/other/thing.py", {"deep"}),  # a package without an __init__.py
-        ("pkg/parts/one.py", {"starred"}),
-        ("pkg/late.py", {"late"}),
-        ("alone_ops.py", {"alone"}),
-        ("pkg/unused.py", set()),
-        ("README", set()),
-    ],
-)
-def test_a_changed_file_touches_what_is_made_of_it(project, name, ops):
-    with (project / name).open("a") as stream:
-        stream.write("# changed\n")
-    assert touched() == ops
+def test_a_package_touches_all_that_import_from_it(project):
+    change(project / "pkg/__init__.py")
+    assert touched() == {"near", "relative", "starred", "late", "computed", "resolved"}
 
 
-def test_a_changed_data_file(project):
-    np = pytest.importorskip("numpy")
-    np.save(project / "specs" / "x.npy", np.ones(2))
-    assert touched() == {"alone"}
+def test_a_specs_own_files_touch_it(project):
+    change(project / "specs/raw.yaml")
+    change(project / "specs/near_ops.py")
+    assert touched() == {"raw", "near"}
+    (project / "specs/defaults.yaml").write_text("defaults: {samples: 2}\n")
+    assert touched() == ALL - ALWAYS
 
 
 def test_staged_and_untracked_files_count_and_ignored_ones_do_not(project):
-    (project / "pkg" / "late.py").write_text("def f(x):\n    return -x\n")
+    change(project / "pkg/late.py")
     git(project, "add", "-A")
-    (project / "specs" / "new.yaml").write_text("op: new\nop_type: Tanh\ninputs: {x: {shape: [2]}}\n")
-    (project / ".gitignore").write_text("generated.py\n")
-    (project / "generated.py").write_text("")
+    (project / "specs/new.yaml").write_text("op: new\nop_type: Tanh\ninputs: {x: {shape: [2]}}\n")
+    (project / "ignored.txt").write_text("")
     assert touched() == {"late", "new"}
 
 
-def test_a_deleted_module_touches_what_imported_it(project):
-    (project / "pkg" / "helpers.py").unlink()
-    assert touched() == {"near", "deep"}
+def test_a_deleted_file_touches_what_read_it(project):
+    (project / "pkg/helpers.py").unlink()
+    (project / "data/read.txt").unlink()
+    assert touched() == {"near", "relative", "path"}
 
 
-def test_a_renamed_module_touches_what_imports_either_name(project):
+def test_a_renamed_module_touches_what_imported_it(project):
     git(project, "mv", "pkg/helpers.py", "pkg/tools.py")
-    assert touched() == {"near", "deep"}
+    assert touched() == {"near", "relative"}
 
 
-def test_a_module_that_is_not_there_leaves_it_open(project):
-    (project / "specs" / "near.yaml").write_text("op: near\nforward: gone:f\ninputs: {x: {shape: [2]}}\n")
-    commit(project, "names what isn't there")
-    assert touched() == {"near"}
+def test_a_record_is_void_once_a_file_isnt_as_it_was(project):
+    # What the module reads now is unknown until it runs, though nothing has changed since the commit.
+    (project / "specs/late_ops.py").write_text("from pkg.parts.one import *\n" + F)
+    (project / "specs/raw.yaml").write_text("op: raw\nop_type: Sin\ninputs: {x: {shape: [2]}}\n")
+    commit(project, "and nothing was run")
+    assert touched() == {"late", "raw"}
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["import importlib\n\ndef f(x, name):\n    return importlib.import_module(name)\n", "def f(:\n"],
-    ids=["computed name", "syntax error"],
-)
-def test_what_can_not_be_told_is_checked(project, text):
-    (project / "alone_ops.py").write_text(text)
-    commit(project, "hard to read")
-    assert touched() == {"alone"}
+def test_a_mode_in_which_it_did_not_run_is_checked(project):
+    assert touched(modes=["eager"]) == ALL - ALWAYS
+
+
+@pytest.mark.parametrize("content", [None, "{}", "no JSON"])
+def test_without_a_record_everything_is_checked(project, content):
+    (CACHE / "history.json").unlink()
+    if content is not None:
+        (CACHE / "history.json").write_text(content)
+    assert selected() == ALL
+
+
+def test_a_run_that_records_nothing_leaves_older_records(project):
+    assert run_command(["run", "specs/raw.yaml", "-j", "0", "-q"]) == 0
+    assert touched() == set()
+    shutil.rmtree(CACHE)
+    assert run_command(["run", "specs/raw.yaml", "-j", "0", "-q"]) == 0
+    assert touched(paths=["specs/raw.yaml"]) == {"raw"}
 
 
 def test_a_revision_is_compared_from_where_histories_parted(project):
     git(project, "checkout", "-q", "-b", "topic")
-    (project / "alone_ops.py").write_text("def f(x):\n    return 2 * x\n")
+    change(project / "specs/raw.yaml")
     commit(project, "topic")
     git(project, "checkout", "-q", "main")
-    (project / "pkg" / "late.py").write_text("def f(x):\n    return 3 * x\n")
+    change(project / "pkg/late.py")
     commit(project, "main went on")
     git(project, "checkout", "-q", "topic")
-    assert touched("main") == {"alone"}
-    assert touched("HEAD~1") == {"alone"}
+    assert touched("main") == {"raw"}
+    assert touched("HEAD~1") == {"raw"}
 
 
 def test_a_name_with_blanks_and_letters(project):
     name = "Größe 1.yaml"
     (project / "specs" / name).write_text("op: odd\nop_type: Tanh\ninputs: {x: {shape: [2]}}\n")
     commit(project, "odd name")
+    assert run_command(["run", f"specs/{name}", "-q"]) == 0
+    assert touched() == set()
     (project / "specs" / name).write_text("op: odd\nop_type: Sin\ninputs: {x: {shape: [2]}}\n")
     assert touched() == {"odd"}
 
 
 def test_from_a_folder_within_the_repository(project, monkeypatch):
+    change(project / "specs/raw.yaml")
+    cache = CACHE.resolve()
     monkeypatch.chdir(project / "specs")
-    (project / "specs" / "raw.yaml").write_text("op: raw\nop_type: Sin\ninputs: {x: {shape: [2]}}\n")
-    assert touched(paths=["raw.yaml"]) == {"raw"}
+    cases = in_each_mode(load_cases(["raw.yaml", "late.yaml"]))
+    assert {case.op for case in changed_cases(cases, "HEAD", read_history(cache), cache)} == {"raw"}
 
 
-def test_a_spec_outside_the_repository_is_always_checked(project, tmp_path_factory):
+@pytest.mark.usefixtures("project")
+def test_a_spec_outside_the_repository_is_always_checked(tmp_path_factory):
     file = tmp_path_factory.mktemp("outside") / "raw.yaml"
     file.write_text("op: raw\nop_type: Sin\ninputs: {x: {shape: [2]}}\n")
     assert touched(paths=[file]) == {"raw"}
@@ -177,14 +298,15 @@ def test_before_the_first_commit_everything_is_new(project):
     for part in ("HEAD", "index", "refs/heads/main"):
         (project / ".git" / part).unlink()
     git(project, "init", "-q", "-b", "main")
-    assert touched() == ALL
+    assert selected() == ALL
     git(project, "add", "specs/near.yaml", "specs/raw.yaml")
-    assert touched() == ALL
+    assert selected() == ALL
     with pytest.raises(UsageError, match="git knows no revision 'origin/main'"):
         touched("origin/main")
 
 
-def test_bad_revisions_are_bad_usage(project):
+@pytest.mark.usefixtures("project")
+def test_bad_revisions_are_bad_usage():
     with pytest.raises(UsageError, match=r"git knows no revision 'origin/main'; is it fetched\?$"):
         touched("origin/main")
     with pytest.raises(UsageError, match=r"write --changed=HEAD specs\.$"):
@@ -199,3 +321,43 @@ def test_no_repository_is_bad_usage(tmp_path, monkeypatch):
     (tmp_path / "a.yaml").write_text("op: a\nop_type: Tanh\ninputs: {x: {shape: [2]}}\n")
     with pytest.raises(UsageError, match="--changed: fatal: not a git repository"):
         touched(paths=["a.yaml"])
+
+
+def test_a_file_that_changed_during_the_run_makes_no_record(tmp_path):
+    file = tmp_path / "ops.py"
+    file.write_text(F)
+    read = FilesRead(frozenset({str(file)}))
+    assert Contents().digest(read, before=file.stat().st_mtime + 1)
+    assert not Contents().digest(read, before=file.stat().st_mtime - 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "leaves_a_trace"),
+    [
+        ("tf.saved_model.load(name)", False),
+        ("keras.models.load_model(name)", False),
+        ("with h5py.File(name) as f: pass", False),
+        ("tf.data.TFRecordDataset(name)", False),
+        ("tf.load_op_library(name)", False),
+        ("subprocess.run(['make'])", False),
+        ("if os.path.exists(name): pass", False),
+        ("if Path(name).is_file(): pass", False),
+        ("np.load(name)", True),
+        ("tf.reduce_sum(x)", True),
+    ],
+)
+def test_code_that_reads_without_a_trace_makes_no_record(tmp_path, line, leaves_a_trace):
+    file = tmp_path / "ops.py"
+    file.write_text(line)
+    assert bool(Contents().digest(FilesRead(frozenset({str(file)})))) is leaves_a_trace
+
+
+def test_a_file_too_large_to_be_read_stands_by_its_size_and_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(files_read, "_LIMIT", 10)
+    file = tmp_path / "large.bin"
+    read = FilesRead(frozenset({str(file)}))
+    file.write_bytes(bytes(20))
+    first = Contents().digest(read)
+    file.write_bytes(bytes(21))
+    assert first
+    assert Contents().digest(read) != first

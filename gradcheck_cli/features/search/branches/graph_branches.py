@@ -35,6 +35,7 @@ COMPARISONS = {
 CONDITIONALS = frozenset({"If", "StatelessIf"})
 CASES = frozenset({"Case", "StatelessCase"})
 LOOPS = frozenset({"While", "StatelessWhile"})
+NO_ROUND = "no round"
 # The attrs that name an op's bodies.
 BODIES = {
     **dict.fromkeys(LOOPS, ("body",)),
@@ -109,7 +110,7 @@ KINDS = {
     "ClipByValue": Kind(("below", "inside", "above"), _clip, (0, 1, 2)),
     **dict.fromkeys(("Relu", "LeakyRelu", "Elu", "Selu", "Abs", "Sign"), Kind(("> 0", "< 0"), _have_signs)),
     **dict.fromkeys(("Select", "SelectV2", *sorted(CONDITIONALS)), _CONDITION),
-    **dict.fromkeys(LOOPS, Kind(("no round", "one round", "more rounds"), _count_rounds, is_output=True)),
+    **dict.fromkeys(LOOPS, Kind((NO_ROUND, "one round", "more rounds"), _count_rounds, is_output=True)),
 }
 
 
@@ -126,6 +127,8 @@ class Watched:
     branch: Branch  # with no side seen
     kind: Kind  # how it branches
     tensors: tuple[Any, ...]  # the tensors that decide
+    # whether nothing looks for its sides: a loop with as many rounds at all points, which may be none
+    is_hidden: bool = False
 
     def sides_taken(self, values: Mapping[int, Array]) -> list[Array]:
         """Return for each side the points at which some element takes it, (B,) of booleans each.
@@ -218,16 +221,17 @@ class _Finder:
         if kind is None or not place:
             return None
         tensors = (op.outputs[0],) if kind.is_output else tuple(op.inputs[index] for index in kind.inputs)
-        if op.type in LOOPS:
-            # Nothing counts its rounds, or there are as many at all points.
-            is_fixed = op.outputs[0].dtype != tf.int32 or not moved_in_loop(op, moved)[1]
-        else:
-            is_fixed = not any(id(tensor) in moved for tensor in tensors)  # by a shape, or by a constant
+        is_loop = op.type in LOOPS
+        # A loop whose rounds nothing counts; or a side that a shape or a constant decides.
+        is_fixed = not any(id(tensor) in moved for tensor in tensors)
+        if is_loop:
+            is_fixed = op.outputs[0].dtype != tf.int32
         # `reduce_logsumexp` has a guard: no finite values take its other side.
         if is_fixed or (tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op)):
             return None
         branch = Branch(describe_branch(op, kind, self.names), place, self.part, kind.sides, ())
-        return Watched(branch, kind, tensors)
+        # A loop with as many rounds at all points has no side to look for; it may have no round.
+        return Watched(branch, kind, tensors, is_loop and not moved_in_loop(op, moved)[1])
 
 
 def _kind_of(op: Any) -> Kind | None:

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.search.branches.graph_branches import Key, find_branches, needed_by
+from gradcheck_cli.features.search.branches.graph_branches import NO_ROUND, Key, find_branches, needed_by
 from gradcheck_cli.features.search.branches.python_branches import (
     Arc,
     PythonBranch,
@@ -126,10 +126,18 @@ class PointField:
         """Count the sides, (sides,), that a tested point takes."""
         self.seen |= {self.sides[side] for side in np.flatnonzero(taken)}
 
+    @property
+    def shown(self) -> list[Side]:
+        """The sides that reports have; of loops with fixed numbers of rounds, those that never had one."""
+        hidden = {watched.branch.key for watched in self._watched if watched.is_hidden}
+        idle = {key for key, side in self.seen if side == NO_ROUND}
+        idle -= {key for key, side in self.seen if side != NO_ROUND}
+        return [side for side in self.sides if side[0] not in hidden or side[0] in idle]
+
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
         """Return the branches, with the sides that were taken, and the reasons why others aren't."""
         sides: dict[Key, list[str]] = {}
-        for key, side in self.sides:
+        for key, side in self.shown:
             sides.setdefault(key, []).append(side)
         branches = [
             Branch(*key, tuple(own), tuple(side for side in own if (key, side) in self.seen))
