@@ -120,8 +120,8 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
         # there, and what remains of the pole looks like noise.
         is_noisy = resolution.noise > OF_MANY_OPERATIONS * problem.unit[rows]
         doubted = is_small & ((refined.verdict == Verdict.MISMATCH) | is_noisy)
-        # A kink may lie beside the point: closer still, one side's slope is the only one.
-        open_now |= resolution.high > resolution.low
+        # There may be a kink close to the point: closer still, one side's slope is the only one.
+        open_now |= resolution.is_kink
         if not (open_now | doubted).any():
             break
     if refined is None:  # there is always a first round
@@ -194,11 +194,11 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
             # A slope that changes from one step to the next, and is constant closer to the point, is no kink
             # at this point.
             width = KNOWN * (old.high - old.low)
-            is_straight = ~new.is_kink & (new.uncertainty + new.high - new.low <= width)
+            is_straight = ~new.is_kink & (new.uncertainty <= width)
             # A function that doesn't move at all there is one side of a relu, or rounded: exp(x) - 1 is 0
             # below 1e-16. It is rounded if neither side of the kink, nor what lies between them, is level.
             is_straight &= ~new.is_flat | ((old.low <= width) & (old.high >= -width))
-            is_better = np.where(old.high > old.low, is_straight, is_better)
+            is_better = np.where(old.is_kink, is_straight, is_better)
         new.depth[:] = this_round.depth
         resolution.put(which[is_better], new.take(is_better))
 
@@ -320,12 +320,12 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
     if unseen.size:
         _look_further(problem, sampled, unseen, resolution)
     # A flat part may hide a slope of 4u|f| over its width, and then belongs to the slope beyond it. If this
-    # is less than a thousandth of that slope, it isn't hidden here: the edge is a kink.
+    # is less than a thousandth of that slope, it isn't hidden here: the edge is a kink. Nor does it matter if
+    # it is less than the tolerance.
     with np.errstate(all="ignore"):
         hides = 2 * OF_A_VALUE * problem.unit[rows] * size / departure.low
-        is_hidden |= (
-            on_trust & resolution.is_flat & (departure.beyond > 0) & ~(hides <= DIGITS * departure.beyond)
-        )
+        matters = ~(hides <= np.maximum(DIGITS * departure.beyond, refined.allowed))
+        is_hidden |= on_trust & resolution.is_flat & (departure.beyond > 0) & matters
     with np.errstate(all="ignore"):
         noise = np.maximum(OF_A_VALUE * problem.unit[rows], resolution.noise) * size
     claims = _Claims(sampled, fails, refined.allowed, analytic)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -176,15 +176,16 @@ def _join_sides(series: Series) -> Settled:
     extrapolated: one side's slope is right then. Which, only a smaller step shows, so that both count.
     """
     up, down = series.settled_sides
-    sharper = up.where(down.uncertainty < up.uncertainty, down)
     with np.errstate(invalid="ignore"):
         spread = np.abs(up.slope - down.slope)
+        both = np.maximum(up.uncertainty, down.uncertainty)
         is_apart = spread > up.uncertainty + down.uncertainty
         # Else it isn't f'' that jumps, but f' does, or it has a pole.
         falls = spread <= KNOWN * np.abs(series.at.jump[series.sentinels :][:PATTERN].max(axis=0))
-        both = np.fmax(up.uncertainty, down.uncertainty)
-    joined = Settled(0.5 * (up.slope + down.slope), np.where(falls, both, np.inf), up.rungs, spread)
-    return sharper.where(is_apart, joined)
+    apart = Settled(0.5 * (up.slope + down.slope), np.where(falls, both, np.inf), up.rungs, spread)
+    sharper = up.where(down.uncertainty < up.uncertainty, down)
+    alike = replace(sharper, uncertainty=np.where(np.isfinite(both), both + spread, sharper.uncertainty))
+    return alike.where(is_apart, apart)
 
 
 def _noise_of_movement(series: Series) -> Float:
