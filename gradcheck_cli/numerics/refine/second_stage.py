@@ -321,10 +321,10 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
         _look_further(problem, sampled, unseen, resolution)
     # A flat part may hide a slope of 4u|f| over its width, and then belongs to the slope beyond it. If this
     # is less than a thousandth of that slope, it isn't hidden here: the edge is a kink. Nor does it matter if
-    # it is less than the tolerance.
+    # an uncertainty as large doesn't.
     with np.errstate(all="ignore"):
         hides = 2 * OF_A_VALUE * problem.unit[rows] * size / departure.low
-        matters = ~(hides <= np.maximum(DIGITS * departure.beyond, refined.allowed))
+        matters = ~(hides <= np.maximum(DIGITS * departure.beyond, PASS_REACH * refined.allowed))
         is_hidden |= on_trust & resolution.is_flat & (departure.beyond > 0) & matters
     with np.errstate(all="ignore"):
         noise = np.maximum(OF_A_VALUE * problem.unit[rows], resolution.noise) * size

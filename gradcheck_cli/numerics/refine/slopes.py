@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -177,15 +177,14 @@ def _join_sides(series: Series) -> Settled:
     """
     up, down = series.settled_sides
     with np.errstate(invalid="ignore"):
-        spread = np.abs(up.slope - down.slope)
         both = np.maximum(up.uncertainty, down.uncertainty)
-        is_apart = spread > up.uncertainty + down.uncertainty
-        # Else it isn't f'' that jumps, but f' does, or it has a pole.
-        falls = spread <= KNOWN * np.abs(series.at.jump[series.sentinels :][:PATTERN].max(axis=0))
-    apart = Settled(0.5 * (up.slope + down.slope), np.where(falls, both, np.inf), up.rungs, spread)
-    sharper = up.where(down.uncertainty < up.uncertainty, down)
-    alike = replace(sharper, uncertainty=np.where(np.isfinite(both), both + spread, sharper.uncertainty))
-    return alike.where(is_apart, apart)
+        spread = np.abs(up.slope - down.slope)
+        # Where f'' jumps, slopes change with the step by more than that. They don't beside a kink.
+        moved = np.fmax(np.abs(series.at.up - up.slope), np.abs(series.at.down - down.slope))
+        falls = spread <= KNOWN * moved[series.sentinels :][:PATTERN].max(axis=0)
+        is_bend = falls | (spread <= up.uncertainty + down.uncertainty)
+    joined = Settled(0.5 * (up.slope + down.slope), np.where(is_bend, both, np.inf), up.rungs, spread)
+    return joined.where(~np.isfinite(up.uncertainty), down).where(~np.isfinite(down.uncertainty), up)
 
 
 def _noise_of_movement(series: Series) -> Float:
