@@ -409,11 +409,14 @@ class Exploration:
         return candidate
 
     def _moved(self, point: Point, spreads: Array) -> dict[int, Array]:
-        """Return a point with all components moved by up to these many spreads, three times each."""
+        """Return a point with all components moved by up to these many spreads, three times each.
+
+        A move across the end of a range is reflected there: a component on the end moves, too.
+        """
         free, stacked = self.mixed.free, _stacked(point)
         sizes = np.repeat(spreads, 3)[:, None] * free.spreads
-        moves = sizes * self.generator.uniform(-1, 1, (len(sizes), free.size))
-        return free.unpack(free.clip(free.pack(stacked) + moves), free.others(stacked))
+        moved = free.pack(stacked) + sizes * self.generator.uniform(-1, 1, (len(sizes), free.size))
+        return free.unpack(free.clip(2 * free.clip(moved) - moved), free.others(stacked))
 
     def judge(self, candidate: Candidate) -> bool:
         """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
