@@ -67,7 +67,7 @@ def test_a_squared_hinge_beside_its_margin_passes(d):
     right = -2 * np.maximum(1 - point, 0)[None]
     assert (run(function, point, right).verdict == Verdict.PASS).all()
     for error in (1e-4, 1.0):
-        assert run(function, point, right + [[error, 0]]).verdict[0, 0] == Verdict.MISMATCH
+        assert run(function, point, right + np.array([[error, 0.0]])).verdict[0, 0] == Verdict.MISMATCH
 
 
 def run(function, point, analytic, **settings):

@@ -183,9 +183,7 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
             if this_round.is_own:  # the derivative is what the smaller steps show, if they show it clearly
                 is_clear = ~new.is_flat & (new.uncertainty <= KNOWN * np.abs(new.slope))
                 is_better |= is_clear & (np.abs(new.slope - old.slope) > new.uncertainty + old.uncertainty)
-                is_level[which] = (
-                    new.is_flat & ~old.is_kink & (old.uncertainty <= KNOWN * np.abs(old.slope))
-                )
+                is_level[which] = new.is_flat & ~old.is_kink & (old.uncertainty <= KNOWN * np.abs(old.slope))
                 is_better &= ~is_level[which]
             # A slope that changes from one step to the next, and is constant closer to the point, is no kink
             # at this point.

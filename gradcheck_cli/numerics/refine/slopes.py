@@ -328,9 +328,7 @@ def find_kinks(series: Series) -> Kinks:
     return Kinks(is_kink, np.minimum(up[0], down[0]), np.maximum(up[0], down[0]), np.maximum(up[1], down[1]))
 
 
-def _settle_side(
-    series: Series, settled: Settled, slope: Float, smallest: np.ndarray
-) -> tuple[Float, Float]:
+def _settle_side(series: Series, settled: Settled, slope: Float, smallest: np.ndarray) -> tuple[Float, Float]:
     """Return one side's slope with its bound: the one it settled on, else that of the smallest clear step."""
     noise = 2 * series.at.noise
     column = np.arange(smallest.size)

@@ -136,7 +136,7 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
 
 
 def require_no_leak(function: Any, forward_ops: Iterable[Any]) -> None:
-    """Refuse tensors of another graph: a function must not keep what depends on its inputs for its next trace.
+    """Refuse tensors of another graph: a function must not keep what depends on its inputs.
 
     Args:
         forward_ops: those of the function's ops that belong to the forward.
