@@ -128,7 +128,7 @@ def find_departure(series: Series, slope: Float, uncertainty: Float, noise: Floa
     with np.errstate(all="ignore"):
         blur = uncertainty + at.noise * np.maximum(noise / at.error, 1.0)
         away = np.abs(at.slope - slope)
-        for k in range(first + 1, at.slope.shape[0]):
+        for k in range(max(first, 1), at.slope.shape[0]):
             # A one-sided slope errs by h where both sides err by h^2: compare like with like.
             is_usable = at.is_usable[k] & at.is_usable[k - 1] & (at.is_central[k] == at.is_central[k - 1])
             leaves = is_open & is_usable & (away[k] > 2 * blur[k])
