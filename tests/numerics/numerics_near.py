@@ -156,6 +156,55 @@ def _dense(xp, x):
     return np.stack([2 * s[:, 0] - s[:, 1], s[:, 0] + 3 * s[:, 1], s[:, 0] - s[:, 1]], axis=-1)
 
 
+def _ramp(xp, x):
+    return xp.maximum(x, 0 * x)
+
+
+# Functions with one derivative, and where the second one jumps.
+KNOTS = {
+    "hinge squared": (lambda xp, x: _ramp(xp, 1 - x) ** 2, 1.0),
+    "hinge cubed": (lambda xp, x: _ramp(xp, 1 - x) ** 3, 1.0),
+    "relu squared": (lambda xp, x: _ramp(xp, x) ** 2, 0.0),
+    "relu squared and x": (lambda xp, x: _ramp(xp, x - 2) ** 2 + x, 2.0),
+    "softshrink squared": (lambda xp, x: _ramp(xp, x - 0.5) ** 2 + _ramp(xp, -x - 0.5) ** 2, 0.5),
+    "huber": (lambda xp, x: (x * x - _ramp(xp, x - 1) ** 2 - _ramp(xp, -x - 1) ** 2) / 2, 1.0),
+    "huber, below": (lambda xp, x: (x * x - _ramp(xp, x - 1) ** 2 - _ramp(xp, -x - 1) ** 2) / 2, -1.0),
+    "quadratic spline": (
+        lambda xp, x: sum(c * _ramp(xp, x - k) ** 2 for k, c in enumerate((0.5, -1.5, 1.5, -0.5))),
+        1.0,
+    ),
+    "cubic spline": (
+        lambda xp, x: sum(c * _ramp(xp, x - k) ** 3 for k, c in enumerate((1, -4, 6, -4, 1))) / 6,
+        2.0,
+    ),
+    "x|x|": (lambda xp, x: xp.exp(x) * (x - 1) * abs(x - 1), 1.0),
+    "sine and relu squared": (lambda xp, x: xp.sin(x) + _ramp(xp, x - 0.75) ** 2, 0.75),
+    "wall": (lambda xp, x: 100 * _ramp(xp, x - 1) ** 2 + x * x, 1.0),
+}
+DISTANCES = {
+    "float64": (1e-5, 1e-6, 1e-7, 3e-8, 1e-8, 1e-9, 1e-10, 1e-12),
+    "float32": (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 3e-7),
+}
+
+
+def beside_knots(name: str, precision: Precision) -> Iterator[Near]:
+    """Yield a function beside its knot at all distances: alone, and in sums with larger terms."""
+    function, knot = KNOTS[name]
+
+    def total(xp, x):
+        return function(xp, x).sum(axis=-1, keepdims=True)
+
+    for distance in DISTANCES[precision.name]:
+        for d in (distance, -distance):
+            x = float(precision.round(knot + d))
+            rest = (float(precision.round(0.3)), float(precision.round(-1.4)))
+            yield Near(f"{name}, {d:g}, alone", function, (x,))
+            yield Near(f"{name}, {d:g}, each", function, (x, *rest))
+            yield Near(f"{name}, {d:g}, sum", total, (x, *rest))
+            yield Near(f"{name}, {d:g}, sum of two", total, (x, float(precision.round(knot + 3 * d)), *rest))
+            yield Near(f"{name}, {d:g}, beside 5", lambda xp, x: 5 + total(xp, x), (x, *rest))
+
+
 GROUPS = {"small scales": small_scales, "poles": poles, "ties": ties, "mixed scales": mixed_scales}
 # What may be planted into the largest element.
 ERRORS = {

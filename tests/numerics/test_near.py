@@ -1,11 +1,13 @@
 """Close to edges, ties and poles, at small scales within large numbers: decided, and decided rightly."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
-from numerics_near import ERRORS, GROUPS, plant
+from numerics_near import ERRORS, GROUPS, KNOTS, beside_knots, plant
 from numerics_table import NUMPY
 
-from gradcheck_cli.numerics import FLOAT64, Problem, Verdict, judge
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, Problem, Verdict, judge
 
 ROWS = {f"{group}: {row.name}": row for group, rows in GROUPS.items() for row in rows()}
 GREEN = (Verdict.PASS, Verdict.KINK)
@@ -33,6 +35,39 @@ def test_every_kind_of_error_is_seen(name):
         found = row.judged(wrong)
         if abs(wrong[place] - right[place]) > 3 * found.allowed[place]:
             assert found.verdict[place] not in GREEN, (error, found)
+
+
+@pytest.mark.parametrize("precision", [FLOAT64, FLOAT32], ids=lambda p: p.name)
+@pytest.mark.parametrize("name", KNOTS)
+def test_a_right_gradient_beside_a_knot_is_not_called_wrong(name, precision):
+    """The central difference over a knot at distance e settles on a slope that is off by e."""
+    counts, wrong_counts = Counter(), Counter()
+    for row in beside_knots(name, precision):
+        right = row.right()
+        found = row.judged(right, precision=precision)
+        assert not (found.verdict == Verdict.MISMATCH).any(), (row.name, found)
+        counts["open" if (found.verdict == Verdict.INCONCLUSIVE).any() else "right"] += 1
+        for error in (1e-2, 1.0) if precision is FLOAT64 else (1.0,):
+            wrong = right.copy()
+            wrong[0, 0] += error * max(1.0, np.abs(right).max())
+            found = row.judged(wrong, precision=precision)
+            assert found.verdict[0, 0] not in GREEN, (row.name, error, found)
+            wrong_counts[found.verdict[0, 0]] += 1
+    # Some are too close to their knot for the rounding of the rest.
+    assert counts["open"] <= (0.3 if precision is FLOAT64 else 0.7) * counts.total()
+    assert wrong_counts[Verdict.MISMATCH] >= 0.9 * wrong_counts.total()
+
+
+@pytest.mark.parametrize("d", [3e-8, 1e-8, 1e-9, 1e-10, -1e-8, -1e-9])
+def test_a_squared_hinge_beside_its_margin_passes(d):
+    def function(x):
+        return (np.maximum(1 - x, 0) ** 2).sum(axis=-1, keepdims=True)
+
+    point = np.array([1 + d, 0.3])
+    right = -2 * np.maximum(1 - point, 0)[None]
+    assert (run(function, point, right).verdict == Verdict.PASS).all()
+    for error in (1e-4, 1.0):
+        assert run(function, point, right + np.array([[error, 0.0]])).verdict[0, 0] == Verdict.MISMATCH
 
 
 def run(function, point, analytic, **settings):

@@ -42,6 +42,18 @@ def half_inside(x):
     return (x.astype(np.float16) * 2).astype(x.dtype)
 
 
+def root(x):  # 2 sinh(x / 2), bitwise flat next to 0
+    return np.sign(x) * np.sqrt(2 * (np.cosh(x) - 1))
+
+
+def cube_root(x):  # x, flat in still more of its neighbourhood
+    return np.cbrt((1 + x**3) - 1)
+
+
+def dead_zone(x):
+    return np.sign(x) * np.maximum(np.abs(x) - np.sqrt(np.finfo(x.dtype).eps), 0)
+
+
 E = float(np.e)
 SINGLE = {
     # Kinks: right between both slopes, and only there.
@@ -83,6 +95,20 @@ SINGLE = {
     "floor off its steps, straight through": (np.floor, 2.3, 1.0, OPEN),
     "rounding, straight through": (lambda x: np.round(x * 32) / 32, 1.2345, 1.0, OPEN),
     "half inside, zero": (half_inside, 1.2345, 0.0, OPEN),
+    # Flat beside the point, since terms cancel: the flat part is a tread, whose edges are jumps.
+    "root of what cancels": (root, 0.0, 1.0, PASS),
+    "root of what cancels, zero": (root, 0.0, 0.0, OPEN),
+    "root of what cancels, doubled": (root, 0.0, 2.0, WRONG),
+    "root of what cancels, half": (root, 0.0, 0.5, WRONG),
+    "root of what cancels, nan": (root, 0.0, np.nan, WRONG),
+    "root of what cancels and 3": (lambda x: root(x) + 3, 0.0, 1.0, PASS),
+    "root of what cancels and 3, zero": (lambda x: root(x) + 3, 0.0, 0.0, OPEN),
+    "root of what cancels at 1": (lambda x: root(x - 1), 1.0, 1.0, PASS),
+    "root of what cancels at 1, zero": (lambda x: root(x - 1), 1.0, 0.0, OPEN),
+    "cube root of what cancels": (cube_root, 0.0, 1.0, PASS),
+    "cube root of what cancels, zero": (cube_root, 0.0, 0.0, OPEN),
+    "dead zone": (dead_zone, 0.0, 0.0, PASS),
+    "dead zone, 1 % of its slope": (dead_zone, 0.0, 0.01, WRONG),
     # Singular points.
     "sqrt at 0": (np.sqrt, 0.0, np.inf, OPEN),
     "cbrt at 0": (np.cbrt, 0.0, np.inf, OPEN),
@@ -139,6 +165,11 @@ def test_intermediate_much_larger_than_the_output_is_undecided_in_float32(analyt
 
 def test_slope_below_the_first_pass_does_not_pass_as_flat():
     assert run(lambda x: 1 + 1e-12 * x, 1.0, 0.0).verdict[0, 0] != PASS
+
+
+@pytest.mark.parametrize("analytic", [np.nan, 2.0, 0.5])
+def test_zero_is_not_given_for_the_slope_of_what_cancels(analytic):
+    assert abs(run(root, 0.0, analytic).numeric[0, 0] - 1) < 1e-4
 
 
 def test_fine_ripple_is_no_noise():

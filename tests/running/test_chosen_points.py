@@ -122,6 +122,17 @@ def test_what_tensorflow_guards_far_from_the_samples_is_no_fault(target, keys, s
     assert run(target, {"shape": [3, 3]}, seed=seed, **keys).status is Status.PASSED
 
 
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("low", "high", "attrs"),
+    [(0, 3, {}), (-3, 0, {"sign": -1.0}), (0, 1, {"sign": -1.0, "start": 1.0})],
+)
+def test_points_beside_the_end_of_a_range_lie_inside_of_it(low, high, attrs, seed):
+    """At two zeros the gradient is NaN; a point beside has no zero, though half of the moves lead out."""
+    x = {"shape": [4, 3], "uniform": {"low": low, "high": high}}
+    assert run("product_by_logs", x, attrs=attrs, seed=seed).status is Status.PASSED
+
+
 def test_a_guard_in_the_users_gradient_is_found_at_tiny_numbers():
     result = run("guarded_reciprocal")
     assert result.status is Status.MISMATCHED

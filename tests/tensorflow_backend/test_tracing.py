@@ -290,9 +290,65 @@ def test_a_forward_that_keeps_a_tensor_is_said_so(run):
         return x * kept[0]
 
     result = run(forward=forward, **X)
-    # Which of the two keeps it can't be told from the graph; that something does can.
-    assert result.status is Status.ERROR
+    assert (result.status, result.error.kind) == (Status.ERROR, "forward")
     assert "'mul:0' of an earlier trace; don't keep tensors between calls" in result.error.message
+
+
+def kept_by(make):
+    """Return a function that makes something on its first call, and keeps it."""
+    kept = []
+
+    def forward(x):
+        if not kept:
+            kept.append(make())
+        return x * x * (kept[0](x) if callable(kept[0]) else kept[0])
+
+    return forward
+
+
+def make_table():
+    keys = tf.constant([0, 1], tf.int64)
+    entries = tf.lookup.KeyValueTensorInitializer(keys, tf.constant([0.5, 1.5], tf.float64))
+    table = tf.lookup.StaticHashTable(entries, 0.25)
+    return lambda x: table.lookup(tf.cast(tf.sign(x), tf.int64))
+
+
+@pytest.mark.parametrize("mode", ["graph", "dynamic", "eager"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        make_table,
+        lambda: tf.constant(3.0, tf.float64),
+        lambda: tf.sin(2 * tf.range(2.0, 4.0, dtype=tf.float64)),
+        lambda: tf.Variable([2.0, 3.0], dtype=tf.float64),
+    ],
+    ids=["table", "constant", "computed", "variable"],
+)
+def test_what_a_forward_makes_on_its_first_call_is_kept(run, make, mode):
+    result = run(forward=kept_by(make), inputs={"x": {"value": [0.7, -1.3]}}, modes=[mode])
+    assert result.status is Status.PASSED, result
+
+
+def test_what_a_gradient_makes_on_its_first_call_is_kept(run):
+    kept = []
+
+    @tf.custom_gradient
+    def forward(x):
+        def pull(upstream):
+            if not kept:
+                kept.append(tf.constant(2.0, x.dtype))
+            return upstream * kept[0] * x
+
+        return x * x, pull
+
+    assert run(forward=forward, **X, samples=2).status is Status.PASSED
+    kept[0] = tf.constant(2.5, tf.float64)
+    assert run(forward=forward, **X, samples=2).status is Status.MISMATCHED
+
+
+def test_numbers_that_a_forward_drew_on_its_first_call_are_not_kept(run):
+    result = run(forward=kept_by(lambda: tf.random.normal([2], dtype=tf.float64)), **X)
+    assert (result.status, result.error.kind) == (Status.ERROR, "forward")
 
 
 def test_what_a_forward_raises_is_told_with_its_own_frames(run):

@@ -214,7 +214,10 @@ def leave_ill_conditioned(pair: Pair, sample: PairSample) -> PairSample:
         op, lambda index: OF_SOME_OPERATIONS * unit * np.abs(op.point[index]), pair.case.seed
     )
     moved = movement_of_value(op, output, points)
+    # Beside what it moves by further out, too: a value may be 0 by chance, as that of a loss at its margin.
+    further = points_beside(op, lambda index: DIGITS * np.abs(op.point[index]), pair.case.seed)
     value = packed_magnitude(op.base_values[output], pair.output)
+    value = np.fmax(value, movement_of_value(op, output, further))
     # Not row by row: what has lost its digits may be a multiple of something, and stay the same by chance.
     if not np.max(moved, initial=0.0) > _UNSEEN * unit * float(np.max(value, initial=0.0)):
         return sample

@@ -355,10 +355,8 @@ class Exploration:
         """Return a point with all components moved by up to these many spreads; a limit throws them back."""
         free, stacked = self.mixed.free, _stacked(point)
         vectors = free.pack(stacked)
-        moves = spreads * free.spreads * self.generator.uniform(-1, 1, vectors.shape)
-        is_outside = free.clip(vectors + moves) != vectors + moves
-        moved = free.clip(np.where(is_outside, vectors - moves, vectors + moves))
-        return _point_at(free.unpack(moved, free.others(stacked)), 0)
+        moved = vectors + spreads * free.spreads * self.generator.uniform(-1, 1, vectors.shape)
+        return _point_at(free.unpack(free.clip(2 * free.clip(moved) - moved), free.others(stacked)), 0)
 
     def judge_at(self, point: Point, checks: frozenset[str] = frozenset()) -> Findings | None:
         """Return what the judge finds at a point; `None` if it can't be judged."""

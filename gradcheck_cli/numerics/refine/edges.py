@@ -128,7 +128,7 @@ def find_departure(series: Series, slope: Float, uncertainty: Float, noise: Floa
     with np.errstate(all="ignore"):
         blur = uncertainty + at.noise * np.maximum(noise / at.error, 1.0)
         away = np.abs(at.slope - slope)
-        for k in range(first + 1, at.slope.shape[0]):
+        for k in range(max(first, 1), at.slope.shape[0]):
             # A one-sided slope errs by h where both sides err by h^2: compare like with like.
             is_usable = at.is_usable[k] & at.is_usable[k - 1] & (at.is_central[k] == at.is_central[k - 1])
             leaves = is_open & is_usable & (away[k] > 2 * blur[k])
@@ -187,6 +187,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     hidden, heights = np.zeros(slope.shape), np.zeros(slope.shape)
     top, bottom = np.zeros(slope.shape), np.zeros(slope.shape)  # of the sum of the risers
     climbs = [_Climb.empty(slope.size), _Climb.empty(slope.size)]
+    has_treads, sides = np.zeros(slope.shape, dtype=bool), np.zeros(slope.shape)
     # Rows of one column with the same edge share their samples.
     level = power_of_two(np.maximum(high, np.finfo(np.float64).tiny))
     groups, owner = np.unique(
@@ -217,7 +218,8 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                 change = _unusual_increments(rest, tread.is_bent[which])
                 moved = np.abs(change)
                 height = moved.max(axis=0)
-                is_stair = (height > 8 * noise[which]) & _has_treads(moved, height)
+                treads = _has_treads(moved, height)
+                is_stair = (height > 8 * noise[which]) & (treads | (slope[which] == 0))
                 is_stair &= np.isfinite(height)
                 is_stair[is_stair] = _are_jumps(
                     sampler,
@@ -232,6 +234,8 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                 climb.put(which, sign * riser, step)
                 width = np.maximum(step[0], step[1] - step[0])
                 hidden_here = np.where(is_stair, HIDDEN * height / width, 0.0)
+            has_treads[which] |= is_stair & treads
+            sides[which] += step[-1] > step[0]
             hidden[which] = np.fmax(hidden[which], np.where(np.isfinite(hidden_here), hidden_here, np.inf))
             tall = np.where(is_stair & np.isfinite(height), height, 0.0)
             heights[which] = np.maximum(heights[which], tall)
@@ -240,6 +244,9 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     with np.errstate(all="ignore"):
         risers = np.ceil((top - bottom) / heights - RISER)
     risers = np.nan_to_num(risers, nan=0.0, posinf=0.0)
+    # A flat part is a tread itself. It hides a slope if f leaves it by a jump, to each side and on the same
+    # way: the root of what cancels does that, whose further treads are ever narrower.
+    hidden = np.where(has_treads | (risers >= np.maximum(sides, 1)) | ~np.isfinite(hidden), hidden, 0.0)
     return Stairs(hidden, heights, risers, *_combine_climbs(climbs, hidden))
 
 

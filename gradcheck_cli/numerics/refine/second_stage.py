@@ -96,7 +96,8 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
     doubtful = _Doubtful(elements, sampled, analytic, first.trusted)
     open_now = np.ones(rows.size, dtype=bool)
     doubted = is_small = _is_small(problem)[sampled.columns]
-    seen = _Seen(np.zeros(rows.size), np.zeros(rows.size, dtype=bool))
+    # whether the function has a slope, but doesn't move at all for steps of the input's own size
+    is_level = np.zeros(rows.size, dtype=bool)
     refined: Refined | None = None
     for this_round in (*_plan_rounds(problem), None):
         if this_round is not None:
@@ -104,9 +105,7 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
             chosen = np.flatnonzero(is_open & this_round.is_for(resolution, sampled.columns))
             if refined is not None and not chosen.size:
                 continue
-            _sample_into(problem, sampled, chosen, this_round, resolution, seen)
-            found_slope = np.where(np.isfinite(resolution.uncertainty), np.abs(resolution.slope), 0.0)
-            seen.steepest = np.fmax(seen.steepest, found_slope)
+            _sample_into(problem, sampled, chosen, this_round, resolution, is_level)
         is_spent = open_now & (this_round is None)
         refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
         is_hidden = confirm(problem, sampled, refined, analytic)
@@ -127,7 +126,7 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
     if refined is None:  # there is always a first round
         raise AssertionError
     # Small steps agree with the gradient, large ones don't. Rounding stairs look like this.
-    is_hidden = seen.is_level & (refined.verdict == Verdict.MISMATCH) & (np.abs(analytic) <= refined.allowed)
+    is_hidden = is_level & (refined.verdict == Verdict.MISMATCH) & (np.abs(analytic) <= refined.allowed)
     refined.verdict[is_hidden], refined.reason[is_hidden] = Verdict.INCONCLUSIVE, Reason.STAIRCASE
     return refined
 
@@ -165,7 +164,7 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
     chosen: np.ndarray,
     this_round: Round,
     resolution: Resolution,
-    seen: _Seen,
+    is_level: np.ndarray,
 ) -> None:
     """Sample some elements, and keep the better of the old and the new result."""
     for series in sample(
@@ -177,10 +176,6 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
             ~np.isfinite(old.uncertainty) & (np.isfinite(new.uncertainty) | (this_round.depth == 0))
         )
         with np.errstate(invalid="ignore"):
-            steepest = seen.steepest[which]
-            # Closer to the point, a function that is large relative to its movement is flat in its last bits,
-            # as 1e10 + sin(x) is below a step of 1e-6. The slope that was seen further out tells then.
-            is_better &= ~(new.is_flat & (new.uncertainty > KNOWN * steepest) & (steepest > 0))
             # Closer to the point, a tread is as flat, or bends as before, and shows no more of the stairs.
             # Below float64, whose few digits made the stairs, nothing else shows more, either.
             tells = ~new.is_flat & (old.departure.edge != Edge.LATER) & (problem.working is FLOAT64)
@@ -188,9 +183,8 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
             if this_round.is_own:  # the derivative is what the smaller steps show, if they show it clearly
                 is_clear = ~new.is_flat & (new.uncertainty <= KNOWN * np.abs(new.slope))
                 is_better |= is_clear & (np.abs(new.slope - old.slope) > new.uncertainty + old.uncertainty)
-                is_level = new.is_flat & ~old.is_kink & (old.uncertainty <= KNOWN * np.abs(old.slope))
-                is_better &= ~is_level
-                seen.is_level[which] = is_level
+                is_level[which] = new.is_flat & ~old.is_kink & (old.uncertainty <= KNOWN * np.abs(old.slope))
+                is_better &= ~is_level[which]
             # A slope that changes from one step to the next, and is constant closer to the point, is no kink
             # at this point.
             width = KNOWN * (old.high - old.low)
@@ -201,15 +195,6 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
             is_better = np.where(old.is_kink, is_straight, is_better)
         new.depth[:] = this_round.depth
         resolution.put(which[is_better], new.take(is_better))
-
-
-@dataclass
-class _Seen:
-    """What rounds have seen of each element, (e,) each, whatever the resolution takes from them."""
-
-    steepest: Float  # the steepest slope
-    # whether the function has a slope, but doesn't move at all for steps of the input's own size
-    is_level: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -320,12 +305,12 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
     if unseen.size:
         _look_further(problem, sampled, unseen, resolution)
     # A flat part may hide a slope of 4u|f| over its width, and then belongs to the slope beyond it. If this
-    # is less than a thousandth of that slope, it isn't hidden here: the edge is a kink.
+    # is less than a thousandth of that slope, it isn't hidden here: the edge is a kink. Nor does it matter if
+    # an uncertainty as large doesn't.
     with np.errstate(all="ignore"):
         hides = 2 * OF_A_VALUE * problem.unit[rows] * size / departure.low
-        is_hidden |= (
-            on_trust & resolution.is_flat & (departure.beyond > 0) & ~(hides <= DIGITS * departure.beyond)
-        )
+        matters = ~(hides <= np.maximum(DIGITS * departure.beyond, PASS_REACH * refined.allowed))
+        is_hidden |= on_trust & resolution.is_flat & (departure.beyond > 0) & matters
     with np.errstate(all="ignore"):
         noise = np.maximum(OF_A_VALUE * problem.unit[rows], resolution.noise) * size
     claims = _Claims(sampled, fails, refined.allowed, analytic)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import factorial
 
 import numpy as np
@@ -57,6 +58,16 @@ class Series:
     # (e,) the smallest difference of a sample from f(x): the multiple that f was rounded to inside
     grain: Float
     sides: Sides  # (r, e) the values that were differenced, and their steps
+
+    @cached_property
+    def settled_sides(self) -> tuple[Settled, Settled]:
+        """What the differences above and below settle on, each by themselves."""
+        at = self.at
+        noise = at.noise * np.where(at.is_central, 2.0, 1.0)
+        up, down = (
+            settle(side, noise, np.isfinite(side), self.sentinels, ONE_SIDED) for side in (at.up, at.down)
+        )
+        return up, down
 
     def with_noise(self, measured: Float) -> Series:
         """Return the same samples with another bound on the noise of each value, (e,)."""
@@ -223,6 +234,7 @@ class Settled:
     slope: Float
     uncertainty: Float
     rungs: np.ndarray
+    spread: Float  # by how much the slopes of both sides differ, which are as far from `slope`; usually 0
 
     def where(self, use_other: Mask, other: Settled) -> Settled:
         """Return these with some elements taken from another."""
@@ -230,6 +242,7 @@ class Settled:
             np.where(use_other, other.slope, self.slope),
             np.where(use_other, other.uncertainty, self.uncertainty),
             np.where(use_other, other.rungs, self.rungs),
+            np.where(use_other, other.spread, self.spread),
         )
 
 
@@ -257,7 +270,8 @@ def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to u
     error = np.where(rungs, noise[sentinels:], np.inf)
     plain = value
     noise_if_usable = np.where(is_usable, noise, np.inf)
-    best = Settled(np.full(slope.shape[1], np.nan), np.full(slope.shape[1], np.inf), used)
+    none = np.zeros(slope.shape[1])
+    best = Settled(none + np.nan, none + np.inf, used, none)
     fall = growth
     for _level in range(levels):
         if value.shape[0] <= 1:  # an estimate needs a rung below it
@@ -273,7 +287,7 @@ def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to u
         least = np.argmin(uncertainty, axis=0)[np.newaxis]
         bound = np.take_along_axis(uncertainty, least, axis=0)[0]
         estimate = np.take_along_axis(value[1:], least, axis=0)[0]
-        best = best.where(bound < best.uncertainty, Settled(estimate, bound, used))
+        best = best.where(bound < best.uncertainty, Settled(estimate, bound, used, none))
         if value.shape[0] < 3:  # noqa: PLR2004 (a contraction needs three rungs)
             break
         value, error = _extrapolate(value, error, moved, blur, fall)

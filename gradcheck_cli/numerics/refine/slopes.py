@@ -10,7 +10,7 @@ from gradcheck_cli.numerics.differences import Mask
 from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.edges import Departure, find_departure
-from gradcheck_cli.numerics.refine.series import ONE_SIDED, SAME_OVER_ORDERS, Series, Settled, settle
+from gradcheck_cli.numerics.refine.series import SAME_OVER_ORDERS, Series, Settled, settle
 from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, KNOWN, OF_MANY_OPERATIONS, PATTERN
 
 # Rounding to multiples of g errs by up to g / 2 per value. Twice that is a difference's movement from rung to
@@ -94,7 +94,9 @@ def resolve(series: Series) -> Resolution:
     is_jump = find_jumps(series)
     settled = _settle_slope(series)
     noise = series.at.error.min(axis=0)
-    measured, limit = np.maximum(_noise_of_movement(series), noise), _most_noise(series)
+    # A flat difference says no more than that f moves by less than where it begins to move.
+    hidden = np.where(series.at.is_flat[0], series.grain, 0.0)
+    measured, limit = np.fmax(np.maximum(_noise_of_movement(series), noise), hidden), _most_noise(series)
     for factor in LOUDER:
         is_open = ~np.isfinite(settled.uncertainty)
         if not is_open.any():
@@ -125,19 +127,20 @@ def resolve(series: Series) -> Resolution:
         bias = np.where(is_smooth, np.maximum(noise, middle), noise) / size
         bias = np.where(np.isfinite(bias), bias, 0.0)
     slope, uncertainty = np.where(is_known, slope, np.nan), np.where(is_known, uncertainty, np.inf)
+    apart = 0.5 * settled.spread
     local, local_noise = _local(series, slope)
     return Resolution(
         slope=slope,
         uncertainty=uncertainty,
-        low=np.where(is_kink, kinks.low, slope),
-        high=np.where(is_kink, kinks.high, slope),
+        low=np.where(is_kink, kinks.low, slope - apart),
+        high=np.where(is_kink, kinks.high, slope + apart),
         is_kink=is_kink,
         is_flat=np.asarray(series.at.is_flat[: series.sentinels + 2].all(axis=0)),
         reason=reason.astype(np.int8),
         rungs=settled.rungs,
         local=local,
         local_noise=local_noise,
-        departure=find_departure(series, slope, uncertainty, noise),
+        departure=find_departure(series, slope, uncertainty + apart, noise),
         noise=relative,
         bias=bias,
         value=value,
@@ -159,18 +162,29 @@ def _sharpen(series: Series, settled: Settled, noise: Float, louder: Float) -> t
 
 
 def _settle_slope(series: Series) -> Settled:
-    """Settle central differences, or one-sided ones where only one side is finite or f bends like |x|x."""
-    at, first = series.at, series.sentinels
-    central = settle(at.slope, at.noise, at.is_central, first)
-    once = settle(at.slope, at.noise, at.is_central, first, ONE_SIDED)
-    best = central.where(once.uncertainty < central.uncertainty, once)
-    for side in (at.up, at.down):
-        is_there = np.isfinite(side)
-        is_only = is_there.sum(axis=0) >= at.is_central.sum(axis=0) + PATTERN
-        if is_only.any():
-            one_sided = settle(side, at.noise * np.where(at.is_central, 2.0, 1.0), is_there, first, ONE_SIDED)
-            best = best.where(is_only & (one_sided.uncertainty < best.uncertainty), one_sided)
-    return best
+    """Settle central differences, or those of the sides where they know better."""
+    at = series.at
+    central = settle(at.slope, at.noise, at.is_central, series.sentinels)
+    sides = _join_sides(series)
+    return central.where(sides.uncertainty < central.uncertainty, sides)
+
+
+def _join_sides(series: Series) -> Settled:
+    """Join the slopes of both sides where only one is finite, or f bends beside the point like |x|x.
+
+    Where f'' jumps at a distance, the steps across err by as much as it is away, however they are
+    extrapolated: one side's slope is right then. Which, only a smaller step shows, so that both count.
+    """
+    up, down = series.settled_sides
+    with np.errstate(invalid="ignore"):
+        both = np.maximum(up.uncertainty, down.uncertainty)
+        spread = np.abs(up.slope - down.slope)
+        # Where f'' jumps, slopes change with the step by more than that. They don't beside a kink.
+        moved = np.fmax(np.abs(series.at.up - up.slope), np.abs(series.at.down - down.slope))
+        falls = spread <= KNOWN * moved[series.sentinels :][:PATTERN].max(axis=0)
+        is_bend = falls | (spread <= up.uncertainty + down.uncertainty)
+    joined = Settled(0.5 * (up.slope + down.slope), np.where(is_bend, both, np.inf), up.rungs, spread)
+    return joined.where(~np.isfinite(up.uncertainty), down).where(~np.isfinite(down.uncertainty), up)
 
 
 def _noise_of_movement(series: Series) -> Float:
@@ -307,14 +321,16 @@ def find_kinks(series: Series) -> Kinks:
     if not is_kink.any():
         unknown = np.full(is_kink.shape, np.nan)
         return Kinks(is_kink, unknown, unknown, unknown)
-    up, down = _settle_side(series, at.up, smallest), _settle_side(series, at.down, smallest)
+    up, down = (
+        _settle_side(series, settled, slope, smallest)
+        for settled, slope in zip(series.settled_sides, (at.up, at.down), strict=True)
+    )
     return Kinks(is_kink, np.minimum(up[0], down[0]), np.maximum(up[0], down[0]), np.maximum(up[1], down[1]))
 
 
-def _settle_side(series: Series, slope: Float, smallest: np.ndarray) -> tuple[Float, Float]:
-    """Return one side's slope with its bound: the one it settles on, else that of the smallest clear step."""
+def _settle_side(series: Series, settled: Settled, slope: Float, smallest: np.ndarray) -> tuple[Float, Float]:
+    """Return one side's slope with its bound: the one it settled on, else that of the smallest clear step."""
     noise = 2 * series.at.noise
-    settled = settle(slope, noise, np.isfinite(slope), series.sentinels, ONE_SIDED)
     column = np.arange(smallest.size)
     here, next_rung = slope[smallest, column], slope[smallest + 1, column]
     with np.errstate(all="ignore"):

@@ -542,6 +542,39 @@ def subgraph_function(function: Any, feeds: Sequence[Any], fetches: Sequence[Any
     return concrete_function.ConcreteFunction(atomic_function.from_func_graph(name, subgraph, None))
 
 
+@contextlib.contextmanager
+def take_values_of_other_graphs() -> Iterator[None]:
+    """Let graphs in the block use what functions kept from an earlier trace, where that is always the same.
+
+    A function that makes a constant or a table on its first call, and keeps it, runs in a `tf.function`,
+    which is traced once.
+    """
+    original = func_graph.FuncGraph.capture
+
+    def capture(graph: Any, tensor: Any, name: Any = None, shape: Any = None) -> Any:
+        return original(graph, _value_elsewhere(graph, tensor), name, shape)
+
+    with replace_attributes(func_graph.FuncGraph, capture=capture):
+        yield
+
+
+def _value_elsewhere(graph: Any, tensor: Any) -> Any:
+    """Return the value of a tensor of a graph that isn't around this one; itself where it may have several."""
+    own = graph
+    while own is not None:
+        # The gradient of a loop or a branch takes tensors of its body.
+        theirs = own, getattr(own, "_forward_graph", None)
+        if isinstance(tensor, EAGER_TENSOR) or getattr(tensor, "graph", own) in theirs:
+            return tensor
+        own = getattr(own, "outer_graph", None)
+    part = _Subgraph(tensor.graph, [], [tensor])
+    if any(op.type == "Placeholder" or op.op_def.is_stateful for op in part.get_operations()):
+        return tensor
+    with tf.init_scope():
+        part_function = atomic_function.from_func_graph(concrete_function._inference_name("kept"), part, None)
+        return part_function.call_flat()[0]
+
+
 def whole_graph(function: Any) -> Any:
     """Return the graph that a function, or a part of a function, was made from."""
     graph = function.graph

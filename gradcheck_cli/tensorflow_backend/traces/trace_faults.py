@@ -48,7 +48,7 @@ def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> An
     """
     try:
         clock.add_work(traces=1)
-        with hooks.behaviour().tracing():
+        with hooks.behaviour().tracing(), private_graphs.take_values_of_other_graphs():
             return tf.compat.v1.wrap_function(_name_variables(function), list(signature))
     except (CaseFailedError, GradientFormError):
         raise
@@ -135,14 +135,18 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
     )
 
 
-def require_no_leak(function: Any, what: str) -> None:
-    """Refuse tensors of another graph: a function must not keep a tensor from one trace to the next.
+def require_no_leak(function: Any, forward_ops: Iterable[Any]) -> None:
+    """Refuse tensors of another graph: a function must not keep what depends on its inputs.
+
+    Args:
+        forward_ops: those of the function's ops that belong to the forward.
 
     Raises:
-        CaseFailedError: of the kind `what`.
+        CaseFailedError: of the kind "forward" or "gradient", by what uses the tensor.
     """
-    for outer, _ in function.graph.captures:
+    for outer, inner in function.graph.captures:
         if not isinstance(outer, private_graphs.EAGER_TENSOR):
+            what = "gradient" if set(inner.consumers()).isdisjoint(forward_ops) else "forward"
             raise CaseFailedError(
                 what,
                 f"the {what} uses the tensor {outer.name!r} of an earlier trace; don't keep tensors between "

@@ -164,7 +164,7 @@ def _trace_once(
     function = trace_function(
         private_graphs.show_xla(forward) if subject.compiled else forward, subject.signature
     )
-    require_no_leak(function, "forward")
+    require_no_leak(function, function.graph.get_operations())
     return function, graph_tensors[0], graph_tensors[1], graph_tensors[2]
 
 
@@ -201,7 +201,7 @@ class GradientGraph:
             GradientFormError: a gradient of wrong shape, found while the graph is built.
         """
         self.function = trace_function(build, signature)
-        require_no_leak(self.function, "gradient")
+        require_no_leak(self.function, self.forward_ops)
         self.moving = self.subject.moving_tensors(self.function, self.inputs)
         override = self.subject.bound.override
         if override is not None:
