@@ -167,7 +167,7 @@ class Exploration:
         self.candidates: list[Candidate] = []
         self.threshold = _SUSPICIOUS * (100.0 if self.is_rounded else 1.0)
         # Where values are held, differences at another point are those of another function.
-        self.may_compare = bool(self.mixed.free.size) and not self.first.facts.held_places
+        self.may_compare = bool(self.mixed.differenced.size) and not self.first.facts.held_places
         self.order = 1 if self.of is None else 2
         self.labels = {
             pair.label
@@ -260,7 +260,7 @@ class Exploration:
             if not self.may_compare:
                 return
             suspicion = suspect(
-                self.differenced, looked, points, self.mixed.free, (self.generator, STEP, np.arange(count))
+                self.differenced, looked, points, self.mixed.differenced, (self.generator, STEP, np.arange(count))
             )
         usual = float(np.median(suspicion.disagreement))
         threshold = max(self.threshold, min(_USUAL * usual, 0.1))
@@ -292,11 +292,11 @@ class Exploration:
         with suppress(*ERRORS):
             looked = self.field.look(own, [10_000 + int(row) for row in rows])
             again = suspect(
-                self.differenced, looked, own, self.mixed.free, (self.generator, STEP / FINER, rows)
+                self.differenced, looked, own, self.mixed.differenced, (self.generator, STEP / FINER, rows)
             )
             is_spoilt = again.is_spoilt & before.is_spoilt[rows]
             if is_spoilt.any():
-                is_spoilt &= is_smooth(self.differenced, own, self.mixed.free)
+                is_spoilt &= is_smooth(self.differenced, own, self.mixed.differenced)
             return rows[(again.disagreement > threshold) | is_spoilt]
         return rows[:0]
 

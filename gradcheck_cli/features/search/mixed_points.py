@@ -104,6 +104,24 @@ class FreeInputs:
             parts += _free_draws(index, tensor, far)
         return FreeInputs(tuple(part for part in parts if part.intervals and part.size))
 
+    @staticmethod
+    def differenced(case: Case, free: FreeInputs) -> FreeInputs:
+        """Return all inputs that differences may be taken for: those that may be chosen, and drawn structures.
+
+        A component of a structure, such as one of some probabilities, moves by itself for a difference.
+        """
+        parts = {part.index: part for part in free.parts}
+        for index, tensor in enumerate(case.tensors):
+            is_drawn = not (tensor.is_stated or tensor.is_variable or tensor.symmetric)
+            if index not in parts and is_drawn and tensor.is_differentiable and math.prod(tensor.shape):
+                low, high = (
+                    sign * math.inf if end is None else end
+                    for sign, end in zip((-1, 1), tensor.domain, strict=True)
+                )
+                is_complex = kind_of(tensor.dtype) == "complex"
+                parts[index] = FreeInput(index, tensor.shape, is_complex, ((low, high),), 0.0, _OF_STRUCTURE)
+        return FreeInputs(tuple(parts[index] for index in sorted(parts)))
+
     @property
     def size(self) -> int:
         """How many real components there are."""
@@ -225,6 +243,7 @@ _DRAWN = 24  # points of a batch that are drawn, of few points a quarter; the ot
 _NAMED = 3  # special facts, in a message
 _HALF = 0.5  # the probability of each choice
 _WHOLE = 4_096  # whole numbers of a range; of a larger range, as many are drawn
+_OF_STRUCTURE = 0.1  # how far a component of a structure, such as a probability, is moved at most
 _ROUNDING = 1e-6  # of a special value: its neighbour in float32 and in float64
 _SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
 
@@ -240,6 +259,7 @@ class MixedPoints:
         """
         self.case, self.far = case, far
         self.free = FreeInputs.of(case, far)  # its inputs that are vectors of real numbers
+        self.differenced = FreeInputs.differenced(case, self.free)
         self.specials: tuple[float, ...] = _SPECIAL  # what components may be compared with
         self._seed = zlib.crc32(f"{case.op} {case.name}".encode())
 

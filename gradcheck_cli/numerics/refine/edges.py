@@ -184,8 +184,8 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     """
     sampler, domain = problem.sampler, problem.domain
     slope, noise, low, high = tread.slope, tread.noise, tread.low, tread.high
-    hidden, heights = np.zeros(slope.shape), np.zeros(slope.shape)
-    top, bottom = np.zeros(slope.shape), np.zeros(slope.shape)  # of the sum of the risers
+    # the last two are of the sum of the risers
+    hidden, heights, top, bottom = (np.zeros(slope.shape) for _ in range(4))
     climbs = [_Climb.empty(slope.size), _Climb.empty(slope.size)]
     has_treads, sides = np.zeros(slope.shape, dtype=bool), np.zeros(slope.shape)
     # Rows of one column with the same edge share their samples.
