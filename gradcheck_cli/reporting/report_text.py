@@ -199,7 +199,7 @@ def branch_line(case: results.CaseResult, *, most: int | None = None) -> str:
     if case.seen.sides_unknown:
         text += f", {case.seen.sides_unknown}"
     if case.how.chosen_points:
-        text += f", with {layout.count(case.how.chosen_points, 'point')} chosen to see them"
+        text += f", with {layout.count(case.how.chosen_points, 'point')} judged beside the samples"
     text += f" · never: {', '.join(shown)}" if shown else ""
     text += f" and {len(never) - len(shown)} more" if len(never) > len(shown) else ""
     excused = [

@@ -41,7 +41,7 @@ def test_sides_that_were_never_seen_stand_under_the_table(passed):
     never = "x > 3.5 true (ops.py:14), loop no round (ops.py:20), loop one round (ops.py:20)"
     assert line(case) == [f"branches 4 of 7 · never: {never}"]
     chosen = altered(passed, branches=(WHERE,), chosen_points=2)
-    told = "branches 1 of 2, with 2 points chosen to see them · never: x > 3.5 true (ops.py:14)"
+    told = "branches 1 of 2, with 2 points judged beside the samples · never: x > 3.5 true (ops.py:14)"
     assert line(chosen) == [told]
 
 
