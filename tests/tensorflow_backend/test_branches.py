@@ -81,9 +81,6 @@ def seen(target, x=NORMAL, **changes):
             {"shape": [2], "value": [29.5, 0.0]},
             [("loop", "forward", ("one round",), ("no round", "more rounds"))],
         ),
-        # As many rounds at all points: no side to look for, but perhaps none is taken.
-        ("entered_twice", FEW, []),
-        ("never_entered", FEW, [("loop", "forward", ("no round",), ("one round", "more rounds"))]),
         (
             "switched",
             {"shape": [2], "value": [7.5, 0.0]},
@@ -200,6 +197,9 @@ ABOVE = [("true",), ("true",)]
         ),
         ("counted_in_loop", FEW, []),
         ("in_compiled", FEW, []),
+        # As many rounds at all points: no side to look for, but perhaps none is taken.
+        ("entered_twice", FEW, []),
+        ("never_entered", FEW, [("loop", "forward", ("no round",), ("one round", "more rounds"))]),
     ],
 )
 def test_sides_in_bodies(target, x, expected):
