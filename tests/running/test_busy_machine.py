@@ -27,6 +27,7 @@ MAY_READ_CLOCKS = {
     "running/local_workers.py",  # --timeout
     "running/run_loop.py",
     "running/session.py",  # shown as a case's duration
+    "running/selection.py",  # which files have changed since a run began
 }
 
 

@@ -179,3 +179,11 @@ def log_sum(x):
 
 def own_guard(x):
     return tf.where(tf.math.is_finite(x), x, 2.0 * x)
+
+
+def never_entered(x):
+    return tf.while_loop(lambda i, _: i < 0, lambda i, x: (i + 1, x * x), [0, x])[1]
+
+
+def entered_twice(x):
+    return tf.while_loop(lambda i, _: i < 2, lambda i, x: (i + 1, x * x), [0, x])[1]

@@ -121,6 +121,8 @@ ABOVE = [("true",), ("true",)]
         ("in_function", [], "PartitionedCall"),
         ("counted_in_loop", [], ""),
         ("in_compiled", [], ""),
+        ("entered_twice", [], ""),
+        ("never_entered", ["loop"], ""),
     ],
 )
 def test_of_bodies_with_branches_the_report_says_that_nobody_looked(target, shown, closed):
