@@ -112,7 +112,7 @@ def test_any_part_that_is_missing_or_another_is_said(full, tmp_path):
     file = tmp_path / "report.json"
     content = json.loads(to_json(full))
     later = {"mismatch", "worst_error", "worst_bound", "worst_ratio", "relative_error"}  # not in old reports
-    later |= {"stops", "stop_change", "not_float64", "undecided", "code", "figure", "decided_by"}
+    later |= {"stops", "stop_change", "not_float64", "undecided", "code", "figure", "decided_by", "point"}
     for key in content["cases"][0]["pairs"][0].keys() - later:
         broken = json.loads(json.dumps(content))
         del broken["cases"][0]["pairs"][0][key]

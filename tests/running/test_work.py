@@ -77,7 +77,7 @@ def test_calls_do_not_grow_with_the_elements():
     )
     small, large = run_case(few).ran.work, run_case(many).ran.work
     assert large.points > 4 * small.points
-    assert large.calls < 1.5 * small.calls
+    assert large.calls < 1.75 * small.calls  # some 25 more, for more memory in a call
 
 
 def test_a_report_says_what_each_case_cost():

@@ -160,7 +160,7 @@ INPUTS = [
     ),
     (
         "{shape: [2], choice: [1, 2], min_gap: 1}",
-        "x.min_gap: must go with uniform, normal or the default and a float dtype, but got choice of dtype float64",
+        "x.min_gap: must go with uniform, normal or the default and a float or complex dtype, but got choice of dtype float64",
     ),
     ("{shape: [2], away_from: 0}", "x.away_from: must be a list of numbers, such as [0], but got 0"),
     (

@@ -260,7 +260,11 @@ class Exploration:
             if not self.may_compare:
                 return
             suspicion = suspect(
-                self.differenced, looked, points, self.mixed.differenced, (self.generator, STEP, np.arange(count))
+                self.differenced,
+                looked,
+                points,
+                self.mixed.differenced,
+                (self.generator, STEP, np.arange(count)),
             )
         usual = float(np.median(suspicion.disagreement))
         threshold = max(self.threshold, min(_USUAL * usual, 0.1))

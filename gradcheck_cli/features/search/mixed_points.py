@@ -106,14 +106,14 @@ class FreeInputs:
 
     @staticmethod
     def differenced(case: Case, free: FreeInputs) -> FreeInputs:
-        """Return all inputs that differences may be taken for: those that may be chosen, and drawn structures.
+        """Return all inputs that differences may be taken for: the free ones, and drawn structures.
 
         A component of a structure, such as one of some probabilities, moves by itself for a difference.
         """
         parts = {part.index: part for part in free.parts}
         for index, tensor in enumerate(case.tensors):
             is_drawn = not (tensor.is_stated or tensor.is_variable or tensor.symmetric)
-            if index not in parts and is_drawn and tensor.is_differentiable and math.prod(tensor.shape):
+            if index not in parts and is_drawn and tensor.is_differentiable and 0 not in tensor.shape:
                 low, high = (
                     sign * math.inf if end is None else end
                     for sign, end in zip((-1, 1), tensor.domain, strict=True)

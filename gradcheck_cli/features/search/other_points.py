@@ -47,7 +47,7 @@ Array = np.ndarray[Any, Any]
 Point = Mapping[int, Array]
 
 # Mixed points: the first call shows how long a point takes. (What it calls was built at the sample points.)
-_FIRST, _REST = 32, 480
+_FIRST, _REST = 32, 224
 _OFF = 3  # points that are judged, as each costs about a third of a small case
 _MIXED = 0.8  # of the time, for mixed points
 # Seconds for all of this: a part of what the case took, or a little if that is more. They are counted, so
