@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from gradcheck_cli.features.search.branches.graph_branches import TRUTH, shorten
 from gradcheck_cli.gate import Branch
 from gradcheck_cli.plain_files import is_users, short_path
 from gradcheck_cli.tensorflow_backend.private.private_graphs import around_python_calls
 
-_LONGEST = 40  # characters of a condition
 _DEEPEST = 4  # calls that tell one use of a helper from another
-_TRUTH = ("true", "false")
 _RAISED = ("raised", "not raised")
 
 # The code, and where it was called from: the code and the offset of each call, the innermost first.
@@ -186,7 +185,7 @@ def _branches_of(code: CodeType, scope: Scope, called: str) -> Iterator[PythonBr
         text = _text_at(code.co_filename, position) + (f" ({turn + 1})" if turn else "")
         true = frozenset((scope, jump.offset, jump.is_if_true) for jump in own)
         false = frozenset((scope, jump.offset, not jump.is_if_true) for jump in own)
-        sides, taken = (_TRUTH, (true, false))
+        sides, taken = (TRUTH, (true, false))
         if own[0].is_except:
             text, sides, taken = f"except {text}", _RAISED, (true, frozenset([entered]))
         place = f"{short_path(code.co_filename)}:{position[0]}{called}"
@@ -196,8 +195,8 @@ def _branches_of(code: CodeType, scope: Scope, called: str) -> Iterator[PythonBr
 def _text_at(file: str, position: tuple[int, int, int, int]) -> str:
     first, start, last, end = position
     line = linecache.getline(file, first)
-    text = line.encode()[start : end if last == first and end else None].decode(errors="replace").strip()
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    text = line.encode()[start : end if last == first and end else None].decode(errors="replace")
+    return shorten(text.strip())
 
 
 def constants_in(arcs: set[Arc]) -> list[float]:
