@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,11 +30,11 @@ from gradcheck_cli.features.search.branches.point_field import (
     Side,
     Suspicion,
     is_smooth,
+    matches,
+    name_of,
     suspect,
-    with_excuses,
 )
 from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
-from gradcheck_cli.gate import Branch
 from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
 from gradcheck_cli.spec.values.points import describe_point, point_lines, point_text
@@ -109,13 +109,13 @@ class Candidate:
     reason: str  # "spoilt" or "off"
     strength: float  # the larger, the sooner
     point: dict[int, Array]  # the inputs that differ from the first sample point
-    taken: Array  # (sides,) the sides that it takes
+    taken: frozenset[Side] = frozenset()  # the sides that it takes
     may_have_kink: bool = False  # there, as values are special, or slopes on both sides differ
 
     @property
-    def kind(self) -> tuple[str, bytes, bool]:
+    def kind(self) -> tuple[str, frozenset[Side], bool]:
         """What points have in common of which it is enough to judge a few."""
-        return self.reason, self.taken.tobytes(), self.may_have_kink
+        return self.reason, self.taken, self.may_have_kink
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Exploration:
     spoilt: int = 0  # at how many points the gradient wasn't finite, although the function was
     wrong: WrongPoint | None = None  # a point at which a gradient is wrong
     # how often the judge found nothing, by kind
-    in_vain: Counter[tuple[str, bytes, bool]] = field(default_factory=Counter)
+    in_vain: Counter[tuple[str, frozenset[Side], bool]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Find the branches, and open what is differenced.
@@ -202,22 +202,18 @@ class Exploration:
         for sample in samples:
             with self.pace.timed(1), self.opener.at(sample):
                 looked = self.field.look(self.first.traced.at.stacked([sample]), [sample])
-            self._see(looked.taken)
-            self._note_within(looked.taken)
+            self._see(looked.taken[0])
+            self.within |= looked.taken[0]
 
-    def _see(self, taken: Array) -> None:
-        """Count the sides, (B, sides), that points take at which a gradient was tested."""
-        if self.labels:
-            self.field.see(np.asarray(taken.any(axis=0)))
-
-    def _note_within(self, taken: Array) -> None:
-        self.within |= {self.field.sides[side] for side in np.flatnonzero(taken.any(axis=0))}
+    def _see(self, taken: Collection[Side]) -> None:
+        """Count the sides that points take at which a gradient was tested."""
+        self.field.seen |= set(taken) if self.labels else set()
 
     def excuse_faults(self) -> Iterator[str]:
         """Yield which excuses for unseen sides aren't true, in words."""
         for glob, reason in self.opener.case.judging.unreached:
-            excused = [side for side in self.field.sides if _matches(side, glob)]
-            taken = [_label(side) for side in excused if side in self.within]
+            excused = [side for side in self.field.sides if matches(side, glob)]
+            taken = [name_of(side) for side in excused if side in self.within]
             if taken:
                 told = f"inputs take {taken[0]} within what the spec states. Drop the excuse"
             elif not excused and not self.field.unknown:
@@ -256,7 +252,8 @@ class Exploration:
             looked = self.field.look(points, range(count))
             self.points += count
             vectors = self.mixed.free.pack(points)
-            self._note_within(looked.taken[self.mixed.are_ordinary(vectors)])
+            for row in np.flatnonzero(self.mixed.are_ordinary(vectors)):
+                self.within |= looked.taken[row]
             if not self.may_compare:
                 return
             suspicion = suspect(
@@ -272,16 +269,16 @@ class Exploration:
         self.spoilt += int(suspicion.is_spoilt.sum())
         rows = np.flatnonzero((suspicion.disagreement > threshold) | suspicion.is_spoilt)
         rows = self._persisting(points, rows[:_DOUBTED], suspicion, threshold)
-        agrees = np.ones(count, bool)
-        agrees[rows] = False
-        self._see(looked.taken[agrees & looked.is_finite])
+        self._see(set().union(*(looked.taken[each] for each in set(range(count)) - set(rows))))
         vectors = vectors[rows]
         special = self.mixed.free.ties(vectors, _CLOSE) | np.isin(vectors, self.mixed.specials)
         may_have_kink = suspicion.is_bent[rows] | special.any(axis=1)
         for row, may_bend in zip(rows, may_have_kink, strict=True):
             reason = "spoilt" if suspicion.is_spoilt[row] else "off"
             strength, point = float(suspicion.disagreement[row]), _point_at(points, row)
-            self.candidates.append(Candidate(reason, strength, point, looked.taken[row], bool(may_bend)))
+            self.candidates.append(
+                Candidate(reason, strength, point, frozenset(looked.taken[row]), bool(may_bend))
+            )
 
     def _persisting(
         self, points: dict[int, Array], rows: Array, before: Suspicion, threshold: float
@@ -347,11 +344,11 @@ class Exploration:
                     question=self._ask(wrong_point),
                     note=self._describe_where(replace(candidate, point=dict(wrong_point.point)), wrong),
                 )
-                self.field.see(candidate.taken)
+                self.field.seen |= candidate.taken
                 return True
             statuses = {pair.status for pair in at_point.pairs}
             if not wrong and Status.PASSED in statuses and statuses <= RIGHT:
-                self.field.see(candidate.taken)
+                self.field.seen |= candidate.taken
         self.in_vain[candidate.kind] += 1
         return False
 
@@ -461,10 +458,9 @@ class Exploration:
 
     def _is_meant(self, candidate: Candidate, wrong: set[str]) -> bool:
         """Whether the spec excuses a side here that only special values take: those of a mask, say."""
-        sides = [self.field.sides[side] for side in np.flatnonzero(candidate.taken)]
-        is_excused = any(
-            _matches(side, glob) for side in sides for glob, _ in self.opener.case.judging.unreached
-        )
+        sides = candidate.taken.intersection(self.field.sides)
+        globs = [glob for glob, _ in self.opener.case.judging.unreached]
+        is_excused = any(matches(side, glob) for side in sides for glob in globs)
         return is_excused and not self._is_wrong_beside(candidate, wrong)
 
     def wrong_pairs(self, at_point: Findings) -> dict[str, PairResult]:
@@ -544,16 +540,6 @@ def check_at(
         opener.state.draws[sample, key[1]] = opener.state.draws[key]  # the draws are those of the first point
     case = first_order_alone(opener.case, frozenset(CHECKS) - checks)
     return check_case(case, opener, [sample])
-
-
-def _label(side: Side) -> str:
-    """Return the name of a side, as `Branch.label` gives it."""
-    return Branch(*side[0], (), ()).label(side[1])
-
-
-def _matches(side: Side, glob: str) -> bool:
-    """Whether an excuse is for a side, however often that was seen."""
-    return bool(with_excuses(Branch(*side[0], (side[1],), ()), [(glob, "")]).excused)
 
 
 def _point_at(points: Point, row: int | np.integer[Any]) -> dict[int, Array]:

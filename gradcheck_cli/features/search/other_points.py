@@ -201,7 +201,7 @@ def judge_samples(exploration: Exploration, samples: Sequence[int]) -> None:
         points = at.stacked([sample])
         if points:
             point = {index: stack[0] for index, stack in points.items()}
-            if exploration.judge(Candidate("off", 0.0, point, np.zeros(len(exploration.field.sides), bool))):
+            if exploration.judge(Candidate("off", 0.0, point)):
                 return
 
 

@@ -140,10 +140,6 @@ class PythonBranch:
     branch: Branch  # the branch, with no side seen
     arcs: tuple[frozenset[Arc], ...]  # for each side, what shows that it was taken
 
-    def sides_taken(self, arcs: set[Arc]) -> list[bool]:
-        """Return for each side whether some arc took it."""
-        return [not side.isdisjoint(arcs) for side in self.arcs]
-
 
 def python_branches(arcs: set[Arc]) -> list[PythonBranch]:
     """Return the branches of the code that ran; each call of a helper has its own."""
