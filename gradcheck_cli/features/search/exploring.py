@@ -35,6 +35,7 @@ from gradcheck_cli.features.search.branches.point_field import (
     suspect,
 )
 from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
+from gradcheck_cli.features.search.shrinking import shrink
 from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
 from gradcheck_cli.spec.values.points import describe_point, point_lines, point_text
@@ -66,14 +67,9 @@ class Pace:
         self.began = self.clock()
 
     @property
-    def elapsed(self) -> float:
-        """Seconds since it began."""
-        return self.clock() - self.began
-
-    @property
     def left(self) -> float:
         """Seconds that are left; negative once it is over."""
-        return self.seconds - self.elapsed
+        return self.seconds - self.clock() + self.began
 
     def batch(self, most: int) -> int:
         """Return how many points the next call may take, of `most`; 0 if no time is left."""
@@ -93,11 +89,11 @@ class Pace:
 _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and differences that is judged
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
-_AGAIN = 3  # points with the same sides that may be judged without a finding
 _DOUBTED = 32  # points of a batch that are compared again
 _CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differences show
 _NEARER = 24  # points that are judged to find one nearer to the sample point
-_HALVINGS = 10  # of the distance that is left, to 1 per mille of it
+_SIMPLER = 10.0  # seconds for simpler ones in a search, or what is left, or a part of its time
+_LONGER = 0.1  # that part
 RIGHT = GREEN | {Status.SKIPPED}
 ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
 
@@ -106,16 +102,11 @@ ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
 class Candidate:
     """A point for the judge."""
 
-    reason: str  # "spoilt" or "off"
     strength: float  # the larger, the sooner
     point: dict[int, Array]  # the inputs that differ from the first sample point
     taken: frozenset[Side] = frozenset()  # the sides that it takes
     may_have_kink: bool = False  # there, as values are special, or slopes on both sides differ
-
-    @property
-    def kind(self) -> tuple[str, frozenset[Side], bool]:
-        """What points have in common of which it is enough to judge a few."""
-        return self.reason, self.taken, self.may_have_kink
+    is_spoilt: bool = False  # whether the gradient isn't finite there
 
 
 @dataclass(frozen=True)
@@ -144,8 +135,6 @@ class Exploration:
     largest: float = 0.0  # the largest disagreement of gradient and differences
     spoilt: int = 0  # at how many points the gradient wasn't finite, although the function was
     wrong: WrongPoint | None = None  # a point at which a gradient is wrong
-    # how often the judge found nothing, by kind
-    in_vain: Counter[tuple[str, frozenset[Side], bool]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Find the branches, and open what is differenced.
@@ -185,11 +174,6 @@ class Exploration:
         vjp = self.opener.vjp(self.first)
         op = vjp.open(self.first.opening)
         return Exploration(vjp, self.findings, op, self.pace, of=self, is_search=self.is_search)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the time is up, or something was found."""
-        return self.wrong is not None or self.pace.left <= 0
 
     # Looking at points.
 
@@ -233,8 +217,9 @@ class Exploration:
         with suppress(*ERRORS):
             if count:
                 self.look_around(count, batch)
-        for candidate in self._next_candidates(most_off):
-            if not self._may_judge() or self.judge(candidate):
+        for candidate in self._next_candidates()[:most_off]:
+            is_late = self.judged and self.judgement >= self.pace.left  # the first may always be judged
+            if self.wrong or is_late or self.judge(candidate):
                 return
 
     def look_around(self, count: int, batch: int) -> None:
@@ -249,36 +234,41 @@ class Exploration:
         if not points:
             return
         with self.pace.timed(count):
-            looked = self.field.look(points, range(count))
-            self.points += count
-            vectors = self.mixed.free.pack(points)
-            for row in np.flatnonzero(self.mixed.are_ordinary(vectors)):
-                self.within |= looked.taken[row]
-            if not self.may_compare:
-                return
-            suspicion = suspect(
-                self.differenced,
-                looked,
-                points,
-                self.mixed.differenced,
-                (self.generator, STEP, np.arange(count)),
-            )
-        usual = float(np.median(suspicion.disagreement))
-        threshold = max(self.threshold, min(_USUAL * usual, 0.1))
+            self._compare(points, count)
+
+    def _compare(self, points: dict[int, Array], count: int) -> None:
+        """Compare gradient and differences at some points, and keep those that go on to disagree."""
+        looked = self.field.look(points, range(count))
+        self.points += count
+        vectors = self.mixed.free.pack(points)
+        self.within.update(*(looked.taken[row] for row in np.flatnonzero(self.mixed.are_ordinary(vectors))))
+        if not self.may_compare:
+            return
+        suspicion = suspect(
+            self.differenced,
+            looked,
+            points,
+            self.mixed.differenced,
+            (self.generator, STEP, np.arange(count)),
+        )
+        threshold = max(self.threshold, min(_USUAL * float(np.median(suspicion.disagreement)), 0.1))
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
         self.spoilt += int(suspicion.is_spoilt.sum())
         rows = np.flatnonzero((suspicion.disagreement > threshold) | suspicion.is_spoilt)
         rows = self._persisting(points, rows[:_DOUBTED], suspicion, threshold)
-        self._see(set().union(*(looked.taken[each] for each in set(range(count)) - set(rows))))
-        vectors = vectors[rows]
+        self._see(set().union(*(looked.taken[row] for row in set(range(count)) - set(rows))))
         special = self.mixed.free.ties(vectors, _CLOSE) | np.isin(vectors, self.mixed.specials)
-        may_have_kink = suspicion.is_bent[rows] | special.any(axis=1)
-        for row, may_bend in zip(rows, may_have_kink, strict=True):
-            reason = "spoilt" if suspicion.is_spoilt[row] else "off"
-            strength, point = float(suspicion.disagreement[row]), _point_at(points, row)
-            self.candidates.append(
-                Candidate(reason, strength, point, frozenset(looked.taken[row]), bool(may_bend))
+        may_have_kink = suspicion.is_bent | special.any(axis=1)
+        self.candidates += [
+            Candidate(
+                float(suspicion.disagreement[row]),
+                _point_at(points, row),
+                frozenset(looked.taken[row]),
+                bool(may_have_kink[row]),
+                bool(suspicion.is_spoilt[row]),
             )
+            for row in rows
+        ]
 
     def _persisting(
         self, points: dict[int, Array], rows: Array, before: Suspicion, threshold: float
@@ -288,7 +278,7 @@ class Exploration:
         A gradient that isn't finite counts where the function is smooth.
         """
         own = {index: stack[rows] for index, stack in points.items()}
-        if not len(rows) or self.pace.batch(len(rows)) < len(rows):
+        if not len(rows):
             return rows
         with suppress(*ERRORS):
             looked = self.field.look(own, [10_000 + int(row) for row in rows])
@@ -303,30 +293,24 @@ class Exploration:
 
     # Judging them.
 
-    def _may_judge(self) -> bool:
-        """Whether there is time to judge another point; the first may always be judged."""
-        return self.wrong is None and (self.judged == 0 or self.judgement < self.pace.left)
-
-    def _next_candidates(self, most: int) -> list[Candidate]:
+    def _next_candidates(self) -> list[Candidate]:
         """Return the points that disagree, in the order in which the judge should see them.
 
         Right gradients disagree at kinks. So every other one is a point without, where there is one.
         """
-        alike, ranks = self.in_vain.copy(), Counter[tuple[str, bool]]()
+        ranks: Counter[tuple[bool, bool]] = Counter()
         ranked: list[tuple[bool, int, bool, Candidate]] = []
         for candidate in sorted(self.candidates, key=lambda candidate: -candidate.strength):
-            alike[candidate.kind] += 1
-            if alike[candidate.kind] <= _AGAIN:
-                ranks[candidate.reason, candidate.may_have_kink] += 1
-                rank = ranks[candidate.reason, candidate.may_have_kink]
-                ranked.append((candidate.reason != "spoilt", rank, candidate.may_have_kink, candidate))
+            queue = not candidate.is_spoilt, candidate.may_have_kink
+            ranks[queue] += 1
+            ranked.append((queue[0], ranks[queue], queue[1], candidate))
         self.candidates = []
-        return [candidate for *_, candidate in sorted(ranked, key=lambda each: each[:-1])[:most]]
+        return [candidate for *_, candidate in sorted(ranked, key=lambda each: each[:-1])]
 
     def judge(self, candidate: Candidate) -> bool:
         """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
         # A sum of upstreams shows what single elements hide: a gradient that takes their maximum at a tie.
-        is_asked = candidate.reason == "off" and not self.is_narrow
+        is_asked = not candidate.is_spoilt and not self.is_narrow
         at_point = self.judge_at(candidate.point, frozenset({"linearity"} if is_asked else ()))
         wrong: set[str] = set()
         if at_point is not None:
@@ -336,20 +320,15 @@ class Exploration:
                 and not self._is_singular(candidate, at_point, wrong)
                 and not self._is_meant(candidate, wrong)
             ):
-                wrong_point = WrongPoint(candidate.point, at_point)
-                if not self.is_search:
-                    wrong_point = self._nearest(wrong_point)
-                self.wrong = replace(
-                    wrong_point,
-                    question=self._ask(wrong_point),
-                    note=self._describe_where(replace(candidate, point=dict(wrong_point.point)), wrong),
-                )
+                moved = self._moved(WrongPoint(candidate.point, at_point))
+                shown = candidate.point if self.is_search else dict(moved.point)
+                note = self._describe_where(replace(candidate, point=shown), wrong)
+                self.wrong = replace(moved, question=self._ask(moved), note=note)
                 self.field.seen |= candidate.taken
                 return True
             statuses = {pair.status for pair in at_point.pairs}
             if not wrong and Status.PASSED in statuses and statuses <= RIGHT:
                 self.field.seen |= candidate.taken
-        self.in_vain[candidate.kind] += 1
         return False
 
     def _beside(self, point: Point, spreads: float) -> dict[int, Array]:
@@ -370,40 +349,31 @@ class Exploration:
         self.judgement = max(self.pace.clock() - before, self.judgement / 2)
         return at_point
 
-    def _nearest(self, wrong: WrongPoint) -> WrongPoint:
-        """Return a wrong point as near to the first sample point as some tries show.
-
-        Components take that point's values, many at once, and then one by one. What is left is moved there.
-        """
-        free, base = self.mixed.free, self.first.traced.at.point
+    def _moved(self, wrong: WrongPoint) -> WrongPoint:
+        """Return a wrong point that is nearer to the first sample point; in a search, a simpler one."""
+        free, stacked = self.mixed.free, _stacked(wrong.point)
         if not free.size:
             return wrong
-        others = free.others(_stacked(wrong.point))
-        home = free.pack({part.index: np.asarray(base[part.index])[None] for part in free.parts})[0]
-        best, tries = free.pack(_stacked(wrong.point))[0], 0
+        home, tries = None, _NEARER
+        if self.is_search:
+            left = min(_SIMPLER, max(self.pace.left, _LONGER * self.pace.seconds))
+            tries = int(left / max(self.judgement, 1e-3))
+        else:
+            home = free.pack({part.index: np.asarray(self._base[part.index])[None] for part in free.parts})[0]
 
-        def attempt(vector: Array) -> bool:
-            nonlocal best, wrong, tries
-            if np.array_equal(vector, best) or tries >= _NEARER:
+        def is_wrong(vector: Array) -> bool:
+            nonlocal wrong, tries
+            tries -= 1
+            if tries < 0:
                 return False
-            tries += 1
-            point = _point_at(free.unpack(vector[None], others), 0)
+            point = _point_at(free.unpack(vector[None], free.others(stacked)), 0)
             at_point = self.judge_at(point)
-            if at_point is None or not (self.labels & self.wrong_pairs(at_point).keys()):
-                return False
-            best, wrong = vector, WrongPoint(point, at_point)
-            return True
+            is_so = at_point is not None and bool(self.labels & self.wrong_pairs(at_point).keys())
+            if at_point is not None and is_so:
+                wrong = WrongPoint(point, at_point)
+            return is_so
 
-        span = free.size
-        while span and tries < _NEARER:
-            for start in range(0, free.size, span):
-                vector = best.copy()
-                vector[start : start + span] = home[start : start + span]
-                attempt(vector)
-            span //= 2
-        share = 0.5
-        for _ in range(_HALVINGS):
-            share = share if attempt(home + (best - home) * share) else (1 + share) / 2
+        shrink(free.pack(stacked)[0], is_wrong, free.clip, home)
         return wrong
 
     def _ask(self, wrong: WrongPoint) -> str:
