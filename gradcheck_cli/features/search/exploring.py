@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,7 @@ class Pace:
 _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and differences that is judged
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
+_OFF = 3  # points of a batch that are judged, as each costs about a third of a small case
 _DOUBTED = 32  # points of a batch that are compared again
 _CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differences show
 _NEARER = 24  # points that are judged to find one nearer to the sample point
@@ -206,35 +207,27 @@ class Exploration:
                 continue
             yield f"{glob!r} ({reason}): {told}"
 
-    def explore(self, count: int, batch: int, most_off: int) -> None:
+    def explore(self, count: int, batch: int) -> None:
         """Look at mixed points, and judge what is suspicious.
 
         Args:
             count: how many points to look at.
             batch: which batch of mixed points they are.
-            most_off: how many points that disagree may be judged.
         """
-        with suppress(*ERRORS):
-            if count:
-                self.look_around(count, batch)
-        for candidate in self._next_candidates()[:most_off]:
+        self.look_around(count, batch)
+        for candidate in self._next_candidates()[:_OFF]:
             is_late = self.judged and self.judgement >= self.pace.left  # the first may always be judged
             if self.wrong or is_late or self.judge(candidate):
                 return
 
     def look_around(self, count: int, batch: int) -> None:
-        """Look at a batch of mixed points, and compare gradient and differences there.
-
-        Raises:
-            CaseFailedError: a call raises at every point.
-        """
+        """Look at a batch of mixed points, and compare gradient and differences there."""
         constants = [value for value in self.field.constants if value not in self.mixed.specials]
         self.mixed.specials += tuple(constants[: 64 - len(self.mixed.specials)])
         points = self.mixed.make(count, batch)
-        if not points:
-            return
-        with self.pace.timed(count):
-            self._compare(points, count)
+        if points:
+            with suppress(*ERRORS), self.pace.timed(count):
+                self._compare(points, count)
 
     def _compare(self, points: dict[int, Array], count: int) -> None:
         """Compare gradient and differences at some points, and keep those that go on to disagree."""
@@ -298,14 +291,18 @@ class Exploration:
 
         Right gradients disagree at kinks. So every other one is a point without, where there is one.
         """
-        ranks: Counter[tuple[bool, bool]] = Counter()
-        ranked: list[tuple[bool, int, bool, Candidate]] = []
-        for candidate in sorted(self.candidates, key=lambda candidate: -candidate.strength):
-            queue = not candidate.is_spoilt, candidate.may_have_kink
-            ranks[queue] += 1
-            ranked.append((queue[0], ranks[queue], queue[1], candidate))
+
+        def queue(*, spoilt: bool, kink: bool) -> list[Candidate]:
+            own = [each for each in self.candidates if (each.is_spoilt, each.may_have_kink) == (spoilt, kink)]
+            return sorted(own, key=lambda candidate: -candidate.strength)
+
+        turns = [
+            turn
+            for spoilt in (True, False)
+            for turn in zip_longest(queue(spoilt=spoilt, kink=False), queue(spoilt=spoilt, kink=True))
+        ]
         self.candidates = []
-        return [candidate for *_, candidate in sorted(ranked, key=lambda each: each[:-1])]
+        return [candidate for turn in turns for candidate in turn if candidate is not None]
 
     def judge(self, candidate: Candidate) -> bool:
         """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
@@ -330,13 +327,6 @@ class Exploration:
             if not wrong and Status.PASSED in statuses and statuses <= RIGHT:
                 self.field.seen |= candidate.taken
         return False
-
-    def _beside(self, point: Point, spreads: float) -> dict[int, Array]:
-        """Return a point with all components moved by up to these many spreads; a limit throws them back."""
-        free, stacked = self.mixed.free, _stacked(point)
-        vectors = free.pack(stacked)
-        moved = vectors + spreads * free.spreads * self.generator.uniform(-1, 1, vectors.shape)
-        return _point_at(free.unpack(free.clip(2 * free.clip(moved) - moved), free.others(stacked)), 0)
 
     def judge_at(self, point: Point, checks: frozenset[str] = frozenset()) -> Findings | None:
         """Return what the judge finds at a point; `None` if it can't be judged."""
@@ -439,7 +429,12 @@ class Exploration:
 
     def _is_wrong_beside(self, candidate: Candidate, wrong: set[str], spreads: float = _CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
-        beside = self.judge_at(self._beside(candidate.point, spreads))
+        free, stacked = self.mixed.free, _stacked(candidate.point)
+        vectors = free.pack(stacked)
+        moved = vectors + spreads * free.spreads * self.generator.uniform(-1, 1, vectors.shape)
+        # A limit throws components back.
+        inside = free.clip(2 * free.clip(moved) - moved)
+        beside = self.judge_at(_point_at(free.unpack(inside, free.others(stacked)), 0))
         return beside is None or bool(wrong & self.wrong_pairs(beside).keys())
 
     def _describe_where(self, candidate: Candidate, wrong: set[str]) -> str:
@@ -462,24 +457,18 @@ class Exploration:
         wrong, question = self.wrong_pairs(at_point), self.wrong.question
         note = "at a point where gradient and differences disagree; right at the sample points"
         lines = [note, *([self.wrong.note] if self.wrong.note else []), *point_lines(case, point)]
-        asked = max(wrong, key=lambda label: wrong[label].error, default="")
-        pairs = []
-        for pair in self.findings.pairs:
-            if pair.label not in wrong or pair.order != self.order or pair.status is not Status.PASSED:
-                pairs.append(pair)
-            elif not question:
-                pairs.append(
-                    with_notes(replace(wrong[pair.label], order=self.order), pair, *lines, point=point)
-                )
-            elif pair.label == asked:  # one question for each case
-                cause = replace(pair.cause, point=point)
-                asked_pair = replace(
-                    pair, status=Status.INCONCLUSIVE, undecided="range", message=question, cause=cause
-                )
-                pairs.append(asked_pair.explained(*point_lines(case, point)))
-            else:
-                pairs.append(pair)
-        self.findings.pairs = tuple(pairs)
+        # One question for each case.
+        told = {max(wrong, key=lambda label: wrong[label].error)} if question else wrong.keys()
+
+        def judged(pair: PairResult) -> PairResult:
+            if pair.label not in told or pair.order != self.order or pair.status is not Status.PASSED:
+                return pair
+            if not question:
+                return with_notes(replace(wrong[pair.label], order=self.order), pair, *lines, point=point)
+            cause = replace(pair.cause, point=point, diagnosis=tuple(point_lines(case, point)))
+            return replace(pair, status=Status.INCONCLUSIVE, undecided="range", message=question, cause=cause)
+
+        self.findings.pairs = tuple(map(judged, self.findings.pairs))
         failed = {} if wrong or question else failed_checks(at_point, self.findings)
         self.findings.checks = (
             *(check for check in self.findings.checks if check.name not in failed),

@@ -163,15 +163,24 @@ class FreeInputs:
         """Return vectors with each component moved to the nearest allowed value."""
         return self.each(vectors, FreeInput.clip)
 
+    def _of_each(self, values: Sequence[float]) -> Array:
+        """Return a value of each input for each of its components, (size,)."""
+        return np.repeat(values, [part.size for part in self.parts])
+
     @property
     def spreads(self) -> Array:
         """Each component's standard deviation, (size,)."""
-        return np.repeat([part.spread for part in self.parts], [part.size for part in self.parts])
+        return self._of_each([part.spread for part in self.parts])
 
     @property
     def middles(self) -> Array:
         """Each component's middle, (size,)."""
-        return np.repeat([part.middle for part in self.parts], [part.size for part in self.parts])
+        return self._of_each([part.middle for part in self.parts])
+
+    @property
+    def unstated(self) -> Array:
+        """The index of each component's input; -1 if the spec says how far it goes."""
+        return self._of_each([-1 if part.is_stated else part.index for part in self.parts])
 
     def ties(self, vectors: Array, within: float = 0.0) -> Array:
         """Return which components of vectors, (B, size), are zero or equal another one of their input.
@@ -300,27 +309,22 @@ class MixedPoints:
 
         A special value lies beyond nothing, nor does its neighbour by a rounding.
         """
-        specials, farthest, asked = np.array(self.specials), _STATED, ""
-        for part in self.free.parts:
-            values = point[part.index]
-            reals = (
-                np.concatenate([values.real.ravel(), values.imag.ravel()])
-                if part.is_complex
-                else values.ravel()
-            )
-            distances = np.abs(reals - part.middle) / part.spread
-            distances[np.isclose(reals[:, None], specials, rtol=_ROUNDING, atol=0).any(axis=1)] = 0.0
-            if part.is_stated or not distances.max(initial=0.0) > farthest:
-                continue
-            farthest, name = float(distances.max()), self.case.tensors[part.index].name
-            size = float(np.abs(reals[distances.argmax()]))
-            digit = 10.0 ** math.floor(math.log10(size))
-            bound = f"{math.ceil(size / digit) * digit:g}"
-            asked = (
-                f"If {name} goes that far, say so (`uniform: {{low: -{bound}, high: {bound}}}`): then it is "
-                "a mismatch. If not, say how far it goes: then nobody looks beyond."
-            )
-        return asked
+        if not self.free.size:
+            return ""
+        (values,) = self.free.pack({index: np.asarray(value)[None] for index, value in point.items()})
+        distances = np.abs(values - self.free.middles) / self.free.spreads
+        is_special = np.isclose(values[:, None], self.specials, rtol=_ROUNDING, atol=0).any(axis=1)
+        distances[is_special | (self.free.unstated < 0)] = 0.0
+        farthest = int(distances.argmax())
+        if distances[farthest] <= _STATED:
+            return ""
+        size, name = float(np.abs(values[farthest])), self.case.tensors[self.free.unstated[farthest]].name
+        digit = 10.0 ** math.floor(math.log10(size))
+        bound = f"{math.ceil(size / digit) * digit:g}"
+        return (
+            f"If {name} goes that far, say so (`uniform: {{low: -{bound}, high: {bound}}}`): then it is "
+            "a mismatch. If not, say how far it goes: then nobody looks beyond."
+        )
 
     def describe_specials(self, point: Mapping[int, Array]) -> str:
         """Return what is special about a point, such as `x[2] == 0`; empty if nothing is."""

@@ -46,7 +46,6 @@ Point = Mapping[int, Array]
 
 # Mixed points: the first call shows how long a point takes. (What it calls was built at the sample points.)
 _FIRST, _REST = 32, 224
-_OFF = 3  # points that are judged, as each costs about a third of a small case
 # Seconds for the rest: a part of what the case took, or a little if that is more; and for Python code. If the
 # first call shows that they take longer, they are a quarter as many, or a sixteenth, so that what else the
 # machine does changes little.
@@ -88,12 +87,10 @@ def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Fi
     with suppress(*ERRORS):  # the findings say what is wrong
         exploration = Exploration(opener, findings, findings.first, Pace())
         exploration.see_samples(samples)
-        excuses = opener.case.judging.unreached
-        findings.branches = exploration.field.branches(excuses)
-        findings.sides_unknown = exploration.field.unknown
         if _may_explore(findings):
             _explore(exploration, spent)
-            findings.branches = exploration.field.branches(excuses)
+        findings.branches = exploration.field.branches(opener.case.judging.unreached)
+        findings.sides_unknown = exploration.field.unknown
         faults = "; ".join(exploration.excuse_faults())
         if faults:
             findings.checks = (*findings.checks, CheckResult("unreached", Status.MISMATCHED, faults))
@@ -119,7 +116,7 @@ def _explore(exploration: Exploration, spent: float) -> None:
     judged, began = exploration.judged, own()
     exploration.look_around(first, 1)
     slow = (own() - began) * rest / first / seconds
-    exploration.explore(rest // 4 ** math.ceil(math.log(max(slow, 1.0), 4)), 2, _OFF)
+    exploration.explore(rest // 4 ** math.ceil(math.log(max(slow, 1.0), 4)), 2)
     exploration.findings.chosen_points += exploration.judged - judged
     exploration.add_to_findings()
 
@@ -216,7 +213,7 @@ def search(
         while pace.left > 0 and not any(part.wrong for part in parts):
             part = parts[batch % len(parts)]
             most = pace.batch(min(_BATCH, max(2, part.field.most)))
-            part.explore(max(1, most), batch // len(parts), _OFF)
+            part.explore(max(1, most), batch // len(parts))
             batch += 1
         finder = next((part for part in parts if part.wrong), None)
         shapes: list[tuple[str, tuple[int, ...]]] = []

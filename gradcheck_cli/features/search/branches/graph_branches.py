@@ -71,7 +71,7 @@ _LARGER = Kind(("first larger", "second larger"), lambda one, other: (one > othe
 _ROUNDS = (NO_ROUND, "one round", "more rounds")
 KINDS = {
     **dict.fromkeys(("Maximum", "Minimum"), _LARGER),
-    "Relu6": Kind(("< 0", "inside", "> 6"), lambda x: (x < 0, (x > 0) & (x < 6), x > 6)),  # noqa: PLR2004
+    "Relu6": Kind(("< 0", "inside", "> 6"), lambda x: (x < 0, (x > 0) & (x < 6), x > 6)),  # noqa: PLR2004 (its six)
     "ClipByValue": Kind(
         ("below", "inside", "above"),
         lambda x, low, high: (x < low, (x > low) & (x < high), x > high),

@@ -108,7 +108,7 @@ class PointField:
     @property
     def sides(self) -> list[Side]:
         """The sides of all branches, each once."""
-        every = [*(watched.branch for watched in self._watched), *(one.branch for one in self._python)]
+        every = [*(watched.branch for watched in self._watched), *(code.branch for code in self._python)]
         return list(dict.fromkeys((branch.key, side) for branch in every for side in branch.sides))
 
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
@@ -186,9 +186,9 @@ class PointField:
         self._python = python_branches(self._arcs)
         self.constants = list(dict.fromkeys([*self.constants, *constants_in(self._arcs)]))
         for own in taken:
-            for one in self._python:
-                pairs = zip(one.branch.sides, one.arcs, strict=True)
-                own |= {(one.branch.key, side) for side, arcs in pairs if not arcs.isdisjoint(own)}
+            for code in self._python:
+                pairs = zip(code.branch.sides, code.arcs, strict=True)
+                own |= {(code.branch.key, side) for side, arcs in pairs if not arcs.isdisjoint(own)}
 
     @property
     def _pulled(self) -> list[int]:
