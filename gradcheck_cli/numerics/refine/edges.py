@@ -35,7 +35,7 @@ GROWTH = ONE_SIDED / 2
 GRID = 48
 # A zero relies on the nearer edge of a tread, which may be far nearer than the next riser; and to see several
 # risers takes more than one. So it is looked farther for these.
-BEYOND = (4.0, 16.0, 64.0, 1024.0)
+BEYOND = (4.0, 16.0, 64.0, 1024.0, 2.0**14, 2.0**18)
 # Increments that aren't of the order of the largest nearby belong to a tread; if a third of them do, they are
 # stairs. (A kink's increments are alike all along; a smooth function's change little from one to the next.)
 # The numbers are empirical.
@@ -107,7 +107,8 @@ class Stairs:
     most: Float  # the most
 
     def refine(self, which: np.ndarray, other: Stairs) -> None:
-        """Take what even stairs add from another look at some elements, in place."""
+        """Take more risers, and what even stairs add, from another look at some elements, in place."""
+        self.risers[which] = np.maximum(self.risers[which], other.risers)
         for mine, its in ((self.is_even, other.is_even), (self.least, other.least), (self.most, other.most)):
             mine[which[other.is_even]] = its[other.is_even]
 

@@ -263,8 +263,6 @@ def _spread_over_rows(noise: Float, elements: Elements, resolution: Resolution) 
     return np.asarray(np.maximum(noise, largest[elements.rows]))
 
 
-# A jump further away than this part of the scale is of another kind, unless there are more jumps.
-FAR = 0.75
 # The powers of two, over x's scale, up to which a flat function is followed: float32's range and more.
 FURTHEST = 31
 
@@ -347,9 +345,8 @@ def _is_undone(
     with np.errstate(all="ignore"):  # a value that isn't finite is wrong on any stairs
         more = analytic[which] - slope
         explains = (more >= stairs.least) & (more <= stairs.most)
-        # A single riser as far away as x itself is a jump of another kind: sign's at 0.
-        is_far = departure.high[which] > FAR * problem.step_scale[sampled.columns[which]]
-        explains &= ~is_far | (stairs.risers > 1)
+        # A single riser, however far one looks, is a jump of another kind: sign's at 0.
+        explains &= stairs.risers > 1
         # A curve with a jump or two beside it is no staircase, unless the function is known to be one: of
         # round(x) * cos(x), the risers are few where the cosine passes 0.
         is_bent = departure.edge[which] == Edge.LATER
