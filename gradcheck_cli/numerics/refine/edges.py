@@ -188,7 +188,6 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     hidden, heights = np.zeros(slope.shape), np.zeros(slope.shape)
     top, bottom = np.zeros(slope.shape), np.zeros(slope.shape)  # of the sum of the risers
     climbs = [_Climb.empty(slope.size), _Climb.empty(slope.size)]
-    has_treads, sides = np.zeros(slope.shape, dtype=bool), np.zeros(slope.shape)
     # Rows of one column with the same edge share their samples.
     level = power_of_two(np.maximum(high, np.finfo(np.float64).tiny))
     groups, owner = np.unique(
@@ -219,8 +218,9 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                 change = _unusual_increments(rest, tread.is_bent[which])
                 moved = np.abs(change)
                 height = moved.max(axis=0)
-                treads = _has_treads(moved, height)
-                is_stair = (height > 8 * noise[which]) & (treads | (slope[which] == 0))
+                # A flat part is a tread itself: the root of what cancels has few others that are as wide.
+                has_treads = _has_treads(moved, height) | (slope[which] == 0)
+                is_stair = (height > 8 * noise[which]) & has_treads
                 is_stair &= np.isfinite(height)
                 is_stair[is_stair] = _are_jumps(
                     sampler,
@@ -235,8 +235,6 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                 climb.put(which, sign * riser, step)
                 width = np.maximum(step[0], step[1] - step[0])
                 hidden_here = np.where(is_stair, HIDDEN * height / width, 0.0)
-            has_treads[which] |= is_stair & treads
-            sides[which] += step[-1] > step[0]
             hidden[which] = np.fmax(hidden[which], np.where(np.isfinite(hidden_here), hidden_here, np.inf))
             tall = np.where(is_stair & np.isfinite(height), height, 0.0)
             heights[which] = np.maximum(heights[which], tall)
@@ -245,9 +243,6 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     with np.errstate(all="ignore"):
         risers = np.ceil((top - bottom) / heights - RISER)
     risers = np.nan_to_num(risers, nan=0.0, posinf=0.0)
-    # A flat part is a tread itself. It hides a slope if f leaves it by a jump, to each side and on the same
-    # way: the root of what cancels does that, whose further treads are ever narrower.
-    hidden = np.where(has_treads | (risers >= np.maximum(sides, 1)) | ~np.isfinite(hidden), hidden, 0.0)
     return Stairs(hidden, heights, risers, *_combine_climbs(climbs, hidden))
 
 

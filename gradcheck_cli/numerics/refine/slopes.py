@@ -10,7 +10,7 @@ from gradcheck_cli.numerics.differences import Mask
 from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.edges import Departure, find_departure
-from gradcheck_cli.numerics.refine.series import ONE_SIDED, SAME_OVER_ORDERS, Series, Settled, settle
+from gradcheck_cli.numerics.refine.series import SAME_OVER_ORDERS, Series, Settled, settle
 from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, KNOWN, OF_MANY_OPERATIONS, PATTERN
 
 # Rounding to multiples of g errs by up to g / 2 per value. Twice that is a difference's movement from rung to

@@ -539,7 +539,7 @@ def subgraph_function(function: Any, feeds: Sequence[Any], fetches: Sequence[Any
 
 @contextlib.contextmanager
 def take_values_of_other_graphs() -> Iterator[None]:
-    """Let graphs in the block use what functions kept from an earlier trace, where that is always the same.
+    """Let graphs in the block use what functions kept of an earlier trace, where it is always the same.
 
     A function that makes a constant or a table on its first call, and keeps it, runs in a `tf.function`,
     which is traced once.
@@ -562,12 +562,18 @@ def _value_elsewhere(graph: Any, tensor: Any) -> Any:
         if isinstance(tensor, EAGER_TENSOR) or getattr(tensor, "graph", own) in theirs:
             return tensor
         own = getattr(own, "outer_graph", None)
-    part = _Subgraph(tensor.graph, [], [tensor])
-    if any(op.type == "Placeholder" or op.op_def.is_stateful for op in part.get_operations()):
+    if not isinstance(tensor.graph, func_graph.FuncGraph):
+        return tensor
+    captured = [each for each in tensor.graph.captures if isinstance(each[0], EAGER_TENSOR)]
+    part = _Subgraph(tensor.graph, [inner for _, inner in captured], [tensor])
+    known = {inner.op for _, inner in captured}
+    if any(
+        op.type == "Placeholder" or op.op_def.is_stateful for op in part.get_operations() if op not in known
+    ):
         return tensor
     with tf.init_scope():
-        part_function = atomic_function.from_func_graph(concrete_function._inference_name("kept"), part, None)
-        return part_function.call_flat()[0]
+        kept = atomic_function.from_func_graph(concrete_function._inference_name("kept"), part, None)
+        return kept.call_flat(*[outer for outer, _ in captured])[0]
 
 
 def whole_graph(function: Any) -> Any:
