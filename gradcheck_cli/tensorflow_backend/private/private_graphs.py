@@ -554,7 +554,7 @@ def take_values_of_other_graphs() -> Iterator[None]:
 
 
 def _value_elsewhere(graph: Any, tensor: Any) -> Any:
-    """Return the value of a tensor of a graph that isn't around this one; itself where it may have several."""
+    """Return the value of a tensor of a graph that isn't around this one; itself where it may vary."""
     own = graph
     while own is not None:
         # The gradient of a loop or a branch takes tensors of its body.
