@@ -183,28 +183,12 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     Returns:
         The stairs that were found.
     """
-    sampler, domain = problem.sampler, problem.domain
-    slope, noise, low, high = tread.slope, tread.noise, tread.low, tread.high
+    sampler, slope, noise = problem.sampler, tread.slope, tread.noise
     hidden, heights = np.zeros(slope.shape), np.zeros(slope.shape)
     top, bottom = np.zeros(slope.shape), np.zeros(slope.shape)  # of the sum of the risers
     climbs = [_Climb.empty(slope.size), _Climb.empty(slope.size)]
-    # Rows of one column with the same edge share their samples.
-    level = power_of_two(np.maximum(high, np.finfo(np.float64).tiny))
-    groups, owner = np.unique(
-        np.stack([elements.columns.astype(np.float64), level]), axis=1, return_inverse=True
-    )
-    owner = owner.ravel()
-    columns = groups[0].astype(np.int64)
-    start, stop = np.zeros(columns.size), np.zeros(columns.size)
-    start[owner], stop[owner] = low, high
-    distance = start[:, None] + (beyond * stop - start)[:, None] * np.linspace(0, 1, GRID)
-    x, room = sampler.point[columns], domain.take(columns)
-    grids = []
-    for sign, limit in ((1.0, room.above), (-1.0, room.below)):
-        # A grid that the domain cuts short is finer; points that coincide would look like a tread.
-        share = np.clip((limit - start) / np.maximum(distance[:, -1] - start, _TINY), 0.0, 1.0)
-        far = start[:, None] + share[:, None] * (distance - start[:, None])
-        grids.append(sampler.precision.round(x[:, None] + sign * np.minimum(far, limit[:, None])))
+    columns, owner, grids = _place_grids(problem, elements, tread, beyond)
+    x = sampler.point[columns]
     for batch in sampler.move_columns(columns, np.concatenate(grids, axis=1)):
         which, value_index = batch.among(owner)
         group, row = owner[which], elements.rows[which]
@@ -244,6 +228,33 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
         risers = np.ceil((top - bottom) / heights - RISER)
     risers = np.nan_to_num(risers, nan=0.0, posinf=0.0)
     return Stairs(hidden, heights, risers, *_combine_climbs(climbs, hidden))
+
+
+def _place_grids(
+    problem: Problem, elements: Elements, tread: Tread, beyond: float
+) -> tuple[np.ndarray, np.ndarray, list[Float]]:
+    """Place a grid to each side of the points; rows of one column with the same edge share theirs.
+
+    Returns:
+        The columns of the grids, the index of each element's, and the grids above and below.
+    """
+    level = power_of_two(np.maximum(tread.high, _TINY))
+    groups, owner = np.unique(
+        np.stack([elements.columns.astype(np.float64), level]), axis=1, return_inverse=True
+    )
+    owner = owner.ravel()
+    columns = groups[0].astype(np.int64)
+    start, stop = np.zeros(columns.size), np.zeros(columns.size)
+    start[owner], stop[owner] = tread.low, tread.high
+    distance = start[:, None] + (beyond * stop - start)[:, None] * np.linspace(0, 1, GRID)
+    x, room = problem.sampler.point[columns], problem.domain.take(columns)
+    grids = []
+    for sign, limit in ((1.0, room.above), (-1.0, room.below)):
+        # A grid that the domain cuts short is finer; points that coincide would look like a tread.
+        share = np.clip((limit - start) / np.maximum(distance[:, -1] - start, _TINY), 0.0, 1.0)
+        far = start[:, None] + share[:, None] * (distance - start[:, None])
+        grids.append(problem.sampler.precision.round(x[:, None] + sign * np.minimum(far, limit[:, None])))
+    return columns, owner, grids
 
 
 @dataclass(frozen=True)

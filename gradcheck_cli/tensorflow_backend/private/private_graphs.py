@@ -566,10 +566,8 @@ def _value_elsewhere(graph: Any, tensor: Any) -> Any:
         return tensor
     captured = [each for each in tensor.graph.captures if isinstance(each[0], EAGER_TENSOR)]
     part = _Subgraph(tensor.graph, [inner for _, inner in captured], [tensor])
-    known = {inner.op for _, inner in captured}
-    if any(
-        op.type == "Placeholder" or op.op_def.is_stateful for op in part.get_operations() if op not in known
-    ):
+    ops_of_part = set(part.get_operations()) - {inner.op for _, inner in captured}
+    if any(op.type == "Placeholder" or op.op_def.is_stateful for op in ops_of_part):
         return tensor
     with tf.init_scope():
         kept = atomic_function.from_func_graph(concrete_function._inference_name("kept"), part, None)
