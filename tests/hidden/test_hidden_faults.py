@@ -29,7 +29,6 @@ FOUND_BY_RUN = (
     "cond-against-cond",
     "where-in-where",
     "cond-in-map",
-    "log-sigmoid",
     "table",
     "empty-row",
     "near-each-other",
@@ -64,7 +63,7 @@ PAIRS_FOUND_BY_RUN = (
         "variable-0",
         "draw-1",
     ),
-    *("second-order-0", "complex-2", "nan-at-zero-0", "scatter-1", "series-1"),
+    *("second-order-0", "complex-2", "nan-at-zero-0", "series-1"),
 )
 FOUND_BY_SEARCH = ("batch-of-one", "rounds-1", "largest-tied", "norm-at-zero")
 
