@@ -89,7 +89,6 @@ class Pace:
 _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and differences that is judged
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
-_OFF = 3  # points of a batch that are judged, as each costs about a third of a small case
 _DOUBTED = 32  # points of a batch that are compared again
 _CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differences show
 _NEARER = 24  # points that are judged to find one nearer to the sample point
@@ -207,15 +206,16 @@ class Exploration:
                 continue
             yield f"{glob!r} ({reason}): {told}"
 
-    def explore(self, count: int, batch: int) -> None:
+    def explore(self, count: int, batch: int, most: int) -> None:
         """Look at mixed points, and judge what is suspicious.
 
         Args:
             count: how many points to look at.
             batch: which batch of mixed points they are.
+            most: how many may be judged.
         """
         self.look_around(count, batch)
-        for candidate in self._next_candidates()[:_OFF]:
+        for candidate in self._next_candidates()[:most]:
             is_late = self.judged and self.judgement >= self.pace.left  # the first may always be judged
             if self.wrong or is_late or self.judge(candidate):
                 return

@@ -53,6 +53,9 @@ _SHARE, _LITTLE, _PYTHON = 0.4, 0.5, 2.5
 # More sample points if a pair is undecided. A wrong slope of `a % b` is clear at one of three.
 _DRAWS = 12
 _SHORT, _LONG = 5.0, 20.0  # seconds for them
+# Points of a batch that are judged: each costs about a third of a small case, and of a large one as much as a
+# sample point.
+_OFF, _OFF_OF_LARGE = 3, 1
 # What may be decided at other values.
 _OPEN = frozenset({"staircase", "unresolved", "jump", "ties", "probe"})
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are found
@@ -116,7 +119,8 @@ def _explore(exploration: Exploration, spent: float) -> None:
     judged, began = exploration.judged, own()
     exploration.look_around(first, 1)
     slow = (own() - began) * rest / first / seconds
-    exploration.explore(rest // 4 ** math.ceil(math.log(max(slow, 1.0), 4)), 2)
+    most = _OFF if spent < _SHORT else _OFF_OF_LARGE
+    exploration.explore(rest // 4 ** math.ceil(math.log(max(slow, 1.0), 4)), 2, most)
     exploration.findings.chosen_points += exploration.judged - judged
     exploration.add_to_findings()
 
@@ -213,7 +217,7 @@ def search(
         while pace.left > 0 and not any(part.wrong for part in parts):
             part = parts[batch % len(parts)]
             most = pace.batch(min(_BATCH, max(2, part.field.most)))
-            part.explore(max(1, most), batch // len(parts))
+            part.explore(max(1, most), batch // len(parts), _OFF)
             batch += 1
         finder = next((part for part in parts if part.wrong), None)
         shapes: list[tuple[str, tuple[int, ...]]] = []
