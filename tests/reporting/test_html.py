@@ -85,8 +85,32 @@ def test_it_says_the_verdict_first_and_what_failed_first(drawn):
     text = read(drawn).text
     assert text.index("1 of 3 pairs is wrong") < text.index("What failed first") < text.index("Pairs 3 specs")
     assert "dy/dx mismatched, of huber · wide · float32" in text
+    assert "1 of 3 pairs is wrong, 1 error, 1 failed check 3 ops" in text
     assert "GC101 value" in text
     assert "TensorFlow 2.21.0" in text
+
+
+@pytest.mark.parametrize(
+    ("kept", "headline"),
+    [
+        ([0, 2], "1 error"),
+        ([0], "all right"),
+    ],
+)
+def test_the_headline_counts_whatever_is_wrong(report, kept, headline):
+    some = altered(report, cases=tuple(report.cases[index] for index in kept))
+    assert read(some).text.startswith(f"gradcheck: {headline}")
+
+
+def test_rows_and_details_come_the_worst_first(drawn):
+    case = drawn.cases[1]
+    pairs = [
+        altered(case.pairs[0], label=f"dy/d{name}", max_abs_error=error)
+        for name, error in (("a", 1e-3), ("b", 1.0), ("c", 1e-2))
+    ]
+    text = read(altered(drawn, cases=(drawn.cases[0], altered(case, pairs=tuple(pairs))))).text
+    for part in (text[text.index(" rows ") :], text[text.index("Details") :]):
+        assert part.index("dy/db") < part.index("dy/dc") < part.index("dy/da")
 
 
 def test_each_pair_is_a_row_and_what_is_no_plain_pass_has_its_details(drawn):

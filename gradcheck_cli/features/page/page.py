@@ -46,18 +46,16 @@ from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, Repor
 if TYPE_CHECKING:
     from gradcheck_cli.features.page.pictures import Picture
 
+# Their classes: `rank` sorts by gravity, and a small screen has no room for `more`.
 COLUMNS = (
-    ("spec", "text"),
-    ("op", "text"),
-    ("pair", "text"),
-    ("status", "text"),
-    ("code", "text"),
-    ("mode", "text"),
-    ("dtype", "text"),
+    ("status", "rank"),
+    ("op", ""),
+    ("pair", ""),
     ("error", "number"),
-    ("allowed", "number"),
     ("ratio", "number"),
-    ("seconds", "number"),
+    ("allowed", "number more"),
+    ("code", "more"),
+    ("seconds", "number more"),
 )
 # How pictures are asked for: the module that draws them, what it is for, and the package that it needs.
 PICTURES = ("gradcheck_cli.features.page.pictures", "drawing", "matplotlib")
@@ -73,7 +71,7 @@ def to_html(report: Report, root: Path) -> str:
     """Render a report as one HTML page that fetches nothing."""
     findings = findings_of(report)
     anchors = {id(finding): f"f{index}" for index, finding in enumerate(findings)}
-    gravest_first = sort_by_gravity(findings)
+    gravest_first = sort_by_gravity(sorted(findings, key=_ratio, reverse=True))
     detailed = [finding for finding in gravest_first if _needs_details(finding)]
     draw, lacking = _load_drawing(detailed)
     details = [
@@ -92,6 +90,7 @@ def to_html(report: Report, root: Path) -> str:
             **_entry(alike[0], anchors[id(alike[0])], root),
             "names": [finding.case_name for finding in alike],
             "anchors": [anchors[id(finding)] for finding in alike],
+            "specs": {split_place(finding.case.spec)[0] for finding in alike if finding.case is not None},
         }
         for alike in group_alike(beside)
     ]
@@ -105,7 +104,7 @@ def to_html(report: Report, root: Path) -> str:
         if finding.case is not None and (finding.pair is not None or finding.rule.startswith("error/"))
     ]
     first = {}
-    for finding in [finding for finding in gravest_first if finding.outcome in BAD][:1]:
+    for finding in [finding for finding in sort_by_gravity(findings) if finding.outcome in BAD][:1]:
         first = _entry(finding, anchors[id(finding)], root)
         if finding.pair is not None:
             first["title"] = f"{finding.title}, of {finding.case_name}"
@@ -123,7 +122,7 @@ def to_html(report: Report, root: Path) -> str:
         others=others,
         rows=rows,
         columns=COLUMNS,
-        statuses=sorted({row["status"] for row in rows}),
+        statuses=dict.fromkeys(row["status"] for row in rows),
         specs=summarize_specs(report, findings),
         spec_columns=SPEC_COLUMNS,
         details=details,
@@ -176,22 +175,31 @@ def _needs_details(finding: Finding) -> bool:
     )
 
 
+def _ratio(finding: Finding) -> float:
+    """Return how far a finding is off; an error, or a check that fails, has no numbers and comes first."""
+    ratio = None if finding.pair is None else finding.pair.ratio
+    return math.inf if ratio is None or math.isnan(ratio) else ratio
+
+
 def _verdict(report: Report) -> str:
-    """Say briefly how the run ended."""
+    """Say briefly how the run ended: everything that is wrong, or wasn't decided."""
     summary = report.summary
-    wrong = summary["mismatched"] + summary["unexpected_pass"]
     if report.interrupted:
         return "interrupted"
     if not report.exit_code:
         return all_right(report)
-    if wrong:
-        verb = "is" if wrong == 1 else "are"
-        return f"{wrong:,} of {layout.count(summary['pairs'], 'pair')} {verb} wrong"
-    if any(finding.is_failure for finding in report.baseline):
-        return "changed for the worse since the baseline"
-    if any(case.status in (Status.MISMATCHED, Status.UNEXPECTED_PASS) for case in report.cases):
-        return "a structural check failed"
-    return "something could not be decided" if report.exit_code != 1 else "too few digits"
+    wrong = summary["mismatched"] + summary["unexpected_pass"]
+    worse = sum(finding.is_failure for finding in report.baseline)
+    verb = "is" if wrong == 1 else "are"
+    counted = (
+        (wrong, f"{wrong:,} of {layout.count(summary['pairs'], 'pair')} {verb} wrong"),
+        (summary["error"], layout.count(summary["error"], "error")),
+        (summary["failed_checks"], layout.count(summary["failed_checks"], "failed check")),
+        (summary["inconclusive"], f"{summary['inconclusive']:,} undecided"),
+        (worse, f"{layout.count(worse, 'change')} for the worse since the baseline"),
+    )
+    found = ", ".join(text for count, text in counted if count)
+    return found or ("something could not be decided" if report.exit_code != 1 else "too few digits")
 
 
 def counts_of(report: Report) -> str:
@@ -223,8 +231,7 @@ def _row(finding: Finding, case: CaseResult, anchor: str) -> dict[str, str]:
     return {
         "spec": split_place(case.spec)[0],
         "op": f"{case.op} · {case.case}" if case.case != "default" else case.op,
-        "mode": case.mode,
-        "dtype": case.dtype,
+        "how": f"{case.mode} · {case.dtype}",
         "seconds": f"{case.ran.duration_s:.2f}",
         "pair": "whole case" if pair is None else pair.label,
         "status": str(status),
@@ -370,14 +377,14 @@ _Side = tuple[str, Report]
 _Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair
 
 _DIFF_COLUMNS = (
-    ("op", "text"),
-    ("pair", "text"),
-    ("change", "text"),
-    ("old", "text"),
+    ("change", "rank"),
+    ("op", ""),
+    ("pair", ""),
+    ("old", "more"),
     ("old ratio", "number"),
-    ("new", "text"),
+    ("new", "more"),
     ("new ratio", "number"),
-    ("what", "text"),
+    ("what", ""),
 )
 
 
@@ -406,7 +413,7 @@ def compare_to_html(old: _Side, new: _Side, findings: Sequence[BaselineFinding])
         facts=[(name, [side.get(name, "") for side in facts]) for name in dict.fromkeys(chain(*facts))],
         rows=rows,
         columns=_DIFF_COLUMNS,
-        statuses=sorted({str(row["change"] or "same") for row in rows}),
+        statuses=dict.fromkeys(str(row["change"] or "same") for row in rows),
         footer=f"gradcheck {new[1].gradcheck_version}",
     )
 
