@@ -216,17 +216,6 @@ def test_what_scrolls_is_reached_by_keyboard(page, size):
     assert scrolling == []
 
 
-def test_the_graph_of_ops_is_as_large_as_its_drawing(page):
-    graph = page(PHONE).locator(".graph svg").first
-    assert graph.get_attribute("aria-label").startswith("graph of the ops from x to y; to blame: Tanh Tanh")
-    box = graph.bounding_box()
-    inside = [part.bounding_box() for part in graph.locator("rect, text").all()]
-    assert len(inside) > 4
-    assert all(
-        box["y"] <= one["y"] and one["y"] + one["height"] <= box["y"] + box["height"] for one in inside
-    )
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_overflows_a_phone(page, scheme):
     opened = page(PHONE, color_scheme=scheme)

@@ -18,7 +18,6 @@ from markupsafe import Markup
 
 from gradcheck_cli import optional
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.features.page.op_graph import graph_of
 from gradcheck_cli.gate import BaselineFinding
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
@@ -41,7 +40,7 @@ from gradcheck_cli.reporting.exchange.findings import (
 from gradcheck_cli.reporting.report_text import all_right, branch_line, summary_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, describe_rules, is_plain, number_cells
-from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, Report, Status
+from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, PathOp, Report, Status
 
 if TYPE_CHECKING:
     from gradcheck_cli.features.page.pictures import Picture
@@ -63,6 +62,7 @@ PICTURES = ("gradcheck_cli.features.page.pictures", "drawing", "matplotlib")
 MOST_DRAWN = 24
 _MOST_WRONG = 8
 _MOST_DETAILS = 1000
+_NEAR = 10  # ops before and after one to blame: together they fill a screen
 _BEFORE, _AFTER = 2, 20  # lines of source around the gradient's first
 _SOURCE_LIMIT = 2 * MIB
 
@@ -198,8 +198,8 @@ def _verdict(report: Report) -> str:
         (summary["inconclusive"], f"{summary['inconclusive']:,} undecided"),
         (worse, f"{layout.count(worse, 'change')} for the worse since the baseline"),
     )
-    found = ", ".join(text for count, text in counted if count)
-    return found or ("something could not be decided" if report.exit_code != 1 else "too few digits")
+    headline = ", ".join(text for count, text in counted if count)
+    return headline or ("something could not be decided" if report.exit_code != 1 else "too few digits")
 
 
 def counts_of(report: Report) -> str:
@@ -268,7 +268,6 @@ def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> di
     rules = "" if is_plain(pair) else describe_rules(pair)
     pictures, undrawn = _pictures(pair, figure, case, draw)
     path = () if figure is None else figure.path
-    graph = graph_of(path, pair.input, pair.output)
     # An op's gradient has the form `grad at ops.py:12`; TensorFlow's own can't be read from here.
     blamed = [op.place.rpartition(" at ")[2] for op in path if op.status == str(Status.MISMATCHED)]
     sources = [*blamed, case.seen.source]
@@ -285,18 +284,19 @@ def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> di
         "undrawn": undrawn,
         "wrong": [] if figure is None or figure.map is None else _worst_cells(figure.map),
         "path": path,
-        "graph": graph,
-        # The content of the graph as text, and whatever isn't right.
-        "listed": [
-            op
-            for index, op in enumerate(path)
-            if graph is None or index in graph.ops or op.status != str(Status.PASSED)
-        ],
+        "listed": _ops_near_the_blamed(path),
         "checks": [(check, code) for check in case.checks if (code := code_of_check(check)) is not None],
         "branches": branch_line(case) if case.seen.branches or case.seen.sides_unknown else "",
         "seen": ", ".join(f"{name} x {count}" for name, count in sorted(case.seen.gradients_seen.items())),
         "source": next(filter(None, (_source(where, root) for where in sources)), None),
     }
+
+
+def _ops_near_the_blamed(path: Sequence[PathOp]) -> list[PathOp]:
+    """Return what isn't right on a path, with the ops around it in the forward's order."""
+    centres = [index for index, op in enumerate(path) if op.status != str(Status.PASSED)] or [len(path) - 1]
+    near = {index + offset for index in centres for offset in range(-_NEAR, _NEAR + 1)}
+    return [op for index, op in enumerate(path) if index in near]
 
 
 def _pictures(
