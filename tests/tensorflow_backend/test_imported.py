@@ -69,11 +69,13 @@ def result_of(function):
 @pytest.mark.parametrize("kind", [saved, graph_def, frozen, traced_before])
 def test_sides_of_branches_are_seen(kind, body, tmp_path):
     case = result_of(kind(BODIES[body], str(tmp_path)))
-    assert (str(case.status), case.seen.sides_unknown) == ("passed", "")
+    assert str(case.status) == "passed"
+    if kind is not graph_def or body == "while":  # in a body
+        assert case.seen.sides_unknown.startswith("not looked at inside ")
+        return
     (branch,) = case.seen.branches
     assert set(branch.seen) == set(branch.sides)
-    if kind in {saved, graph_def}:
-        assert branch.place.startswith("imported op ")
+    assert branch.place.startswith("imported op ")
 
 
 @pytest.mark.parametrize("kind", [saved, graph_def, frozen])
@@ -94,7 +96,8 @@ def test_a_stop_in_a_ready_made_function_cant_be_held(kind, tmp_path):
     assert "a stop_gradient inside PartitionedCall, which is closed" in pair.message
 
 
-def test_a_gradient_that_is_wrong_on_a_side_that_samples_dont_take(tmp_path):
+def test_a_gradient_that_is_wrong_farther_out_is_asked_about(tmp_path):
     function = saved(wrong_far_out, str(tmp_path), experimental_custom_gradients=True)
-    assert str(result_of(function).status) == "mismatched"
+    (pair,) = result_of(function).pairs
+    assert (str(pair.status), pair.undecided) == ("inconclusive", "range")
     assert np.isfinite(function(tf.ones(3))).all()

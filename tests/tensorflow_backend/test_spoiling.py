@@ -30,7 +30,7 @@ def test_a_gradient_that_is_what_stood_in_memory_is_found(run, mode):
 def test_one_that_is_computed_is_right(run, mode):
     result = run(forward=convolution, inputs=INPUTS, modes=[mode])
     (zeros,) = [check for check in result.checks if check.name == "zero_upstream"]
-    assert (zeros.status, result.status) == (Status.PASSED, Status.INCONCLUSIVE)  # no case has an element
+    assert (zeros.status, result.status) == (Status.PASSED, Status.PASSED)  # a run asks for another case with elements
 
 
 def test_a_large_table_is_not_copied_a_hundred_times(run, monkeypatch):

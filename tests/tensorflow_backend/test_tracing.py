@@ -306,6 +306,9 @@ def kept_by(make):
     return forward
 
 
+WIDTHS = tf.constant([2.0, 3.0], tf.float64)
+
+
 def make_table():
     keys = tf.constant([0, 1], tf.int64)
     entries = tf.lookup.KeyValueTensorInitializer(keys, tf.constant([0.5, 1.5], tf.float64))
@@ -320,9 +323,10 @@ def make_table():
         make_table,
         lambda: tf.constant(3.0, tf.float64),
         lambda: tf.sin(2 * tf.range(2.0, 4.0, dtype=tf.float64)),
+        lambda: tf.sin(WIDTHS),
         lambda: tf.Variable([2.0, 3.0], dtype=tf.float64),
     ],
-    ids=["table", "constant", "computed", "variable"],
+    ids=["table", "constant", "computed", "captured", "variable"],
 )
 def test_what_a_forward_makes_on_its_first_call_is_kept(run, make, mode):
     result = run(forward=kept_by(make), inputs={"x": {"value": [0.7, -1.3]}}, modes=[mode])

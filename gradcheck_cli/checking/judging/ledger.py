@@ -450,9 +450,9 @@ ALLOWANCES = (
         "a mismatch into can't tell",
         "points at which output and gradient have no digits, such as a singular matrix, or equal elements "
         "that are normalised twice",
-        "where 16 roundings of the inputs move the output by 2^17 roundings: any error if they move the "
-        "gradient by a thousandth, else 4 times what they move it by, or what they move the output by over "
-        "the input",
+        "where 16 roundings of the inputs move the output by 2^17 roundings of its value, or of what a "
+        "thousandth of the inputs moves it by: any error if they move the gradient by a thousandth, else 4 "
+        "times what they move it by, or what they move the output by over the input",
         _each(lambda pair, sample, _: leave_ill_conditioned(pair, sample)),
         at_elements=True,
     ),

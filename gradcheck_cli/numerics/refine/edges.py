@@ -35,7 +35,7 @@ GROWTH = ONE_SIDED / 2
 GRID = 48
 # A zero relies on the nearer edge of a tread, which may be far nearer than the next riser; and to see several
 # risers takes more than one. So it is looked farther for these.
-BEYOND = (4.0, 16.0, 64.0, 1024.0)
+BEYOND = (4.0, 16.0, 64.0, 1024.0, 2.0**14, 2.0**18)
 # Increments that aren't of the order of the largest nearby belong to a tread; if a third of them do, they are
 # stairs. (A kink's increments are alike all along; a smooth function's change little from one to the next.)
 # The numbers are empirical.
@@ -107,7 +107,8 @@ class Stairs:
     most: Float  # the most
 
     def refine(self, which: np.ndarray, other: Stairs) -> None:
-        """Take what even stairs add from another look at some elements, in place."""
+        """Take more risers, and what even stairs add, from another look at some elements, in place."""
+        self.risers[which] = np.maximum(self.risers[which], other.risers)
         for mine, its in ((self.is_even, other.is_even), (self.least, other.least), (self.most, other.most)):
             mine[which[other.is_even]] = its[other.is_even]
 
@@ -182,29 +183,12 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     Returns:
         The stairs that were found.
     """
-    sampler, domain = problem.sampler, problem.domain
-    slope, noise, low, high = tread.slope, tread.noise, tread.low, tread.high
-    # the last two are of the sum of the risers
-    hidden, heights, top, bottom = (np.zeros(slope.shape) for _ in range(4))
+    sampler, slope, noise = problem.sampler, tread.slope, tread.noise
+    hidden, heights = np.zeros(slope.shape), np.zeros(slope.shape)
+    top, bottom = np.zeros(slope.shape), np.zeros(slope.shape)  # of the sum of the risers
     climbs = [_Climb.empty(slope.size), _Climb.empty(slope.size)]
-    has_treads, sides = np.zeros(slope.shape, dtype=bool), np.zeros(slope.shape)
-    # Rows of one column with the same edge share their samples.
-    level = power_of_two(np.maximum(high, np.finfo(np.float64).tiny))
-    groups, owner = np.unique(
-        np.stack([elements.columns.astype(np.float64), level]), axis=1, return_inverse=True
-    )
-    owner = owner.ravel()
-    columns = groups[0].astype(np.int64)
-    start, stop = np.zeros(columns.size), np.zeros(columns.size)
-    start[owner], stop[owner] = low, high
-    distance = start[:, None] + (beyond * stop - start)[:, None] * np.linspace(0, 1, GRID)
-    x, room = sampler.point[columns], domain.take(columns)
-    grids = []
-    for sign, limit in ((1.0, room.above), (-1.0, room.below)):
-        # A grid that the domain cuts short is finer; points that coincide would look like a tread.
-        share = np.clip((limit - start) / np.maximum(distance[:, -1] - start, _TINY), 0.0, 1.0)
-        far = start[:, None] + share[:, None] * (distance - start[:, None])
-        grids.append(sampler.precision.round(x[:, None] + sign * np.minimum(far, limit[:, None])))
+    columns, owner, grids = _place_grids(problem, elements, tread, beyond)
+    x = sampler.point[columns]
     for batch in sampler.move_columns(columns, np.concatenate(grids, axis=1)):
         which, value_index = batch.among(owner)
         group, row = owner[which], elements.rows[which]
@@ -218,8 +202,9 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                 change = _unusual_increments(rest, tread.is_bent[which])
                 moved = np.abs(change)
                 height = moved.max(axis=0)
-                treads = _has_treads(moved, height)
-                is_stair = (height > 8 * noise[which]) & (treads | (slope[which] == 0))
+                # A flat part is a tread itself: the root of what cancels has few others that are as wide.
+                has_treads = _has_treads(moved, height) | (slope[which] == 0)
+                is_stair = (height > 8 * noise[which]) & has_treads
                 is_stair &= np.isfinite(height)
                 is_stair[is_stair] = _are_jumps(
                     sampler,
@@ -234,8 +219,6 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                 climb.put(which, sign * riser, step)
                 width = np.maximum(step[0], step[1] - step[0])
                 hidden_here = np.where(is_stair, HIDDEN * height / width, 0.0)
-            has_treads[which] |= is_stair & treads
-            sides[which] += step[-1] > step[0]
             hidden[which] = np.fmax(hidden[which], np.where(np.isfinite(hidden_here), hidden_here, np.inf))
             tall = np.where(is_stair & np.isfinite(height), height, 0.0)
             heights[which] = np.maximum(heights[which], tall)
@@ -244,10 +227,34 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     with np.errstate(all="ignore"):
         risers = np.ceil((top - bottom) / heights - RISER)
     risers = np.nan_to_num(risers, nan=0.0, posinf=0.0)
-    # A flat part is a tread itself. It hides a slope if f leaves it by a jump, to each side and on the same
-    # way: the root of what cancels does that, whose further treads are ever narrower.
-    hidden = np.where(has_treads | (risers >= np.maximum(sides, 1)) | ~np.isfinite(hidden), hidden, 0.0)
     return Stairs(hidden, heights, risers, *_combine_climbs(climbs, hidden))
+
+
+def _place_grids(
+    problem: Problem, elements: Elements, tread: Tread, beyond: float
+) -> tuple[np.ndarray, np.ndarray, list[Float]]:
+    """Place a grid to each side of the points; rows of one column with the same edge share theirs.
+
+    Returns:
+        The columns of the grids, the index of each element's, and the grids above and below.
+    """
+    level = power_of_two(np.maximum(tread.high, _TINY))
+    groups, owner = np.unique(
+        np.stack([elements.columns.astype(np.float64), level]), axis=1, return_inverse=True
+    )
+    owner = owner.ravel()
+    columns = groups[0].astype(np.int64)
+    start, stop = np.zeros(columns.size), np.zeros(columns.size)
+    start[owner], stop[owner] = tread.low, tread.high
+    distance = start[:, None] + (beyond * stop - start)[:, None] * np.linspace(0, 1, GRID)
+    x, room = problem.sampler.point[columns], problem.domain.take(columns)
+    grids = []
+    for sign, limit in ((1.0, room.above), (-1.0, room.below)):
+        # A grid that the domain cuts short is finer; points that coincide would look like a tread.
+        share = np.clip((limit - start) / np.maximum(distance[:, -1] - start, _TINY), 0.0, 1.0)
+        far = start[:, None] + share[:, None] * (distance - start[:, None])
+        grids.append(problem.sampler.precision.round(x[:, None] + sign * np.minimum(far, limit[:, None])))
+    return columns, owner, grids
 
 
 @dataclass(frozen=True)

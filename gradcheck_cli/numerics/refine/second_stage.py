@@ -96,8 +96,6 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
     doubtful = _Doubtful(elements, sampled, analytic, first.trusted)
     open_now = np.ones(rows.size, dtype=bool)
     doubted = is_small = _is_small(problem)[sampled.columns]
-    # whether the function has a slope, but doesn't move at all for steps of the input's own size
-    is_level = np.zeros(rows.size, dtype=bool)
     refined: Refined | None = None
     for this_round in (*_plan_rounds(problem), None):
         if this_round is not None:
@@ -105,7 +103,7 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
             chosen = np.flatnonzero(is_open & this_round.is_for(resolution, sampled.columns))
             if refined is not None and not chosen.size:
                 continue
-            _sample_into(problem, sampled, chosen, this_round, resolution, is_level)
+            _sample_into(problem, sampled, chosen, this_round, resolution)
         is_spent = open_now & (this_round is None)
         refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
         is_hidden = confirm(problem, sampled, refined, analytic)
@@ -125,9 +123,6 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
             break
     if refined is None:  # there is always a first round
         raise AssertionError
-    # Small steps agree with the gradient, large ones don't. Rounding stairs look like this.
-    is_hidden = is_level & (refined.verdict == Verdict.MISMATCH) & (np.abs(analytic) <= refined.allowed)
-    refined.verdict[is_hidden], refined.reason[is_hidden] = Verdict.INCONCLUSIVE, Reason.STAIRCASE
     return refined
 
 
@@ -158,13 +153,8 @@ def _is_small(problem: Problem) -> np.ndarray:
     return np.asarray(own_scale(problem.sampler.point, problem.step_scale) < problem.step_scale)
 
 
-def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, and what is known about them)
-    problem: Problem,
-    sampled: Elements,
-    chosen: np.ndarray,
-    this_round: Round,
-    resolution: Resolution,
-    is_level: np.ndarray,
+def _sample_into(
+    problem: Problem, sampled: Elements, chosen: np.ndarray, this_round: Round, resolution: Resolution
 ) -> None:
     """Sample some elements, and keep the better of the old and the new result."""
     for series in sample(
@@ -183,8 +173,6 @@ def _sample_into(  # noqa: PLR0913, PLR0917 (elements, where they are sampled, a
             if this_round.is_own:  # the derivative is what the smaller steps show, if they show it clearly
                 is_clear = ~new.is_flat & (new.uncertainty <= KNOWN * np.abs(new.slope))
                 is_better |= is_clear & (np.abs(new.slope - old.slope) > new.uncertainty + old.uncertainty)
-                is_level[which] = new.is_flat & ~old.is_kink & (old.uncertainty <= KNOWN * np.abs(old.slope))
-                is_better &= ~is_level[which]
             # A slope that changes from one step to the next, and is constant closer to the point, is no kink
             # at this point.
             width = KNOWN * (old.high - old.low)
@@ -263,8 +251,6 @@ def _spread_over_rows(noise: Float, elements: Elements, resolution: Resolution) 
     return np.asarray(np.maximum(noise, largest[elements.rows]))
 
 
-# A jump further away than this part of the scale is of another kind, unless there are more jumps.
-FAR = 0.75
 # The powers of two, over x's scale, up to which a flat function is followed: float32's range and more.
 FURTHEST = 31
 
@@ -347,9 +333,8 @@ def _is_undone(
     with np.errstate(all="ignore"):  # a value that isn't finite is wrong on any stairs
         more = analytic[which] - slope
         explains = (more >= stairs.least) & (more <= stairs.most)
-        # A single riser as far away as x itself is a jump of another kind: sign's at 0.
-        is_far = departure.high[which] > FAR * problem.step_scale[sampled.columns[which]]
-        explains &= ~is_far | (stairs.risers > 1)
+        # A single riser, however far one looks, is a jump of another kind: sign's at 0.
+        explains &= stairs.risers > 1
         # A curve with a jump or two beside it is no staircase, unless the function is known to be one: of
         # round(x) * cos(x), the risers are few where the cosine passes 0.
         is_bent = departure.edge[which] == Edge.LATER

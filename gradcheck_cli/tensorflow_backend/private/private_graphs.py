@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, op_def_pb2
-from tensorflow.python.autograph.core import ag_ctx, config, converter
+from tensorflow.python.autograph.core import ag_ctx, converter
 from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.autograph.impl import conversion
 from tensorflow.python.client import pywrap_tf_session
@@ -82,11 +82,6 @@ def replace_attributes(home: Any, **values: Any) -> Iterator[None]:
     finally:
         for name, original in originals.items():
             setattr(home, name, original)
-
-
-# TensorFlow 2.16 knows Keras by the name `keras` alone, and converts all of legacy Keras that a layer runs,
-# which takes seconds; later versions have this rule.
-config.CONVERSION_RULES = (config.DoNotConvert("tf_keras"), *config.CONVERSION_RULES)
 
 
 def call_with_autograph(
@@ -544,7 +539,7 @@ def subgraph_function(function: Any, feeds: Sequence[Any], fetches: Sequence[Any
 
 @contextlib.contextmanager
 def take_values_of_other_graphs() -> Iterator[None]:
-    """Let graphs in the block use what functions kept from an earlier trace, where that is always the same.
+    """Let graphs in the block use what functions kept of an earlier trace, where it is always the same.
 
     A function that makes a constant or a table on its first call, and keeps it, runs in a `tf.function`,
     which is traced once.
@@ -559,7 +554,7 @@ def take_values_of_other_graphs() -> Iterator[None]:
 
 
 def _value_elsewhere(graph: Any, tensor: Any) -> Any:
-    """Return the value of a tensor of a graph that isn't around this one; itself if it may have several."""
+    """Return the value of a tensor of a graph that isn't around this one; itself where it may vary."""
     own = graph
     while own is not None:
         # The gradient of a loop or a branch takes tensors of its body.
@@ -567,12 +562,16 @@ def _value_elsewhere(graph: Any, tensor: Any) -> Any:
         if isinstance(tensor, EAGER_TENSOR) or getattr(tensor, "graph", own) in theirs:
             return tensor
         own = getattr(own, "outer_graph", None)
-    part = _Subgraph(tensor.graph, [], [tensor])
-    if any(op.type == "Placeholder" or op.op_def.is_stateful for op in part.get_operations()):
+    if not isinstance(tensor.graph, func_graph.FuncGraph):
+        return tensor
+    captured = [each for each in tensor.graph.captures if isinstance(each[0], EAGER_TENSOR)]
+    part = _Subgraph(tensor.graph, [inner for _, inner in captured], [tensor])
+    ops_of_part = set(part.get_operations()) - {inner.op for _, inner in captured}
+    if any(op.type == "Placeholder" or op.op_def.is_stateful for op in ops_of_part):
         return tensor
     with tf.init_scope():
-        part_function = atomic_function.from_func_graph(concrete_function._inference_name("kept"), part, None)
-        return part_function.call_flat()[0]
+        kept = atomic_function.from_func_graph(concrete_function._inference_name("kept"), part, None)
+        return kept.call_flat(*[outer for outer, _ in captured])[0]
 
 
 def whole_graph(function: Any) -> Any:
