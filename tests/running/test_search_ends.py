@@ -46,10 +46,10 @@ def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgeme
     look, judge, search = PointField._call, exploring.check_at, other_points.search
     calls = []
 
-    def slow_look(self, points, upstreams, arcs):
+    def slow_look(self, points, upstreams):
         calls.append(len(upstreams[0]))
         clock.now += point * calls[-1]
-        return look(self, points, upstreams, arcs)
+        return look(self, points, upstreams)
 
     def slow_judge(*arguments):
         clock.now += judgement

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradcheck_cli.features.search.other_points import shrink
+from gradcheck_cli.features.search.shrinking import shrink
 
 START = np.random.default_rng(0).standard_normal(20) * 3
 

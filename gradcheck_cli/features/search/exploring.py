@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -30,11 +30,12 @@ from gradcheck_cli.features.search.branches.point_field import (
     Side,
     Suspicion,
     is_smooth,
+    matches,
+    name_of,
     suspect,
-    with_excuses,
 )
 from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
-from gradcheck_cli.gate import Branch
+from gradcheck_cli.features.search.shrinking import shrink
 from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
 from gradcheck_cli.spec.values.points import describe_point, point_lines, point_text
@@ -66,14 +67,9 @@ class Pace:
         self.began = self.clock()
 
     @property
-    def elapsed(self) -> float:
-        """Seconds since it began."""
-        return self.clock() - self.began
-
-    @property
     def left(self) -> float:
         """Seconds that are left; negative once it is over."""
-        return self.seconds - self.elapsed
+        return self.seconds - self.clock() + self.began
 
     def batch(self, most: int) -> int:
         """Return how many points the next call may take, of `most`; 0 if no time is left."""
@@ -93,11 +89,12 @@ class Pace:
 _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and differences that is judged
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
-_AGAIN = 3  # points with the same sides that may be judged without a finding
+_OFF = 3  # points of a batch that are judged, as each costs about a third of a small case
 _DOUBTED = 32  # points of a batch that are compared again
 _CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differences show
 _NEARER = 24  # points that are judged to find one nearer to the sample point
-_HALVINGS = 10  # of the distance that is left, to 1 per mille of it
+_SIMPLER = 10.0  # seconds for simpler ones in a search, or what is left, or a part of its time
+_LONGER = 0.1  # that part
 RIGHT = GREEN | {Status.SKIPPED}
 ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
 
@@ -106,16 +103,11 @@ ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
 class Candidate:
     """A point for the judge."""
 
-    reason: str  # "spoilt" or "off"
     strength: float  # the larger, the sooner
     point: dict[int, Array]  # the inputs that differ from the first sample point
-    taken: Array  # (sides,) the sides that it takes
+    taken: frozenset[Side] = frozenset()  # the sides that it takes
     may_have_kink: bool = False  # there, as values are special, or slopes on both sides differ
-
-    @property
-    def kind(self) -> tuple[str, bytes, bool]:
-        """What points have in common of which it is enough to judge a few."""
-        return self.reason, self.taken.tobytes(), self.may_have_kink
+    is_spoilt: bool = False  # whether the gradient isn't finite there
 
 
 @dataclass(frozen=True)
@@ -144,8 +136,6 @@ class Exploration:
     largest: float = 0.0  # the largest disagreement of gradient and differences
     spoilt: int = 0  # at how many points the gradient wasn't finite, although the function was
     wrong: WrongPoint | None = None  # a point at which a gradient is wrong
-    # how often the judge found nothing, by kind
-    in_vain: Counter[tuple[str, bytes, bool]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Find the branches, and open what is differenced.
@@ -186,11 +176,6 @@ class Exploration:
         op = vjp.open(self.first.opening)
         return Exploration(vjp, self.findings, op, self.pace, of=self, is_search=self.is_search)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the time is up, or something was found."""
-        return self.wrong is not None or self.pace.left <= 0
-
     # Looking at points.
 
     def see_samples(self, samples: Sequence[int]) -> None:
@@ -202,22 +187,18 @@ class Exploration:
         for sample in samples:
             with self.pace.timed(1), self.opener.at(sample):
                 looked = self.field.look(self.first.traced.at.stacked([sample]), [sample])
-            self._see(looked.taken)
-            self._note_within(looked.taken)
+            self._see(looked.taken[0])
+            self.within |= looked.taken[0]
 
-    def _see(self, taken: Array) -> None:
-        """Count the sides, (B, sides), that points take at which a gradient was tested."""
-        if self.labels:
-            self.field.see(np.asarray(taken.any(axis=0)))
-
-    def _note_within(self, taken: Array) -> None:
-        self.within |= {self.field.sides[side] for side in np.flatnonzero(taken.any(axis=0))}
+    def _see(self, taken: Collection[Side]) -> None:
+        """Count the sides that points take at which a gradient was tested."""
+        self.field.seen |= set(taken) if self.labels else set()
 
     def excuse_faults(self) -> Iterator[str]:
         """Yield which excuses for unseen sides aren't true, in words."""
         for glob, reason in self.opener.case.judging.unreached:
-            excused = [side for side in self.field.sides if _matches(side, glob)]
-            taken = [_label(side) for side in excused if side in self.within]
+            excused = [side for side in self.field.sides if matches(side, glob)]
+            taken = [name_of(side) for side in excused if side in self.within]
             if taken:
                 told = f"inputs take {taken[0]} within what the spec states. Drop the excuse"
             elif not excused and not self.field.unknown:
@@ -226,62 +207,61 @@ class Exploration:
                 continue
             yield f"{glob!r} ({reason}): {told}"
 
-    def explore(self, count: int, batch: int, most_off: int) -> None:
+    def explore(self, count: int, batch: int) -> None:
         """Look at mixed points, and judge what is suspicious.
 
         Args:
             count: how many points to look at.
             batch: which batch of mixed points they are.
-            most_off: how many points that disagree may be judged.
         """
-        with suppress(*ERRORS):
-            if count:
-                self.look_around(count, batch)
-        for candidate in self._next_candidates(most_off):
-            if not self._may_judge() or self.judge(candidate):
+        self.look_around(count, batch)
+        for candidate in self._next_candidates()[:_OFF]:
+            is_late = self.judged and self.judgement >= self.pace.left  # the first may always be judged
+            if self.wrong or is_late or self.judge(candidate):
                 return
 
     def look_around(self, count: int, batch: int) -> None:
-        """Look at a batch of mixed points, and compare gradient and differences there.
-
-        Raises:
-            CaseFailedError: a call raises at every point.
-        """
+        """Look at a batch of mixed points, and compare gradient and differences there."""
         constants = [value for value in self.field.constants if value not in self.mixed.specials]
         self.mixed.specials += tuple(constants[: 64 - len(self.mixed.specials)])
         points = self.mixed.make(count, batch)
-        if not points:
+        if points:
+            with suppress(*ERRORS), self.pace.timed(count):
+                self._compare(points, count)
+
+    def _compare(self, points: dict[int, Array], count: int) -> None:
+        """Compare gradient and differences at some points, and keep those that go on to disagree."""
+        looked = self.field.look(points, range(count))
+        self.points += count
+        vectors = self.mixed.free.pack(points)
+        self.within.update(*(looked.taken[row] for row in np.flatnonzero(self.mixed.are_ordinary(vectors))))
+        if not self.may_compare:
             return
-        with self.pace.timed(count):
-            looked = self.field.look(points, range(count))
-            self.points += count
-            vectors = self.mixed.free.pack(points)
-            self._note_within(looked.taken[self.mixed.are_ordinary(vectors)])
-            if not self.may_compare:
-                return
-            suspicion = suspect(
-                self.differenced,
-                looked,
-                points,
-                self.mixed.differenced,
-                (self.generator, STEP, np.arange(count)),
-            )
-        usual = float(np.median(suspicion.disagreement))
-        threshold = max(self.threshold, min(_USUAL * usual, 0.1))
+        suspicion = suspect(
+            self.differenced,
+            looked,
+            points,
+            self.mixed.differenced,
+            (self.generator, STEP, np.arange(count)),
+        )
+        threshold = max(self.threshold, min(_USUAL * float(np.median(suspicion.disagreement)), 0.1))
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
         self.spoilt += int(suspicion.is_spoilt.sum())
         rows = np.flatnonzero((suspicion.disagreement > threshold) | suspicion.is_spoilt)
         rows = self._persisting(points, rows[:_DOUBTED], suspicion, threshold)
-        agrees = np.ones(count, bool)
-        agrees[rows] = False
-        self._see(looked.taken[agrees & looked.is_finite])
-        vectors = vectors[rows]
+        self._see(set().union(*(looked.taken[row] for row in set(range(count)) - set(rows))))
         special = self.mixed.free.ties(vectors, _CLOSE) | np.isin(vectors, self.mixed.specials)
-        may_have_kink = suspicion.is_bent[rows] | special.any(axis=1)
-        for row, may_bend in zip(rows, may_have_kink, strict=True):
-            reason = "spoilt" if suspicion.is_spoilt[row] else "off"
-            strength, point = float(suspicion.disagreement[row]), _point_at(points, row)
-            self.candidates.append(Candidate(reason, strength, point, looked.taken[row], bool(may_bend)))
+        may_have_kink = suspicion.is_bent | special.any(axis=1)
+        self.candidates += [
+            Candidate(
+                float(suspicion.disagreement[row]),
+                _point_at(points, row),
+                frozenset(looked.taken[row]),
+                bool(may_have_kink[row]),
+                bool(suspicion.is_spoilt[row]),
+            )
+            for row in rows
+        ]
 
     def _persisting(
         self, points: dict[int, Array], rows: Array, before: Suspicion, threshold: float
@@ -291,7 +271,7 @@ class Exploration:
         A gradient that isn't finite counts where the function is smooth.
         """
         own = {index: stack[rows] for index, stack in points.items()}
-        if not len(rows) or self.pace.batch(len(rows)) < len(rows):
+        if not len(rows):
             return rows
         with suppress(*ERRORS):
             looked = self.field.look(own, [10_000 + int(row) for row in rows])
@@ -306,30 +286,28 @@ class Exploration:
 
     # Judging them.
 
-    def _may_judge(self) -> bool:
-        """Whether there is time to judge another point; the first may always be judged."""
-        return self.wrong is None and (self.judged == 0 or self.judgement < self.pace.left)
-
-    def _next_candidates(self, most: int) -> list[Candidate]:
+    def _next_candidates(self) -> list[Candidate]:
         """Return the points that disagree, in the order in which the judge should see them.
 
         Right gradients disagree at kinks. So every other one is a point without, where there is one.
         """
-        alike, ranks = self.in_vain.copy(), Counter[tuple[str, bool]]()
-        ranked: list[tuple[bool, int, bool, Candidate]] = []
-        for candidate in sorted(self.candidates, key=lambda candidate: -candidate.strength):
-            alike[candidate.kind] += 1
-            if alike[candidate.kind] <= _AGAIN:
-                ranks[candidate.reason, candidate.may_have_kink] += 1
-                rank = ranks[candidate.reason, candidate.may_have_kink]
-                ranked.append((candidate.reason != "spoilt", rank, candidate.may_have_kink, candidate))
+
+        def queue(*, spoilt: bool, kink: bool) -> list[Candidate]:
+            own = [each for each in self.candidates if (each.is_spoilt, each.may_have_kink) == (spoilt, kink)]
+            return sorted(own, key=lambda candidate: -candidate.strength)
+
+        turns = [
+            turn
+            for spoilt in (True, False)
+            for turn in zip_longest(queue(spoilt=spoilt, kink=False), queue(spoilt=spoilt, kink=True))
+        ]
         self.candidates = []
-        return [candidate for *_, candidate in sorted(ranked, key=lambda each: each[:-1])[:most]]
+        return [candidate for turn in turns for candidate in turn if candidate is not None]
 
     def judge(self, candidate: Candidate) -> bool:
         """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
         # A sum of upstreams shows what single elements hide: a gradient that takes their maximum at a tie.
-        is_asked = candidate.reason == "off" and not self.is_narrow
+        is_asked = not candidate.is_spoilt and not self.is_narrow
         at_point = self.judge_at(candidate.point, frozenset({"linearity"} if is_asked else ()))
         wrong: set[str] = set()
         if at_point is not None:
@@ -339,28 +317,16 @@ class Exploration:
                 and not self._is_singular(candidate, at_point, wrong)
                 and not self._is_meant(candidate, wrong)
             ):
-                wrong_point = WrongPoint(candidate.point, at_point)
-                if not self.is_search:
-                    wrong_point = self._nearest(wrong_point)
-                self.wrong = replace(
-                    wrong_point,
-                    question=self._ask(wrong_point),
-                    note=self._describe_where(replace(candidate, point=dict(wrong_point.point)), wrong),
-                )
-                self.field.see(candidate.taken)
+                moved = self._moved(WrongPoint(candidate.point, at_point))
+                shown = candidate.point if self.is_search else dict(moved.point)
+                note = self._describe_where(replace(candidate, point=shown), wrong)
+                self.wrong = replace(moved, question=self._ask(moved), note=note)
+                self.field.seen |= candidate.taken
                 return True
             statuses = {pair.status for pair in at_point.pairs}
             if not wrong and Status.PASSED in statuses and statuses <= RIGHT:
-                self.field.see(candidate.taken)
-        self.in_vain[candidate.kind] += 1
+                self.field.seen |= candidate.taken
         return False
-
-    def _beside(self, point: Point, spreads: float) -> dict[int, Array]:
-        """Return a point with all components moved by up to these many spreads; a limit throws them back."""
-        free, stacked = self.mixed.free, _stacked(point)
-        vectors = free.pack(stacked)
-        moved = vectors + spreads * free.spreads * self.generator.uniform(-1, 1, vectors.shape)
-        return _point_at(free.unpack(free.clip(2 * free.clip(moved) - moved), free.others(stacked)), 0)
 
     def judge_at(self, point: Point, checks: frozenset[str] = frozenset()) -> Findings | None:
         """Return what the judge finds at a point; `None` if it can't be judged."""
@@ -373,40 +339,31 @@ class Exploration:
         self.judgement = max(self.pace.clock() - before, self.judgement / 2)
         return at_point
 
-    def _nearest(self, wrong: WrongPoint) -> WrongPoint:
-        """Return a wrong point as near to the first sample point as some tries show.
-
-        Components take that point's values, many at once, and then one by one. What is left is moved there.
-        """
-        free, base = self.mixed.free, self.first.traced.at.point
+    def _moved(self, wrong: WrongPoint) -> WrongPoint:
+        """Return a wrong point that is nearer to the first sample point; in a search, a simpler one."""
+        free, stacked = self.mixed.free, _stacked(wrong.point)
         if not free.size:
             return wrong
-        others = free.others(_stacked(wrong.point))
-        home = free.pack({part.index: np.asarray(base[part.index])[None] for part in free.parts})[0]
-        best, tries = free.pack(_stacked(wrong.point))[0], 0
+        home, tries = None, _NEARER
+        if self.is_search:
+            left = min(_SIMPLER, max(self.pace.left, _LONGER * self.pace.seconds))
+            tries = int(left / max(self.judgement, 1e-3))
+        else:
+            home = free.pack({part.index: np.asarray(self._base[part.index])[None] for part in free.parts})[0]
 
-        def attempt(vector: Array) -> bool:
-            nonlocal best, wrong, tries
-            if np.array_equal(vector, best) or tries >= _NEARER:
+        def is_wrong(vector: Array) -> bool:
+            nonlocal wrong, tries
+            tries -= 1
+            if tries < 0:
                 return False
-            tries += 1
-            point = _point_at(free.unpack(vector[None], others), 0)
+            point = _point_at(free.unpack(vector[None], free.others(stacked)), 0)
             at_point = self.judge_at(point)
-            if at_point is None or not (self.labels & self.wrong_pairs(at_point).keys()):
-                return False
-            best, wrong = vector, WrongPoint(point, at_point)
-            return True
+            is_so = at_point is not None and bool(self.labels & self.wrong_pairs(at_point).keys())
+            if at_point is not None and is_so:
+                wrong = WrongPoint(point, at_point)
+            return is_so
 
-        span = free.size
-        while span and tries < _NEARER:
-            for start in range(0, free.size, span):
-                vector = best.copy()
-                vector[start : start + span] = home[start : start + span]
-                attempt(vector)
-            span //= 2
-        share = 0.5
-        for _ in range(_HALVINGS):
-            share = share if attempt(home + (best - home) * share) else (1 + share) / 2
+        shrink(free.pack(stacked)[0], is_wrong, free.clip, home)
         return wrong
 
     def _ask(self, wrong: WrongPoint) -> str:
@@ -461,10 +418,9 @@ class Exploration:
 
     def _is_meant(self, candidate: Candidate, wrong: set[str]) -> bool:
         """Whether the spec excuses a side here that only special values take: those of a mask, say."""
-        sides = [self.field.sides[side] for side in np.flatnonzero(candidate.taken)]
-        is_excused = any(
-            _matches(side, glob) for side in sides for glob, _ in self.opener.case.judging.unreached
-        )
+        sides = candidate.taken.intersection(self.field.sides)
+        globs = [glob for glob, _ in self.opener.case.judging.unreached]
+        is_excused = any(matches(side, glob) for side in sides for glob in globs)
         return is_excused and not self._is_wrong_beside(candidate, wrong)
 
     def wrong_pairs(self, at_point: Findings) -> dict[str, PairResult]:
@@ -473,7 +429,12 @@ class Exploration:
 
     def _is_wrong_beside(self, candidate: Candidate, wrong: set[str], spreads: float = _CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
-        beside = self.judge_at(self._beside(candidate.point, spreads))
+        free, stacked = self.mixed.free, _stacked(candidate.point)
+        vectors = free.pack(stacked)
+        moved = vectors + spreads * free.spreads * self.generator.uniform(-1, 1, vectors.shape)
+        # A limit throws components back.
+        inside = free.clip(2 * free.clip(moved) - moved)
+        beside = self.judge_at(_point_at(free.unpack(inside, free.others(stacked)), 0))
         return beside is None or bool(wrong & self.wrong_pairs(beside).keys())
 
     def _describe_where(self, candidate: Candidate, wrong: set[str]) -> str:
@@ -496,24 +457,18 @@ class Exploration:
         wrong, question = self.wrong_pairs(at_point), self.wrong.question
         note = "at a point where gradient and differences disagree; right at the sample points"
         lines = [note, *([self.wrong.note] if self.wrong.note else []), *point_lines(case, point)]
-        asked = max(wrong, key=lambda label: wrong[label].error, default="")
-        pairs = []
-        for pair in self.findings.pairs:
-            if pair.label not in wrong or pair.order != self.order or pair.status is not Status.PASSED:
-                pairs.append(pair)
-            elif not question:
-                pairs.append(
-                    with_notes(replace(wrong[pair.label], order=self.order), pair, *lines, point=point)
-                )
-            elif pair.label == asked:  # one question for each case
-                cause = replace(pair.cause, point=point)
-                asked_pair = replace(
-                    pair, status=Status.INCONCLUSIVE, undecided="range", message=question, cause=cause
-                )
-                pairs.append(asked_pair.explained(*point_lines(case, point)))
-            else:
-                pairs.append(pair)
-        self.findings.pairs = tuple(pairs)
+        # One question for each case.
+        told = {max(wrong, key=lambda label: wrong[label].error)} if question else wrong.keys()
+
+        def judged(pair: PairResult) -> PairResult:
+            if pair.label not in told or pair.order != self.order or pair.status is not Status.PASSED:
+                return pair
+            if not question:
+                return with_notes(replace(wrong[pair.label], order=self.order), pair, *lines, point=point)
+            cause = replace(pair.cause, point=point, diagnosis=tuple(point_lines(case, point)))
+            return replace(pair, status=Status.INCONCLUSIVE, undecided="range", message=question, cause=cause)
+
+        self.findings.pairs = tuple(map(judged, self.findings.pairs))
         failed = {} if wrong or question else failed_checks(at_point, self.findings)
         self.findings.checks = (
             *(check for check in self.findings.checks if check.name not in failed),
@@ -544,16 +499,6 @@ def check_at(
         opener.state.draws[sample, key[1]] = opener.state.draws[key]  # the draws are those of the first point
     case = first_order_alone(opener.case, frozenset(CHECKS) - checks)
     return check_case(case, opener, [sample])
-
-
-def _label(side: Side) -> str:
-    """Return the name of a side, as `Branch.label` gives it."""
-    return Branch(*side[0], (), ()).label(side[1])
-
-
-def _matches(side: Side, glob: str) -> bool:
-    """Whether an excuse is for a side, however often that was seen."""
-    return bool(with_excuses(Branch(*side[0], (side[1],), ()), [(glob, "")]).excused)
 
 
 def _point_at(points: Point, row: int | np.integer[Any]) -> dict[int, Array]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,9 +22,7 @@ from gradcheck_cli.spec.case import Case, InputSpec, kind_of
 from gradcheck_cli.spec.values.constraints import (
     Interval,
     allowed_intervals,
-    contains,
     distribution_of,
-    integer_ends,
 )
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.spec.words import SOURCES
@@ -62,6 +60,7 @@ class FreeInput:
     spread: float  # its standard deviation
     reach: float = math.inf  # the most that the root mean square of all distances may be, in spreads
     is_stated: bool = True  # whether the spec says how far it goes
+    ends: tuple[float, ...] = ()  # the ends of its ranges, as the spec states them
 
     @property
     def size(self) -> int:
@@ -69,13 +68,10 @@ class FreeInput:
         return math.prod(self.shape) * (2 if self.is_complex else 1)
 
     def clip(self, values: Array) -> Array:
-        """Return values, each moved to the nearest allowed one."""
-        best = np.clip(values, *self.intervals[0])
-        for low, high in self.intervals[1:]:
-            moved = np.clip(values, low, high)
-            is_nearer = ~(np.abs(best - values) <= np.abs(moved - values))
-            best = np.where(is_nearer, moved, best)
-        return best
+        """Return values, (B, size), each moved to the nearest allowed one."""
+        moved = np.stack([np.clip(values, *ends) for ends in self.intervals])
+        nearest = np.nan_to_num(np.abs(moved - values)).argmin(axis=0)
+        return np.asarray(np.take_along_axis(moved, nearest[None], axis=0)[0])
 
     def draw_in(self, values: Array) -> Array:
         """Return values, (B, size), drawn towards the middle where all together lie too far from it."""
@@ -99,10 +95,8 @@ class FreeInputs:
         Args:
             far: spreads from the middle that normal values may lie; see `reach_of`.
         """
-        parts: list[FreeInput] = []
-        for index, tensor in enumerate(case.tensors):
-            parts += _free_draws(index, tensor, far)
-        return FreeInputs(tuple(part for part in parts if part.intervals and part.size))
+        parts = [_free_input(index, tensor, far) for index, tensor in enumerate(case.tensors)]
+        return FreeInputs(tuple(part for part in parts if part and part.intervals and part.size))
 
     @staticmethod
     def differenced(case: Case, free: FreeInputs) -> FreeInputs:
@@ -160,37 +154,33 @@ class FreeInputs:
         """Split vectors, (B, size), into each input's components."""
         return np.split(vectors, np.cumsum([part.size for part in self.parts]), axis=1)[:-1]
 
+    def each(self, vectors: Array, change: Callable[[FreeInput, Array], Array]) -> Array:
+        """Return vectors with the components of each input changed."""
+        parts = zip(self.parts, self.split(vectors), strict=True)
+        return np.concatenate([vectors[:, :0], *(change(part, own) for part, own in parts)], axis=1)
+
     def clip(self, vectors: Array) -> Array:
         """Return vectors with each component moved to the nearest allowed value."""
-        parts = zip(self.parts, self.split(vectors), strict=True)
-        return np.concatenate([vectors[:, :0], *(part.clip(own) for part, own in parts)], axis=1)
+        return self.each(vectors, FreeInput.clip)
 
-    def draw_in(self, vectors: Array) -> Array:
-        """Return vectors, (B, size), with each input drawn in to what its distribution may give."""
-        parts = zip(self.parts, self.split(vectors), strict=True)
-        return np.concatenate([vectors[:, :0], *(part.draw_in(own) for part, own in parts)], axis=1)
+    def _of_each(self, values: Sequence[float]) -> Array:
+        """Return a value of each input for each of its components, (size,)."""
+        return np.repeat(values, [part.size for part in self.parts])
 
     @property
     def spreads(self) -> Array:
         """Each component's standard deviation, (size,)."""
-        return np.repeat([part.spread for part in self.parts], [part.size for part in self.parts])
+        return self._of_each([part.spread for part in self.parts])
 
     @property
     def middles(self) -> Array:
         """Each component's middle, (size,)."""
-        return np.repeat([part.middle for part in self.parts], [part.size for part in self.parts])
+        return self._of_each([part.middle for part in self.parts])
 
     @property
-    def borders(self) -> list[float]:
-        """The ends of the ranges of components, if the spec states any."""
-        ends = {end for part in self.parts for interval in part.intervals for end in interval}
-        far = {
-            part.middle + sign * scale * part.spread
-            for part in self.parts
-            for sign in (-1, 1)
-            for scale in (_FAR, _NEAR, _STATED)
-        }
-        return sorted(ends - far)
+    def unstated(self) -> Array:
+        """The index of each component's input; -1 if the spec says how far it goes."""
+        return self._of_each([-1 if part.is_stated else part.index for part in self.parts])
 
     def ties(self, vectors: Array, within: float = 0.0) -> Array:
         """Return which components of vectors, (B, size), are zero or equal another one of their input.
@@ -198,51 +188,54 @@ class FreeInputs:
         Args:
             within: how many spreads they may be off.
         """
-        columns = [np.zeros((len(vectors), 0), bool)]
-        for own, spreads in zip(self.split(vectors), self.split(self.spreads[None]), strict=True):
-            near = within * spreads.max(initial=0.0)
+
+        def are_tied(part: FreeInput, own: Array) -> Array:
+            near = within * part.spread
             order = np.argsort(own, axis=1)
             ordered = np.take_along_axis(own, order, axis=1)
-            same = np.zeros(own.shape, bool)
+            tied, same = np.zeros(own.shape, bool), np.zeros(own.shape, bool)
             same[:, 1:] = ordered[:, 1:] - ordered[:, :-1] <= near
             same[:, :-1] |= same[:, 1:]
-            tied = np.zeros(own.shape, bool)
             np.put_along_axis(tied, order, same, axis=1)
-            columns.append(tied | (np.abs(own) <= near))
-        return np.concatenate(columns, axis=1)
+            return tied | (np.abs(own) <= near)
+
+        return self.each(vectors, are_tied).astype(bool)
 
 
-def _free_draws(index: int, tensor: InputSpec, far: float) -> Iterator[FreeInput]:
-    """Yield an input if its elements are real or complex, and drawn one by one."""
+def _free_input(index: int, tensor: InputSpec, far: float) -> FreeInput | None:
+    """Return an input if its elements are real or complex, and drawn one by one."""
     distribution, kind = distribution_of(tensor), kind_of(tensor.dtype)
-    if (
-        distribution is None
-        or distribution.kind not in ("normal", "uniform")
-        or kind not in ("float", "complex")
-        or tensor.symmetric
-        or tensor.min_gap is not None
-        or (tensor.away_from and kind == "complex")
-    ):
-        return
-    is_stated = tensor.source.kind != "default" and distribution.kind == "normal"
+    is_free = kind in ("float", "complex") and not tensor.symmetric and tensor.min_gap is None
+    if distribution is None or not is_free or (tensor.away_from and kind == "complex"):
+        return None
+    is_default, is_normal = tensor.source.kind == "default", distribution.kind == "normal"
+    if not is_normal and distribution.kind != "uniform":
+        return None
     low, high = distribution.range
-    middle = distribution.mean
-    if distribution.kind == "normal":
-        far = _STATED if is_stated else far
-        low, high = middle - far * distribution.stddev, middle + far * distribution.stddev
+    middle, spread = distribution.mean, distribution.stddev or 1.0
+    if is_normal:
+        width = (far if is_default else _STATED) * distribution.stddev
+        low, high = middle - width, middle + width
     allowed = allowed_intervals(distribution, tensor.away_from, tensor.domain)
-    intervals = tuple((max(a, low), min(b, high)) for a, b in allowed if max(a, low) < min(b, high))
-    reach = 1.0 if is_stated else math.inf
-    spread = distribution.stddev or 1.0
-    is_known = tensor.source.kind != "default" or tensor.domain != (None, None)
-    yield FreeInput(index, tensor.shape, kind == "complex", intervals, middle, spread, reach, is_known)
+    return FreeInput(
+        index,
+        tensor.shape,
+        kind == "complex",
+        tuple((max(a, low), min(b, high)) for a, b in allowed if max(a, low) < min(b, high)),
+        middle,
+        spread,
+        1.0 if is_normal and not is_default else math.inf,
+        not is_default or tensor.domain != (None, None),
+        tuple(end for ends in allowed for end in ends if math.isfinite(end)),
+    )
 
 
 FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
 _DRAWN = 24  # points of a batch that are drawn, of few points a quarter; the others are made from them
 _NAMED = 3  # special facts, in a message
 _HALF = 0.5  # the probability of each choice
-_WHOLE = 4_096  # whole numbers of a range; of a larger range, as many are drawn
+_TRIED = 4_096  # values that are drawn to see which an element may have
+_MANY = 500  # so many different ones among them may not be all
 _OF_STRUCTURE = 0.1  # how far a component of a structure, such as a probability, is moved at most
 _ROUNDING = 1e-6  # of a special value: its neighbour in float32 and in float64
 _SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
@@ -277,7 +270,11 @@ class MixedPoints:
     @cached_property
     def _pools(self) -> dict[int, Array]:
         """The values that each element of an input may have, for inputs with few."""
-        pools = {index: _values_of(tensor) for index, tensor in self.moving.items()}
+        pools = {
+            index: _values_of(self.case, tensor)
+            for index, tensor in self.moving.items()
+            if kind_of(tensor.dtype) not in ("float", "complex")
+        }
         return {index: pool for index, pool in pools.items() if pool.size > 1}
 
     def make(self, count: int, batch: int = 0) -> dict[int, Array]:
@@ -312,27 +309,22 @@ class MixedPoints:
 
         A special value lies beyond nothing, nor does its neighbour by a rounding.
         """
-        specials, farthest, asked = np.array(self.specials), _STATED, ""
-        for part in self.free.parts:
-            values = point[part.index]
-            reals = (
-                np.concatenate([values.real.ravel(), values.imag.ravel()])
-                if part.is_complex
-                else values.ravel()
-            )
-            distances = np.abs(reals - part.middle) / part.spread
-            distances[np.isclose(reals[:, None], specials, rtol=_ROUNDING, atol=0).any(axis=1)] = 0.0
-            if part.is_stated or not distances.max(initial=0.0) > farthest:
-                continue
-            farthest, name = float(distances.max()), self.case.tensors[part.index].name
-            size = float(np.abs(reals[distances.argmax()]))
-            digit = 10.0 ** math.floor(math.log10(size))
-            bound = f"{math.ceil(size / digit) * digit:g}"
-            asked = (
-                f"If {name} goes that far, say so (`uniform: {{low: -{bound}, high: {bound}}}`): then it is "
-                "a mismatch. If not, say how far it goes: then nobody looks beyond."
-            )
-        return asked
+        if not self.free.size:
+            return ""
+        (values,) = self.free.pack({index: np.asarray(value)[None] for index, value in point.items()})
+        distances = np.abs(values - self.free.middles) / self.free.spreads
+        is_special = np.isclose(values[:, None], self.specials, rtol=_ROUNDING, atol=0).any(axis=1)
+        distances[is_special | (self.free.unstated < 0)] = 0.0
+        farthest = int(distances.argmax())
+        if distances[farthest] <= _STATED:
+            return ""
+        size, name = float(np.abs(values[farthest])), self.case.tensors[self.free.unstated[farthest]].name
+        digit = 10.0 ** math.floor(math.log10(size))
+        bound = f"{math.ceil(size / digit) * digit:g}"
+        return (
+            f"If {name} goes that far, say so (`uniform: {{low: -{bound}, high: {bound}}}`): then it is "
+            "a mismatch. If not, say how far it goes: then nobody looks beyond."
+        )
 
     def describe_specials(self, point: Mapping[int, Array]) -> str:
         """Return what is special about a point, such as `x[2] == 0`; empty if nothing is."""
@@ -351,7 +343,7 @@ class MixedPoints:
         special = np.array([value for value in self.specials if value == round(value)])
         near = np.concatenate([special, special - 1, special + 1])
         inside = near[(near >= pool.min()) & (near <= pool.max())].astype(pool.dtype)
-        if len(pool) < _WHOLE:  # else it is a sample of a large range
+        if len(pool) < _MANY:
             inside = inside[np.isin(inside, pool)]
         return np.concatenate([pool, np.repeat(inside, 1 + len(pool) // (4 * max(len(inside), 1)))])
 
@@ -361,15 +353,14 @@ class MixedPoints:
         if len(rest):
             mixed = generator.integers(drawn, size=rest.shape)
             rest = np.take_along_axis(vectors[:drawn], mixed, axis=0)
-            specials = np.array([*self.specials, *self.free.borders])
+            ends = [end for part in self.free.parts for end in part.ends]
+            specials = np.array([*self.specials, *ends])
             context = _Context(self.free, specials, vectors[0], generator, min(self.far / 2, 30.0))
-            for turn, pattern in enumerate(_PATTERNS):
-                own = slice(turn, None, len(_PATTERNS))
-                if len(rest[own]):
-                    rest[own] = pattern(context, rest[own])
+            turns = np.array(_TURNS)[np.arange(len(rest)) % len(_TURNS)]
+            for turn in np.unique(turns):
+                rest[turns == turn] = _PATTERNS[turn](context, rest[turns == turn])
             vectors[drawn:] = rest
-        vectors = self.free.clip(self.free.draw_in(vectors))
-        return self.free.unpack(vectors, {})
+        return self.free.unpack(self.free.clip(self.free.each(vectors, FreeInput.draw_in)), {})
 
 
 @dataclass
@@ -382,127 +373,111 @@ class _Context:
     generator: np.random.Generator
     most: float  # how many times as far from the middle as drawn values may lie
 
-    def some(self, rows: Array) -> Array:
-        """Return which components change: one in some points, half or all in others."""
+    def some(self, rows: Array, values: Array) -> Array:
+        """Return rows with other values of one component, of half or of all."""
         share = np.array([1.01 / rows.shape[1], 0.5, 1.01])[np.arange(len(rows)) % 3][:, None]
-        return self.generator.random(rows.shape) < share
+        return np.where(self.generator.random(rows.shape) < share, values, rows)
+
+    def signs(self, shape: tuple[int, ...]) -> Array:
+        """Return random signs."""
+        return np.where(self.generator.random(shape) < _HALF, 1.0, -1.0)
 
     def beside(self, shape: tuple[int, ...]) -> Array:
         """Return special values, and values at all distances from them."""
         values = self.generator.choice(self.specials, shape)
         size = np.maximum(np.abs(values), self.free.spreads) * 10.0 ** self.generator.uniform(-16, -1, shape)
-        return np.asarray(values + np.where(self.generator.random(shape) < _HALF, size, -size))
-
-    def each(self, rows: Array, change: Callable[[Array, tuple[int, ...]], None]) -> Array:
-        """Change the components of each input in place."""
-        parts = self.free.split(rows.copy())
-        for part, own in zip(self.free.parts, parts, strict=True):
-            change(own, part.shape)
-        return np.concatenate(parts, axis=1)
+        return np.asarray(values + size * self.signs(shape))
 
 
-def _scale(factor: float) -> Callable[[_Context, Array], Array]:
-    def pattern(context: _Context, rows: Array) -> Array:
-        middles = context.free.middles
-        return np.asarray(middles + min(factor, context.most) * (rows - middles))
-
-    return pattern
-
-
-def _set_zeros(context: _Context, rows: Array) -> Array:
-    return np.where(context.some(rows), 0.0, rows)
+def _scale(context: _Context, rows: Array) -> Array:
+    factors = np.minimum([10.0, 0.1, 3.0, 30.0], context.most)[np.arange(len(rows)) % 4]
+    return np.asarray(context.free.middles + factors[:, None] * (rows - context.free.middles))
 
 
 def _set_special(context: _Context, rows: Array) -> Array:
-    return np.where(context.some(rows), context.generator.choice(context.specials, rows.shape), rows)
+    values = context.generator.choice(context.specials, rows.shape)
+    values[::2] *= np.arange(len(values[::2]))[:, None] % 2  # zero is the most frequent of them
+    return context.some(rows, values)
 
 
 def _set_beside(context: _Context, rows: Array) -> Array:
-    return np.where(context.some(rows), context.beside(rows.shape), rows)
+    return context.some(rows, context.beside(rows.shape))
 
 
 def _make_tiny(context: _Context, rows: Array) -> Array:
     """Scale by a power of ten, each point by another one; all components or some."""
     # Series beside closed forms end at 1e-2 to 1e-5, and are worst there: half of the points are that near.
     least = np.where(np.arange(len(rows)) % 2, -5.0, -14.0)[:, None]
-    powers = 10.0 ** context.generator.uniform(least, -1, (len(rows), 1))
-    return np.where(context.some(rows), rows * powers, rows)
+    return context.some(rows, rows * 10.0 ** context.generator.uniform(least, -1, (len(rows), 1)))
 
 
 def _tie(context: _Context, rows: Array) -> Array:
-    """Make two components of an input equal, in every other point all of them; some with opposite signs."""
+    """Make two components of an input equal, in every other point all of them; some with opposite signs.
 
-    def change(own: Array, _shape: tuple[int, ...]) -> None:
-        if own.shape[1] > 1:
-            order = context.generator.permuted(np.tile(np.arange(own.shape[1]), (len(own), 1)), axis=1)
-            first, second = order[:, :2].T
-            own[np.arange(len(own)), first] = own[np.arange(len(own)), second]
-            own[::4] = own[::4, :1]
-            own[1::4] = own[1::4, :1] * np.where(context.generator.random(own[1::4].shape) < _HALF, 1.0, -1.0)
+    Every other four are nearly so.
+    """
 
-    return context.each(rows, change)
+    def change(_: FreeInput, own: Array) -> Array:
+        order = context.generator.permuted(np.tile(np.arange(own.shape[1]), (len(own), 1)), axis=1)
+        every = np.arange(len(own))
+        own[every, order[:, 0]] = own[every, order[:, -1]]
+        own[::4] = own[::4, :1]
+        own[1::4] = own[1::4, :1] * context.signs(own[1::4].shape)
+        return own
 
-
-def _tie_closely(context: _Context, rows: Array) -> Array:
-    distance = 10.0 ** context.generator.uniform(-15, -2, (len(rows), 1))
+    near = np.arange(len(rows))[:, None] // 4 % 2
+    distance = near * 10.0 ** context.generator.uniform(-15, -2, (len(rows), 1))
     noise = distance * context.free.spreads * context.generator.standard_normal(rows.shape)
-    return np.asarray(_tie(context, rows) + noise)
+    return context.free.each(rows, change) + noise
 
 
 def _repeat_rows(context: _Context, rows: Array) -> Array:
     """Make slices of an input along its first axis the same, or zero; inputs of one shape equal."""
+    first = context.free.parts[0]
+    of_first = context.free.split(rows)[0][::3].copy()
 
-    def change(own: Array, shape: tuple[int, ...]) -> None:
-        if len(shape) > 1 and shape[0]:
-            slices = own.reshape(len(own), -1, own.shape[1] // shape[0])  # of complex inputs, parts apart
+    def change(part: FreeInput, own: Array) -> Array:
+        if len(part.shape) > 1:
+            # Of complex inputs, both parts apart.
+            slices = own.reshape(len(own), -1, own.shape[1] // part.shape[0])
             row, another = context.generator.integers(slices.shape[1], size=2)
             slices[0::4] = slices[0::4, :1]
             slices[1::4, row] = slices[1::4, another]
             slices[2::4, row] = 0.0
-            slices[3::4] = (
-                np.where(context.generator.random(slices[3::4].shape[:2])[..., None] < _HALF, 0.0, 1.0)
-                * slices[3::4]
-            )
+            slices[3::4] *= context.generator.integers(2, size=slices[3::4].shape[:2])[..., None]
+        if part.size == first.size:
+            own[::3] = of_first if part is not first else own[::3]
+        return own
 
-    made = context.each(rows, change)
-    parts = context.free.split(made)
-    for part, own in zip(context.free.parts[1:], parts[1:], strict=True):
-        if part.size == context.free.parts[0].size:
-            own[::3] = parts[0][::3]
-    return np.concatenate(parts, axis=1)
+    return context.free.each(rows, change)
 
 
-def _permute(context: _Context, rows: Array) -> Array:
-    """Sort components, ascending or descending, or permute them."""
+def _sort(context: _Context, rows: Array) -> Array:
+    """Sort components, ascending or descending."""
 
-    def change(own: Array, _shape: tuple[int, ...]) -> None:
-        own[0::3] = np.sort(own[0::3], axis=1)
-        own[1::3] = np.sort(own[1::3], axis=1)[:, ::-1]
-        own[2::3] = context.generator.permuted(own[2::3], axis=1)
+    def change(_: FreeInput, own: Array) -> Array:
+        own.sort(axis=1)
+        own[::2] = own[::2, ::-1].copy()
+        return own
 
-    return context.each(rows, change)
+    return context.free.each(rows, change)
 
 
 # Signs that repeat: all the same, alternating, and whatever else has a period of up to four.
 _SIGNS = [signs for period in range(1, 5) for signs in itertools.product((-1.0, 1.0), repeat=period)]
 
 
-def _set_signs(turn: int) -> Callable[[_Context, Array], Array]:
-    """Return a pattern with every third of the signs that repeat, and then with random ones."""
-
-    def pattern(context: _Context, rows: Array) -> Array:
-        signs = np.where(context.generator.random(rows.shape) < _HALF, 1.0, -1.0)
-        for row, repeated in zip(signs, _SIGNS[turn::3], strict=False):
-            row[:] = np.resize(repeated, len(row))
-        return np.asarray(context.free.middles + np.abs(rows - context.free.middles) * signs)
-
-    return pattern
+def _set_signs(context: _Context, rows: Array) -> Array:
+    """Set signs that repeat, and then random ones."""
+    signs = context.signs(rows.shape)
+    for row, repeated in zip(signs, _SIGNS, strict=False):
+        row[:] = np.resize(repeated, len(row))
+    return np.asarray(context.free.middles + np.abs(rows - context.free.middles) * signs)
 
 
 def _change_one(context: _Context, rows: Array) -> Array:
     """Differ from one draw in one component, which lies anywhere."""
-    columns = context.generator.integers(rows.shape[1], size=len(rows))
-    at = np.arange(len(rows)), columns
+    at = np.arange(len(rows)), context.generator.integers(rows.shape[1], size=len(rows))
     sizes = context.generator.choice([1.0, 3.0, 10.0, 30.0, 100.0], len(rows)).clip(max=context.most)
     made = np.tile(context.base, (len(rows), 1))
     far = context.free.middles + sizes[:, None] * (rows - context.free.middles)
@@ -512,38 +487,24 @@ def _change_one(context: _Context, rows: Array) -> Array:
 
 def _round(_context: _Context, rows: Array) -> Array:
     """Round to whole numbers, or to halves."""
-    return np.where(np.arange(len(rows))[:, None] % 2, np.round(rows * 2) / 2, np.round(rows))
+    parts = 1 + np.arange(len(rows))[:, None] % 2
+    return np.asarray(np.round(rows * parts) / parts)
 
 
 _PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
-    *(_scale(10.0), _change_one, _set_signs(1), _set_zeros, _set_beside, _tie, _permute, _make_tiny),
-    *(_set_signs(0), _set_special, _scale(0.1), _repeat_rows, _set_signs(2), _change_one, _scale(3.0)),
-    *(_tie_closely, _set_beside, _round, _scale(30.0), _make_tiny),
+    *(_scale, _change_one, _set_signs, _set_special, _set_beside, _tie, _sort, _make_tiny, _repeat_rows),
+    _round,
 )
+# Which pattern each point has, in turns.
+_TURNS = (0, 1, 2, 3, 4, 5, 6, 7, 2, 3, 0, 8, 2, 1, 0, 5, 4, 9, 0, 7)
 
 
-def _values_of(tensor: InputSpec) -> Array:
-    """Return the values that each element of an input may have by itself; none if there are too many."""
-    source, kind = tensor.source, kind_of(tensor.dtype)
-    distribution = distribution_of(tensor)
-    values = np.array([])
-    if tensor.symmetric or tensor.min_gap is not None:
-        return values
-    if source.kind == "choice" and kind not in ("complex", "float"):
-        written = list(source.arguments["values"])  # type: ignore[call-overload] # checked when it was read
-        values = np.array(written, object if kind == "string" else None)
-    elif kind == "bool" and source.kind in ("default", "bool"):
-        return np.array([False, True])
-    elif distribution is not None and distribution.kind == "integers":
-        low, high = integer_ends(tensor)
-        values = np.arange(low, min(high, low + _WHOLE))
-        if high - low > _WHOLE:
-            values = np.random.default_rng(0).integers(low, high, _WHOLE)
-            values[:2] = low, high - 1
-    if distribution is not None and (tensor.away_from or tensor.domain != (None, None)):
-        inside = allowed_intervals(distribution, tensor.away_from, tensor.domain)
-        values = np.array([value for value in values if contains(inside, float(value))])
-    return values
+def _values_of(case: Case, tensor: InputSpec) -> Array:
+    """Return the values that each element of an input may have by itself, or some of many."""
+    is_one_by_one = tensor.source.kind in ("default", "bool", "integers", "choice")
+    if not is_one_by_one or tensor.symmetric or tensor.min_gap is not None:
+        return np.array([])
+    return np.unique(draw(case, replace(tensor, shape=(_TRIED,)), FIRST))
 
 
 def _edit(stack: Array, pool: Array, generator: np.random.Generator, drawn: int) -> Array:
@@ -580,20 +541,13 @@ def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
 
 
 def _specials_of(name: str, value: Array, specials: tuple[float, ...]) -> list[str]:
-    if value.size > 1 and (value == value.flat[0]).all():
-        return [f"all elements of {name} are equal" if value.any() else f"{name} == 0"]
-    facts, other = [], []
+    equal, other = [], []
     names: dict[object, str] = {0.0: "0"}
-    for row in range(len(value) if value.ndim > 1 and value.size > len(value) else 0):
-        own, key = f"{name}[{row}]", value[row].tobytes() if value[row].any() else 0.0
-        if key in names:
-            facts.append(f"{own} == {names[key]}")
-        names.setdefault(key, own)
-    for place in np.ndindex(value.shape if not facts else (0,)):
+    for place in np.ndindex(value.shape):
         number, own = value[place].item(), f"{name}{list(place) if place else ''}".replace(" ", "")
         if number in names:
-            facts.append(f"{own} == {names[number]}")
+            equal.append(f"{own} == {names[number]}")
         elif number in specials:
             other.append(f"{own} == {float(np.real(number)):g}")
         names.setdefault(number, own)
-    return facts or other
+    return equal or other

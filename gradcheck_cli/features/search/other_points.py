@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -21,14 +21,12 @@ from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.checking.verdicts.chosen_points import with_notes
 from gradcheck_cli.checking.verdicts.summary import Findings
-from gradcheck_cli.clock import count_work
 from gradcheck_cli.features.search.exploring import (
     ERRORS,
     RIGHT,
     Candidate,
     Exploration,
     Pace,
-    WrongPoint,
 )
 from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
 from gradcheck_cli.gate import side_counts
@@ -48,14 +46,10 @@ Point = Mapping[int, Array]
 
 # Mixed points: the first call shows how long a point takes. (What it calls was built at the sample points.)
 _FIRST, _REST = 32, 224
-_OFF = 3  # points that are judged, as each costs about a third of a small case
-_MIXED = 0.8  # of the time, for mixed points
-# Seconds for all of this: a part of what the case took, or a little if that is more. They are counted, so
-# that what else the machine does changes nothing: a point and a call take so many, and four times as many,
-# or 16 times, where a point was measured to take longer than is usual.
-_SHARE, _LITTLE, _PYTHON = 0.5, 0.4, 1.2
-_POINT, _CALL, _USUAL = 2e-4, 5e-4, 8e-4
-_RUN, _USUAL_RUN = 1e-3, 3e-3  # of Python code
+# Seconds for the rest: a part of what the case took, or a little if that is more; and for Python code. If the
+# first call shows that they take longer, they are a quarter as many, or a sixteenth, so that what else the
+# machine does changes little.
+_SHARE, _LITTLE, _PYTHON = 0.4, 0.5, 2.5
 # More sample points if a pair is undecided. A wrong slope of `a % b` is clear at one of three.
 _DRAWS = 12
 _SHORT, _LONG = 5.0, 20.0  # seconds for them
@@ -64,15 +58,7 @@ _OPEN = frozenset({"staircase", "unresolved", "jump", "ties", "probe"})
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are found
 # A search.
 _BATCH = 256
-_OFF_OF_BATCH = 12  # points that are judged in a round
-_SHRINKING = 10.0  # seconds
-_LONGER = 0.1  # shrinking may take this share of the search time in addition
 _JUDGED_PAIRS = frozenset({Status.PASSED, Status.MISMATCHED})
-
-
-def draw_more_points(judged: OpenCase) -> None:
-    """Check more draws if a pair is undecided and disagrees with its gradient."""
-    check_more_draws(judged.opener, judged.findings, judged.spent)
 
 
 def choose_points(judged: OpenCase) -> None:
@@ -101,12 +87,10 @@ def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Fi
     with suppress(*ERRORS):  # the findings say what is wrong
         exploration = Exploration(opener, findings, findings.first, Pace())
         exploration.see_samples(samples)
-        excuses = opener.case.judging.unreached
-        findings.branches = exploration.field.branches(excuses)
-        findings.sides_unknown = exploration.field.unknown
         if _may_explore(findings):
             _explore(exploration, spent)
-            findings.branches = exploration.field.branches(excuses)
+        findings.branches = exploration.field.branches(opener.case.judging.unreached)
+        findings.sides_unknown = exploration.field.unknown
         faults = "; ".join(exploration.excuse_faults())
         if faults:
             findings.checks = (*findings.checks, CheckResult("unreached", Status.MISMATCHED, faults))
@@ -125,27 +109,16 @@ def _may_explore(findings: Findings) -> bool:
 
 def _explore(exploration: Exploration, spent: float) -> None:
     """Look around, and judge what is suspicious; stop at the first wrong one."""
-    calls_python, most = exploration.field.calls_python, max(1, exploration.field.most)
-    own, call, point, usual = clock.now, _CALL, _POINT, _USUAL
-    seconds = _LITTLE * _power_of_four(_SHARE * spent / _LITTLE, math.floor)
-    if calls_python:  # a point is a call, and a call may sleep
-        own, call, point, usual, seconds = _own_clock(), 0.0, _RUN, _USUAL_RUN, _PYTHON
-    judged = exploration.judged
-    with count_work() as work:
-        began = own()
-        exploration.look_around(min(_FIRST, most), 1)
-        calls, points = work.calls, max(1, work.points)
-        point *= _power_of_four((own() - began - call * calls) / points / usual, math.ceil)
-        mixed_point = (point * points + call * calls) / min(_FIRST, most)
-        exploration.pace = Pace(seconds, lambda: point * work.points + call * work.calls, point=mixed_point)
-        count = min(_REST, most, int(_MIXED * seconds / mixed_point))
-        exploration.explore(count, 2, _OFF)
+    first, rest = (min(number, max(1, exploration.field.most)) for number in (_FIRST, _REST))
+    seconds, own = max(_LITTLE, _SHARE * spent), clock.now
+    if exploration.field.calls_python:  # it may sleep
+        seconds, own = _PYTHON, _own_clock()
+    judged, began = exploration.judged, own()
+    exploration.look_around(first, 1)
+    slow = (own() - began) * rest / first / seconds
+    exploration.explore(rest // 4 ** math.ceil(math.log(max(slow, 1.0), 4)), 2)
     exploration.findings.chosen_points += exploration.judged - judged
     exploration.add_to_findings()
-
-
-def _power_of_four(number: float, rounded: Callable[[float], int]) -> float:
-    return float(4.0 ** rounded(math.log(max(number, 1.0), 4)))
 
 
 def _own_clock() -> Callable[[], float]:
@@ -154,35 +127,33 @@ def _own_clock() -> Callable[[], float]:
     return lambda: times_of(os.getpid()).own_seconds(since, time.monotonic() - began)
 
 
-def check_more_draws(opener: GraphOpener, findings: Findings, spent: float) -> None:
+def draw_more_points(judged: OpenCase) -> None:
     """Check more draws if a pair is undecided and disagrees with its gradient: it may be clearly wrong there.
 
     `a % b` jumps close to most points, so the slope that is seen there may be that of a stair. A wrong
-    gradient may be undecided at each of two points, and a mismatch at the third.
-
-    Args:
-        findings: what was found at the sample points; changed.
-        spent: seconds that this took; more draws take no longer.
+    gradient may be undecided at each of two points, and a mismatch at the third. They take no longer than
+    the sample points took.
     """
-    case, pairs = opener.case, findings.pairs
-    is_open = {pair.label for pair in pairs if _is_open(pair)}
-    if not (is_open and case.is_generated) or any(pair.status is Status.MISMATCHED for pair in pairs):
+    case, findings = judged.opener.case, judged.findings
+    is_open = {pair.label for pair in findings.pairs if _is_open(pair)}
+    is_wrong = any(pair.status is Status.MISMATCHED for pair in findings.pairs)
+    if is_wrong or not (is_open and case.is_generated):
         return
     alone = first_order_alone(case, frozenset(CHECKS))
-    pace = Pace(float(np.clip(spent, _SHORT, _LONG)))
+    until = clock.now() + float(np.clip(judged.spent, _SHORT, _LONG))
     for sample in range(case.judging.samples, case.judging.samples + _DRAWS):
-        if pace.left <= 0:
+        if clock.now() > until:
             return
         # The spec didn't ask for this draw.
         with suppress(*ERRORS):
-            at_draw = check_case(alone, opener, [sample])
+            at_draw = check_case(alone, judged.opener, [sample])
             wrong = {pair.label: pair for pair in at_draw.pairs if pair.status is Status.MISMATCHED}
             shown = is_open & wrong.keys()
             if shown:
                 note = "at another draw of the inputs; undecided at the sample points"
                 findings.pairs = tuple(
                     with_notes(wrong[pair.label], pair, note) if pair.label in shown else pair
-                    for pair in pairs
+                    for pair in findings.pairs
                 )
                 findings.judged = {**findings.judged, **{label: at_draw.judged[label] for label in shown}}
                 return
@@ -201,40 +172,8 @@ def judge_samples(exploration: Exploration, samples: Sequence[int]) -> None:
         points = at.stacked([sample])
         if points:
             point = {index: stack[0] for index, stack in points.items()}
-            if exploration.judge(Candidate("off", 0.0, point, np.zeros(len(exploration.field.sides), bool))):
+            if exploration.judge(Candidate(0.0, point)):
                 return
-
-
-def shrink_wrong(exploration: Exploration, wrong: WrongPoint) -> WrongPoint:
-    """Return a simpler point at which a gradient is wrong, too."""
-    pace, free = exploration.pace, exploration.mixed.free
-    until = pace.clock() + min(_SHRINKING, max(pace.left, _LONGER * pace.seconds))
-    stacked = {index: np.asarray(value)[None] for index, value in wrong.point.items()}
-    others = free.others(stacked)
-
-    def is_wrong(vector: Array) -> bool:
-        nonlocal wrong
-        if pace.clock() + exploration.judgement > until:
-            return False
-        point = {index: stack[0] for index, stack in free.unpack(vector[None], others).items()}
-        at_point = exploration.judge_at(point)
-        if at_point is None or not exploration.labels & exploration.wrong_pairs(at_point).keys():
-            return False
-        wrong = replace(wrong, point=point, findings=at_point)
-        return True
-
-    if free.size:
-        shrink(free.pack(stacked)[0], is_wrong, free.clip)
-    return wrong
-
-
-def _describe(case: Case, point: Point, *, has_one_row: bool) -> Counterexample:
-    """Describe a wrong point; with a batch of one, its inputs have other shapes than the spec's."""
-    inputs = [(case.tensors[input_index], value) for input_index, value in sorted(point.items())]
-    return Counterexample(
-        tuple((tensor.name, as_flow(as_lists(value))) for tensor, value in inputs),
-        tuple((tensor.name, tensor.shape) for tensor, _ in inputs) if has_one_row else (),
-    )
 
 
 def search(
@@ -271,34 +210,36 @@ def search(
                 second.see_samples(samples)
                 parts += [second] if second.labels else []
         batch = 0
-        while not first.is_over and not any(part.wrong for part in parts):
+        while pace.left > 0 and not any(part.wrong for part in parts):
             part = parts[batch % len(parts)]
             most = pace.batch(min(_BATCH, max(2, part.field.most)))
-            part.explore(max(1, most), batch // len(parts), _OFF_OF_BATCH)
+            part.explore(max(1, most), batch // len(parts))
             batch += 1
-        finder = next((part for part in parts if part.wrong is not None), None)
-        has_one_row = finder is None
+        finder = next((part for part in parts if part.wrong), None)
+        shapes: list[tuple[str, tuple[int, ...]]] = []
         if finder is None and last:
             finder = _search_one_row(first, last)
+            shapes = [(tensor.name, tensor.shape) for tensor in finder.opener.case.tensors] if finder else []
         example = None
         if finder is not None and finder.wrong is not None:
-            finder.wrong = shrink_wrong(finder, finder.wrong)
-            example = _describe(finder.opener.case, finder.wrong.point, has_one_row=has_one_row)
-        seen, sides = side_counts(first.field.branches(opener.case.judging.unreached))
+            point = finder.wrong.point
+            names = {index: finder.opener.case.tensors[index].name for index in sorted(point)}
+            example = Counterexample(
+                tuple((name, as_flow(as_lists(point[index]))) for index, name in names.items()),
+                tuple(each for each in shapes if each[0] in names.values()),
+            )
+            finder.add_to_findings()
+        findings.branches = first.field.branches(opener.case.judging.unreached)
+        findings.sides_unknown = first.field.unknown
         findings.search = SearchResult(
-            pace.elapsed,
+            pace.seconds - pace.left,
             sum(part.points for part in parts),
             sum(part.judged for part in parts),
-            seen,
-            sides,
+            *side_counts(findings.branches),
             max(part.largest for part in parts),
             sum(part.spoilt for part in parts),
             example,
         )
-        if finder is not None:
-            finder.add_to_findings()
-        findings.branches = first.field.branches(opener.case.judging.unreached)
-        findings.sides_unknown = first.field.unknown
         return True
     return False
 
@@ -310,10 +251,8 @@ def _explain_refusal(opener: GraphOpener, findings: Findings) -> str:
     if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
         return f"points are looked at in graphs, and its mode is {opener.case.mode}"
     if not MixedPoints(opener.case, reach_of(findings.first.facts.low_precision)).moving:
-        kinds = {
-            tensor.source.kind for tensor in opener.case.tensors if not SOURCES[tensor.source.kind].is_fixed
-        }
-        return "its inputs have no elements" if kinds else "all values of its inputs are written out"
+        is_written = all(SOURCES[tensor.source.kind].is_fixed for tensor in opener.case.tensors)
+        return "all values of its inputs are written out" if is_written else "its inputs have no elements"
     return ""
 
 
@@ -325,7 +264,7 @@ def _search_one_row(search: Exploration, seconds: float) -> Exploration | None:
     with suppress(*ERRORS):
         opener: GraphOpener = opener_of(case, case.mode)
         first = opener.open(Opening(0))
-        row_search = Exploration(opener, search.findings, first, Pace(seconds))
+        row_search = Exploration(opener, search.findings, first, Pace(seconds), is_search=True)
         row_search.judged = search.judged
         judge_samples(row_search, range(case.judging.samples))
         at_point = row_search.wrong
@@ -366,59 +305,3 @@ def cut_to_one_row(case: Case) -> Case | None:
 
 def _is_drawn(tensor: InputSpec) -> bool:
     return distribution_of(tensor) is not None and not tensor.is_variable
-
-
-_DIGITS = (0, 1, 2, 3, 6)  # decimals, the simplest first
-
-
-def shrink(vector: Array, is_wrong: Callable[[Array], bool], clip: Callable[[Array], Array]) -> Array:
-    """Return a simpler point that is wrong, too.
-
-    Args:
-        vector: the point, (n,).
-        is_wrong: asks the judge; returns False once the time is up.
-        clip: moves points, (B, n), into the allowed range.
-    """
-    best, tried = vector, set()
-
-    def attempt(simpler: Array) -> bool:
-        """Take a point, if it is simpler and also wrong."""
-        nonlocal best
-        allowed = clip(simpler[None])[0]
-        key = allowed.tobytes()
-        if key in tried or _size(allowed) >= _size(best):
-            return False
-        tried.add(key)
-        if is_wrong(allowed):
-            best = allowed
-        return best is allowed
-
-    def put(value: float, components: Any) -> bool:
-        simpler = best.copy()
-        simpler[components] = value
-        return attempt(simpler)
-
-    any(attempt(np.round(best, digits)) for digits in _DIGITS)
-    span = len(vector)
-    while span:
-        for start in range(0, len(vector), span):
-            put(0.0, slice(start, start + span))
-        span //= 2
-    for column in np.flatnonzero(best):
-        any(put(simpler, column) for simpler in _simpler(float(best[column])))
-    return best
-
-
-def _simpler(value: float) -> Iterator[float]:
-    """Yield simpler numbers near a number, the simplest first."""
-    yield float(np.sign(value))
-    for digits in _DIGITS:
-        yield float(np.round(value, digits))
-        step = 10.0**-digits
-        yield float(np.sign(value) * step * np.ceil(abs(value) / step))
-
-
-def _size(vector: Array) -> tuple[int, int, float]:
-    """Return how complicated a point is: elements that aren't zero, digits, magnitude."""
-    digits = sum(len(repr(float(value)).rstrip("0")) for value in vector)
-    return int(np.count_nonzero(vector)), digits, float(np.sum(np.abs(vector)))

@@ -66,9 +66,9 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
     """Check the cases of SPEC, and search each for an input at which its gradient is wrong.
 
     Thousands of points are tried: as the spec draws them, from wider and narrower distributions, with zeros,
-    ties and ends of ranges, and between points at which a side of a branch changes. At each point,
-    gradient and differences are compared along one random direction. A suspicious point is judged as `run`
-    judges it, and then shrunk. Stated ranges are never left.
+    ties and ends of ranges, and on and beside the numbers in the code. At each point, gradient and
+    differences are compared along one random direction. A suspicious point is judged as `run` judges it,
+    and then shrunk. Stated ranges are never left.
 
     \b
     Exit codes as in `run`: 0 nothing was found, 1 a gradient is wrong, 2 bad usage

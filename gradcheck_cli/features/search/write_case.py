@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,7 @@ def _choose_name(case: Case) -> str:
         names = {other.name for other in load_cases([case.origin.path]) if other.op == case.op}
     except GradcheckError:
         names = set()
-    suffix = 1
-    while f"found-{suffix}" in names:
-        suffix += 1
-    return f"found-{suffix}"
+    return next(name for name in map("found-{}".format, itertools.count(1)) if name not in names)
 
 
 def _entry(case: Case, example: Counterexample, name: str) -> dict[str, Any]:
@@ -60,24 +58,18 @@ def _entry(case: Case, example: Counterexample, name: str) -> dict[str, Any]:
     Raises:
         WriteError: an input is part of a structure that can't be merged by name.
     """
-    values = {key: yaml.safe_load(value) for key, value in example.inputs}
-    shapes = {key: list(shape) for key, shape in example.shapes}
+    values = {key: {"value": yaml.safe_load(value)} for key, value in example.inputs}
+    for key, shape in example.shapes:
+        values[key] = {"shape": list(shape), **values[key]}
     inputs: dict[str, Any] = {}
     for argument in case.arguments:
-        changed = [tensor.name in values for tensor in argument.tensors]
-        if not any(changed):
-            continue
-        says = [
-            ({"shape": shapes[tensor.name]} if tensor.name in shapes else {}) | {"value": values[tensor.name]}
-            if tensor.name in values
-            else {}
-            for tensor in argument.tensors
-        ]
-        if argument.form.kind == "tensor":
+        says = [values.get(tensor.name, {}) for tensor in argument.tensors]
+        kinds = {part.kind for part in argument.form.parts}
+        if any(says) and argument.form.kind == "tensor":
             inputs[argument.name] = says[0]
-        elif argument.form.kind == "list" and all(part.kind == "tensor" for part in argument.form.parts):
+        elif any(says) and argument.form.kind == "list" and kinds == {"tensor"}:
             inputs[argument.name] = says
-        else:
+        elif any(says):
             raise WriteError(f"input {argument.name} is a structure; its values are {as_flow(values)}")
     own: dict[str, Any] = {"name": name, "inputs": inputs}
     if case.origin.variant is not None:

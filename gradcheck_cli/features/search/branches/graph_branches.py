@@ -8,8 +8,8 @@ TensorFlow's own gradients branch as their forwards do, and don't count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ LOOPS = frozenset({"While", "StatelessWhile"})
 NO_ROUND = "no round"
 # The attrs that name an op's bodies.
 BODIES = {
-    **dict.fromkeys(LOOPS, ("body",)),
+    **dict.fromkeys(LOOPS, ("body", "cond")),
     **dict.fromkeys(CONDITIONALS, ("then_branch", "else_branch")),
     **dict.fromkeys(CASES, ("branches",)),
     **dict.fromkeys(CALLS, ("f",)),
@@ -51,66 +51,38 @@ class Kind:
     """How a kind of op branches."""
 
     sides: tuple[str, ...]  # their names
-    # for each side, which elements take it, by the values that decide, (B, *shape) each
-    taken: Callable[[Sequence[Array]], Sequence[Array]]
+    taken: Callable[..., Sequence[Array]]  # for each side, which elements take it, by the values that decide
     inputs: tuple[int, ...] = (0,)  # the indices of the op's inputs that decide
     is_output: bool = False  # whether the op's first output decides instead
 
 
-def align(values: Sequence[Array]) -> list[Array]:
-    """Return stacks of values, (B, *shape) each, with added axes so that their rows broadcast."""
-    most = max(value.ndim for value in values)
-    return [value.reshape(len(value), *[1] * (most - value.ndim), *value.shape[1:]) for value in values]
-
-
-def _are_true(values: Sequence[Array]) -> Sequence[Array]:
-    is_true = np.abs(values[0]) > 0
-    return is_true, ~is_true
-
-
-def _have_signs(values: Sequence[Array]) -> Sequence[Array]:
-    return values[0] > 0, values[0] < 0
-
-
-def _compare(values: Sequence[Array]) -> Sequence[Array]:
-    first, second = align(values)
-    return first > second, second > first
-
-
-def _clip(values: Sequence[Array]) -> Sequence[Array]:
-    value, low, high = align(values)
-    return value < low, (value > low) & (value < high), value > high
-
-
-def _clip_at_six(values: Sequence[Array]) -> Sequence[Array]:
-    value, six = values[0], 6.0
-    return value < 0, (value > 0) & (value < six), value > six
-
-
-def _count_rounds(values: Sequence[Array]) -> Sequence[Array]:
-    return values[0] < 1, (values[0] > 0) & (values[0] < 2), values[0] > 1  # noqa: PLR2004 (two rounds)
-
-
-def index_kind(count: int) -> Kind:
+def _index_kind(count: int) -> Kind:
     """Return how an op selects one of some branches by an index: if it is out of range, the last."""
 
-    def taken(values: Sequence[Array]) -> Sequence[Array]:
-        selected = [values[0] == side for side in range(count - 1)]
+    def taken(index: Array) -> Sequence[Array]:
+        selected = [index == side for side in range(count - 1)]
         return [*selected, ~np.any(selected, axis=0)]
 
     return Kind(tuple(f"branch {side}" for side in range(count)), taken)
 
 
-_CONDITION = Kind(TRUTH, _are_true)
-MASK = Kind(TRUTH, _are_true, is_output=True)
-_LARGER = Kind(("first larger", "second larger"), _compare, (0, 1))
+_CONDITION = Kind(TRUTH, lambda value: (value != 0, value == 0))
+_LARGER = Kind(("first larger", "second larger"), lambda one, other: (one > other, one < other), (0, 1))
+_ROUNDS = (NO_ROUND, "one round", "more rounds")
 KINDS = {
     **dict.fromkeys(("Maximum", "Minimum"), _LARGER),
-    "Relu6": Kind(("< 0", "inside", "> 6"), _clip_at_six),
-    "ClipByValue": Kind(("below", "inside", "above"), _clip, (0, 1, 2)),
-    **dict.fromkeys(("Relu", "LeakyRelu", "Elu", "Selu", "Abs", "Sign"), Kind(("> 0", "< 0"), _have_signs)),
+    "Relu6": Kind(("< 0", "inside", "> 6"), lambda x: (x < 0, (x > 0) & (x < 6), x > 6)),  # noqa: PLR2004 (its six)
+    "ClipByValue": Kind(
+        ("below", "inside", "above"),
+        lambda x, low, high: (x < low, (x > low) & (x < high), x > high),
+        (0, 1, 2),
+    ),
+    **dict.fromkeys(
+        ("Relu", "LeakyRelu", "Elu", "Selu", "Abs", "Sign"),
+        Kind(("> 0", "< 0"), lambda x: (x > 0, x < 0)),
+    ),
     **dict.fromkeys(("Select", "SelectV2", *sorted(CONDITIONALS)), _CONDITION),
-    **dict.fromkeys(LOOPS, Kind((NO_ROUND, "one round", "more rounds"), _count_rounds, is_output=True)),
+    **dict.fromkeys(LOOPS, Kind(_ROUNDS, lambda count: (count < 1, count == 1, count > 1), is_output=True)),
 }
 
 
@@ -136,8 +108,12 @@ class Watched:
         Args:
             values: by the id of a tensor, (B, *shape).
         """
+        own = [values[id(tensor)] for tensor in self.tensors]
+        most = max(value.ndim for value in own)
+        # Their elements broadcast; so do their rows, with axes between.
+        aligned = [value.reshape(len(value), *[1] * (most - value.ndim), *value.shape[1:]) for value in own]
         with np.errstate(invalid="ignore"):
-            sides = self.kind.taken([values[id(tensor)] for tensor in self.tensors])
+            sides = self.kind.taken(*aligned)
         return [np.asarray(side.reshape(len(side), -1).any(axis=1)) for side in sides]
 
 
@@ -160,78 +136,62 @@ def find_branches(op: GraphOperation) -> Branches:
         CaseFailedError: what is called raises.
     """
     trace = op.traced.vjp_trace
-    graph = trace.whole
+    graph, branches = trace.whole, Branches()
     if not graph.sources:
-        return Branches()
+        return branches
     names = {id(tensor): info.name for tensor, info in zip(trace.inputs, op.inputs, strict=False)}
     names |= {
         id(tensor): f"d{op.outputs[output_index].name}"
         for tensor, output_index in zip(graph.upstreams, graph.sources, strict=True)
     }
-    finder = _Finder(names, graph.forward_ops)
-    starts = [*trace.inputs, *graph.upstreams, *trace.held.draws]
-    return finder.find(graph.function.graph, starts, graph.results)
+    moved = follow([*trace.inputs, *graph.upstreams, *trace.held.draws])
+    for own in _needed_ops(graph.function.graph, graph.results):
+        part = "forward" if own in graph.forward_ops else "gradient"
+        watched = _watch(own, moved, names, part)
+        if watched is not None and len(branches.watched) < _MOST_BRANCHES:
+            branches.watched.append(watched)
+        branches.constants += _numbers_of(own)
+        for inner, inner_moved in _inside(own, moved):
+            branches.constants += _numbers_of(inner)
+            if _watch(inner, inner_moved, {}, part) is not None:
+                branches.closed.add(own.name)
+    return branches
 
 
-@dataclass
-class _Finder:
-    """Finds the branches of a graph and of the bodies in it."""
+def _needed_ops(graph: Any, results: Iterable[Any]) -> list[Any]:
+    needed = needed_by(results)
+    return [op for op in graph.get_operations() if op in needed]
 
-    names: dict[int, str]  # what tensors are called, by id
-    forward_ops: Collection[Any]  # the ops of the graph that aren't the gradient's
-    part: str = ""  # what the current op belongs to, "forward" or "gradient"; empty in the whole graph
-    count: int = 0  # how many were found
 
-    def find(self, graph: Any, starts: Sequence[Any], results: Iterable[Any]) -> Branches:
-        """Find what branches in a graph between tensors that move by themselves and those that are wanted."""
-        moved, ops = follow(starts)
-        needed, is_body = needed_by(results), bool(self.part)
-        between, branches = ops & needed, Branches()
-        for op in graph.get_operations():
-            if op.type == "Const" and op in needed:
-                branches.constants += constants_of(op.outputs[0])
-            if op not in between or self.count >= _MOST_BRANCHES:
-                continue
-            if not is_body:
-                self.part = "forward" if op in self.forward_ops else "gradient"
-            watched = self._watch(op, moved)
-            if watched is not None:
-                branches.watched.append(watched)
-                self.count += 1
-            for inner in (self._find_inside(op, body, moved) for _, body in bodies_of(op)):
-                branches.constants += inner.constants
-                branches.closed |= {op.name} if inner.watched or inner.closed else set()
-        self.part = self.part if is_body else ""
-        return branches
+def _inside(op: Any, moved: Collection[int]) -> Iterator[tuple[Any, set[int]]]:
+    """Yield the ops in the bodies of an op, with the ids of the tensors there that move."""
+    arguments = list(op.inputs)[1:] if op.type in CONDITIONALS | CASES else list(op.inputs)
+    moving = {index for index, tensor in enumerate(arguments) if id(tensor) in moved}
+    if op.type in LOOPS:
+        moving = moved_in_loop(op, moved)[0]
+    for body in bodies_of(op):
+        inner_moved = follow(body.inputs[index] for index in moving)
+        for inner in _needed_ops(body, body.outputs):
+            yield inner, inner_moved
+            yield from _inside(inner, inner_moved)
 
-    def _find_inside(self, op: Any, body: Any, moved: Collection[int]) -> Branches:
-        arguments = list(op.inputs)[1:] if op.type in CONDITIONALS | CASES else list(op.inputs)
-        is_loop = op.type in LOOPS
-        moving_indices = moved_in_loop(op, moved)[0] if is_loop else range(len(arguments))
-        starts = [
-            inner
-            for index, (outer, inner) in enumerate(zip(arguments, body.inputs, strict=True))
-            if index in moving_indices and (is_loop or id(outer) in moved)
-        ]
-        return self.find(body, starts, body.outputs)
 
-    def _watch(self, op: Any, moved: Collection[int]) -> Watched | None:
-        kind = _kind_of(op)
-        place = "" if kind is None else place_of_branch(op)
-        if kind is None or not place:
-            return None
-        tensors = (op.outputs[0],) if kind.is_output else tuple(op.inputs[index] for index in kind.inputs)
-        is_loop = op.type in LOOPS
-        # A loop whose rounds nothing counts; or a side that a shape or a constant decides.
-        is_fixed = not any(id(tensor) in moved for tensor in tensors)
-        if is_loop:
-            is_fixed = op.outputs[0].dtype != tf.int32
-        # `reduce_logsumexp` has a guard: no finite values take its other side.
-        if is_fixed or (tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op)):
-            return None
-        branch = Branch(describe_branch(op, kind, self.names), place, self.part, kind.sides, ())
-        # A loop with as many rounds at all points has no side to look for; it may have no round.
-        return Watched(branch, kind, tensors, is_loop and not moved_in_loop(op, moved)[1])
+def _watch(op: Any, moved: Collection[int], names: Mapping[int, str], part: str) -> Watched | None:
+    """Return an op as a branch; `None` if it doesn't branch, or not on what moves."""
+    kind = _kind_of(op) if any(id(tensor) in moved for tensor in op.outputs) else None
+    place = "" if kind is None else place_of_branch(op)
+    if kind is None or not place:
+        return None
+    tensors = (op.outputs[0],) if kind.is_output else tuple(op.inputs[index] for index in kind.inputs)
+    is_loop = op.type in LOOPS
+    # A loop whose rounds nothing counts; or a side that a shape or a constant decides.
+    is_fixed = tensors[0].dtype != tf.int32 if is_loop else not any(id(tensor) in moved for tensor in tensors)
+    # `reduce_logsumexp` has a guard: no finite values take its other side.
+    if is_fixed or (tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op)):
+        return None
+    branch = Branch(_describe_branch(op, kind, names), place, part, kind.sides, ())
+    # A loop with as many rounds at all points has no side to look for; it may have no round.
+    return Watched(branch, kind, tensors, is_loop and not moved_in_loop(op, moved)[1])
 
 
 def _kind_of(op: Any) -> Kind | None:
@@ -239,15 +199,14 @@ def _kind_of(op: Any) -> Kind | None:
     if op.type in COMPARISONS:
         # If a comparison selects, the selection is the branch.
         is_mask = any(user.type == "Cast" for user in op.outputs[0].consumers())
-        return MASK if is_mask else None
+        return replace(_CONDITION, is_output=True) if is_mask else None
     if op.type in CASES:
-        return index_kind(len(op.get_attr("branches")))
+        return _index_kind(len(op.get_attr("branches")))
     kind = KINDS.get(op.type)
-    if kind is None or kind.is_output:
+    if kind is None or kind.is_output or op.type in CONDITIONALS:
         return kind
-    deciding = [op.inputs[index] for index in kind.inputs]
-    is_real = all(tensor.dtype.is_floating or tensor.dtype == tf.bool for tensor in deciding)
-    return kind if is_real or op.type in CONDITIONALS else None
+    deciding = [op.inputs[index].dtype for index in kind.inputs]
+    return kind if all(dtype.is_floating or dtype == tf.bool for dtype in deciding) else None
 
 
 def needed_by(tensors: Iterable[Any]) -> set[Any]:
@@ -265,33 +224,34 @@ def needed_by(tensors: Iterable[Any]) -> set[Any]:
 _LONGEST = 40  # characters of a condition
 _MOST_NUMBERS = 16  # in a constant
 _INFIX = {**COMPARISONS, "AddV2": "+", "Add": "+", "Sub": "-", "Mul": "*", "RealDiv": "/"}
-# Ops that return their input unchanged, or in another shape or dtype, or read what was stored in a list.
-_SAME = {
-    *("Identity", "IdentityN", "Cast", "ReadVariableOp", "BroadcastTo", "StopGradient", "OptionalGetValue"),
-    *("TensorListPopBack", "TensorListFromTensor", "TensorListGetItem", "TensorListStack"),
-}
-# Ops that store a value in a list or for a gradient, with the index of that input.
-_STORES = {"TensorListPushBack": 1, "TensorListSetItem": 2, "OptionalFromValue": 0}
+# Ops that return their input unchanged, or in another shape or dtype.
+_SAME = {"Identity", "IdentityN", "Cast", "ReadVariableOp", "BroadcastTo", "StopGradient"}
 
 
-def describe_branch(op: Any, kind: Kind, names: Mapping[int, str]) -> str:
+def _describe_branch(op: Any, kind: Kind, names: Mapping[int, str]) -> str:
     """Describe what an op branches on: a condition, or the function and its arguments."""
     if op.type in LOOPS:
         return "loop"
     if op.type in CASES or kind.sides == TRUTH:
-        return _shorten(_describe_tensor(op.outputs[0] if kind.is_output else op.inputs[0], names, 3))
-    arguments = ", ".join(_describe_tensor(op.inputs[index], names, 2) for index in kind.inputs)
-    return _shorten(f"{op.type.lower()}({arguments})")
+        text = _describe_tensor(op.outputs[0] if kind.is_output else op.inputs[0], names, 3)
+    else:
+        arguments = (_describe_tensor(op.inputs[index], names, 2) for index in kind.inputs)
+        text = f"{op.type.lower()}({', '.join(arguments)})"
+    return shorten(text)
+
+
+def shorten(text: str) -> str:
+    """Return the beginning of a long condition."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def _describe_tensor(tensor: Any, names: Mapping[int, str], depth: int) -> str:
     """Describe a tensor: an input's name, a number, or an op with its arguments."""
+    op = tensor.op
     if id(tensor) in names:
         return names[id(tensor)]
-    op = tensor.op
-    source = _source_of(tensor)
-    if source is not None:
-        return _describe_tensor(source, names, depth)
+    if op.type in _SAME and op.inputs:
+        return _describe_tensor(op.inputs[tensor.value_index], names, depth)
     if op.type == "Const":
         value = tf.make_ndarray(op.get_attr("value"))
         return f"{value.flat[0]:g}" if value.size == 1 and value.dtype.kind in "fiub" else "constant"
@@ -303,28 +263,10 @@ def _describe_tensor(tensor: Any, names: Mapping[int, str], depth: int) -> str:
     return f"{op.type.lower()}({', '.join(arguments)})"
 
 
-def _source_of(tensor: Any) -> Any | None:
-    """Return the tensor of which a tensor is a copy: a call's result, or read from a list; else `None`."""
-    op = tensor.op
-    if op.type in _SAME and op.inputs:
-        return op.inputs[tensor.value_index if op.type == "IdentityN" else 0]
-    for _, body in bodies_of(op):
-        inner = body.outputs[tensor.value_index]
-        if op.type in CALLS:
-            return inner
-        if inner.op.type in _STORES:
-            return inner.op.inputs[_STORES[inner.op.type]]
-    return None
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-
-
-def constants_of(tensor: Any) -> list[float]:
-    """Return the numbers of a small constant tensor."""
-    value = tf.get_static_value(tensor) if tensor.op.type == "Const" else None
-    if value is None or value.dtype.kind not in "fiu" or value.size > _MOST_NUMBERS:
+def _numbers_of(op: Any) -> list[float]:
+    """Return the numbers of a small constant."""
+    value = tf.make_ndarray(op.get_attr("value")) if op.type == "Const" else np.array("")
+    if value.dtype.kind not in "fiu" or value.size > _MOST_NUMBERS:
         return []
     return [float(number) for number in np.ravel(value) if np.isfinite(number)]
 
@@ -332,22 +274,19 @@ def constants_of(tensor: Any) -> list[float]:
 SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
 
 
-def bodies_of(op: Any) -> list[tuple[str, Any]]:
-    """Return (function name, graph) of each body of a loop, a branch or a call.
+def bodies_of(op: Any) -> list[Any]:
+    """Return the graph of each body of a loop, a branch or a call.
 
     Empty for other ops, and if the graph of a body isn't known or is compiled.
     """
-    functions = [op.get_attr(attr) for attr in BODIES.get(op.type, ())]
-    bodies = [
-        (function.name, private_graphs.body_named(op.graph, function.name))
-        for group in functions
-        for function in (group if isinstance(group, list) else [group])
-    ]
-    return [] if any(body is None for _, body in bodies) else bodies
+    attrs = [op.get_attr(attr) for attr in BODIES.get(op.type, ())]
+    functions = [function for attr in attrs for function in (attr if isinstance(attr, list) else [attr])]
+    bodies = [private_graphs.body_named(op.graph, function.name) for function in functions]
+    return [] if any(body is None for body in bodies) else bodies
 
 
-def follow(tensors: Iterable[Any]) -> tuple[set[int], set[Any]]:
-    """Return the ids of the tensors that move with some tensors, including these, and the ops on the way.
+def follow(tensors: Iterable[Any]) -> set[int]:
+    """Return the ids of the tensors that move with some tensors, including these.
 
     A shape isn't a value. A variable that a loop only passes on doesn't move with the loop's other variables.
     """
@@ -362,29 +301,29 @@ def follow(tensors: Iterable[Any]) -> tuple[set[int], set[Any]]:
             new = [user.outputs[index] for index in indices if id(user.outputs[index]) not in moved]
             moved.update(map(id, new))
             waiting += new
-    return moved, ops
+    return moved
 
 
 def moved_in_loop(op: Any, moved: Collection[int]) -> tuple[set[int], bool]:
     """Return the indices of a loop's variables that move, and whether the number of its rounds changes."""
-    bodies, condition = bodies_of(op), private_graphs.body_named(op.graph, op.get_attr("cond").name)
     moving = {index for index, tensor in enumerate(op.inputs) if id(tensor) in moved}
-    if not bodies or condition is None:
+    if not bodies_of(op):
         return set(range(len(op.outputs))), True
-    body = bodies[0][1]
+    body, condition = bodies_of(op)
     while True:
-        inside, _ = follow(body.inputs[index] for index in moving)
-        new = {index for index, tensor in enumerate(body.outputs) if id(tensor) in inside}
-        decided, _ = follow(condition.inputs[index] for index in moving)
-        depends = id(condition.outputs[0]) in decided
-        if depends:
-            new |= {index for index in range(len(body.outputs)) if not is_passed_on(body, index)}
+        inside = follow(graph.inputs[index] for graph in (body, condition) for index in moving)
+        depends = id(condition.outputs[0]) in inside
+        new = {
+            index
+            for index, tensor in enumerate(body.outputs)
+            if id(tensor) in inside or (depends and not _is_passed_on(body, index))
+        }
         if new <= moving:
             return moving, depends
         moving |= new
 
 
-def is_passed_on(body: Any, index: int) -> bool:
+def _is_passed_on(body: Any, index: int) -> bool:
     """Whether a loop's body passes one of its variables on unchanged."""
     tensor = body.outputs[index]
     while tensor.op.type in ("Identity", "StopGradient"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
@@ -41,20 +41,14 @@ Points = Mapping[int, Array]  # input number -> (B, *shape); other inputs stay a
 Side = tuple[Key, str]
 
 
-def with_excuses(branch: Branch, excuses: Sequence[tuple[str, str]]) -> Branch:
-    """Return a branch with the reasons why some of its sides aren't taken.
+def name_of(side: Side) -> str:
+    """Return the name of a side, as `Branch.label` gives it."""
+    return Branch(*side[0], (), ()).label(side[1])
 
-    Args:
-        excuses: pairs of a glob over sides, as `Branch.label` names them with or without the place, and a
-            reason; if several match, the last one counts.
-    """
-    excused = {}
-    for side in branch.sides:
-        names = (branch.label(side), f"{branch.text} {side}")
-        for glob, reason in excuses:
-            if side not in branch.seen and any(fnmatchcase(name, glob) for name in names):
-                excused[side] = reason
-    return replace(branch, excused=tuple(excused.items()))
+
+def matches(side: Side, glob: str) -> bool:
+    """Whether a glob is for a side, named with or without the place."""
+    return any(fnmatchcase(name, glob) for name in (name_of(side), f"{side[0][0]} {side[1]}"))
 
 
 # Suspicion.
@@ -74,7 +68,7 @@ class PointsSeen:
     """What was seen at some points."""
 
     op: GraphOperation
-    taken: Array  # (B, sides) which sides are taken
+    taken: list[set[Side]]  # (B,) the sides that are taken
     is_finite: Array  # (B,) whether every output is finite
     values: list[Array]  # of each differentiable output, (B, *shape)
     upstreams: list[Array]  # of the same, (B, *shape)
@@ -82,10 +76,10 @@ class PointsSeen:
     gradients: list[Array | None]
 
     def at(self, rows: Array) -> PointsSeen:
-        """Return what was seen at some of the points."""
+        """Return what was seen at some of the points, sides aside."""
         values, upstreams = ([stack[rows] for stack in stacks] for stacks in (self.values, self.upstreams))
         gradients = [None if stack is None else stack[rows] for stack in self.gradients]
-        return PointsSeen(self.op, self.taken[rows], self.is_finite[rows], values, upstreams, gradients)
+        return PointsSeen(self.op, [], self.is_finite[rows], values, upstreams, gradients)
 
 
 class PointField:
@@ -101,7 +95,8 @@ class PointField:
             CaseFailedError: a call raises.
         """
         self._op = op
-        self._python: list[PythonBranch] = []  # branches of Python code that has run
+        self._arcs: set[Arc] = set()  # of the Python code that has run
+        self._python: list[PythonBranch] = []  # its branches
         self.seen: set[Side] = set()  # the sides at which the gradient was tested
         branches = find_branches(op)
         # The numbers in the graph, and in Python code that has run.
@@ -109,42 +104,39 @@ class PointField:
         # Why some branches can't be looked at; empty if all can.
         self.unknown = f"not looked at inside {', '.join(sorted(branches.closed))}" if branches.closed else ""
         self._watched = branches.watched
-        self.sides: list[Side] = []  # of all branches, each once
-        self._side_index: dict[Side, int] = {}
-        for watched in self._watched:
-            self._add_sides(watched.branch)
-
-    def _add_sides(self, branch: Branch) -> None:
-        for side in branch.sides:
-            if (branch.key, side) not in self._side_index:
-                self._side_index[branch.key, side] = len(self.sides)
-                self.sides.append((branch.key, side))
-
-    # Sides that were tested.
-
-    def see(self, taken: Array) -> None:
-        """Count the sides, (sides,), that a tested point takes."""
-        self.seen |= {self.sides[side] for side in np.flatnonzero(taken)}
 
     @property
-    def shown(self) -> list[Side]:
-        """The sides that reports have; of loops with fixed numbers of rounds, those that never had one."""
-        hidden = {watched.branch.key for watched in self._watched if watched.is_hidden}
-        idle = {key for key, side in self.seen if side == NO_ROUND}
-        idle -= {key for key, side in self.seen if side != NO_ROUND}
-        return [side for side in self.sides if side[0] not in hidden or side[0] in idle]
+    def sides(self) -> list[Side]:
+        """The sides of all branches, each once."""
+        every = [*(watched.branch for watched in self._watched), *(code.branch for code in self._python)]
+        return list(dict.fromkeys((branch.key, side) for branch in every for side in branch.sides))
 
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
-        """Return the branches, with the sides that were taken, and the reasons why others aren't."""
-        sides: dict[Key, list[str]] = {}
-        for key, side in self.shown:
-            sides.setdefault(key, []).append(side)
-        branches = [
-            Branch(*key, tuple(own), tuple(side for side in own if (key, side) in self.seen))
-            for key, own in sides.items()
-            if len(own) > 1
-        ]
-        return tuple(with_excuses(branch, excuses) for branch in branches)
+        """Return the branches, with the sides that were taken, and the reasons why others aren't.
+
+        Of loops with fixed numbers of rounds, these are those that never had one.
+
+        Args:
+            excuses: pairs of a glob over sides and a reason; if several match, the last one counts.
+        """
+        hidden = {watched.branch.key for watched in self._watched if watched.is_hidden}
+        idle = {key for key, side in self.seen if side == NO_ROUND}
+        hidden -= idle - {key for key, side in self.seen if side != NO_ROUND}
+        own: dict[Key, list[Side]] = {}
+        for side in self.sides:
+            own.setdefault(side[0], []).append(side)
+        branches = []
+        for key, sides in own.items():
+            excused = {
+                side: reason
+                for side in sides
+                for glob, reason in excuses
+                if side not in self.seen and matches(side, glob)
+            }
+            seen = tuple(name for _, name in sides if (key, name) in self.seen)
+            told = tuple((side[1], reason) for side, reason in excused.items())
+            branches.append(Branch(*key, tuple(name for _, name in sides), seen, told))
+        return tuple(branch for branch in branches if branch.key not in hidden and len(branch.sides) > 1)
 
     # Looking at points.
 
@@ -163,104 +155,92 @@ class PointField:
     def look(self, points: Points, seeds: Sequence[int]) -> PointsSeen:
         """Look at points, and pull upstreams back at each.
 
+        A point at which a call raises takes no side, and has no values.
+
         Args:
             points: the inputs that differ, (B, *shape) each.
             seeds: a number for each point; together they are the seed of the upstreams.
-
-        Raises:
-            CaseFailedError: a call raises at every point. If it raises at some points only, these take no
-                side and have no values.
         """
         graph = self._op.traced.vjp_trace.whole
         infos = [self._op.outputs[output_index] for output_index in graph.sources]
         generator = np.random.default_rng(list(seeds))
         upstreams = [generator.standard_normal((len(seeds), *info.shape)) for info in infos]
-        arcs: list[set[Arc]] = []
-        fetched = self._values(points, upstreams, arcs)
-        if any(arcs):
-            self._note_python(arcs)
-        values = dict(zip(map(id, self._fetches), fetched, strict=True))
+        results, taken = self._look(points, upstreams)
         count = len(self._op.outputs)
         is_finite = np.ones(len(seeds), bool)
-        for value in (values[id(tensor)] for tensor in graph.results[:count]):
+        for value in results[:count]:
             if value.dtype.kind in "fc":
                 is_finite &= np.isfinite(value).reshape(len(seeds), -1).all(axis=1)
-        taken = self._sides_at(values, arcs, len(seeds)) & is_finite[:, None]
-        gradients = self._add_gradients([values[id(tensor)] for tensor in graph.results[count:]])
-        outputs = [values[id(graph.results[output_index])] for output_index in graph.sources]
-        return PointsSeen(self._op, taken, is_finite, outputs, upstreams, gradients)
+        if self.calls_python:
+            self._note_python(taken)
+        sides = set(self.sides)
+        taken = [own & sides if is_known else set() for own, is_known in zip(taken, is_finite, strict=True)]
+        outputs = [results[output_index] for output_index in graph.sources]
+        return PointsSeen(
+            self._op, taken, is_finite, outputs, upstreams, self._add_gradients(results[count:])
+        )
 
-    def _note_python(self, arcs: Sequence[set[Arc]]) -> None:
-        """Add the branches of the code that ran."""
-        every = set().union(*arcs)
-        before = {arc for python_branch in self._python for side in python_branch.arcs for arc in side}
-        self._python = python_branches(every | before)
-        for python_branch in self._python:
-            self._add_sides(python_branch.branch)
-        self.constants = list(dict.fromkeys([*self.constants, *constants_in(every)]))
+    def _note_python(self, taken: Sequence[set[Any]]) -> None:
+        """Add the branches of the code that ran, and the sides to the arcs that show them."""
+        self._arcs |= {mark for own in taken for mark in own if isinstance(mark[1], int)}
+        self._python = python_branches(self._arcs)
+        self.constants = list(dict.fromkeys([*self.constants, *constants_in(self._arcs)]))
+        for own in taken:
+            for code in self._python:
+                pairs = zip(code.branch.sides, code.arcs, strict=True)
+                own |= {(code.branch.key, side) for side, arcs in pairs if not arcs.isdisjoint(own)}
 
-    def _sides_at(self, values: Mapping[int, Array], arcs: Sequence[set[Arc]], count: int) -> Array:
-        taken = np.zeros((count, len(self.sides)), bool)
-        for watched in self._watched:
-            for side, is_taken in zip(watched.branch.sides, watched.sides_taken(values), strict=True):
-                taken[:, self._side_index[watched.branch.key, side]] |= is_taken
-        for row, of_row in enumerate(arcs):
-            for python_branch in self._python:
-                branch = python_branch.branch
-                for side, is_true in zip(branch.sides, python_branch.sides_taken(of_row), strict=True):
-                    taken[row, self._side_index[branch.key, side]] |= is_true
-        return taken
+    @property
+    def _pulled(self) -> list[int]:
+        """The input of each gradient: the gradients of all outputs, one after the other."""
+        trace = self._op.traced.vjp_trace
+        return [input_index for output in trace.whole.sources for input_index in trace.connected(output)]
 
     def _add_gradients(self, gradients: Sequence[Array]) -> list[Array | None]:
         """Add up the gradients of all outputs for each input."""
-        trace = self._op.traced.vjp_trace
         sums: list[Array | None] = [None] * len(self._op.inputs)
-        rest = iter(gradients)
-        for output in trace.whole.sources:
-            for input_index in trace.connected(output):
-                gradient, before = next(rest), sums[input_index]
-                with np.errstate(invalid="ignore", over="ignore"):
-                    sums[input_index] = gradient if before is None else before + gradient
+        for input_index, gradient in zip(self._pulled, gradients, strict=True):
+            before = sums[input_index]
+            with np.errstate(invalid="ignore", over="ignore"):
+                sums[input_index] = gradient if before is None else before + gradient
         return sums
 
-    def _values(self, points: Points, upstreams: Sequence[Array], arcs: list[set[Arc]]) -> list[Array]:
-        """Return the values of everything that is fetched, (B, ...) each; NaN where a call raises.
-
-        It adds to `arcs` which way the jumps of Python code go at each point.
-        """
+    def _look(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], list[set[Any]]]:
+        """Return the results, (B, ...) each, and the sides or arcs at each point; NaN where a call raises."""
         count = len(next(iter((*points.values(), *upstreams))))
-        starts: Sequence[int] = range(count) if self.calls_python else [0]  # Python is watched point by point
-        if len(starts) == 1:
-            try:
-                return self._call(points, upstreams, arcs)
-            except CaseFailedError:
-                if count == 1:
-                    raise
-                starts = [0, count // 2]
-        parts = [slice(*ends) for ends in zip(starts, [*starts[1:], count], strict=True)]
-        values: list[list[Array] | None] = [None] * len(parts)
-        for index, part in enumerate(parts):
-            own = {input_index: stack[part] for input_index, stack in points.items()}
+        if count == 1 or not self.calls_python:  # Python is watched point by point
             with suppress(CaseFailedError):
-                values[index] = self._values(own, [flow[part] for flow in upstreams], arcs)
-        return _stack(values, [part.stop - part.start for part in parts])
+                return self._call(points, upstreams)
+        if count == 1:
+            inputs = [self._op.inputs[input_index] for input_index in self._pulled]
+            return [np.full((1, *info.shape), np.nan) for info in (*self._op.outputs, *inputs)], [set()]
+        halves = [
+            self._look({index: stack[half] for index, stack in points.items()}, [u[half] for u in upstreams])
+            for half in (slice(count // 2), slice(count // 2, None))
+        ]
+        (first, taken), (second, more) = halves
+        return [np.concatenate(both) for both in zip(first, second, strict=True)], taken + more
 
-    def _call(self, points: Points, upstreams: Sequence[Array], arcs: list[set[Arc]]) -> list[Array]:
+    def _call(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], list[set[Any]]]:
         first = len(upstreams)
         batch = {first + index: stack for index, stack in points.items()} | dict(enumerate(upstreams))
-        seen: set[Arc] = set()
+        arcs: set[Arc] = set()
         try:
-            with trace_jumps(seen) if self.calls_python else nullcontext():
+            with trace_jumps(arcs) if self.calls_python else nullcontext():
                 fetched = self._run(batch, 1)
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
-        if self.calls_python:
-            arcs.append(seen)
         # Upstreams have the shapes of the outputs at the base point.
         values = dict(zip(map(id, self._fetches), fetched, strict=True))
-        results = self._op.traced.vjp_trace.whole.results[: len(self._op.outputs)]
-        require_shapes((values[id(tensor)].shape[1:] for tensor in results), self._op.outputs)
-        return fetched
+        results = [values[id(tensor)] for tensor in self._op.traced.vjp_trace.whole.results]
+        outputs = self._op.outputs
+        require_shapes((value.shape[1:] for value in results[: len(outputs)]), outputs)
+        taken: list[set[Any]] = [set(arcs) for _ in results[0]]
+        for watched in self._watched:
+            for side, is_taken in zip(watched.branch.sides, watched.sides_taken(values), strict=True):
+                for row in np.flatnonzero(is_taken):
+                    taken[row].add((watched.branch.key, side))
+        return results, taken
 
     @cached_property
     def _run(self) -> Batched:
@@ -275,41 +255,6 @@ class PointField:
         branching = [tensor for watched in self._watched for tensor in watched.tensors]
         every = [*self._op.traced.vjp_trace.whole.results, *branching]
         return list({id(tensor): tensor for tensor in every}.values())
-
-
-def _stack(parts: Sequence[list[Array] | None], counts: Sequence[int]) -> list[Array]:
-    """Put values at several points together; NaN at points without values.
-
-    Of a tensor whose shape differs, the last elements are repeated: its elements take the same sides. Nothing
-    is known of a point at which it is empty.
-    """
-    parts_with_values = [part for part in parts if part is not None]
-    if not parts_with_values:
-        raise CaseFailedError("forward", "the forward raises at every point that was looked at.")
-    shapes = [
-        tuple(np.max([value.shape[1:] for value in values], axis=0).astype(int))
-        for values in zip(*parts_with_values, strict=True)
-    ]
-
-    def fill(part: list[Array] | None, count: int) -> list[Array]:
-        if part is None or any(
-            not value.size and np.prod(shape) for value, shape in zip(part, shapes, strict=True)
-        ):
-            return [
-                np.full((count, *shape), np.nan if value.dtype.kind in "fc" else 0, value.dtype)
-                for value, shape in zip(parts_with_values[0], shapes, strict=True)
-            ]
-        return [_extend(value, shape) for value, shape in zip(part, shapes, strict=True)]
-
-    filled = map(fill, parts, counts)
-    return [np.concatenate(values) for values in zip(*filled, strict=True)]
-
-
-def _extend(stack: Array, shape: tuple[int, ...]) -> Array:
-    if stack.shape[1:] == shape:
-        return stack
-    missing = [(0, most - length) for most, length in zip(shape, stack.shape[1:], strict=True)]
-    return np.pad(stack, [(0, 0), *missing], mode="edge")
 
 
 @dataclass(frozen=True)

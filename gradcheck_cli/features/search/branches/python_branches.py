@@ -11,26 +11,22 @@ import dis
 import functools
 import linecache
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from gradcheck_cli.features.search.branches.graph_branches import TRUTH, shorten
 from gradcheck_cli.gate import Branch
 from gradcheck_cli.plain_files import is_users, short_path
 from gradcheck_cli.tensorflow_backend.private.private_graphs import around_python_calls
 
-_LONGEST = 40  # characters of a condition
-_DEEPEST = 4  # calls that tell one use of a helper from another
-_TRUTH = ("true", "false")
 _RAISED = ("raised", "not raised")
 
-# The code, and where it was called from: the code and the offset of each call, the innermost first.
-Scope = tuple["CodeType", tuple[tuple["CodeType", int], ...]]
-# A scope, a jump's offset, and whether it jumped; -1 for a scope that was entered.
-Arc = tuple[Scope, int, bool]
+# A code, a jump's offset, and whether it jumped; -1 for a code that was entered.
+Arc = tuple[CodeType, int, bool]
 
 
 @contextmanager
@@ -61,8 +57,8 @@ def _trace_frame(frame: FrameType, arcs: set[Arc]) -> Any:
     code = frame.f_code
     if not is_users(code.co_filename):
         return None
-    jumps, scope = _jumps_of(code), (code, _calls_before(frame))
-    arcs.add((scope, -1, False))
+    jumps = _jumps_of(code)
+    arcs.add((code, -1, False))
     if not jumps:
         return None
     frame.f_trace_opcodes, frame.f_trace_lines = True, False
@@ -72,21 +68,11 @@ def _trace_frame(frame: FrameType, arcs: set[Arc]) -> Any:
         nonlocal jump
         if event == "opcode":
             if jump is not None:
-                arcs.add((scope, jump.offset, frame.f_lasti == jump.target))
+                arcs.add((code, jump.offset, frame.f_lasti == jump.target))
             jump = jumps.get(frame.f_lasti)
         return note
 
     return note
-
-
-def _calls_before(frame: FrameType) -> tuple[tuple[CodeType, int], ...]:
-    calls: list[tuple[CodeType, int]] = []
-    caller = frame.f_back
-    while caller is not None and len(calls) < _DEEPEST:
-        if is_users(caller.f_code.co_filename):
-            calls.append((caller.f_code, caller.f_lasti))
-        caller = caller.f_back
-    return tuple(calls)
 
 
 @dataclass(frozen=True)
@@ -141,68 +127,47 @@ class PythonBranch:
     branch: Branch  # the branch, with no side seen
     arcs: tuple[frozenset[Arc], ...]  # for each side, what shows that it was taken
 
-    def sides_taken(self, arcs: set[Arc]) -> list[bool]:
-        """Return for each side whether some arc took it."""
-        return [not side.isdisjoint(arcs) for side in self.arcs]
-
 
 def python_branches(arcs: set[Arc]) -> list[PythonBranch]:
-    """Return the branches of the code that ran; each call of a helper has its own."""
-    scopes: defaultdict[CodeType, list[Scope]] = defaultdict(list)
-    for scope in dict.fromkeys(scope for scope, offset, _ in arcs if offset < 0):
-        scopes[scope[0]].append(scope)
-    branches: list[PythonBranch] = []
-    for code, own in sorted(scopes.items(), key=lambda item: (item[0].co_filename, item[0].co_firstlineno)):
-        for scope in own:
-            place = _place_of_call(scope) if len(own) > 1 else ""
-            branches += _branches_of(code, scope, place)
-    merged: dict[tuple[str, str, str], PythonBranch] = {}
-    for branch in branches:  # calls on one line count as one
-        before = merged.setdefault(branch.branch.key, branch).arcs
-        both = tuple(first | second for first, second in zip(before, branch.arcs, strict=True))
-        merged[branch.branch.key] = PythonBranch(branch.branch, both)
-    return list(merged.values())
+    """Return the branches of the code that ran."""
+    codes = sorted(_codes_in(arcs), key=lambda code: (code.co_filename, code.co_firstlineno))
+    return [branch for code in codes for branch in _branches_of(code)]
 
 
-def _place_of_call(scope: Scope) -> str:
-    if not scope[1]:
-        return ""
-    code, offset = scope[1][0]
-    lines = [line for start, end, line in code.co_lines() if start <= offset < end and line]
-    return f" called from {short_path(code.co_filename)}:{lines[0]}" if lines else ""
+def _codes_in(arcs: set[Arc]) -> list[CodeType]:
+    return [code for code, offset, _ in arcs if offset < 0]
 
 
-def _branches_of(code: CodeType, scope: Scope, called: str) -> Iterator[PythonBranch]:
-    jumps = {jump.offset: jump for jump in _jumps_of(code).values()}
+def _branches_of(code: CodeType) -> Iterator[PythonBranch]:
     groups: defaultdict[tuple[tuple[int, int, int, int], int], list[_Jump]] = defaultdict(list)
-    counts: defaultdict[tuple[tuple[int, int, int, int], bool], int] = defaultdict(int)
-    for jump in jumps.values():
+    counts: Counter[tuple[tuple[int, int, int, int], bool]] = Counter()
+    for jump in dict.fromkeys(_jumps_of(code).values()):
         # A loop's condition is compiled twice, with opposite jumps; a chain of comparisons has several.
         sense = jump.position, jump.is_if_true
         groups[jump.position, counts[sense]].append(jump)
         counts[sense] += 1
-    entered = (scope, -1, False)
     for (position, turn), own in groups.items():
         text = _text_at(code.co_filename, position) + (f" ({turn + 1})" if turn else "")
-        true = frozenset((scope, jump.offset, jump.is_if_true) for jump in own)
-        false = frozenset((scope, jump.offset, not jump.is_if_true) for jump in own)
-        sides, taken = (_TRUTH, (true, false))
+        true, false = (
+            frozenset((code, jump.offset, jump.is_if_true is way) for jump in own) for way in (True, False)
+        )
+        sides, taken = TRUTH, (true, false)
         if own[0].is_except:
-            text, sides, taken = f"except {text}", _RAISED, (true, frozenset([entered]))
-        place = f"{short_path(code.co_filename)}:{position[0]}{called}"
+            text, sides, taken = f"except {text}", _RAISED, (true, frozenset([(code, -1, False)]))
+        place = f"{short_path(code.co_filename)}:{position[0]}"
         yield PythonBranch(Branch(text, place, "python", sides, ()), taken)
 
 
 def _text_at(file: str, position: tuple[int, int, int, int]) -> str:
     first, start, last, end = position
     line = linecache.getline(file, first)
-    text = line.encode()[start : end if last == first and end else None].decode(errors="replace").strip()
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    text = line.encode()[start : end if last == first and end else None].decode(errors="replace")
+    return shorten(text.strip())
 
 
 def constants_in(arcs: set[Arc]) -> list[float]:
     """Return the numbers that are written in the code that ran."""
-    waiting: list[Any] = [scope[0] for scope, offset, _ in arcs if offset < 0]
+    waiting: list[Any] = [*_codes_in(arcs)]
     numbers: dict[float, None] = {}
     while waiting:
         constant = waiting.pop()
