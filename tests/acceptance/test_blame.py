@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
@@ -232,7 +233,7 @@ def test_a_gradient_that_is_meant_to_be_anothers_can_not_be_blamed(command, monk
 
 
 @pytest.mark.once  # a whole run with its page
-def test_the_page_has_the_graph_of_the_ops_with_their_edges(tmp_path, process):
+def test_the_page_lists_the_ops_around_the_one_to_blame_with_what_they_read(tmp_path, process):
     (tmp_path / "net.py").write_text(
         "import tensorflow as tf\n"
         "@tf.custom_gradient\n"
@@ -256,5 +257,6 @@ def test_the_page_has_the_graph_of_the_ops_with_their_edges(tmp_path, process):
         ("AddV2", [1, 2], True),
     ]
     page = (tmp_path / "r.html").read_text()
-    assert "graph of the ops from x to y; to blame: IdentityN IdentityN" in page
-    assert page.count('class="edge"') == 6
+    ops = re.sub(r"<[^>]*>", " ", page[page.index('<ol class="path"') : page.index("</ol>")])
+    assert re.findall(r"to blame +(\w+)", ops) == ["IdentityN"]
+    assert len(re.findall("reads", ops)) == 4

@@ -14,7 +14,7 @@ specs/seeds/sparse_conv.yaml:1: sparse_conv_2layer · dM1/dM0: passed: error=1.8
 specs/seeds/sparse_conv.yaml:1: sparse_conv_2layer · dt1/dM0: passed: as expected
 specs/huber.yaml:12: huber · wide · float32 · dy/dx: mismatched GC101 value: error=2.000e-03 allowed=1.0e-06 ratio=2.0e+03
 specs/huber.yaml:12: huber · wide · float32 · check linearity: failed GC102 linearity: vjp(2 u) isn't 2 vjp(u)
-specs/huber.yaml:12: huber · wide · float32 · precision: warned GC405 precision: precision: tanh saturates
+specs/huber.yaml:12: huber · wide · float32 · precision: warned GC405 precision: tanh saturates
 specs/broken.yaml:1: broken · case: undecided GC301 import: No module named 'numpi'.
 """  # noqa: E501 (as it prints)
 

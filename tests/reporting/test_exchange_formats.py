@@ -18,7 +18,7 @@ from gradcheck_cli.features.exchange.annotations import to_github, to_sarif
 from gradcheck_cli.features.exchange.junit import to_junit
 from gradcheck_cli.features.exchange.markdown import to_markdown
 from gradcheck_cli.gate import BaselineFinding, Change
-from gradcheck_cli.reporting.exchange.findings import Outcome, findings_of
+from gradcheck_cli.reporting.exchange.findings import Outcome, findings_of, pair_lines
 from gradcheck_cli.reporting.terminal.layout import MAX_ROWS, escape
 from gradcheck_cli.results import CheckResult, Report, Status
 
@@ -244,7 +244,7 @@ def test_markdown_shows_what_is_wrong_first_then_every_pair(report):
         ["❌", "huber · wide · float32", "dy/dx mismatched (GC101)"],
         ["❌", "huber · wide · float32", "check linearity mismatched (GC102)"],
         ["❔", "broken", "import: No module named 'numpi'. (GC301)"],
-        ["⚠️", "huber · wide · float32", "precision: precision: tanh saturates (GC405)"],
+        ["⚠️", "huber · wide · float32", "precision: tanh saturates (GC405)"],
     ]
     assert rows[1][4] == "specs/huber.yaml:12"
     assert "worst: y[2,5] / x[2,5]: analytic 1.000e+00" in rows[1][3]
@@ -349,7 +349,7 @@ def test_github_says_once_what_concerns_one_place(report):
     assert [(level, properties["title"]) for level, properties, _ in found] == [
         ("error", "gradcheck: huber · wide · float32: dy/dx mismatched (GC101) (and 1 more)"),
         ("error", "gradcheck: broken: import: No module named 'numpi'. (GC301)"),
-        ("warning", "gradcheck: huber · wide · float32: precision: precision: tanh saturates (GC405)"),
+        ("warning", "gradcheck: huber · wide · float32: precision: tanh saturates (GC405)"),
     ]
     assert found[0][2].count("reproduce:") == 1
 
@@ -406,3 +406,10 @@ def test_what_was_skipped_is_an_error_where_the_run_counts_it_as_one(report, wit
     whole = altered(report, cases=(altered(case, status=Status.SKIPPED, pairs=(skipped,)),))
     assert whole.exit_code == 3
     assert len(commands(to_github(whole, ROOT))) == 1
+
+
+def test_a_gradient_of_a_wrong_shape_has_no_error_to_report(with_pair):
+    shape = with_pair(Status.MISMATCHED, method="none", max_abs_error=0.0, allowed=0.0, message="must be [2]")
+    assert pair_lines(shape.pairs[0])[-1] == "must be [2]"
+    assert not any(line.startswith("off by") for line in pair_lines(shape.pairs[0]))
+    assert any(line.startswith("off by") for line in pair_lines(with_pair(Status.MISMATCHED).pairs[0]))

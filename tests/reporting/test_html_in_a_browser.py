@@ -11,6 +11,7 @@ from figures import tanh_figure
 from flat_results import altered
 
 from gradcheck_cli.features.page.page import to_html
+from gradcheck_cli.results import Status
 
 BROWSER = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright, and a Chromium")
@@ -21,6 +22,7 @@ pytestmark = [
     ),
 ]
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+TABLET = {"width": 768, "height": 1024}
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +40,20 @@ def page(browser, report, tmp_path):
     pair = altered(huber.pairs[0], figure=tanh_figure(), kinks=1)
     cases = [report.cases[0], altered(huber, pairs=(pair,)), report.cases[2]]
     cases += [altered(report.cases[0], op=f"an_operation_with_a_long_name_{number}") for number in range(30)]
+    # What is widest of each: a file, a mode, a dtype, a label, a status, and a number.
+    long = altered(pair, label="dencoder_output[0]/dembedding_kernel_0", status=Status.EXPECTED_MISMATCH)
+    cases[2:2] = [
+        altered(
+            huber,
+            op="widest",
+            spec="specs/gradients/of_a_folder/wrong_values_of_an_operation.yaml:12",
+            mode="saved_model",
+            dtype="complex128",
+            checks=(),
+            warnings=(),
+            pairs=(altered(long, connected=False), altered(long, max_abs_error=9.999e-123, allowed=1e-130)),
+        )
+    ]
     file = tmp_path / "report.html"
     file.write_text(to_html(altered(report, cases=tuple(cases)), Path()), encoding="utf-8")
     contexts = []
@@ -56,31 +72,71 @@ def page(browser, report, tmp_path):
         context.close()
 
 
-def visible(opened):
-    return opened.locator("#table tbody tr:not([hidden])").count()
+def visible(opened, selector="#table tbody tr"):
+    return opened.locator(f"{selector}:not([hidden])").count()
 
 
 def test_the_table_is_filtered_by_words_and_status(page):
     opened = page()
-    assert visible(opened) == 63
+    assert visible(opened) == 66
     opened.get_by_label("Filter", exact=True).fill("HUBER dy/dx")
     assert visible(opened) == 1
-    assert opened.locator("output").text_content() == "1 of 64 rows"
+    assert opened.locator("output").text_content() == "1 of 66 rows"
     opened.get_by_label("Filter", exact=True).fill("")
     opened.get_by_label("Status").select_option("passed")
     assert visible(opened) == 62
     assert opened.faults == []
 
 
-def test_numbers_are_sorted_as_numbers_and_back(page):
+def test_a_filter_hides_the_blocks_below_and_their_headings(page):
     opened = page()
+    shown = "details[id]:visible summary"
+    assert opened.locator(shown).count() > 3
+    opened.get_by_label("Filter", exact=True).fill("huber float32")
+    # Its structural check and its warning, which have no rows, and its pair.
+    of_huber = ["failed", "warned", "mismatched"]
+    assert [text.split()[0] for text in opened.locator(shown).all_inner_texts()] == of_huber
+    opened.get_by_label("Filter", exact=True).fill("")
+    opened.get_by_label("Status").select_option("error")
+    assert [text.split()[:2] for text in opened.locator(shown).all_inner_texts()] == [["error", "broken:"]]
+    headings = opened.locator("h2:visible").all_inner_texts()
+    assert headings == ["What failed first", "Pairs", "Errors and checks"]
+    opened.get_by_label("Status").select_option("")
+    opened.get_by_label("Spec").select_option("specs/huber.yaml")
+    assert [text.split()[0] for text in opened.locator(shown).all_inner_texts()] == of_huber
+
+
+def test_the_worst_comes_first_and_numbers_are_sorted_the_largest_first(page):
+    opened = page()
+    assert opened.locator("#table thead th:visible").all_inner_texts()[:5] == [
+        "status",
+        "op",
+        "pair",
+        "error",
+        "ratio",
+    ]
+    rows = opened.locator("#table tbody tr")
+    assert rows.first.inner_text().startswith("mismatched")
+    heads = opened.locator("#table thead th")
+    sign = "one => getComputedStyle(one.querySelector('button'), '::after').content"
+    assert set(heads.evaluate_all(f"all => all.map({sign})")) == {'" ↕" / ""'}
     ratio = opened.get_by_role("button", name="ratio")
+    ratios = rows.locator("td:nth-child(5)")
     ratio.click()
+    assert heads.nth(4).get_attribute("aria-sort") == "descending"
+    assert heads.nth(4).evaluate(sign) == '" ▼" / ""'
+    down = ratios.all_inner_texts()
     ratio.click()
-    assert opened.locator("#table tbody tr td").first.text_content() == "dy/dx"
-    assert opened.locator("#table thead th").last.get_attribute("aria-sort") == "descending"
+    up = ratios.all_inner_texts()
+    # What has no number comes last, whichever way.
+    is_number = [[text not in {"", "-"} for text in texts] for texts in (down, up)]
+    assert is_number[0] == is_number[1] == sorted(is_number[0], reverse=True)
+    assert float(down[0]) == max(float(text) for text in down if text not in {"", "-"}) != float(up[0])
     opened.get_by_role("button", name="op", exact=True).click()
     assert opened.locator("#table tbody tr th").first.text_content().startswith("an_operation")
+    opened.get_by_role("button", name="status").click()
+    assert rows.first.inner_text().startswith("mismatched")
+    assert opened.faults == []
 
 
 def test_of_thousands_the_first_are_laid_out_until_all_are_asked_for(page):
@@ -93,16 +149,62 @@ def test_of_thousands_the_first_are_laid_out_until_all_are_asked_for(page):
             {textContent: document.scripts[0].textContent}));
     }""")
     assert visible(opened) == 500
-    assert opened.locator("output").text_content() == "664 rows, the first 500 shown"
+    assert opened.locator("output").text_content() == "666 rows, the first 500 shown"
     opened.get_by_role("button", name="Show all").click()
-    assert visible(opened) == 663
+    assert visible(opened) == 666
 
 
 def test_a_link_opens_its_details(page):
     opened = page()
-    opened.locator("details").first.evaluate("one => one.open = false")
-    opened.locator("#table a").first.click()
-    assert opened.locator("details").first.evaluate("one => one.open")
+    link = opened.locator("#table a").first
+    details = opened.locator(f"details{link.get_attribute('href')}")
+    details.evaluate("one => one.open = false")
+    link.click()
+    assert details.evaluate("one => one.open")
+
+
+PAPER = {"width": 718, "height": 1000}  # A4 without its margins
+# Numbers that a box cuts, or that lie beyond one that they are in; and whatever has a scroll bar of its own.
+OUTSIDE = """() => [...document.querySelectorAll('.number')].filter((one) => {
+    if (!one.checkVisibility()) return false;
+    const right = one.getBoundingClientRect().right;
+    if (one.scrollWidth > one.clientWidth || right > innerWidth) return true;
+    for (let box = one.parentElement; box; box = box.parentElement)
+        if (right > box.getBoundingClientRect().right + 0.5) return true;
+    return false;
+}).map((one) => one.outerHTML)"""
+SCROLLS = """() => [...document.querySelectorAll('main *')].filter((one) =>
+    one.scrollHeight > one.clientHeight + 1 && /auto|scroll/.test(getComputedStyle(one).overflowY)
+    && one.clientHeight).map((one) => one.outerHTML.slice(0, 80))"""
+
+
+@pytest.mark.parametrize(
+    ("size", "media"),
+    [(PHONE, "screen"), (TABLET, "screen"), (DESKTOP, "screen"), (PAPER, "print")],
+    ids=["phone", "tablet", "desktop", "paper"],
+)
+def test_no_column_of_numbers_is_outside_of_its_box(page, size, media):
+    opened = page(size)
+    opened.emulate_media(media=media)
+    opened.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert opened.locator(".number:visible").count() > 100
+    assert opened.evaluate(OUTSIDE) == []
+    assert opened.evaluate(SCROLLS) == []
+    assert opened.evaluate("document.documentElement.scrollWidth") == size["width"]
+    badge = opened.locator("#table .badge.mismatched").first.bounding_box()
+    assert 0 <= badge["x"] < badge["x"] + badge["width"] < size["width"] / 2
+
+
+def test_paper_has_all_columns_and_the_content_of_closed_details_in_dark_ink(page):
+    opened = page(PAPER, color_scheme="dark")
+    closed = "details:not([open]) > :last-child"
+    assert not opened.locator(closed).first.is_visible()
+    opened.emulate_media(media="print")
+    assert opened.locator(closed).count() > 2
+    assert all(one.bounding_box()["height"] > 0 for one in opened.locator(closed).all())
+    assert opened.locator("#table thead th:visible").count() == opened.locator("#table thead th").count()
+    assert not opened.locator(".filter").is_visible()
+    assert opened.evaluate("getComputedStyle(document.body).color") == "rgb(26, 29, 33)"
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
@@ -112,17 +214,6 @@ def test_what_scrolls_is_reached_by_keyboard(page, size):
         (one) => one.scrollWidth > one.clientWidth && /auto|scroll/.test(getComputedStyle(one).overflowX)
             && one.tabIndex < 0).map((one) => one.outerHTML.slice(0, 80))""")
     assert scrolling == []
-
-
-def test_the_graph_of_ops_is_as_large_as_its_drawing(page):
-    graph = page(PHONE).locator(".graph svg")
-    assert graph.get_attribute("aria-label").startswith("graph of the ops from x to y; to blame: Tanh Tanh")
-    box = graph.bounding_box()
-    inside = [part.bounding_box() for part in graph.locator("rect, text").all()]
-    assert len(inside) > 4
-    assert all(
-        box["y"] <= one["y"] and one["y"] + one["height"] <= box["y"] + box["height"] for one in inside
-    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -18,7 +18,6 @@ from markupsafe import Markup
 
 from gradcheck_cli import optional
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.features.page.op_graph import graph_of
 from gradcheck_cli.gate import BaselineFinding
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
@@ -41,23 +40,21 @@ from gradcheck_cli.reporting.exchange.findings import (
 from gradcheck_cli.reporting.report_text import all_right, branch_line, summary_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, describe_rules, is_plain, number_cells
-from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, Report, Status
+from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, PathOp, Report, Status
 
 if TYPE_CHECKING:
     from gradcheck_cli.features.page.pictures import Picture
 
+# Their classes: `rank` sorts by gravity, and a small screen has no room for `more`.
 COLUMNS = (
-    ("spec", "text"),
-    ("op", "text"),
-    ("pair", "text"),
-    ("status", "text"),
-    ("code", "text"),
-    ("mode", "text"),
-    ("dtype", "text"),
+    ("status", "rank"),
+    ("op", ""),
+    ("pair", ""),
     ("error", "number"),
-    ("allowed", "number"),
     ("ratio", "number"),
-    ("seconds", "number"),
+    ("allowed", "number more"),
+    ("code", "more"),
+    ("seconds", "number more"),
 )
 # How pictures are asked for: the module that draws them, what it is for, and the package that it needs.
 PICTURES = ("gradcheck_cli.features.page.pictures", "drawing", "matplotlib")
@@ -65,6 +62,7 @@ PICTURES = ("gradcheck_cli.features.page.pictures", "drawing", "matplotlib")
 MOST_DRAWN = 24
 _MOST_WRONG = 8
 _MOST_DETAILS = 1000
+_NEAR = 10  # ops before and after one to blame: together they fill a screen
 _BEFORE, _AFTER = 2, 20  # lines of source around the gradient's first
 _SOURCE_LIMIT = 2 * MIB
 
@@ -73,7 +71,7 @@ def to_html(report: Report, root: Path) -> str:
     """Render a report as one HTML page that fetches nothing."""
     findings = findings_of(report)
     anchors = {id(finding): f"f{index}" for index, finding in enumerate(findings)}
-    gravest_first = sort_by_gravity(findings)
+    gravest_first = sort_by_gravity(sorted(findings, key=_ratio, reverse=True))
     detailed = [finding for finding in gravest_first if _needs_details(finding)]
     draw, lacking = _load_drawing(detailed)
     details = [
@@ -92,6 +90,7 @@ def to_html(report: Report, root: Path) -> str:
             **_entry(alike[0], anchors[id(alike[0])], root),
             "names": [finding.case_name for finding in alike],
             "anchors": [anchors[id(finding)] for finding in alike],
+            "specs": {split_place(finding.case.spec)[0] for finding in alike if finding.case is not None},
         }
         for alike in group_alike(beside)
     ]
@@ -105,7 +104,7 @@ def to_html(report: Report, root: Path) -> str:
         if finding.case is not None and (finding.pair is not None or finding.rule.startswith("error/"))
     ]
     first = {}
-    for finding in [finding for finding in gravest_first if finding.outcome in BAD][:1]:
+    for finding in [finding for finding in sort_by_gravity(findings) if finding.outcome in BAD][:1]:
         first = _entry(finding, anchors[id(finding)], root)
         if finding.pair is not None:
             first["title"] = f"{finding.title}, of {finding.case_name}"
@@ -123,7 +122,7 @@ def to_html(report: Report, root: Path) -> str:
         others=others,
         rows=rows,
         columns=COLUMNS,
-        statuses=sorted({row["status"] for row in rows}),
+        statuses=dict.fromkeys(row["status"] for row in rows),
         specs=summarize_specs(report, findings),
         spec_columns=SPEC_COLUMNS,
         details=details,
@@ -176,22 +175,31 @@ def _needs_details(finding: Finding) -> bool:
     )
 
 
+def _ratio(finding: Finding) -> float:
+    """Return how far a finding is off; an error, or a check that fails, has no numbers and comes first."""
+    ratio = None if finding.pair is None else finding.pair.ratio
+    return math.inf if ratio is None or math.isnan(ratio) else ratio
+
+
 def _verdict(report: Report) -> str:
-    """Say briefly how the run ended."""
+    """Say briefly how the run ended: everything that is wrong, or wasn't decided."""
     summary = report.summary
-    wrong = summary["mismatched"] + summary["unexpected_pass"]
     if report.interrupted:
         return "interrupted"
     if not report.exit_code:
         return all_right(report)
-    if wrong:
-        verb = "is" if wrong == 1 else "are"
-        return f"{wrong:,} of {layout.count(summary['pairs'], 'pair')} {verb} wrong"
-    if any(finding.is_failure for finding in report.baseline):
-        return "changed for the worse since the baseline"
-    if any(case.status in (Status.MISMATCHED, Status.UNEXPECTED_PASS) for case in report.cases):
-        return "a structural check failed"
-    return "something could not be decided" if report.exit_code != 1 else "too few digits"
+    wrong = summary["mismatched"] + summary["unexpected_pass"]
+    worse = sum(finding.is_failure for finding in report.baseline)
+    verb = "is" if wrong == 1 else "are"
+    counted = (
+        (wrong, f"{wrong:,} of {layout.count(summary['pairs'], 'pair')} {verb} wrong"),
+        (summary["error"], layout.count(summary["error"], "error")),
+        (summary["failed_checks"], layout.count(summary["failed_checks"], "failed check")),
+        (summary["inconclusive"], f"{summary['inconclusive']:,} undecided"),
+        (worse, f"{layout.count(worse, 'change')} for the worse since the baseline"),
+    )
+    headline = ", ".join(text for count, text in counted if count)
+    return headline or ("something could not be decided" if report.exit_code != 1 else "too few digits")
 
 
 def counts_of(report: Report) -> str:
@@ -223,8 +231,7 @@ def _row(finding: Finding, case: CaseResult, anchor: str) -> dict[str, str]:
     return {
         "spec": split_place(case.spec)[0],
         "op": f"{case.op} · {case.case}" if case.case != "default" else case.op,
-        "mode": case.mode,
-        "dtype": case.dtype,
+        "how": f"{case.mode} · {case.dtype}",
         "seconds": f"{case.ran.duration_s:.2f}",
         "pair": "whole case" if pair is None else pair.label,
         "status": str(status),
@@ -261,7 +268,6 @@ def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> di
     rules = "" if is_plain(pair) else describe_rules(pair)
     pictures, undrawn = _pictures(pair, figure, case, draw)
     path = () if figure is None else figure.path
-    graph = graph_of(path, pair.input, pair.output)
     # An op's gradient has the form `grad at ops.py:12`; TensorFlow's own can't be read from here.
     blamed = [op.place.rpartition(" at ")[2] for op in path if op.status == str(Status.MISMATCHED)]
     sources = [*blamed, case.seen.source]
@@ -278,18 +284,19 @@ def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> di
         "undrawn": undrawn,
         "wrong": [] if figure is None or figure.map is None else _worst_cells(figure.map),
         "path": path,
-        "graph": graph,
-        # The content of the graph as text, and whatever isn't right.
-        "listed": [
-            op
-            for index, op in enumerate(path)
-            if graph is None or index in graph.ops or op.status != str(Status.PASSED)
-        ],
+        "listed": _ops_near_the_blamed(path),
         "checks": [(check, code) for check in case.checks if (code := code_of_check(check)) is not None],
         "branches": branch_line(case) if case.seen.branches or case.seen.sides_unknown else "",
         "seen": ", ".join(f"{name} x {count}" for name, count in sorted(case.seen.gradients_seen.items())),
         "source": next(filter(None, (_source(where, root) for where in sources)), None),
     }
+
+
+def _ops_near_the_blamed(path: Sequence[PathOp]) -> list[PathOp]:
+    """Return what isn't right on a path, with the ops around it in the forward's order."""
+    centres = [index for index, op in enumerate(path) if op.status != str(Status.PASSED)] or [len(path) - 1]
+    near = {index + offset for index in centres for offset in range(-_NEAR, _NEAR + 1)}
+    return [op for index, op in enumerate(path) if index in near]
 
 
 def _pictures(
@@ -370,14 +377,14 @@ _Side = tuple[str, Report]
 _Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair
 
 _DIFF_COLUMNS = (
-    ("op", "text"),
-    ("pair", "text"),
-    ("change", "text"),
-    ("old", "text"),
+    ("change", "rank"),
+    ("op", ""),
+    ("pair", ""),
+    ("old", "more"),
     ("old ratio", "number"),
-    ("new", "text"),
+    ("new", "more"),
     ("new ratio", "number"),
-    ("what", "text"),
+    ("what", ""),
 )
 
 
@@ -406,7 +413,7 @@ def compare_to_html(old: _Side, new: _Side, findings: Sequence[BaselineFinding])
         facts=[(name, [side.get(name, "") for side in facts]) for name in dict.fromkeys(chain(*facts))],
         rows=rows,
         columns=_DIFF_COLUMNS,
-        statuses=sorted({str(row["change"] or "same") for row in rows}),
+        statuses=dict.fromkeys(str(row["change"] or "same") for row in rows),
         footer=f"gradcheck {new[1].gradcheck_version}",
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from gradcheck_cli.gate import BaselineFinding, Change, CoverageStatus
 from gradcheck_cli.reporting import codes
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.pair_table import named_numbers, worst_element
+from gradcheck_cli.reporting.terminal.pair_table import number_cells, worst_element
 from gradcheck_cli.results import (
     FAILING,
     GREEN,
@@ -212,8 +212,9 @@ def _findings_of_case(case: CaseResult, report: Report, *, strict: bool) -> Iter
         yield Finding("search", Outcome.PASSED, "search", text, text, case.spec, case)
     for warning in case.warnings:
         outcome = Outcome.FAILED if report.policy.strict_precision else Outcome.WARNED
-        title = f"precision: {first_line(warning)}"
-        yield Finding("precision", outcome, "precision", title, warning, case.seen.source or case.spec, case)
+        text = warning.removeprefix("precision: ")
+        title = f"precision: {first_line(text)}"
+        yield Finding("precision", outcome, "precision", title, text, case.seen.source or case.spec, case)
 
 
 def _outcome_of(status: Status, *, strict: bool) -> Outcome:
@@ -239,8 +240,8 @@ def _finding_of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Fin
 def pair_lines(pair: PairResult) -> list[str]:
     """Describe a pair that isn't right in the terminal's words, as lines."""
     lines = []
-    if pair.connected and pair.numbers.elements and pair.status is not Status.SKIPPED:
-        error, allowed, ratio = named_numbers(pair).values()
+    error, allowed, ratio = number_cells(pair)
+    if allowed not in {"", "-"}:
         lines.append(f"off by {error}, allowed {allowed}, ratio {ratio}")
     if pair.numbers.worst is not None:
         lines.append("worst: {}: {}, {}".format(*worst_element(pair, pair.numbers.worst)))
