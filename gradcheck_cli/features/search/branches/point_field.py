@@ -235,7 +235,7 @@ class PointField:
         results = [values[id(tensor)] for tensor in self._op.traced.vjp_trace.whole.results]
         outputs = self._op.outputs
         require_shapes((value.shape[1:] for value in results[: len(outputs)]), outputs)
-        taken: list[set[Any]] = [set(arcs) for _ in results[0]]
+        taken: list[set[Any]] = [set(arcs) for _ in next(iter(batch.values()))]
         for watched in self._watched:
             for side, is_taken in zip(watched.branch.sides, watched.sides_taken(values), strict=True):
                 for row in np.flatnonzero(is_taken):
