@@ -89,7 +89,7 @@ def seen(target, x=NORMAL, **changes):
         (
             "where_in_where",
             {"shape": [2], "value": [0.5, -2.0]},
-            [("x > 3.5", "forward", (), ("true", "false")), ("x > 1", "forward", ("false",), ("true",))],
+            [("x > 3.5", "forward", ("false",), ("true",)), ("x > 1", "forward", ("false",), ("true",))],
         ),
         (
             "where_in_where",

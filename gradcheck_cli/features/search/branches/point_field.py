@@ -162,6 +162,9 @@ class PointField:
             seeds: a number for each point; together they are the seed of the upstreams.
         """
         graph = self._op.traced.vjp_trace.whole
+        if not graph.sources:  # no gradient, so nothing to see
+            blank: list[Array | None] = [None] * len(self._op.inputs)
+            return PointsSeen(self._op, [set() for _ in seeds], np.ones(len(seeds), bool), [], [], blank)
         infos = [self._op.outputs[output_index] for output_index in graph.sources]
         generator = np.random.default_rng(list(seeds))
         upstreams = [generator.standard_normal((len(seeds), *info.shape)) for info in infos]
