@@ -35,7 +35,7 @@ GROWTH = ONE_SIDED / 2
 GRID = 48
 # A zero relies on the nearer edge of a tread, which may be far nearer than the next riser; and to see several
 # risers takes more than one. So it is looked farther for these.
-BEYOND = (4.0, 16.0, 64.0, 1024.0, 2.0**14, 2.0**18)
+BEYOND = (4.0, 16.0, 64.0, 1024.0)
 # Increments that aren't of the order of the largest nearby belong to a tread; if a third of them do, they are
 # stairs. (A kink's increments are alike all along; a smooth function's change little from one to the next.)
 # The numbers are empirical.
@@ -122,14 +122,14 @@ def find_departure(series: Series, slope: Float, uncertainty: Float, noise: Floa
         uncertainty: (e,) and its bound.
         noise: (e,) bound on the error of a value, where it was measured.
     """
-    at, first = series.at, series.sentinels
+    at = series.at
     edge = np.full(slope.shape, Edge.NONE, dtype=np.int8)
     low, high, beyond = np.zeros(slope.shape), np.zeros(slope.shape), np.zeros(slope.shape)
     is_open = np.isfinite(uncertainty)
     with np.errstate(all="ignore"):
         blur = uncertainty + at.noise * np.maximum(noise / at.error, 1.0)
         away = np.abs(at.slope - slope)
-        for k in range(max(first, 1), at.slope.shape[0]):
+        for k in range(1, at.slope.shape[0]):
             # A one-sided slope errs by h where both sides err by h^2: compare like with like.
             is_usable = at.is_usable[k] & at.is_usable[k - 1] & (at.is_central[k] == at.is_central[k - 1])
             leaves = is_open & is_usable & (away[k] > 2 * blur[k])
@@ -146,6 +146,7 @@ def find_departure(series: Series, slope: Float, uncertainty: Float, noise: Floa
             is_here = leaves | is_later
             low, high = np.where(is_here, series.step[k - 1], low), np.where(is_here, series.step[k], high)
             is_open = is_open & ~leaves
+        low = np.where(away[0] > 2 * blur[0], 0.0, low)  # one side left it already
     return Departure(edge.astype(np.int8), low, high, beyond)
 
 

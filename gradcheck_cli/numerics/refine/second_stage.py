@@ -30,7 +30,7 @@ from gradcheck_cli.numerics.refine.edges import (
     find_departure,
     find_stairs,
 )
-from gradcheck_cli.numerics.refine.series import Elements, sample
+from gradcheck_cli.numerics.refine.series import RATIO, Elements, sample
 from gradcheck_cli.numerics.refine.slopes import Resolution, resolve
 from gradcheck_cli.numerics.shared_limits import (
     BOUND_PER_SIGMA,
@@ -315,8 +315,11 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
                 departure.edge[which] == Edge.LATER,
             )
             stairs = find_stairs(problem, sampled.take(which), tread, beyond)
-            for further in BEYOND[1:]:
-                uneven = np.flatnonzero(fails[which] & (stairs.hidden > 0) & ~stairs.is_even)
+            uneven, further = np.arange(which.size), beyond
+            while uneven.size:  # as far as x itself, at most
+                further *= RATIO
+                is_near = further * tread.high <= RATIO * problem.step_scale[sampled.columns[which]]
+                uneven = np.flatnonzero(fails[which] & (stairs.hidden > 0) & ~stairs.is_even & is_near)
                 if uneven.size:
                     there = find_stairs(problem, sampled.take(which[uneven]), tread.take(uneven), further)
                     stairs.refine(uneven, there)

@@ -11,7 +11,7 @@ from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.edges import Departure, find_departure
 from gradcheck_cli.numerics.refine.series import SAME_OVER_ORDERS, Series, Settled, settle
-from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, KNOWN, OF_MANY_OPERATIONS, PATTERN
+from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, KNOWN, MARGIN, OF_MANY_OPERATIONS, PATTERN
 
 # Rounding to multiples of g errs by up to g / 2 per value. Twice that is a difference's movement from rung to
 # rung; another factor of two is for its bound, and one for values that are rounded more than once.
@@ -176,15 +176,20 @@ def _join_sides(series: Series) -> Settled:
     extrapolated: one side's slope is right then. Which, only a smaller step shows, so that both count.
     """
     up, down = series.settled_sides
+    both = np.where(_are_apart(series, 1.0), np.inf, np.maximum(up.uncertainty, down.uncertainty))
+    joined = Settled(0.5 * (up.slope + down.slope), both, up.rungs, np.abs(up.slope - down.slope))
+    return joined.where(~np.isfinite(up.uncertainty), down).where(~np.isfinite(down.uncertainty), up)
+
+
+def _are_apart(series: Series, margin: float) -> Mask:
+    """Say where both sides settle, on slopes that differ by more than they may be off by: at a kink."""
+    up, down = series.settled_sides
     with np.errstate(invalid="ignore"):
-        both = np.maximum(up.uncertainty, down.uncertainty)
         spread = np.abs(up.slope - down.slope)
         # Where f'' jumps, slopes change with the step by more than that. They don't beside a kink.
         moved = np.fmax(np.abs(series.at.up - up.slope), np.abs(series.at.down - down.slope))
         falls = spread <= KNOWN * moved[series.sentinels :][:PATTERN].max(axis=0)
-        is_bend = falls | (spread <= up.uncertainty + down.uncertainty)
-    joined = Settled(0.5 * (up.slope + down.slope), np.where(is_bend, both, np.inf), up.rungs, spread)
-    return joined.where(~np.isfinite(up.uncertainty), down).where(~np.isfinite(down.uncertainty), up)
+        return np.asarray(~falls & (spread > margin * (up.uncertainty + down.uncertainty)))
 
 
 def _noise_of_movement(series: Series) -> Float:
@@ -318,6 +323,7 @@ def find_kinks(series: Series) -> Kinks:
                 is_constant &= np.abs(at.jump[j] - at.jump[k]) <= SAME_BEND[1] * bend[k] * 0.5 + noise[j]
             smallest = np.where(is_constant & ~is_kink, k, smallest)
             is_kink |= is_constant
+    is_kink |= _are_apart(series, MARGIN)
     if not is_kink.any():
         unknown = np.full(is_kink.shape, np.nan)
         return Kinks(is_kink, unknown, unknown, unknown)
