@@ -161,6 +161,8 @@ def reproduce(case: Case) -> str:
         command += f" --power {case.judging.power}"
     if case.judging.budget != Judging.budget:
         command += f" --budget {case.judging.budget:g}"
+    if case.wanted.point:
+        command += f" --point {shlex.quote(case.wanted.point)}"
     return command
 
 

@@ -247,9 +247,10 @@ class Exploration:
         threshold = max(self.threshold, min(_USUAL * float(np.median(suspicion.disagreement)), 0.1))
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
         self.spoilt += int(suspicion.is_spoilt.sum())
-        rows = np.flatnonzero((suspicion.disagreement > threshold) | suspicion.is_spoilt)
-        rows = self._persisting(points, rows[:_DOUBTED], suspicion, threshold)
-        self._see(set().union(*(looked.taken[row] for row in set(range(count)) - set(rows))))
+        doubtful = np.flatnonzero((suspicion.disagreement > threshold) | suspicion.is_spoilt)
+        rows = self._persisting(points, doubtful[:_DOUBTED], suspicion, threshold)
+        agreeing = set(range(count)) - {*rows, *doubtful[_DOUBTED:]}
+        self._see(set().union(*(looked.taken[row] for row in agreeing)))
         special = self.mixed.free.ties(vectors, _CLOSE) | np.isin(vectors, self.mixed.specials)
         may_have_kink = suspicion.is_bent | special.any(axis=1)
         self.candidates += [

@@ -101,7 +101,8 @@ def at_point(case: Case, text: str) -> Case:
             raise UsageError(
                 f"--point: '{assignment}' doesn't fit {name}, of shape {shape}: {error}."
             ) from None
-    return replace(case, arguments=tuple(_fixed(case, values)))
+    wanted = replace(case.wanted, point=text)
+    return replace(case, arguments=tuple(_fixed(case, values)), wanted=wanted)
 
 
 def _read(case: Case, tensor: InputSpec, text: str) -> Array:
