@@ -32,6 +32,30 @@ POINTS = {"sinc": (1e-6, 1e-3), "versine": (1e-5, 1e-2), "exprel": (1e-5, 1e-2),
 POINTS["langevin"] = (1e-4, 1e-1)
 
 
+def with_seam(seam, inside):
+    """`log1prel` with another gradient below a seam: the jump there is no rounding."""
+
+    @tf.custom_gradient
+    def call(x):
+        def gradient(u):
+            is_inside = tf.abs(x) < seam
+            safe = tf.where(is_inside, tf.ones_like(x), x)
+            outside = (1 / (1 + safe) - tf.math.log1p(safe) / safe) / safe
+            return u * tf.where(is_inside, inside(x), outside)
+
+        return tf.math.log1p(x) / x, gradient
+
+    return call
+
+
+SEAM = 1e-3
+BELOW = {
+    "right": lambda x: -0.5 + 2 * x / 3 - 0.75 * x * x + 0.8 * x**3,
+    "half_a_term": lambda x: -0.5 + x / 3,
+    "another_factor": lambda x: 1.5 * (-0.5 + 2 * x / 3),
+}
+
+
 def at(point):
     return {"x": {"value": [point, 1.0, 2.0]}}
 
@@ -51,5 +75,16 @@ ATTACKS = [
     *(
         Attack(f"{name}_{POINTS[name][0]:g}_sign", "not green", at(POINTS[name][0]), make(-1.0))
         for name, make in FUNCTIONS.items()
+    ),
+    *(
+        Attack(
+            f"seam_{below}_{first:g}_{how:g}",
+            "right" if below == "right" else "wrong",
+            {"x": {"value": [first, SEAM * (1 - how), 0.5]}},
+            with_seam(SEAM, slope),
+        )
+        for below, slope in BELOW.items()
+        for first in (0.25, 6e-16)  # another element's scale bounds nothing here
+        for how in (1e-13, 1e-9, 1e-5)
     ),
 ]
