@@ -22,6 +22,10 @@ def _tensor(value, **keys):
     return {"value": value, "shape": shape, **keys}
 
 
+# Where a gradient is a constant that is right at the tie alone.
+_STAYS = {"move": False, "reason": "the tie is meant"}
+
+
 def _jacobian(matrix):
     """Return a gradient of one input and one output by its Jacobian."""
 
@@ -195,7 +199,9 @@ def _of_sorts():
         ("of another element", "wrong", _permutation([0, 3, 2, 1])),
         ("sum of two", "wrong", [[0.5, 0.5, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]),
     ):
-        yield Attack(f"sort of three, {name}", truth, {"x": _tensor(three)}, tf.sort, _jacobian(matrix))
+        yield Attack(
+            f"sort of three, {name}", truth, {"x": _tensor(three, **_STAYS)}, tf.sort, _jacobian(matrix)
+        )
     for name, forward in (("sort", tf.sort), ("median", lambda x: tf.sort(x)[2])):
         yield Attack(
             f"{name} of five, none",
@@ -329,7 +335,7 @@ def _of_norms():
             lambda x: tf.sqrt(tf.reduce_sum(x * x)),
             _norm(at_zero),
         )
-    x = _tensor([2.0, -2.0, 1.0])
+    x = _tensor([2.0, -2.0, 1.0], **_STAYS)
     for name, truth, slope in (
         ("shared", "right", [0.5, -0.5, 0.0]),
         ("first", "right", [1.0, 0.0, 0.0]),
@@ -357,7 +363,7 @@ def _of_other_kinds():
         yield Attack(
             f"one of two outputs, {kind}",
             truth,
-            {"x": _tensor([1.0, 2.0]), "y": _tensor([1.0, 2.0])},
+            {"x": _tensor([1.0, 2.0], **_STAYS), "y": _tensor([1.0, 2.0], **_STAYS)},
             lambda x, y: (tf.maximum(x, y), x - y),
             gradient,
         )

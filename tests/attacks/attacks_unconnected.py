@@ -121,7 +121,8 @@ def _kinks():
     for name, (forward, (low, high)) in ops.items():
         at = 1.0 if name in {"hinge", "clip"} else 0.0
         for size in (1, 3):
-            inputs = {"x": {"shape": [size], "value": at}}
+            # The gradient is that at the kink alone, wherever the input is.
+            inputs = {"x": {"shape": [size], "value": at, "move": False, "reason": "the kink is meant"}}
             for slope in (low, high, 0.5 * (low + high), low - 0.5, high + 0.5):
 
                 @tf.custom_gradient
@@ -241,7 +242,7 @@ def _symmetric():
 
 
 def _saturated():
-    """As small as what symmetry leaves, but with digits, right or wrong: nothing here tests them."""
+    """As small as what symmetry leaves, but with digits, right or wrong."""
     far = {"x": {"shape": [3]}, "b": {"shape": [3], "value": 50.0}}
     dead = {"x": {"shape": [3]}, "b": {"shape": [3], "value": -2.0}}
 
@@ -254,7 +255,8 @@ def _saturated():
 
     for factor in (1.0, 2.0, -1.0):
         slope = lambda b, factor=factor: factor * tf.exp(-b)  # noqa: E731 (one for each factor)
-        yield Attack(f"saturated {factor:g}", "unchecked", far, faint(tf.sigmoid, slope))
+        truth = "unchecked" if factor == 1 else "wrong"  # the stated value moves, and has digits there
+        yield Attack(f"saturated {factor:g}", truth, far, faint(tf.sigmoid, slope))
         constant = lambda b, factor=factor: 1e-20 * factor * tf.ones_like(b)  # noqa: E731
         yield Attack(f"dead relu {factor:g}", "unchecked", dead, faint(tf.nn.relu, constant))
 

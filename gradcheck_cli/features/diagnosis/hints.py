@@ -118,7 +118,7 @@ def _find_equal(factor: float, candidates: Sequence[float]) -> float | None:
 
 def _name_factor(factor: float) -> str:
     """Return a factor as text: as a simple fraction where it is one, else as a decimal number."""
-    nice = Fraction(factor).limit_denominator(_NICE)
+    nice = Fraction(factor).limit_denominator(_NICE) if np.isfinite(factor) else None
     if nice and abs(float(nice) - factor) < _SAME * abs(factor):
         return str(nice)
     return f"{factor:.6g}"
