@@ -22,7 +22,7 @@ from gradcheck_cli.spec.words import CHECKS, EXCEPTIONS
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.faults import FaultLog
-    from gradcheck_cli.spec.yaml_tree import Node
+    from gradcheck_cli.spec.yaml_tree import Written
 
 
 class OutputModel(fields.Strict):
@@ -394,36 +394,31 @@ class Excepted:
         return case.version_fits(version, self.tensorflow)
 
 
-def read_exceptions(log: FaultLog, document: Node, places: dict[str, str]) -> list[Excepted]:
+def read_exceptions(log: FaultLog, document: Written, places: dict[str, str]) -> list[Excepted]:
     """Read a document with `exceptions`, and add where each op type is excepted; faults are logged."""
-    document = _with_kinds(document)
+    listed = document.data["exceptions"]
+    if isinstance(listed, dict):
+        long = {op_type: _with_kind(entry) for op_type, entry in listed.items()}
+        document = replace(document, data=document.data | {"exceptions": long})
     model, _ = log.validate(ExceptionsFile, document)
-    listed = document.get("exceptions")
-    if model is None or model.exceptions is None or listed is None:
-        return []
     excepted = []
-    for op_type, entry in model.exceptions.items():
-        node = listed.children[op_type]
-        place = f"{log.path}:{node.key_line or node.line}"
+    for op_type, entry in ((model and model.exceptions) or {}).items():
+        text, _ = document.find("exceptions", op_type)
+        place = f"{log.path}:{text.mark.key_line}"
         if op_type in places:
             message = f"must be excepted once, but {places[op_type]} does so too. Remove one"
-            log.add_key(listed, message, op_type)
+            log.add_key(document.at("exceptions"), message, op_type)
             continue
         places[op_type] = place
         excepted.append(Excepted(op_type, entry.kind, entry.reason, place, entry.tensorflow or ""))
     return excepted
 
 
-def _with_kinds(document: Node) -> Node:
-    """Return the document with each `{gpu: why}` as `{kind: gpu, reason: why}`."""
-    listed = document.children["exceptions"]
-    return document.with_entries({"exceptions": listed.map_children(_with_kind)})
-
-
-def _with_kind(entry: Node) -> Node:
-    kinds = [kind for kind in EXCEPTIONS if kind in entry.children]
-    if len(kinds) != 1 or {"kind", "reason"} & set(entry.children):
+def _with_kind(entry: object) -> object:
+    """Return `{gpu: why}` as `{kind: gpu, reason: why}`."""
+    kinds = [kind for kind in EXCEPTIONS if isinstance(entry, dict) and kind in entry]
+    if not isinstance(entry, dict) or len(kinds) != 1 or {"kind", "reason"} & entry.keys():
         return entry
     (kind,) = kinds
-    reason = entry.children[kind]
-    return entry.without(kind).with_entries({"kind": replace(reason, value=kind), "reason": reason})
+    rest = {key: value for key, value in entry.items() if key != kind}
+    return {**rest, "kind": kind, "reason": entry[kind]}

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from gradcheck_cli.errors import Fault, nearest, suggest
 from gradcheck_cli.spec.input_model import EXPECTED
-from gradcheck_cli.spec.yaml_tree import Node, join
+from gradcheck_cli.spec.yaml_tree import Text, Written, show_place
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -45,17 +45,12 @@ class FaultLog:
         self._faults = dict.fromkeys(faults)
         self._settled = {(fault.line, fault.place) for fault in self._faults if fault.place}
 
-    def add(self, node: Node, message: str, *path: str | int) -> None:
-        """Add a fault about a node, or about what should be at `path` below it."""
-        line, place = node.line, node.place
-        for key in path:
-            child = node.get(key) if node is not None else None
-            place = f"{place}[{key}]" if isinstance(key, int) else join(place, key)
-            if child is not None:
-                node, line, place = child, child.line, child.place
-        self._add(line, place, message, node.path)
+    def add(self, node: Written, message: str, *path: str | int) -> None:
+        """Add a fault about a part, or about what should be at `path` below it."""
+        text, _ = node.find(*path)
+        self._add(text, text.mark.line, message)
 
-    def refuse(self, node: Node, message: str, *path: str | int) -> NoReturn:
+    def refuse(self, node: Written, message: str, *path: str | int) -> NoReturn:
         """Add a fault like `add`, and leave the part that has it.
 
         Raises:
@@ -64,24 +59,23 @@ class FaultLog:
         self.add(node, message, *path)
         raise Unreadable
 
-    def add_key(self, node: Node, message: str, key: str) -> None:
+    def add_key(self, node: Written, message: str, key: str) -> None:
         """Add a fault about the key of an entry, rather than its value."""
-        child = node.children.get(key)
-        place = child.place if child else join(node.place, key)
-        line = (child.key_line or child.line) if child else node.line
-        self._add(line, place, message, (child or node).path)
+        text, is_there = node.find(key)
+        self._add(text, text.mark.key_line if is_there else text.mark.line, message)
 
-    def _add(self, line: int, place: str, message: str, path: str) -> None:
-        if path or (line, place) not in self._settled:
+    def _add(self, text: Text, line: int, message: str) -> None:
+        place = show_place(text.place)
+        if text.path != self.path or (line, place) not in self._settled:
             self.count += 1
-            self._faults[Fault(path or self.path, line, place, message)] = None
+            self._faults[Fault(text.path, line, place, message)] = None
 
     @property
     def faults(self) -> tuple[Fault, ...]:
         """The faults, in the order in which they were found."""
         return tuple(self._faults)
 
-    def validate(self, model: type[Model], node: Node) -> tuple[Model | None, set[str]]:
+    def validate(self, model: type[Model], node: Written) -> tuple[Model | None, set[str]]:
         """Check a node's structure, report what is broken, and read the rest.
 
         Returns:
@@ -89,36 +83,33 @@ class FaultLog:
             parts: top-level keys, for inputs `inputs.NAME`. Sound parts can still be judged, so that a user
             sees every fault at once, and none that only follows from another.
         """
-        data = node.plain()
         broken: set[str] = set()
-        if not isinstance(data, dict):
-            self.add(node, f"must be a mapping, but got {show(data)}")
+        if not isinstance(node.data, dict):
+            self.add(node, f"must be a mapping, but got {show(node.data)}")
             return None, broken
+        data = {key: dict(part) if isinstance(part, dict) else part for key, part in node.data.items()}
         # The rest can hardly break again after one removal; the bound is for safety.
         for _ in range(3):
             try:
                 return model.model_validate(data), broken
             except ValidationError as error:
                 for details in error.errors(include_url=False):
-                    self._report(model, node, details)
+                    if details["type"] != "missing" or details["loc"][0] not in broken:
+                        self._report(model, node, details)
                     broken |= _remove(data, details["loc"], model)
         return None, broken
 
-    def _report(self, model: type[BaseModel], root: Node, details: ErrorDetails) -> None:
+    def _report(self, model: type[BaseModel], root: Written, details: ErrorDetails) -> None:
         location = _location(details["loc"])
         kind, value = details["type"], details.get("input")
         if kind == "extra_forbidden":
             *parent, key = location
             keys = _known_keys(model, parent)
-            holder = root.get(*parent) or root
-            self.add_key(
-                holder,
-                f"unknown key. {suggest(str(key), keys) or 'Possible keys: ' + ', '.join(keys)}",
-                str(key),
-            )
+            remedy = suggest(str(key), keys) or f"Possible keys: {', '.join(keys)}"
+            self.add_key(root.at(*parent), f"unknown key. {remedy}", str(key))
         elif location and location[-1] == "[key]":
             *parent, key, _ = location
-            self.add_key(root.get(*parent) or root, expectation_text(details["ctx"], value), str(key))
+            self.add_key(root.at(*parent), expectation_text(details["ctx"], value), str(key))
         elif kind == "missing":
             self.add(root, REMEDIES.get(str(location[-1]), "is missing"), *location)
         elif kind == EXPECTED:

@@ -25,6 +25,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from gradcheck_cli.spec.case import is_specifier
 from gradcheck_cli.spec.words import (
     BINDINGS,
+    DTYPE_KINDS,
     DTYPES,
     EXPECTATIONS,
     GENERATORS,
@@ -195,7 +196,7 @@ RowLengths = Annotated[
 ]
 DtypeField = Annotated[str, OneOf(*DTYPES, phrase="a TensorFlow dtype")]
 VaryingDtypes = Annotated[
-    list[Annotated[str, OneOf(*VARYING_DTYPES, phrase="a float or complex dtype")]],
+    list[Annotated[str, OneOf(*VARYING_DTYPES, *DTYPE_KINDS, phrase="a float or complex dtype")]],
     Field(min_length=1),
     expects("a list of dtypes, such as [float32, float64]"),
 ]

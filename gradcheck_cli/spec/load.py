@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import yaml
 
@@ -41,12 +41,20 @@ from gradcheck_cli.spec.case import (
     is_of_second_order,
     unmatched_rules,
 )
-from gradcheck_cli.spec.document_model import Defaults, Excepted, MismatchModel, OpModel, read_exceptions
+from gradcheck_cli.spec.document_model import (
+    CaseModel,
+    Defaults,
+    Excepted,
+    MismatchModel,
+    OpModel,
+    read_exceptions,
+)
 from gradcheck_cli.spec.faults import FaultLog, Unreadable, show, suggest_file
 from gradcheck_cli.spec.input_model import OP_NAME, InputModel, Strict
 from gradcheck_cli.spec.merge_trees import (
     collect_cases,
     expand_short_forms,
+    list_cases,
     merge_op,
     reorder_inputs,
     split_op_types,
@@ -65,8 +73,8 @@ from gradcheck_cli.spec.read_arguments import (
     takes_variant,
 )
 from gradcheck_cli.spec.values.constraints import few_values
-from gradcheck_cli.spec.words import BINDINGS, GENERATORS, MODES
-from gradcheck_cli.spec.yaml_tree import Node, of_file
+from gradcheck_cli.spec.words import BINDINGS, DTYPE_KINDS, GENERATORS, MODES
+from gradcheck_cli.spec.yaml_tree import Written
 from gradcheck_cli.visible import clean
 
 SUFFIXES = (".yaml", ".yml")
@@ -191,7 +199,7 @@ class _Reading:
     names: dict[str, str] = field(default_factory=dict)  # the place of each op's name
     excepted: dict[str, str] = field(default_factory=dict)  # the place of each exception
     # the defaults that each folder has for all of its files
-    folders: dict[str, Node | None] = field(default_factory=dict)
+    folders: dict[str, Written | None] = field(default_factory=dict)
 
     def list_files(self, path: Path) -> list[Path] | None:
         """Return the files that a path means; `None`, and a fault, if it means nothing."""
@@ -229,19 +237,19 @@ class _Reading:
             self.faults.append(Fault(display_path(file), 0, "", message))
             return None
 
-    def _read_folder_defaults(self, file: Path) -> Node | None:
+    def _read_folder_defaults(self, file: Path) -> Written | None:
         """Return what a folder's `defaults.yaml` merges under each of its specs; `None` where it has none.
 
         A file of that name with ops in it is a spec like any other.
         """
         content = self._read_bytes(file) if file.is_file() else None
         documents, broken = yaml_tree.parse(display_path(file), content) if content else ([], [])
-        if len(documents) != 1 or set(documents[0].children) != {"defaults"}:
+        if len(documents) != 1 or list(documents[0].entries) != ["defaults"]:
             return None
         log = FaultLog(display_path(file), broken)
-        defaults = _read_defaults(log, documents[0].children["defaults"])
+        defaults = _read_defaults(log, documents[0].at("defaults"))
         self.faults += log.faults
-        return of_file(defaults, display_path(file))
+        return defaults
 
     def read_content(self, source: SpecText, content: bytes) -> None:
         """Read the text of specs or exceptions."""
@@ -251,111 +259,128 @@ class _Reading:
             message = "must hold a spec, but is empty. Write op, forward and inputs"
             self.faults.append(Fault(source.path, 0, "", message))
         shared = self.folders.get(source.folder)
-        ops: list[Node] = []
+        ops: list[_Op] = []
         for document in documents:
-            if isinstance(document.value, dict) and "exceptions" in document.children:
+            if "exceptions" in document.entries:
                 self.exceptions.extend(read_exceptions(log, document, self.excepted))
             else:
                 ops += _read_ops(log, document, shared)
-        for node in ops:
-            name = _name_op(log, node, self.names, source.stem if len(ops) == 1 else None)
-            origin = Origin(source.path, source.folder, node.line)
-            self.cases.extend(read_cases(log, node, _Heading(name, origin, self.seed)))
+        for op, cases in ops:
+            name = _name_op(log, op, self.names, source.stem if len(ops) == 1 else None)
+            origin = Origin(source.path, source.folder, op.line)
+            self.cases.extend(read_cases(log, op, cases, _Heading(name, origin, self.seed)))
         self.faults += log.faults
 
 
-def _read_defaults(log: FaultLog, defaults: Node, below: Node | None = None) -> Node:
+_Op: TypeAlias = tuple[Written, Sequence[Written]]  # without its cases, and these
+
+
+def _read_defaults(log: FaultLog, defaults: Written, below: Written | None = None) -> Written:
     """Return defaults with their short forms expanded; their faults are logged.
 
     The folder's defaults, below them, may name the module of functions.
     """
-    defaults = expand_short_forms(defaults, below)
-    checked, sets, cases = defaults, defaults.get("case_sets"), defaults.get("cases")
-    if sets is not None and isinstance(sets.value, dict):
-        listed = sets.map_children(lambda listed_set: _list_cases(log, listed_set))
-        checked = checked.with_entries({"case_sets": listed})
-    if cases is not None:
-        checked = checked.with_entries({"cases": _list_cases(log, cases)})
-    log.validate(Defaults, checked)
+    defaults = _expand(defaults, below)
+    for cases in (defaults.at("cases"), *defaults.at("case_sets").entries.values()):
+        _check_cases(log, list_cases(log, cases))
+    log.validate(Defaults, _without_cases(defaults))
     return defaults
 
 
-def _list_cases(log: FaultLog, cases: Node) -> Node:
-    """Return a mapping of cases as a list."""
-    return collect_cases(log, Node({"cases": cases}, cases.line, cases.place)).children["cases"]
+def _check_cases(log: FaultLog, cases: Iterable[Written]) -> None:
+    for case in cases:
+        log.validate(CaseModel, case)
 
 
-def _read_ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:
+def _expand(op: Written, below: Written | None) -> Written:
+    return replace(op.alone(), data=expand_short_forms(op.data, below and below.at("module").data))
+
+
+def _without_cases(op: Written) -> Written:
+    """Return an op or defaults without the cases in it, which are read one by one."""
+
+    def empty(cases: object) -> object:
+        return [] if isinstance(cases, dict | list) else cases
+
+    if not isinstance(op.data, dict):
+        return op
+    sets = op.at("case_sets").entries
+    emptied: dict[str, object] = (
+        {"case_sets": {name: empty(cases.data) for name, cases in sets.items()}} if sets else {}
+    )
+    if "cases" in op.data:
+        emptied["cases"] = empty(op.data["cases"])
+    return replace(op, data=op.data | emptied)
+
+
+def _read_ops(log: FaultLog, document: Written, shared: Written | None) -> Iterator[_Op]:
     """Yield the ops of a document, merged over its defaults, which are merged over those of the folder."""
-    if not isinstance(document.value, dict):
-        got = "nothing" if document.value is None else show(document.plain())
+    if not isinstance(document.data, dict):
+        got = "nothing" if document.data is None else show(document.data)
         log.add(document, f"must be a spec, but got {got}. Write op, forward and inputs")
         return
-    listed, defaults = document.get("ops"), document.get("defaults")
-    if listed is None and (defaults is None or {"op", "forward", "op_type"} & set(document.children)):
-        yield from split_op_types(_merge_over(log, shared, document))
+    if "ops" not in document.data and {"defaults", "op", "forward", "op_type"} & document.data.keys() != {
+        "defaults"
+    }:
+        yield from _merge_over(log, shared, document)
         return
-    for key in document.children:
+    for key in document.data:
         if key not in ("ops", "defaults"):
-            log.add_key(
-                document,
-                f"unknown key. {suggest(key, ('ops', 'defaults')) or 'Possible keys: ops, defaults'}",
-                key,
-            )
-    if defaults is not None:
-        defaults = _read_defaults(log, defaults, shared)
-    if shared is not None and (defaults is None or defaults.children):
-        defaults = shared if defaults is None else merge_op(shared, defaults)
-    if listed is None or not listed.items:
-        got = "nothing" if listed is None else show(listed.plain())
-        log.add(document, f"must be a list of ops, but got {got}. Write one op each", "ops")
-        return
-    for entry in listed.items:
-        if not isinstance(entry.value, dict):
-            log.add(entry, f"must be a mapping, but got {show(entry.plain())}. Write op, forward and inputs")
+            remedy = suggest(key, ("ops", "defaults")) or "Possible keys: ops, defaults"
+            log.add_key(document, f"unknown key. {remedy}", key)
+    defaults = shared
+    if "defaults" in document.data:
+        defaults = _read_defaults(log, document.at("defaults"), shared)
+        defaults = defaults.over(shared if defaults.data else None, merge_op)
+    listed = document.at("ops")
+    if not listed.items:
+        got = show(listed.data) if "ops" in document.data else "nothing"
+        log.add(listed, f"must be a list of ops, but got {got}. Write one op each")
+    for op in listed.items:
+        if isinstance(op.data, dict):
+            yield from _merge_over(log, defaults, op)
         else:
-            yield from split_op_types(_merge_over(log, defaults, entry))
+            log.add(op, f"must be a mapping, but got {show(op.data)}. Write op, forward and inputs")
 
 
-def _merge_over(log: FaultLog, defaults: Node | None, op: Node) -> Node:
-    """Return an op merged over defaults, with its short forms expanded and its cases listed."""
-    op = expand_short_forms(op, defaults)
-    if defaults is None or not defaults.children:
-        return collect_cases(log, op)
-    return collect_cases(log, reorder_inputs(merge_op(defaults, op), op), defaults)
+def _merge_over(log: FaultLog, defaults: Written | None, op: Written) -> Iterator[_Op]:
+    """Yield an op merged over defaults, with its short forms expanded; of several op types, one for each."""
+    op = _expand(op, defaults)
+    if defaults is not None and not defaults.entries:
+        defaults = None
+    op = op.over(defaults, lambda below, above: reorder_inputs(merge_op(below, above), above))
+    cases = collect_cases(log, op, defaults)
+    _check_cases(log, cases)
+    for op_of_type in split_op_types(_without_cases(op)):
+        yield op_of_type, cases
 
 
-def _name_op(log: FaultLog, node: Node, names: dict[str, str], stem: str | None) -> str:
+def _name_op(log: FaultLog, op: Written, names: dict[str, str], stem: str | None) -> str:
     """Return the op's name, or the file's stem if it has none; log a name that isn't unique."""
-    written = _fill_op_type(log, node, node.get("op"))
-    if written is None and stem is None:
-        written = node.get("op_type")
-    if written is None and stem is None:
-        log.add(node, "is missing; only the op of a file with a single op is named after the file", "op")
-        return ""
-    name = written.value if written is not None else stem
-    if written is None and not OP_NAME.fullmatch(str(stem)):
-        log.add(node, f"is missing; the file's name {stem!r} can't be one, as it has spaces or commas", "op")
-    if not isinstance(name, str):
-        return ""  # the model reports this
-    location = f"{log.path}:{node.line}"
+    name = _fill_op_type(log, op) if "op" in op.data else stem or op.data.get("op_type", "")
+    if name == "":
+        log.add(op, "is missing; only the op of a file with a single op is named after the file", "op")
+    if "op" not in op.data and stem is not None and not OP_NAME.fullmatch(stem):
+        message = f"is missing; the file's name {stem!r} can't be one, as it has spaces or commas"
+        log.add(op, message, "op")
+    if not name or not isinstance(name, str):
+        return ""  # the model reports what isn't a text
     if name in names:
-        log.add(node, f"must be unique, but got {name!r}, which {names[name]} has. Rename one", "op")
-    names.setdefault(name, location)
+        log.add(op, f"must be unique, but got {name!r}, which {names[name]} has. Rename one", "op")
+    names.setdefault(name, f"{log.path}:{op.line}")
     return name
 
 
-def _fill_op_type(log: FaultLog, node: Node, written: Node | None) -> Node | None:
+def _fill_op_type(log: FaultLog, op: Written) -> object:
     """Return an op's name with `{op_type}` replaced by its op type, or by the first that it covers."""
-    if written is None or OP_TYPE not in str(written.value):
-        return written
-    op_type = node.get("op_type") or node.get("covers", 0)
-    if op_type is None or not isinstance(op_type.value, str):
-        log.add(
-            node, f"is missing; {written.value} needs op_type or covers. Write one of them, or op", "op_type"
-        )
-        return replace(written, value=None)
-    return replace(written, value=str(written.value).replace(OP_TYPE, op_type.value))
+    name = op.data["op"]
+    if OP_TYPE not in str(name):
+        return name
+    op_type = op.data.get("op_type") or op.at("covers", 0).data
+    if isinstance(op_type, str):
+        return str(name).replace(OP_TYPE, op_type)
+    log.add(op, f"is missing; {name} needs op_type or covers. Write one of them, or op", "op_type")
+    return None
 
 
 DEFAULT_CASE = "default"
@@ -377,7 +402,7 @@ class _Merged:
 
     heading: _Heading
     log: FaultLog
-    node: Node
+    node: Written
     model: OpModel
     broken: set[str]
 
@@ -387,45 +412,36 @@ class _Merged:
         return any(name.startswith("inputs") for name in self.broken)
 
 
-def read_cases(log: FaultLog, node: Node, heading: _Heading) -> list[Case]:
+def read_cases(log: FaultLog, op: Written, cases: Sequence[Written], heading: _Heading) -> list[Case]:
     """Return the sound cases of an op merged over its defaults, in the order written; faults are logged."""
-    faults, op = log.count, _validate(heading, log, node)
-    if op is None:
+    faults, base = log.count, _validate(heading, log, op)
+    if base is None:
         return []
-    check_binding(log, node, op.model, op.broken)
-    if op.model.inputs is None:
-        if not op.has_broken_inputs:
-            log.add(node, "is missing; name each input of forward, such as {x: {shape: [3]}}", "inputs")
+    check_binding(log, op, base.model, base.broken)
+    if base.model.inputs is None:
+        if not base.has_broken_inputs:
+            log.add(op, "is missing; name each input of forward, such as {x: {shape: [3]}}", "inputs")
         return []
-    base = node.without("cases")
-    listed = node.get("cases")
-    entries = [entry for entry in (listed.items if listed else []) if entry.children]
-    names = [entry.get("name") for entry in entries]
-    has_default = any(name is not None and name.value == DEFAULT_CASE for name in names)
-    is_template = has_default or (bool(entries) and any(map(_lacks_shape, _tensors(op.model))))
-    read = [] if is_template else [(replace(op, node=op.node.without("cases")), DEFAULT_CASE)]
-    names_so_far: dict[str, Node] = {}
-    for entry in entries:
-        name = entry.get("name")
-        if name is not None and isinstance(name.value, str):
-            first = names_so_far.setdefault(name.value, name)
-            if first is not name:
-                log.add(
-                    name, f"must be unique, but got {name.value!r}, which line {first.line} has. Rename one"
-                )
-        case_inputs, op_inputs = entry.get("inputs"), op.node.get("inputs")
-        if case_inputs is not None and op_inputs is not None:
-            check_known(log, case_inputs, op_inputs)
-        case = _validate(heading, log, merge_op(base, entry.without("name")))
-        if case is not None and case.model.inputs is not None:
-            read.append((case, str(name.value) if name else ""))
+    cases = [case for case in cases if case.entries]
+    has_default = any(case.data.get("name") == DEFAULT_CASE for case in cases)
+    is_template = has_default or (bool(cases) and any(map(_lacks_shape, _tensors(base.model))))
+    read = [] if is_template else [(base, DEFAULT_CASE)]
+    names: dict[str, Written] = {}
+    for case in cases:
+        name = case.at("name")
+        if isinstance(name.data, str) and (first := names.setdefault(name.data, name)) is not name:
+            log.add(name, f"must be unique, but got {name.data!r}, which line {first.line} has. Rename one")
+        check_known(log, case.at("inputs"), base.node.at("inputs"))
+        merged = _validate(heading, log, case.without("name").over(op.without("name"), merge_op))
+        if merged is not None and merged.model.inputs is not None:
+            read.append((merged, str(name.data or "")))
     variants = [(merged, _read_variants(merged, name)) for merged, name in read]
     if log.count == faults:
         _require_second_order(log, variants)
     return [case for _, cases in variants for case in cases]
 
 
-def _validate(heading: _Heading, log: FaultLog, node: Node) -> _Merged | None:
+def _validate(heading: _Heading, log: FaultLog, node: Written) -> _Merged | None:
     node = with_op_inputs(node)
     model, broken = log.validate(OpModel, node)
     return None if model is None else _Merged(heading, log, node, model, broken)
@@ -450,7 +466,12 @@ def _read_variants(merged: _Merged, name: str) -> list[Case]:
         log.add(node, "must stand without second_order: a CDF gives the first derivative alone", "implicit")
     cases: list[Case] = []
     with suppress(Unreadable):
-        _require_unique(merged, "dtypes", model.dtypes or ())
+        dtypes = [
+            (index, dtype)
+            for index, word in enumerate(model.dtypes or ())
+            for dtype in DTYPE_KINDS.get(word, (word,))
+        ]
+        _require_unique(merged, "dtypes", dtypes)
         takes_none = not merged.has_broken_inputs and not any(map(takes_variant, _tensors(model)))
         if model.dtypes and takes_none:
             log.refuse(
@@ -458,8 +479,8 @@ def _read_variants(merged: _Merged, name: str) -> list[Case]:
                 "must have an input to set, but every input names its own dtype. Remove those, or dtypes",
                 "dtypes",
             )
-        _require_unique(merged, "modes", model.modes)
-        for variant in model.dtypes or (None,):
+        _require_unique(merged, "modes", list(enumerate(model.modes)))
+        for _, variant in dtypes or ((0, None),):
             with suppress(Unreadable):
                 cases.append(_read_variant(merged, name, variant))
     return cases
@@ -470,24 +491,26 @@ def _require_second_order(log: FaultLog, variants: Sequence[tuple[_Merged, Seque
 
     A list among defaults is for other ops, too.
     """
-    lists: dict[str, tuple[Node, set[str]]] = {}
+    lists: dict[tuple[str | int, ...], tuple[Written, set[str]]] = {}
     for merged, cases in variants:
-        node = merged.node.get("second_order")
-        if node is not None and not node.path and not node.place.startswith("defaults"):
-            _, runs = lists.setdefault(node.place, (node, set()))
+        node = merged.node.at("second_order")
+        text, is_written = node.find()
+        if is_written and text.path == log.path and text.place[0] != "defaults":
+            _, runs = lists.setdefault(text.place, (node, set()))
             runs.update(merged.model.modes, (case.dtype for case in cases))
     for node, runs in lists.values():
-        for index, word in enumerate(node.items):
-            if word.value not in runs:
+        for word in node.items:
+            if word.data not in runs:
                 must = f"must be a mode or a dtype of a case ({', '.join(sorted(runs))})"
-                log.add(
-                    node, f"{must}, but got {word.value!r}. Add it to modes or dtypes, or remove it", index
-                )
+                log.add(word, f"{must}, but got {word.data!r}. Add it to modes or dtypes, or remove it")
 
 
-def _require_unique(merged: _Merged, key: str, words: Sequence[str]) -> None:
-    for index, word in enumerate(words):
-        if word in words[:index]:
+def _require_unique(merged: _Merged, key: str, words: Sequence[tuple[int, str]]) -> None:
+    """Refuse a word that stands twice in a list; each is given with its index there."""
+    seen: set[str] = set()
+    for index, word in words:
+        seen_before, seen = word in seen, seen | {word}
+        if seen_before:
             merged.log.refuse(merged.node, f"must be unique, but got {word!r} twice. Remove one", key, index)
 
 
@@ -552,7 +575,7 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
     return case
 
 
-def _read_variable_rules(log: FaultLog, node: Node, model: OpModel) -> tuple[VariableRule, ...]:
+def _read_variable_rules(log: FaultLog, node: Written, model: OpModel) -> tuple[VariableRule, ...]:
     """Return what is said of variables by name; faults are logged."""
     written = model.variables if isinstance(model.variables, dict) else {}
     rules = []
@@ -660,8 +683,8 @@ def _check_pairs(merged: _Merged, case: Case) -> None:
 
     Labels of an output's parts are among these: only the forward shows that an output is a structure.
     """
-    pairs, labels = merged.node.get("pairs"), case.labels
-    if not case.outputs or pairs is None or case.code.may_have_variables or merged.model.second_order:
+    pairs, labels = merged.node.at("pairs"), case.labels
+    if not case.outputs or case.code.may_have_variables or merged.model.second_order:
         return
     for rule in unmatched_rules(case.expected.pairs, labels):
         if any(could_match(rule.glob, label) for label in labels):

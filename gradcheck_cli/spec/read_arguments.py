@@ -27,7 +27,7 @@ from gradcheck_cli.spec.faults import FaultLog, Unreadable, show
 from gradcheck_cli.spec.input_model import InputModel, Ragged, Sparse
 from gradcheck_cli.spec.values import constraints
 from gradcheck_cli.spec.words import BINDINGS, DEFAULT_DTYPE, GENERATORS, SOURCES
-from gradcheck_cli.spec.yaml_tree import Node
+from gradcheck_cli.spec.yaml_tree import Written
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -55,14 +55,14 @@ class InputReader:
         self.folder = folder
         self.variant = variant
 
-    def read(self, name: str, node: Node, model: InputModel) -> InputSpec:
+    def read(self, name: str, node: Written, model: InputModel) -> InputSpec:
         """Return the input, named `values[0]` in a list.
 
         Raises:
             Unreadable: it has faults, which are logged.
         """
         log, before = self.log, self.log.count
-        kinds = [kind for kind in GENERATORS if node.get(kind) is not None]
+        kinds = list(model.sources)
         if len(kinds) > 1:
             log.refuse(
                 node,
@@ -114,7 +114,7 @@ class InputReader:
         checks.check_arguments(source)
         return shape
 
-    def _require_family(self, kind: str, dtype: str, node: Node) -> None:
+    def _require_family(self, kind: str, dtype: str, node: Written) -> None:
         """Refuse a dtype that a generator can't fill."""
         fitting = SOURCES[kind].families
         if not fitting or kind_of(dtype) in fitting:
@@ -130,7 +130,7 @@ class InputReader:
         )
 
 
-def require_reason(log: FaultLog, node: Node, model: InputModel | VariableModel, *place: str) -> None:
+def require_reason(log: FaultLog, node: Written, model: InputModel | VariableModel, *place: str) -> None:
     """Log a value that doesn't move without a reason, or a reason without such a value."""
     if not model.move and not model.reason:
         log.add(
@@ -164,7 +164,7 @@ def leaves_of(tensors: Tensors) -> Iterator[InputModel]:
             yield from leaves_of(part)
 
 
-def read_arguments(reader: InputReader, node: Node, model: OpModel) -> tuple[Argument, ...]:
+def read_arguments(reader: InputReader, node: Written, model: OpModel) -> tuple[Argument, ...]:
     """Return a case's arguments.
 
     Raises:
@@ -173,7 +173,7 @@ def read_arguments(reader: InputReader, node: Node, model: OpModel) -> tuple[Arg
     inputs = model.inputs or {}
 
     def read_argument(name: str) -> Argument:
-        written = node.get("inputs", name) or node
+        written = node.at("inputs", name)
         _require_fit(reader.log, written, inputs[name], model)
         form, tensors = _read(reader, name, written, inputs[name])
         return Argument(name, tensors, form)
@@ -196,25 +196,24 @@ def _read_each(parts: Iterable[Part], read: Callable[[Part], Result]) -> list[Re
     return sound
 
 
-def check_known(log: FaultLog, case_inputs: Node, op_inputs: Node) -> None:
+def check_known(log: FaultLog, case_inputs: Written, op_inputs: Written) -> None:
     """Log a case's names of inputs, or parts of inputs, that its op doesn't have."""
-    names = list(op_inputs.children)
-    for name, node in case_inputs.children.items():
+    names = list(op_inputs.entries)
+    for name, node in case_inputs.entries.items():
         if name not in names:
             remedy = suggest(name, names) or f"Inputs: {', '.join(names)}"
             log.add_key(case_inputs, f"must be an input of the op, but got {name!r}. {remedy}", name)
             continue
         for key in ("dict", "fields"):
-            inner, below = node.get(key), op_inputs.get(name, key)
-            if inner is not None and below is not None:
-                check_known(log, inner, below)
+            if op_inputs.at(name, key).data is not None:
+                check_known(log, node.at(key), op_inputs.at(name, key))
 
 
-def _require_fit(log: FaultLog, node: Node, tensors: Tensors, model: OpModel) -> None:
+def _require_fit(log: FaultLog, node: Written, tensors: Tensors, model: OpModel) -> None:
     """Refuse an argument that the forward can't take: op types and NumPy functions don't take every kind."""
     if isinstance(tensors, list):
         for index, part in enumerate(tensors):
-            _require_fit(log, node.get(index) or node, part, model)
+            _require_fit(log, node.at(index), part, model)
         return
     is_raw_op = model.op_type is not None and model.forward is None
     if tensors is not None and tensors.structure and is_raw_op:
@@ -239,7 +238,7 @@ def _require_fit(log: FaultLog, node: Node, tensors: Tensors, model: OpModel) ->
             )
 
 
-def _read(reader: InputReader, name: str, node: Node, tensors: Tensors) -> Read:
+def _read(reader: InputReader, name: str, node: Written, tensors: Tensors) -> Read:
     if isinstance(tensors, list):
         return _read_elements(reader, name, node, "list", tensors)
     model = tensors or InputModel()
@@ -249,15 +248,13 @@ def _read(reader: InputReader, name: str, node: Node, tensors: Tensors) -> Read:
     _require_alone(reader.log, node, kind)
     named = _named_parts(model)
     if not named:
-        return _read_elements(reader, name, node.get(kind) or node, kind, _listed_parts(model))
+        return _read_elements(reader, name, node.at(kind), kind, _listed_parts(model))
     key = "fields" if kind == "object" else kind
-    parts = _read_each(
-        named, lambda part: _read(reader, f"{name}.{part}", node.get(key, part) or node, named[part])
-    )
+    parts = _read_each(named, lambda part: _read(reader, f"{name}.{part}", node.at(key, part), named[part]))
     return _combine(kind, parts, keys=named, target=model.object_ or "")
 
 
-def _read_tensor(reader: InputReader, name: str, node: Node, model: InputModel) -> Read:
+def _read_tensor(reader: InputReader, name: str, node: Written, model: InputModel) -> Read:
     if model.sparse is not None and model.ragged is not None:
         reader.log.refuse(node, "must not stand beside sparse. Keep one of them", "ragged")
     if model.sparse is not None:
@@ -267,10 +264,10 @@ def _read_tensor(reader: InputReader, name: str, node: Node, model: InputModel) 
     return Form(), (reader.read(name, node, model),)
 
 
-def _read_elements(reader: InputReader, name: str, node: Node, kind: str, parts: Sequence[Tensors]) -> Read:
-    elements = _read_each(
-        range(len(parts)), lambda i: _read(reader, f"{name}[{i}]", node.get(i) or node, parts[i])
-    )
+def _read_elements(
+    reader: InputReader, name: str, node: Written, kind: str, parts: Sequence[Tensors]
+) -> Read:
+    elements = _read_each(range(len(parts)), lambda i: _read(reader, f"{name}[{i}]", node.at(i), parts[i]))
     return _combine(kind, elements)
 
 
@@ -279,10 +276,10 @@ def _combine(kind: str, parts: Sequence[Read], *, keys: Iterable[str] = (), targ
     return form, tuple(tensor for _, tensors in parts for tensor in tensors)
 
 
-def _require_alone(log: FaultLog, node: Node, kind: str) -> None:
+def _require_alone(log: FaultLog, node: Written, kind: str) -> None:
     """Refuse a structure that isn't written with only its own keys, and with all of them."""
     own_keys = ("object", "fields") if kind == "object" else (kind,)
-    for key in node.children:
+    for key in node.data:
         if key not in own_keys:
             log.add_key(
                 node,
@@ -296,7 +293,7 @@ def _require_alone(log: FaultLog, node: Node, kind: str) -> None:
         "object": "name the class of the fields, as module:Class",
     }
     for key in own_keys:
-        if key not in node.children:
+        if key not in node.data:
             log.refuse(node, f"is missing; {remedies[key]}", key)
 
 
@@ -308,7 +305,7 @@ def _listed_parts(model: InputModel) -> Sequence[Tensors]:
     return model.tuple_ or model.list_ or []
 
 
-def _require_labels(log: FaultLog, node: Node, arguments: Sequence[Argument]) -> None:
+def _require_labels(log: FaultLog, node: Written, arguments: Sequence[Argument]) -> None:
     """Refuse two tensors with the same label, as `a.b` and the `b` of a dict `a` would have."""
     counts: Counter[str] = Counter()
     for argument in arguments:
@@ -323,7 +320,7 @@ def _require_labels(log: FaultLog, node: Node, arguments: Sequence[Argument]) ->
             )
 
 
-def _read_sparse(reader: InputReader, name: str, node: Node, model: InputModel, sparse: Sparse) -> Read:
+def _read_sparse(reader: InputReader, name: str, node: Written, model: InputModel, sparse: Sparse) -> Read:
     """Return a SparseTensor's indices, values and dense shape."""
     if not model.shape:
         fault = "is missing" if model.shape is None else "must have a dimension, but got []"
@@ -340,7 +337,7 @@ def _read_sparse(reader: InputReader, name: str, node: Node, model: InputModel, 
     return Form("sparse", shape=shape), (indices, values, dense)
 
 
-def _count_nonzeros(log: FaultLog, node: Node, sparse: Sparse, shape: tuple[int, ...]) -> int:
+def _count_nonzeros(log: FaultLog, node: Written, sparse: Sparse, shape: tuple[int, ...]) -> int:
     """Return the number of nonzeros; refuse those that don't fit."""
     elements = math.prod(shape)
     if (sparse.indices is None) == (sparse.nnz is None):
@@ -365,7 +362,7 @@ def _count_nonzeros(log: FaultLog, node: Node, sparse: Sparse, shape: tuple[int,
     return count
 
 
-def _read_ragged(reader: InputReader, name: str, node: Node, model: InputModel, ragged: Ragged) -> Read:
+def _read_ragged(reader: InputReader, name: str, node: Written, model: InputModel, ragged: Ragged) -> Read:
     """Return a RaggedTensor's flat values and row splits."""
     if model.shape is not None:
         reader.log.refuse(
@@ -421,7 +418,7 @@ def binding_of(model: Defaults) -> str:
     return "override" if model.op_type is not None and model.forward is None else "custom_gradient"
 
 
-def check_binding(log: FaultLog, node: Node, model: Defaults, broken: set[str]) -> None:
+def check_binding(log: FaultLog, node: Written, model: Defaults, broken: set[str]) -> None:
     """Log contradictions among forward, op_type, gradient and binding, if none of these keys is broken."""
     if KEYS & broken:
         return

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gradcheck_cli.spec.case import InputSpec, Source, kind_of
 from gradcheck_cli.spec.faults import FaultLog, show
 from gradcheck_cli.spec.words import GENERATORS, INTEGER_RANGES, LARGEST_FLOATS, SOURCES
-from gradcheck_cli.spec.yaml_tree import Node
+from gradcheck_cli.spec.yaml_tree import Written
 
 if TYPE_CHECKING:
     import numpy as np
@@ -247,7 +247,7 @@ class LiteralChecks:
     """One input as written: its fault log, its node, its dtype."""
 
     log: FaultLog
-    node: Node
+    node: Written
     dtype: str
 
     def check_value(self, value: object, shape: Shape | None) -> Shape | None:
@@ -287,10 +287,10 @@ class LiteralChecks:
         return stored_shape
 
     def _domain(self) -> tuple[float | None, float | None]:
-        low, high = (self.node.get("domain", end) for end in ("low", "high"))
+        low, high = (self.node.at("domain", end).data for end in ("low", "high"))
         return (
-            float(low.value) if low and isinstance(low.value, (int, float)) else None,
-            float(high.value) if high and isinstance(high.value, (int, float)) else None,
+            float(low) if isinstance(low, (int, float)) else None,
+            float(high) if isinstance(high, (int, float)) else None,
         )
 
     def check_leaves(self, values: object, key: str) -> None:
@@ -379,7 +379,7 @@ def few_values(tensor: InputSpec) -> tuple[object, ...]:
     return values if 1 < len(values) <= FEW_VALUES else ()
 
 
-def check_moving(log: FaultLog, node: Node, tensor: InputSpec) -> None:
+def check_moving(log: FaultLog, node: Written, tensor: InputSpec) -> None:
     """Log which of an input's `domain`, `away_from` and `min_gap` can't be satisfied."""
     low, high = tensor.domain
     if low is not None and high is not None and low >= high:
@@ -402,7 +402,7 @@ def check_moving(log: FaultLog, node: Node, tensor: InputSpec) -> None:
 
 
 def _require_movable(
-    log: FaultLog, node: Node, tensor: InputSpec, distribution: ElementDistribution | None, key: str
+    log: FaultLog, node: Written, tensor: InputSpec, distribution: ElementDistribution | None, key: str
 ) -> None:
     kind = tensor.source.kind
     allowed = (
@@ -423,7 +423,7 @@ def _require_movable(
         )
 
 
-def _check_value(log: FaultLog, node: Node, tensor: InputSpec) -> None:
+def _check_value(log: FaultLog, node: Written, tensor: InputSpec) -> None:
     low, high = tensor.domain
     for path, leaf in leaves(tensor.source.arguments["value"]):
         # `not (a <= b)` rather than `a > b`: NaN lies in no domain.
@@ -433,12 +433,14 @@ def _check_value(log: FaultLog, node: Node, tensor: InputSpec) -> None:
             return
 
 
-def _check_intervals(log: FaultLog, node: Node, tensor: InputSpec, distribution: ElementDistribution) -> None:
+def _check_intervals(
+    log: FaultLog, node: Written, tensor: InputSpec, distribution: ElementDistribution
+) -> None:
     intervals = allowed_intervals(distribution, tensor.away_from, tensor.domain)
     # A complex value keeps away from a point if one of its parts does: there is always room.
     chance = 1.0 if kind_of(tensor.dtype) == "complex" else distribution.chance(intervals)
     key = "away_from" if tensor.away_from else "domain"
-    if chance < LEAST_CHANCE and key in node.children:
+    if chance < LEAST_CHANCE and key in node.data:
         log.add(
             node,
             f"must leave room for drawn values, but less than {LEAST_CHANCE:.0%} of what {distribution.kind} "
@@ -457,7 +459,7 @@ def _check_intervals(log: FaultLog, node: Node, tensor: InputSpec, distribution:
         )
 
 
-def check_symmetric(log: FaultLog, node: Node, tensor: InputSpec) -> None:
+def check_symmetric(log: FaultLog, node: Written, tensor: InputSpec) -> None:
     """Log why an input can't be a symmetric (Hermitian) matrix, or a stack of them."""
     kind, shape = kind_of(tensor.dtype), tensor.shape
     message = ""
