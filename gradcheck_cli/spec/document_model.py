@@ -11,7 +11,7 @@ or a module.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
@@ -19,10 +19,6 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 from gradcheck_cli.spec import case
 from gradcheck_cli.spec import input_model as fields
 from gradcheck_cli.spec.words import CHECKS, EXCEPTIONS
-
-if TYPE_CHECKING:
-    from gradcheck_cli.spec.faults import FaultLog
-    from gradcheck_cli.spec.yaml_tree import Written
 
 
 class OutputModel(fields.Strict):
@@ -392,33 +388,3 @@ class Excepted:
     def holds(self, version: str) -> bool:
         """Whether it applies to a version of TensorFlow."""
         return case.version_fits(version, self.tensorflow)
-
-
-def read_exceptions(log: FaultLog, document: Written, places: dict[str, str]) -> list[Excepted]:
-    """Read a document with `exceptions`, and add where each op type is excepted; faults are logged."""
-    listed = document.data["exceptions"]
-    if isinstance(listed, dict):
-        long = {op_type: _with_kind(entry) for op_type, entry in listed.items()}
-        document = replace(document, data=document.data | {"exceptions": long})
-    model, _ = log.validate(ExceptionsFile, document)
-    excepted = []
-    for op_type, entry in ((model and model.exceptions) or {}).items():
-        text, _ = document.find("exceptions", op_type)
-        place = f"{log.path}:{text.mark.key_line}"
-        if op_type in places:
-            message = f"must be excepted once, but {places[op_type]} does so too. Remove one"
-            log.add_key(document.at("exceptions"), message, op_type)
-            continue
-        places[op_type] = place
-        excepted.append(Excepted(op_type, entry.kind, entry.reason, place, entry.tensorflow or ""))
-    return excepted
-
-
-def _with_kind(entry: object) -> object:
-    """Return `{gpu: why}` as `{kind: gpu, reason: why}`."""
-    kinds = [kind for kind in EXCEPTIONS if isinstance(entry, dict) and kind in entry]
-    if not isinstance(entry, dict) or len(kinds) != 1 or {"kind", "reason"} & entry.keys():
-        return entry
-    (kind,) = kinds
-    rest = {key: value for key, value in entry.items() if key != kind}
-    return {**rest, "kind": kind, "reason": entry[kind]}

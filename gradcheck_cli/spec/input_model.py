@@ -470,8 +470,7 @@ class InputModel(_Sources):
         """The key that makes this a structure of inputs: dict, tuple, list or object; empty for a tensor."""
         if self.object_ is not None or self.fields is not None:
             return "object"
-        structures = {"dict": self.dict_, "tuple": self.tuple_, "list": self.list_}
-        return next((key for key, parts in structures.items() if parts is not None), "")
+        return next((key for key in ("dict", "tuple", "list") if getattr(self, f"{key}_") is not None), "")
 
 
 def form_of(value: object) -> str:

@@ -45,15 +45,16 @@ from gradcheck_cli.spec.document_model import (
     CaseModel,
     Defaults,
     Excepted,
+    ExceptionsFile,
     MismatchModel,
     OpModel,
-    read_exceptions,
 )
-from gradcheck_cli.spec.faults import FaultLog, Unreadable, show, suggest_file
+from gradcheck_cli.spec.faults import show, suggest_file, validate
 from gradcheck_cli.spec.input_model import OP_NAME, InputModel, Strict
 from gradcheck_cli.spec.merge_trees import (
     collect_cases,
     expand_short_forms,
+    expand_word,
     list_cases,
     merge_op,
     reorder_inputs,
@@ -62,7 +63,7 @@ from gradcheck_cli.spec.merge_trees import (
 )
 from gradcheck_cli.spec.read_arguments import (
     KEYS,
-    InputReader,
+    Setting,
     binding_of,
     check_binding,
     check_known,
@@ -73,8 +74,8 @@ from gradcheck_cli.spec.read_arguments import (
     takes_variant,
 )
 from gradcheck_cli.spec.values.constraints import few_values
-from gradcheck_cli.spec.words import BINDINGS, DTYPE_KINDS, GENERATORS, MODES
-from gradcheck_cli.spec.yaml_tree import Written
+from gradcheck_cli.spec.words import BINDINGS, DTYPE_KINDS, EXCEPTIONS, GENERATORS, MODES
+from gradcheck_cli.spec.written import FaultLog, Unreadable, Written
 from gradcheck_cli.visible import clean
 
 SUFFIXES = (".yaml", ".yml")
@@ -243,53 +244,73 @@ class _Reading:
         A file of that name with ops in it is a spec like any other.
         """
         content = self._read_bytes(file) if file.is_file() else None
-        documents, broken = yaml_tree.parse(display_path(file), content) if content else ([], [])
+        log = FaultLog(display_path(file))
+        documents = yaml_tree.parse(log, content) if content else []
         if len(documents) != 1 or list(documents[0].entries) != ["defaults"]:
             return None
-        log = FaultLog(display_path(file), broken)
-        defaults = _read_defaults(log, documents[0].at("defaults"))
+        defaults = _read_defaults(documents[0].at("defaults"))
         self.faults += log.faults
         return defaults
 
     def read_content(self, source: SpecText, content: bytes) -> None:
         """Read the text of specs or exceptions."""
-        documents, broken = yaml_tree.parse(source.path, content)
-        log = FaultLog(source.path, broken)
-        if not documents and not broken:
+        log = FaultLog(source.path)
+        documents = yaml_tree.parse(log, content)
+        if not documents and not log.faults:
             message = "must hold a spec, but is empty. Write op, forward and inputs"
             self.faults.append(Fault(source.path, 0, "", message))
         shared = self.folders.get(source.folder)
         ops: list[_Op] = []
         for document in documents:
             if "exceptions" in document.entries:
-                self.exceptions.extend(read_exceptions(log, document, self.excepted))
+                self.exceptions.extend(_read_exceptions(document, self.excepted))
             else:
-                ops += _read_ops(log, document, shared)
+                ops += _read_ops(document, shared)
         for op, cases in ops:
-            name = _name_op(log, op, self.names, source.stem if len(ops) == 1 else None)
+            name = _name_op(op, self.names, source.stem if len(ops) == 1 else None)
             origin = Origin(source.path, source.folder, op.line)
-            self.cases.extend(read_cases(log, op, cases, _Heading(name, origin, self.seed)))
+            self.cases.extend(read_cases(op, cases, _Heading(name, origin, self.seed)))
         self.faults += log.faults
 
 
 _Op: TypeAlias = tuple[Written, Sequence[Written]]  # without its cases, and these
 
 
-def _read_defaults(log: FaultLog, defaults: Written, below: Written | None = None) -> Written:
+def _read_exceptions(document: Written, places: dict[str, str]) -> list[Excepted]:
+    """Read a document with `exceptions`, and add where each op type is excepted; faults are logged."""
+    listed = document.data["exceptions"]
+    if isinstance(listed, dict):
+        long = {op_type: expand_word(entry, EXCEPTIONS, "kind") for op_type, entry in listed.items()}
+        document = replace(document, data=document.data | {"exceptions": long})
+    model, _ = validate(ExceptionsFile, document)
+    excepted = []
+    for op_type, entry in ((model and model.exceptions) or {}).items():
+        text, _ = document.find("exceptions", op_type)
+        place = f"{text.path}:{text.mark.key_line}"
+        if op_type in places:
+            message = f"must be excepted once, but {places[op_type]} does so too. Remove one"
+            document.at("exceptions").add_key(message, op_type)
+            continue
+        places[op_type] = place
+        excepted.append(Excepted(op_type, entry.kind, entry.reason, place, entry.tensorflow or ""))
+    return excepted
+
+
+def _read_defaults(defaults: Written, below: Written | None = None) -> Written:
     """Return defaults with their short forms expanded; their faults are logged.
 
     The folder's defaults, below them, may name the module of functions.
     """
     defaults = _expand(defaults, below)
     for cases in (defaults.at("cases"), *defaults.at("case_sets").entries.values()):
-        _check_cases(log, list_cases(log, cases))
-    log.validate(Defaults, _without_cases(defaults))
+        _check_cases(list_cases(cases))
+    validate(Defaults, _without_cases(defaults))
     return defaults
 
 
-def _check_cases(log: FaultLog, cases: Iterable[Written]) -> None:
+def _check_cases(cases: Iterable[Written]) -> None:
     for case in cases:
-        log.validate(CaseModel, case)
+        validate(CaseModel, case)
 
 
 def _expand(op: Written, below: Written | None) -> Written:
@@ -313,65 +334,65 @@ def _without_cases(op: Written) -> Written:
     return replace(op, data=op.data | emptied)
 
 
-def _read_ops(log: FaultLog, document: Written, shared: Written | None) -> Iterator[_Op]:
+def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
     """Yield the ops of a document, merged over its defaults, which are merged over those of the folder."""
     if not isinstance(document.data, dict):
         got = "nothing" if document.data is None else show(document.data)
-        log.add(document, f"must be a spec, but got {got}. Write op, forward and inputs")
+        document.add(f"must be a spec, but got {got}. Write op, forward and inputs")
         return
     if "ops" not in document.data and {"defaults", "op", "forward", "op_type"} & document.data.keys() != {
         "defaults"
     }:
-        yield from _merge_over(log, shared, document)
+        yield from _merge_over(shared, document)
         return
     for key in document.data:
         if key not in ("ops", "defaults"):
             remedy = suggest(key, ("ops", "defaults")) or "Possible keys: ops, defaults"
-            log.add_key(document, f"unknown key. {remedy}", key)
+            document.add_key(f"unknown key. {remedy}", key)
     defaults = shared
     if "defaults" in document.data:
-        defaults = _read_defaults(log, document.at("defaults"), shared)
+        defaults = _read_defaults(document.at("defaults"), shared)
         defaults = defaults.over(shared if defaults.data else None, merge_op)
     listed = document.at("ops")
     if not listed.items:
         got = show(listed.data) if "ops" in document.data else "nothing"
-        log.add(listed, f"must be a list of ops, but got {got}. Write one op each")
+        listed.add(f"must be a list of ops, but got {got}. Write one op each")
     for op in listed.items:
         if isinstance(op.data, dict):
-            yield from _merge_over(log, defaults, op)
+            yield from _merge_over(defaults, op)
         else:
-            log.add(op, f"must be a mapping, but got {show(op.data)}. Write op, forward and inputs")
+            op.add(f"must be a mapping, but got {show(op.data)}. Write op, forward and inputs")
 
 
-def _merge_over(log: FaultLog, defaults: Written | None, op: Written) -> Iterator[_Op]:
+def _merge_over(defaults: Written | None, op: Written) -> Iterator[_Op]:
     """Yield an op merged over defaults, with its short forms expanded; of several op types, one for each."""
     op = _expand(op, defaults)
     if defaults is not None and not defaults.entries:
         defaults = None
     op = op.over(defaults, lambda below, above: reorder_inputs(merge_op(below, above), above))
-    cases = collect_cases(log, op, defaults)
-    _check_cases(log, cases)
+    cases = collect_cases(op, defaults)
+    _check_cases(cases)
     for op_of_type in split_op_types(_without_cases(op)):
         yield op_of_type, cases
 
 
-def _name_op(log: FaultLog, op: Written, names: dict[str, str], stem: str | None) -> str:
+def _name_op(op: Written, names: dict[str, str], stem: str | None) -> str:
     """Return the op's name, or the file's stem if it has none; log a name that isn't unique."""
-    name = _fill_op_type(log, op) if "op" in op.data else stem or op.data.get("op_type", "")
+    name = _fill_op_type(op) if "op" in op.data else stem or op.data.get("op_type", "")
     if name == "":
-        log.add(op, "is missing; only the op of a file with a single op is named after the file", "op")
+        op.add("is missing; only the op of a file with a single op is named after the file", "op")
     if "op" not in op.data and stem is not None and not OP_NAME.fullmatch(stem):
         message = f"is missing; the file's name {stem!r} can't be one, as it has spaces or commas"
-        log.add(op, message, "op")
+        op.add(message, "op")
     if not name or not isinstance(name, str):
         return ""  # the model reports what isn't a text
     if name in names:
-        log.add(op, f"must be unique, but got {name!r}, which {names[name]} has. Rename one", "op")
-    names.setdefault(name, f"{log.path}:{op.line}")
+        op.add(f"must be unique, but got {name!r}, which {names[name]} has. Rename one", "op")
+    names.setdefault(name, f"{op.log.path}:{op.line}")
     return name
 
 
-def _fill_op_type(log: FaultLog, op: Written) -> object:
+def _fill_op_type(op: Written) -> object:
     """Return an op's name with `{op_type}` replaced by its op type, or by the first that it covers."""
     name = op.data["op"]
     if OP_TYPE not in str(name):
@@ -379,7 +400,7 @@ def _fill_op_type(log: FaultLog, op: Written) -> object:
     op_type = op.data.get("op_type") or op.at("covers", 0).data
     if isinstance(op_type, str):
         return str(name).replace(OP_TYPE, op_type)
-    log.add(op, f"is missing; {name} needs op_type or covers. Write one of them, or op", "op_type")
+    op.add(f"is missing; {name} needs op_type or covers. Write one of them, or op", "op_type")
     return None
 
 
@@ -398,10 +419,9 @@ class _Heading:
 
 @dataclass(frozen=True)
 class _Merged:
-    """A merged op or case: its heading, fault log and node, its sound keys, and the names of broken ones."""
+    """A merged op or case: its heading and text, its sound keys, and the names of broken ones."""
 
     heading: _Heading
-    log: FaultLog
     node: Written
     model: OpModel
     broken: set[str]
@@ -412,15 +432,15 @@ class _Merged:
         return any(name.startswith("inputs") for name in self.broken)
 
 
-def read_cases(log: FaultLog, op: Written, cases: Sequence[Written], heading: _Heading) -> list[Case]:
+def read_cases(op: Written, cases: Sequence[Written], heading: _Heading) -> list[Case]:
     """Return the sound cases of an op merged over its defaults, in the order written; faults are logged."""
-    faults, base = log.count, _validate(heading, log, op)
+    faults, base = op.log.count, _validate(heading, op)
     if base is None:
         return []
-    check_binding(log, op, base.model, base.broken)
+    check_binding(op, base.model, base.broken)
     if base.model.inputs is None:
         if not base.has_broken_inputs:
-            log.add(op, "is missing; name each input of forward, such as {x: {shape: [3]}}", "inputs")
+            op.add("is missing; name each input of forward, such as {x: {shape: [3]}}", "inputs")
         return []
     cases = [case for case in cases if case.entries]
     has_default = any(case.data.get("name") == DEFAULT_CASE for case in cases)
@@ -430,21 +450,21 @@ def read_cases(log: FaultLog, op: Written, cases: Sequence[Written], heading: _H
     for case in cases:
         name = case.at("name")
         if isinstance(name.data, str) and (first := names.setdefault(name.data, name)) is not name:
-            log.add(name, f"must be unique, but got {name.data!r}, which line {first.line} has. Rename one")
-        check_known(log, case.at("inputs"), base.node.at("inputs"))
-        merged = _validate(heading, log, case.without("name").over(op.without("name"), merge_op))
+            name.add(f"must be unique, but got {name.data!r}, which line {first.line} has. Rename one")
+        check_known(case.at("inputs"), base.node.at("inputs"))
+        merged = _validate(heading, case.without("name").over(op.without("name"), merge_op))
         if merged is not None and merged.model.inputs is not None:
             read.append((merged, str(name.data or "")))
     variants = [(merged, _read_variants(merged, name)) for merged, name in read]
-    if log.count == faults:
-        _require_second_order(log, variants)
+    if op.log.count == faults:
+        _require_second_order(variants)
     return [case for _, cases in variants for case in cases]
 
 
-def _validate(heading: _Heading, log: FaultLog, node: Written) -> _Merged | None:
+def _validate(heading: _Heading, node: Written) -> _Merged | None:
     node = with_op_inputs(node)
-    model, broken = log.validate(OpModel, node)
-    return None if model is None else _Merged(heading, log, node, model, broken)
+    model, broken = validate(OpModel, node)
+    return None if model is None else _Merged(heading, node, model, broken)
 
 
 def _tensors(model: OpModel) -> list[InputModel]:
@@ -458,12 +478,12 @@ def _lacks_shape(model: InputModel) -> bool:
 
 def _read_variants(merged: _Merged, name: str) -> list[Case]:
     """Return the sound cases among those in each of its dtypes; faults are logged."""
-    log, node, model = merged.log, merged.node, merged.model
+    node, model = merged.node, merged.model
     for key in ("reference_forward", "implicit"):
         if getattr(model, key) and model.reference is None and "reference" not in merged.broken:
-            log.add(node, "must go with reference, but got none. Write reference: module:function", key)
+            node.add("must go with reference, but got none. Write reference: module:function", key)
     if model.implicit and model.second_order:
-        log.add(node, "must stand without second_order: a CDF gives the first derivative alone", "implicit")
+        node.add("must stand without second_order: a CDF gives the first derivative alone", "implicit")
     cases: list[Case] = []
     with suppress(Unreadable):
         dtypes = [
@@ -474,8 +494,7 @@ def _read_variants(merged: _Merged, name: str) -> list[Case]:
         _require_unique(merged, "dtypes", dtypes)
         takes_none = not merged.has_broken_inputs and not any(map(takes_variant, _tensors(model)))
         if model.dtypes and takes_none:
-            log.refuse(
-                node,
+            node.refuse(
                 "must have an input to set, but every input names its own dtype. Remove those, or dtypes",
                 "dtypes",
             )
@@ -486,7 +505,7 @@ def _read_variants(merged: _Merged, name: str) -> list[Case]:
     return cases
 
 
-def _require_second_order(log: FaultLog, variants: Sequence[tuple[_Merged, Sequence[Case]]]) -> None:
+def _require_second_order(variants: Sequence[tuple[_Merged, Sequence[Case]]]) -> None:
     """Log the modes and dtypes of a list under `second_order` in which none of the op's cases runs.
 
     A list among defaults is for other ops, too.
@@ -495,14 +514,14 @@ def _require_second_order(log: FaultLog, variants: Sequence[tuple[_Merged, Seque
     for merged, cases in variants:
         node = merged.node.at("second_order")
         text, is_written = node.find()
-        if is_written and text.path == log.path and text.place[0] != "defaults":
+        if is_written and text.path == node.log.path and text.place[0] != "defaults":
             _, runs = lists.setdefault(text.place, (node, set()))
             runs.update(merged.model.modes, (case.dtype for case in cases))
     for node, runs in lists.values():
         for word in node.items:
             if word.data not in runs:
                 must = f"must be a mode or a dtype of a case ({', '.join(sorted(runs))})"
-                log.add(word, f"{must}, but got {word.data!r}. Add it to modes or dtypes, or remove it")
+                word.add(f"{must}, but got {word.data!r}. Add it to modes or dtypes, or remove it")
 
 
 def _require_unique(merged: _Merged, key: str, words: Sequence[tuple[int, str]]) -> None:
@@ -511,7 +530,7 @@ def _require_unique(merged: _Merged, key: str, words: Sequence[tuple[int, str]])
     for index, word in words:
         seen_before, seen = word in seen, seen | {word}
         if seen_before:
-            merged.log.refuse(merged.node, f"must be unique, but got {word!r} twice. Remove one", key, index)
+            merged.node.refuse(f"must be unique, but got {word!r} twice. Remove one", key, index)
 
 
 def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
@@ -520,9 +539,9 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
     Raises:
         Unreadable: an input has faults, which are logged.
     """
-    heading, log, node, model = merged.heading, merged.log, merged.node, merged.model
+    heading, node, model = merged.heading, merged.node, merged.model
     outputs = () if merged.broken & (KEYS | {"outputs"}) else _read_outputs(merged, variant)
-    arguments = read_arguments(InputReader(log, heading.origin.folder, variant), node, model)
+    arguments = read_arguments(Setting(heading.origin.folder, variant, model), node)
     if merged.has_broken_inputs:
         raise Unreadable
     tensors = [tensor for argument in arguments for tensor in argument.tensors]
@@ -546,7 +565,7 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
             binding=binding_of(model),
             gradient=function_ref(model.gradient),
             variables=True if isinstance(model.variables, dict) else model.variables,
-            variable_rules=_read_variable_rules(log, node, model),
+            variable_rules=_read_variable_rules(node, model),
             covers=tuple(dict.fromkeys(model.covers or ())),
         ),
         reference=Reference(reference, model.reference_forward, model.implicit) if reference else None,
@@ -575,12 +594,12 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
     return case
 
 
-def _read_variable_rules(log: FaultLog, node: Written, model: OpModel) -> tuple[VariableRule, ...]:
+def _read_variable_rules(node: Written, model: OpModel) -> tuple[VariableRule, ...]:
     """Return what is said of variables by name; faults are logged."""
     written = model.variables if isinstance(model.variables, dict) else {}
     rules = []
     for glob, rule in written.items():
-        require_reason(log, node, rule, "variables", glob)
+        require_reason(node, rule, "variables", glob)
         domain = (rule.domain.low, rule.domain.high) if rule.domain else (None, None)
         rules.append(VariableRule(glob, domain, "" if rule.move else rule.reason or ""))
     return tuple(rules)
@@ -641,34 +660,30 @@ def _expectation_of(written: str | MismatchModel) -> tuple[str, str]:
 
 
 def _read_outputs(merged: _Merged, variant: str | None) -> tuple[OutputSpec, ...]:
-    log, node = merged.log, merged.node
+    node = merged.node
     binding, written = binding_of(merged.model), merged.model.outputs
     tells_outputs = BINDINGS[binding].tells_outputs
     if written is None:
         if not tells_outputs:
-            log.add(
-                node, f"is missing; binding {binding} needs it, such as {{y: {{dtype: float32}}}}", "outputs"
-            )
+            node.add(f"is missing; binding {binding} needs it, such as {{y: {{dtype: float32}}}}", "outputs")
         return ()
     if isinstance(written, list):
         if not tells_outputs:
-            log.add(
-                node,
+            node.add(
                 f"must be a mapping of names to dtypes for binding {binding}, but got {show(written)}. "
                 f"Write {{{written[0]}: {{dtype: float32}}}}",
                 "outputs",
             )
         for index, name in enumerate(written):
             if name in written[:index]:
-                log.add(node, f"must be unique, but got {name!r} twice. Rename one", "outputs", index)
+                node.add(f"must be unique, but got {name!r} twice. Rename one", "outputs", index)
         return tuple(OutputSpec(name) for name in written)
     outputs = []
     for name, output in written.items():
         dtype = (output.dtype if output else None) or variant
         shape = tuple(output.shape) if output and output.shape is not None else None
         if dtype is None and not tells_outputs:
-            log.add(
-                node,
+            node.add(
                 f"is missing; binding {binding} needs the dtype of each output",
                 "outputs",
                 name,
@@ -692,4 +707,4 @@ def _check_pairs(merged: _Merged, case: Case) -> None:
         remedy = suggest(rule.glob, labels) or (
             f"Pairs: {', '.join(labels[:8])}" if labels else "There are no pairs"
         )
-        merged.log.add_key(pairs, f"must match a pair, but got {rule.glob!r}. {remedy}", rule.glob)
+        pairs.add_key(f"must match a pair, but got {rule.glob!r}. {remedy}", rule.glob)

@@ -40,9 +40,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradcheck_cli.errors import suggest
-from gradcheck_cli.spec.faults import FaultLog, show
+from gradcheck_cli.spec.faults import show
 from gradcheck_cli.spec.words import GENERATORS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
-from gradcheck_cli.spec.yaml_tree import Written
+from gradcheck_cli.spec.written import Written
 
 MOVERS = ("away_from", "min_gap")
 COMPOSITES = ("sparse", "ragged")
@@ -268,19 +268,22 @@ def _name_numbers(key: str, value: Data) -> Data:
 
 
 def _expand_rule(rule: Data) -> Data:
-    if isinstance(rule, str):
-        return {"expect": rule}
-    words = [word for word in PAIR_EXPECTATIONS if isinstance(rule, dict) and word in rule]
-    if len(words) != 1 or "expect" in rule:
-        return rule
-    (word,) = words
-    rest = {key: value for key, value in rule.items() if key != word}
+    return {"expect": rule} if isinstance(rule, str) else expand_word(rule, PAIR_EXPECTATIONS, "expect")
+
+
+def expand_word(entry: Data, words: Sequence[str], key: str) -> Data:
+    """Return `{word: why}` as `{key: word, reason: why}`; the detail of a mismatch is its kind."""
+    found = [word for word in words if isinstance(entry, dict) and word in entry]
+    if len(found) != 1 or key in entry:
+        return entry
+    (word,) = found
+    rest = {other: value for other, value in entry.items() if other != word}
     if word == "mismatch":
-        return {**rest, "expect": {word: rule[word]}}
-    return rule if "reason" in rule else {**rest, "expect": word, "reason": rule[word]}
+        return {**rest, key: {word: entry[word]}}
+    return entry if "reason" in entry else {**rest, key: word, "reason": entry[word]}
 
 
-def collect_cases(log: FaultLog, op: Written, below: Written | None = None) -> list[Written]:
+def collect_cases(op: Written, below: Written | None = None) -> list[Written]:
     """Return all cases of an op, each with its name: those of sets first, then its own; faults are logged."""
     shared: dict[str, Written] = {}
     sets = op.at("case_sets").entries
@@ -290,9 +293,9 @@ def collect_cases(log: FaultLog, op: Written, below: Written | None = None) -> l
                 shared[key] = case.over(shared.get(key), merge_op)
         elif isinstance(name.data, str):
             remedy = suggest(name.data, sets) or f"Sets: {', '.join(sets) or 'none'}"
-            log.add(name, f"must be a set of case_sets, but got {name.data!r}. {remedy}")
+            name.add(f"must be a set of case_sets, but got {name.data!r}. {remedy}")
     removable = [] if below is None else list(_named(below.at("cases")))
-    return list_cases(log, op.at("cases"), shared, removable)
+    return list_cases(op.at("cases"), shared, removable)
 
 
 def _named(cases: Written) -> dict[str, Written]:
@@ -302,7 +305,7 @@ def _named(cases: Written) -> dict[str, Written]:
 
 
 def list_cases(
-    log: FaultLog, cases: Written, shared: Mapping[str, Written] | None = None, removable: Sequence[str] = ()
+    cases: Written, shared: Mapping[str, Written] | None = None, removable: Sequence[str] = ()
 ) -> list[Written]:
     """Return cases after shared ones, or over those of the same names, each with its name.
 
@@ -315,15 +318,15 @@ def list_cases(
         if case.data is None and name not in known:
             remedy = suggest(name, known) or f"Cases: {', '.join(known) or 'none'}"
             message = f"must have a value, or be a case of the defaults that null removes. {remedy}"
-            log.add_key(cases, message, name)
+            cases.add_key(message, name)
         merged[name] = case.alone().over(merged.get(name), merge_op)
-    named = [_with_name(log, name, case) for name, case in merged.items() if case.data is not None]
+    named = [_with_name(name, case) for name, case in merged.items() if case.data is not None]
     return named + [case.alone() for case in cases.items]
 
 
-def _with_name(log: FaultLog, name: str, case: Written) -> Written:
+def _with_name(name: str, case: Written) -> Written:
     if not isinstance(case.data, dict):
-        log.add(case, f"must be a mapping, but got {show(case.data)}. Write {{}} for a case like the op")
+        case.add(f"must be a mapping, but got {show(case.data)}. Write {{}} for a case like the op")
     elif "name" in case.data:
-        log.add(case, f"must be left out, as the case is called {name}", "name")
+        case.add(f"must be left out, as the case is called {name}", "name")
     return replace(case, data={**(case.data if isinstance(case.data, dict) else {}), "name": name})

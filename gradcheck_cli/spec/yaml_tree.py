@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import yaml
 
-from gradcheck_cli.errors import Fault
-from gradcheck_cli.spec.words import EXCEPTIONS, PAIR_EXPECTATIONS, TWO_NUMBERS
+from gradcheck_cli.spec.written import FaultLog, Mark, Path, Text, Written
 
 Scalar: TypeAlias = str | int | float | bool | None
-Path: TypeAlias = tuple[str | int, ...]
 Event: TypeAlias = Any  # PyYAML's, whose types lack what an event has
 
 MAX_BYTES = 16 * 2**20  # a spec is text that people read; larger data belongs in `file:`
@@ -41,149 +38,17 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class Mark(NamedTuple):
-    """Where a value stands: its line (of a list, mapping or null in a mapping: of its key), its parts."""
-
-    line: int
-    key_line: int
-    parts: dict[str, Mark] | list[Mark] | None = None
-
-    def part(self, key: str | int) -> Mark | None:
-        """Return the mark of an entry of a mapping, or of an element of a list; `None` if there is none."""
-        if isinstance(self.parts, dict):
-            return self.parts.get(key) if isinstance(key, str) else None
-        is_there = self.parts is not None and isinstance(key, int) and 0 <= key < len(self.parts)
-        return self.parts[key] if is_there else None  # type: ignore[index]  # a list, as is just said
-
-    def find(self, path: Path) -> tuple[Mark, Path, Path]:
-        """Return the mark at a path, or the nearest above it.
-
-        The path is that of a long form. What a short form stands for has the place of the short form.
-
-        Returns:
-            The mark, the keys on the way to it as they are written, and the rest of the path, which isn't
-            written.
-        """
-        mark: Mark = self
-        keys: Path = ()
-        for number, key in enumerate(path):
-            written = key if mark.part(key) else mark._short(key, path[number - 1])
-            if written is None:
-                return mark, keys, path[number:]
-            if part := mark.part(written):
-                mark, keys = part, (*keys, written)
-        return mark, keys, ()
-
-    def _short(self, key: str | int, above: str | int) -> str | int | None:
-        """Return what stands for a key that isn't written: a word, a place in a list, or -1 for the whole."""
-        if isinstance(self.parts, dict):
-            words = {"reason": (*PAIR_EXPECTATIONS, *EXCEPTIONS), "expect": ("mismatch",)}.get(str(key), ())
-            word = next((word for word in words if word in self.parts), None)
-            return -1 if word and key == "expect" else word
-        if isinstance(self.parts, list):
-            ends = TWO_NUMBERS.get(str(above), ())
-            is_whole = key == "value" or (key == "shape" and not any(part.parts for part in self.parts))
-            return ends.index(str(key)) if key in ends else -1 if is_whole else None
-        return -1 if isinstance(key, int) or key in ("expect", "value") else None
-
-
-class Text(NamedTuple):
-    """A part of a document: its file, its place there, and its marks."""
-
-    path: str
-    place: Path
-    mark: Mark
-
-
-@dataclass(frozen=True)
-class Written:
-    """Plain data, and where it is written: in one text, or merged from several, the uppermost first.
-
-    `path` leads from the texts to the data. `moved` says where a part is written that has left its place.
-    """
-
-    data: Any
-    texts: tuple[Text, ...]
-    path: Path = ()
-    moved: tuple[tuple[Path, Path], ...] = ()
-
-    def at(self, *path: str | int) -> Written:
-        """Return what is at `path` below this one; its data is `None` if there is nothing."""
-        data = self.data
-        for key in path:
-            if isinstance(data, dict):
-                data = data.get(key)
-            else:
-                data = (
-                    data[key] if isinstance(data, list) and isinstance(key, int) and key < len(data) else None
-                )
-        return replace(self, data=data, path=self.path + path)
-
-    def without(self, key: str) -> Written:
-        """Return this mapping without an entry."""
-        return replace(self, data={other: part for other, part in self.data.items() if other != key})
-
-    @property
-    def entries(self) -> dict[str, Written]:
-        """The entries of a mapping; empty for anything else."""
-        return {key: self.at(key) for key in self.data} if isinstance(self.data, dict) else {}
-
-    @property
-    def items(self) -> list[Written]:
-        """The elements of a list; empty for anything else."""
-        return [self.at(index) for index in range(len(self.data))] if isinstance(self.data, list) else []
-
-    def alone(self) -> Written:
-        """Return this part as a document of its own, with the texts that hold it."""
-        found = [(text, *text.mark.find(self.path)) for text in self.texts]
-        texts = [Text(text.path, text.place + keys, mark) for text, mark, keys, left in found if not left]
-        return Written(self.data, tuple(texts or [self.find()[0]]))
-
-    def over(self, below: Written | None, merge: Callable[[Any, Any], Any]) -> Written:
-        """Return this document merged over another one."""
-        if below is None:
-            return self
-        return Written(merge(below.data, self.data), self.texts + below.texts, (), self.moved + below.moved)
-
-    def find(self, *path: str | int) -> tuple[Text, bool]:
-        """Return where `path` below this one is written, or would be, and whether it is there."""
-        path = self.path + path
-        ways = [new + path[len(old) :] for old, new in self.moved if path[: len(old)] == old]
-        found = [(text, *text.mark.find(way)) for text in self.texts for way in (*ways, path)]
-        text, mark, keys, left = min(found, key=lambda one: len(one[3]))
-        return Text(text.path, text.place + keys + left, mark), not left
-
-    @property
-    def line(self) -> int:
-        """The line of this part, or of the nearest above it that is written."""
-        return self.find()[0].mark.line
-
-
-def show_place(place: Path) -> str:
-    """Write the place of a value in a document: `cases[0].inputs.x`."""
-    shown = (f"[{key}]" if isinstance(key, int) else "." + _show_key(key) for key in place)
-    return "".join(shown).removeprefix(".")
-
-
-def _show_key(key: str) -> str:
-    return key if key.isprintable() else repr(key)[1:-1]  # a fault is one line
-
-
-def parse(path: str, content: bytes) -> tuple[list[Written], list[Fault]]:
-    """Read every document of a file, whose name is for faults.
-
-    Returns:
-        The documents, and the faults; documents are incomplete where there are faults.
-    """
-    reader, text = _Reader(path), ""
+def parse(log: FaultLog, content: bytes) -> list[Written]:
+    """Read every document of a file; documents are incomplete where faults are logged."""
+    reader, text = _Reader(log), ""
     try:
         text = _decode(content)
         reader.read(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except _Stop as stop:
-        reader.add(stop.line, stop.place, stop.message)
+        log.settle(stop.line, stop.place, stop.message)
     except yaml.YAMLError as error:
-        reader.faults.append(_syntax_fault(path, text, error))
-    return reader.documents, reader.faults
+        log.settle(*_syntax_fault(text, error))
+    return reader.documents
 
 
 class _Stop(Exception):  # noqa: N818 (control flow inside this module)
@@ -213,18 +78,18 @@ def _decode(content: bytes) -> str:
     return text
 
 
-def _syntax_fault(path: str, text: str, error: yaml.YAMLError) -> Fault:
+def _syntax_fault(text: str, error: yaml.YAMLError) -> tuple[int, Path, str]:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line = mark.line + 1 if mark else 0
     problem = getattr(error, "problem", None) or "it can't be read"
     if "maximum nesting depth" in problem:  # libyaml's scanner has a limit of its own since 0.2.6
-        return Fault(path, line, "", _TOO_DEEP)
+        return line, (), _TOO_DEEP
     context = getattr(error, "context", None)
     message = f"must be YAML, but {problem}" + (f" {context}" if context else "")
     lines = text.split("\n")
     if 0 < line <= len(lines) and "\t" in re.match(r"\s*", lines[line - 1])[0]:  # type: ignore[index]
         message += ". Indent with spaces, not tabs"
-    return Fault(path, line, "", message)
+    return line, (), message
 
 
 class _Part(NamedTuple):
@@ -239,10 +104,9 @@ class _Part(NamedTuple):
 class _Reader:
     """Reads values from parser events."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, log: FaultLog) -> None:
+        self.log = log
         self.documents: list[Written] = []
-        self.faults: list[Fault] = []
         self._events: Iterator[Event] = iter(())
         self._anchors: dict[str, _Part | None] = {}  # `None` while its own value is read
         self._count = 0
@@ -254,11 +118,8 @@ class _Reader:
             if isinstance(event, yaml.DocumentStartEvent):
                 self._anchors = {}
                 part = self._value(next(events), (), _line(event))
-                self.documents.append(Written(part.data, (Text(self.path, (), part.mark),)))
-
-    def add(self, line: int, place: Path, message: str) -> None:
-        """Add a fault."""
-        self.faults.append(Fault(self.path, line, show_place(place), message))
+                text = Text(self.log.path, (), part.mark)
+                self.documents.append(Written(self.log, part.data, (text,)))
 
     def _value(self, event: Event, place: Path, key_line: int) -> _Part:
         if isinstance(event, yaml.AliasEvent):
@@ -312,11 +173,17 @@ class _Reader:
             raise _Stop(line, f"must have text as keys, but got {got} as a key", place)
         text, place = event.value, (*place, event.value)
         if not isinstance(self._scalar(event, place), str):
-            self.add(line, place, f"must have text as key, but got {text or 'nothing'}. Put it in quotes")
+            self.log.settle(
+                line, place, f"must have text as key, but got {text or 'nothing'}. Put it in quotes"
+            )
         elif text == "<<":
-            self.add(line, place, "merge keys aren't supported. Write the keys out, or use `defaults:`")
+            self.log.settle(
+                line, place, "merge keys aren't supported. Write the keys out, or use `defaults:`"
+            )
         elif text in parts:
-            self.add(line, place, f"duplicate key; it stands on line {parts[text].mark.key_line} already")
+            self.log.settle(
+                line, place, f"duplicate key; it stands on line {parts[text].mark.key_line} already"
+            )
         return str(text)
 
     def _scalar(self, event: Event, place: Path) -> Scalar:
@@ -328,7 +195,7 @@ class _Reader:
             except OverflowError:
                 shown = event.value if len(event.value) <= MAX_SHOWN else event.value[:MAX_SHOWN] + "..."
                 message = f"must be a number that float64 can hold, but got {shown}"
-                self.add(_line(event), place, message)
+                self.log.settle(_line(event), place, message)
         return str(event.value)
 
     def _spend(self, nodes: int, line: int) -> None:
@@ -342,7 +209,7 @@ class _Reader:
         if event.tag not in (None, "!", f"tag:yaml.org,2002:{expected}"):
             shown = event.tag.replace("tag:yaml.org,2002:", "!!")
             message = f"must be plain YAML, but got the tag {shown}. Remove the tag"
-            self.add(_line(event), place, message)
+            self.log.settle(_line(event), place, message)
 
 
 def _line(event: Event) -> int:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.spec.case import InputSpec, Source, kind_of
-from gradcheck_cli.spec.faults import FaultLog, show
+from gradcheck_cli.spec.faults import show
 from gradcheck_cli.spec.words import GENERATORS, INTEGER_RANGES, LARGEST_FLOATS, SOURCES
-from gradcheck_cli.spec.yaml_tree import Written
+from gradcheck_cli.spec.written import Written
 
 if TYPE_CHECKING:
     import numpy as np
@@ -244,9 +244,8 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LiteralChecks:
-    """One input as written: its fault log, its node, its dtype."""
+    """One input as written, and its dtype."""
 
-    log: FaultLog
     node: Written
     dtype: str
 
@@ -254,12 +253,11 @@ class LiteralChecks:
         """Check a `value`, and return the input's shape: as written, or the value's own."""
         value_shape = shape_of(value)
         if value_shape is None:
-            self.log.add(self.node, "must have rows of equal length, but got a ragged list", "value")
+            self.node.add("must have rows of equal length, but got a ragged list", "value")
             return shape
         self.check_leaves(value, "value")
         if shape is not None and not broadcasts(value_shape, shape):
-            self.log.add(
-                self.node,
+            self.node.add(
                 f"must broadcast to the shape {show(shape)}, but got values of shape {show(value_shape)}. "
                 "Change one of them",
                 "value",
@@ -275,11 +273,10 @@ class LiteralChecks:
             array_place = arrays.ArrayPlace(folder, str(arguments["path"]), None if key is None else str(key))
             stored_shape = arrays.check(array_place, self.dtype, shape, self._domain())
         except arrays.ArrayError as error:
-            self.log.add(self.node, str(error), "file")
+            self.node.add(str(error), "file")
             return shape
         if shape is not None and stored_shape != shape:
-            self.log.add(
-                self.node,
+            self.node.add(
                 f"must hold an array of shape {show(shape)}, but got {show(stored_shape)}. "
                 "Change one of them",
                 "file",
@@ -298,7 +295,7 @@ class LiteralChecks:
         for path, leaf in leaves(values):
             requirement = misfit(leaf, self.dtype)
             if requirement:
-                self.log.add(self.node, f"must be {requirement}, but got {show(leaf)}", key, *path)
+                self.node.add(f"must be {requirement}, but got {show(leaf)}", key, *path)
                 return  # one is enough: the others probably have the same cause
 
     def check_arguments(self, source: Source) -> None:
@@ -312,14 +309,14 @@ class LiteralChecks:
         low, high = ends.values()
         if low >= high:
             message = f"must be above low, but got {show(high)} with low {show(low)}"
-            self.log.add(self.node, message, source.kind, "high")
+            self.node.add(message, source.kind, "high")
         if numbers["low"].kind == "integer":
             self._check_integers(source.kind, low, high)
             return
         for key, end in ends.items():
             requirement = misfit(end, self.dtype)
             if requirement:
-                self.log.add(self.node, f"must be {requirement}, but got {show(end)}", source.kind, key)
+                self.node.add(f"must be {requirement}, but got {show(end)}", source.kind, key)
 
     def _check_integers(self, kind: str, low: int, high: int) -> None:
         """Check the ends of a range of integers, high excluded."""
@@ -327,10 +324,10 @@ class LiteralChecks:
         least, most = INTEGER_RANGES.get(self.dtype, INTEGER_RANGES["int64"])
         if low < least:
             message = f"must be at least {least} for dtype {self.dtype}, but got {show(low)}"
-            self.log.add(self.node, message, kind, "low")
+            self.node.add(message, kind, "low")
         if high > most + 1:
             message = f"must be at most {most + 1} for dtype {self.dtype}, but got {show(high)}"
-            self.log.add(self.node, message, kind, "high")
+            self.node.add(message, kind, "high")
 
     def check_shape(self, kind: str, shape: Shape) -> None:
         """Check the shape's size, and that a structured generator can fill it."""
@@ -346,7 +343,7 @@ class LiteralChecks:
         elif kind == "permutation" and shape[-1] > limit:
             message = f"must end in at most {limit} for a permutation of {self.dtype}, but got {show(shape)}"
         if message:
-            self.log.add(self.node, message, "shape")
+            self.node.add(message, "shape")
 
 
 # A drawn input with at most this many elements, each with at most this many possible values, takes all of
@@ -379,30 +376,29 @@ def few_values(tensor: InputSpec) -> tuple[object, ...]:
     return values if 1 < len(values) <= FEW_VALUES else ()
 
 
-def check_moving(log: FaultLog, node: Written, tensor: InputSpec) -> None:
+def check_moving(node: Written, tensor: InputSpec) -> None:
     """Log which of an input's `domain`, `away_from` and `min_gap` can't be satisfied."""
     low, high = tensor.domain
     if low is not None and high is not None and low >= high:
-        log.refuse(node, f"must be above low, but got {show(high)} with low {show(low)}", "domain", "high")
+        node.refuse(f"must be above low, but got {show(high)} with low {show(low)}", "domain", "high")
     if (low is not None or high is not None) and kind_of(tensor.dtype) not in ("float", "integer"):
-        log.refuse(
-            node,
+        node.refuse(
             f"must go with a float or integer dtype, but got dtype {tensor.dtype}, which has no order",
             "domain",
         )
     distribution = distribution_of(tensor)
     if tensor.away_from:
-        _require_movable(log, node, tensor, distribution, "away_from")
+        _require_movable(node, tensor, distribution, "away_from")
     if tensor.min_gap is not None:
-        _require_movable(log, node, tensor, distribution, "min_gap")
+        _require_movable(node, tensor, distribution, "min_gap")
     if tensor.source.kind == "value":
-        _check_value(log, node, tensor)
+        _check_value(node, tensor)
     elif distribution is not None and (tensor.away_from or (low, high) != (None, None) or tensor.min_gap):
-        _check_intervals(log, node, tensor, distribution)
+        _check_intervals(node, tensor, distribution)
 
 
 def _require_movable(
-    log: FaultLog, node: Written, tensor: InputSpec, distribution: ElementDistribution | None, key: str
+    node: Written, tensor: InputSpec, distribution: ElementDistribution | None, key: str
 ) -> None:
     kind = tensor.source.kind
     allowed = (
@@ -411,38 +407,34 @@ def _require_movable(
         else "uniform, normal, integers, choice or the default"
     )
     if SOURCES[kind].is_fixed:
-        log.refuse(node, f"must go with drawn values, but got {kind}: a fixed value can't be moved", key)
+        node.refuse(f"must go with drawn values, but got {kind}: a fixed value can't be moved", key)
     if distribution is None:
-        log.refuse(node, f"must go with {allowed}, but got {kind} of dtype {tensor.dtype}", key)
+        node.refuse(f"must go with {allowed}, but got {kind} of dtype {tensor.dtype}", key)
     is_inexact = kind_of(tensor.dtype) in ("float", "complex")
     if key == "min_gap" and not (is_inexact and SOURCES[distribution.kind].is_continuous):
-        log.refuse(
-            node,
+        node.refuse(
             f"must go with {allowed} and a float or complex dtype, but got {kind} of dtype {tensor.dtype}",
             key,
         )
 
 
-def _check_value(log: FaultLog, node: Written, tensor: InputSpec) -> None:
+def _check_value(node: Written, tensor: InputSpec) -> None:
     low, high = tensor.domain
     for path, leaf in leaves(tensor.source.arguments["value"]):
         # `not (a <= b)` rather than `a > b`: NaN lies in no domain.
         if (low is not None and not leaf >= low) or (high is not None and not leaf <= high):  # type: ignore[operator]
             bounds = f"{'-.inf' if low is None else show(low)} to {'.inf' if high is None else show(high)}"
-            log.add(node, f"must lie in the domain {bounds}, but got {show(leaf)}", "value", *path)
+            node.add(f"must lie in the domain {bounds}, but got {show(leaf)}", "value", *path)
             return
 
 
-def _check_intervals(
-    log: FaultLog, node: Written, tensor: InputSpec, distribution: ElementDistribution
-) -> None:
+def _check_intervals(node: Written, tensor: InputSpec, distribution: ElementDistribution) -> None:
     intervals = allowed_intervals(distribution, tensor.away_from, tensor.domain)
     # A complex value keeps away from a point if one of its parts does: there is always room.
     chance = 1.0 if kind_of(tensor.dtype) == "complex" else distribution.chance(intervals)
     key = "away_from" if tensor.away_from else "domain"
     if chance < LEAST_CHANCE and key in node.data:
-        log.add(
-            node,
+        node.add(
             f"must leave room for drawn values, but less than {LEAST_CHANCE:.0%} of what {distribution.kind} "
             "draws is left. "
             "Draw from where values are wanted, for example with uniform",
@@ -451,15 +443,14 @@ def _check_intervals(
         return
     available, count = length(intervals, distribution.range), math.prod(tensor.shape)
     if tensor.min_gap and count > 1 and count * tensor.min_gap > available:
-        log.add(
-            node,
+        node.add(
             f"must be at most {available / count:.6g} for {count} elements, but got {show(tensor.min_gap)}: "
             f"they have a length of {available:.6g} to share",
             "min_gap",
         )
 
 
-def check_symmetric(log: FaultLog, node: Written, tensor: InputSpec) -> None:
+def check_symmetric(node: Written, tensor: InputSpec) -> None:
     """Log why an input can't be a symmetric (Hermitian) matrix, or a stack of them."""
     kind, shape = kind_of(tensor.dtype), tensor.shape
     message = ""
@@ -474,7 +465,7 @@ def check_symmetric(log: FaultLog, node: Written, tensor: InputSpec) -> None:
     elif tensor.source.kind == "value" and not _is_symmetric(tensor):
         message = "must go with a symmetric value (Hermitian, where it is complex). Mirror one triangle"
     if message:
-        log.add(node, message, "symmetric")
+        node.add(message, "symmetric")
 
 
 def _is_symmetric(tensor: InputSpec) -> bool:

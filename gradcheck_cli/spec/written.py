@@ -1,0 +1,189 @@
+"""What is written in a spec, as plain data, and where: for faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+from gradcheck_cli.errors import Fault
+from gradcheck_cli.spec.words import EXCEPTIONS, PAIR_EXPECTATIONS, TWO_NUMBERS
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+class Unreadable(Exception):  # noqa: N818 (control flow of those who read)
+    """A part of a spec has faults, which are logged, so that it can't be read."""
+
+
+class Mark(NamedTuple):
+    """Where a value stands: its line (of a list, mapping or null in a mapping: of its key), its parts."""
+
+    line: int
+    key_line: int
+    parts: dict[str, Mark] | list[Mark] | None = None
+
+    def part(self, key: str | int) -> Mark | None:
+        """Return the mark of an entry of a mapping, or of an element of a list; `None` if there is none."""
+        if isinstance(self.parts, dict):
+            return self.parts.get(key) if isinstance(key, str) else None
+        is_there = self.parts is not None and isinstance(key, int) and 0 <= key < len(self.parts)
+        return self.parts[key] if is_there else None  # type: ignore[index]  # a list, as is just said
+
+    def find(self, path: Path) -> tuple[Mark, Path, Path]:
+        """Return the mark at a path, or the nearest above it.
+
+        The path is that of a long form. What a short form stands for has the place of the short form.
+
+        Returns:
+            The mark, the keys on the way to it as they are written, and the rest of the path, which isn't
+            written.
+        """
+        mark: Mark = self
+        keys: Path = ()
+        for number, key in enumerate(path):
+            written = key if mark.part(key) else mark._short(key, path[number - 1])
+            if written is None:
+                return mark, keys, path[number:]
+            if part := mark.part(written):
+                mark, keys = part, (*keys, written)
+        return mark, keys, ()
+
+    def _short(self, key: str | int, above: str | int) -> str | int | None:
+        """Return what stands for a key that isn't written: a word, a place in a list, or -1 for the whole."""
+        if isinstance(self.parts, dict):
+            words = {"reason": (*PAIR_EXPECTATIONS, *EXCEPTIONS), "expect": ("mismatch",)}.get(str(key), ())
+            word = next((word for word in words if word in self.parts), None)
+            return -1 if word and key == "expect" else word
+        if isinstance(self.parts, list):
+            ends = TWO_NUMBERS.get(str(above), ())
+            is_whole = key == "value" or (key == "shape" and not any(part.parts for part in self.parts))
+            return ends.index(str(key)) if key in ends else -1 if is_whole else None
+        return -1 if isinstance(key, int) or key in ("expect", "value") else None
+
+
+class Text(NamedTuple):
+    """A part of a document: its file, its place there, and its marks."""
+
+    path: str
+    place: Path
+    mark: Mark
+
+
+@dataclass
+class FaultLog:
+    """The faults of one file, each once: several cases, and several dtypes of a case, read the same text."""
+
+    path: str
+    count: int = 0  # of those added, repeated ones too: while it stays the same, what is read is sound
+    faults: dict[Fault, None] = field(default_factory=dict)  # in the order in which they were found
+    settled: set[tuple[int, str]] = field(default_factory=set)  # places about which nothing more is said
+
+    def add(self, text: Text, line: int, message: str) -> None:
+        """Add a fault."""
+        place = show_place(text.place)
+        if text.path != self.path or (line, place) not in self.settled:
+            self.count += 1
+            self.faults[Fault(text.path, line, place, message)] = None
+
+    def settle(self, line: int, place: Path, message: str) -> None:
+        """Add a fault after which nothing more is said about its place."""
+        shown = show_place(place)
+        self.faults[Fault(self.path, line, shown, message)] = None
+        if place:
+            self.settled.add((line, shown))
+
+
+@dataclass(frozen=True)
+class Written:
+    """Plain data, and where it is written: in one text, or merged from several, the uppermost first.
+
+    `path` leads from the texts to the data. `moved` says where a part is written that has left its place.
+    """
+
+    log: FaultLog
+    data: Any
+    texts: tuple[Text, ...]
+    path: Path = ()
+    moved: tuple[tuple[Path, Path], ...] = ()
+
+    def at(self, *path: str | int) -> Written:
+        """Return what is at `path` below this one; its data is `None` if there is nothing."""
+        data = self.data
+        for key in path:
+            if isinstance(data, dict):
+                data = data.get(key)
+            else:
+                data = (
+                    data[key] if isinstance(data, list) and isinstance(key, int) and key < len(data) else None
+                )
+        return replace(self, data=data, path=self.path + path)
+
+    def without(self, key: str) -> Written:
+        """Return this mapping without an entry."""
+        return replace(self, data={other: part for other, part in self.data.items() if other != key})
+
+    @property
+    def entries(self) -> dict[str, Written]:
+        """The entries of a mapping; empty for anything else."""
+        return {key: self.at(key) for key in self.data} if isinstance(self.data, dict) else {}
+
+    @property
+    def items(self) -> list[Written]:
+        """The elements of a list; empty for anything else."""
+        return [self.at(index) for index in range(len(self.data))] if isinstance(self.data, list) else []
+
+    def alone(self) -> Written:
+        """Return this part as a document of its own, with the texts that hold it."""
+        found = [(text, *text.mark.find(self.path)) for text in self.texts]
+        texts = [Text(text.path, text.place + keys, mark) for text, mark, keys, left in found if not left]
+        return Written(self.log, self.data, tuple(texts or [self.find()[0]]))
+
+    def over(self, below: Written | None, merge: Callable[[Any, Any], Any]) -> Written:
+        """Return this document merged over another one."""
+        if below is None:
+            return self
+        data, texts = merge(below.data, self.data), self.texts + below.texts
+        return Written(self.log, data, texts, moved=self.moved + below.moved)
+
+    def find(self, *path: str | int) -> tuple[Text, bool]:
+        """Return where `path` below this one is written, or would be, and whether it is there."""
+        path = self.path + path
+        ways = [new + path[len(old) :] for old, new in self.moved if path[: len(old)] == old]
+        found = [(text, *text.mark.find(way)) for text in self.texts for way in (*ways, path)]
+        text, mark, keys, left = min(found, key=lambda one: len(one[3]))
+        return Text(text.path, text.place + keys + left, mark), not left
+
+    @property
+    def line(self) -> int:
+        """The line of this part, or of the nearest above it that is written."""
+        return self.find()[0].mark.line
+
+    def add(self, message: str, *path: str | int) -> None:
+        """Log a fault of this part, or of what should be at `path` below it."""
+        text, _ = self.find(*path)
+        self.log.add(text, text.mark.line, message)
+
+    def refuse(self, message: str, *path: str | int) -> NoReturn:
+        """Log a fault like `add`, and leave the part that has it.
+
+        Raises:
+            Unreadable: always.
+        """
+        self.add(message, *path)
+        raise Unreadable
+
+    def add_key(self, message: str, key: str) -> None:
+        """Log a fault of the key of an entry, rather than its value."""
+        text, is_there = self.find(key)
+        self.log.add(text, text.mark.key_line if is_there else text.mark.line, message)
+
+
+def show_place(place: Path) -> str:
+    """Write the place of a value in a document: `cases[0].inputs.x`."""
+    shown = (f"[{key}]" if isinstance(key, int) else "." + _show_key(key) for key in place)
+    return "".join(shown).removeprefix(".")
+
+
+def _show_key(key: str) -> str:
+    return key if key.isprintable() else repr(key)[1:-1]  # a fault is one line
