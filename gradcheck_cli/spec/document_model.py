@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from gradcheck_cli.spec import case
 from gradcheck_cli.spec import input_model as fields
-from gradcheck_cli.spec.words import CHECKS, EXCEPTIONS
+from gradcheck_cli.spec.words import CHECKS, EXCEPTIONS, PAIR_EXPECTATIONS
 
 
 class OutputModel(fields.Strict):
@@ -56,10 +56,13 @@ class PairModel(fields.Strict):
     reason: fields.Text | None = fields.optional("Why; shown in the report.", "the cut is meant")
 
 
+RULE = fields.worded(PAIR_EXPECTATIONS, "expect", alone=True)
+
+
 class VariableModel(fields.Strict):
     """How far the variables go whose name the key matches."""
 
-    domain: fields.Domain | None = fields.optional("Bounds for all values and perturbations.", {"low": 0})
+    domain: fields.Limits | None = fields.optional("Bounds for all values and perturbations.", {"low": 0})
     move: fields.Flag = Field(default=True, description=fields.MOVE)
     reason: fields.Text | None = fields.optional("Why it doesn't move; shown in the report.", "a fixed table")
 
@@ -121,7 +124,7 @@ Outputs = Annotated[
 
 
 class CaseKeys(fields.Strict):
-    """The keys that an op and each of its cases may hold."""
+    """A case, merged over the spec's own keys."""
 
     inputs: (
         Annotated[
@@ -155,7 +158,7 @@ class CaseKeys(fields.Strict):
         ["float32", "float64"],
         ["floating", "complex128"],
     )
-    pairs: dict[str, PairModel] | None = fields.optional(
+    pairs: dict[str, Annotated[PairModel, RULE]] | None = fields.optional(
         "Expectations by pair label dOUT/dIN, with * and ? as wildcards; "
         "of several that match, the last one written wins. `{zero: why}` is an expectation with its reason, "
         "`{mismatch: value, reason: why}` one with its kind.",
@@ -277,9 +280,15 @@ class CaseKeys(fields.Strict):
 
 
 class CaseModel(CaseKeys):
-    """A further case, merged over the spec's own keys."""
+    """A case with its name."""
 
     name: fields.OpName = Field(description="Name of the case, unique within the op.", examples=["square"])
+
+
+Cases = Annotated[
+    Annotated[list[CaseModel], Tag(fields.LIST)] | Annotated[dict[str, CaseKeys | None], Tag(fields.MAPPING)],
+    Discriminator(fields.list_or_mapping),
+]
 
 
 class Defaults(CaseKeys):
@@ -306,7 +315,7 @@ class Defaults(CaseKeys):
         {"numpy": "gradients:square_grad"},
     )
     binding: fields.Binding | None = fields.optional("How the gradient is attached.", "py_func")
-    cases: list[CaseModel] | None = fields.optional(
+    cases: Cases | None = fields.optional(
         "Further cases, each merged over the spec's own keys. A list replaces the cases of the defaults; a "
         "mapping of names to cases extends them, and null removes one.",
         [{"name": "square", "inputs": {"a": {"shape": [4, 4]}}}],
@@ -315,7 +324,7 @@ class Defaults(CaseKeys):
     cases_from: fields.Texts | None = fields.optional(
         "Sets of cases, from `case_sets`, that come first.", ["unary"]
     )
-    case_sets: dict[fields.Label, list[CaseModel]] | None = fields.optional(
+    case_sets: dict[fields.Label, Cases] | None = fields.optional(
         "Sets of cases by name, which the ops take by `cases_from`; written like `cases`. In defaults.",
         {"unary": {"empty": {"inputs": {"x": [0]}}}},
     )
@@ -363,7 +372,7 @@ class ExceptionsFile(fields.Strict):
     # broken one.
     exceptions: (
         Annotated[
-            dict[str, ExceptionModel],
+            dict[str, Annotated[ExceptionModel, fields.worded(EXCEPTIONS, "kind")]],
             Field(min_length=1),
             fields.expects("a mapping of op types to {kind, reason}"),
         ]

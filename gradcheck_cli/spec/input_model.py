@@ -13,6 +13,7 @@ from pydantic import (
     Discriminator,
     Field,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     Tag,
     ValidationError,
     WithJsonSchema,
@@ -20,7 +21,7 @@ from pydantic import (
     create_model,
     field_validator,
 )
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from gradcheck_cli.spec.case import is_specifier
 from gradcheck_cli.spec.words import (
@@ -33,6 +34,7 @@ from gradcheck_cli.spec.words import (
     MISMATCHES,
     MODES,
     PAIR_EXPECTATIONS,
+    TWO_NUMBERS,
     VARYING_DTYPES,
     Generator,
 )
@@ -72,6 +74,76 @@ def allows(phrase: str, allowed: Callable[[object], bool], *, remedy: str = "") 
         return value
 
     return BeforeValidator(check)
+
+
+class Short:
+    """Allows a short form beside the long one: a function that writes it out, and its JSON Schema."""
+
+    def __init__(
+        self, expand: Callable[[Any], Any], describe: Callable[[Callable[[], dict[str, Any]]], list[Any]]
+    ) -> None:
+        """Take what writes the short form out; and the schemas of short forms, from that of the long one."""
+        self.expand = expand
+        self._describe = describe
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the long form, before which the short one is written out."""
+        return core_schema.no_info_before_validator_function(self.expand, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return the JSON Schema of both forms."""
+        long = handler(schema)
+        return {"anyOf": [long, *self._describe(lambda: handler.resolve_ref_schema(long))]}
+
+
+def _pair(key: str) -> Short:
+    """Allow a list of two numbers in the place of a mapping."""
+
+    def expand(value: Any) -> Any:  # noqa: ANN401 (what is written)
+        is_short = isinstance(value, list) and len(value) == len(TWO_NUMBERS[key])
+        return dict(zip(TWO_NUMBERS[key], value, strict=True)) if is_short else value
+
+    short = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
+    return Short(expand, lambda _: [short])
+
+
+def worded(words: tuple[str, ...], key: str, *, alone: bool = False) -> Short:
+    """Allow `{word: why}` for `{key: word, reason: why}`; the detail of a mismatch is its kind.
+
+    Args:
+        alone: whether the word may also stand without a mapping.
+    """
+
+    def expand(entry: Any) -> Any:  # noqa: ANN401 (what is written)
+        if alone and isinstance(entry, str):
+            return {key: entry}
+        found = [word for word in words if isinstance(entry, dict) and word in entry]
+        if len(found) != 1 or key in entry:
+            return entry
+        (word,) = found
+        rest = {other: value for other, value in entry.items() if other != word}
+        if word == "mismatch":
+            return {**rest, key: {word: entry[word]}}
+        return entry if "reason" in entry else {**rest, key: word, "reason": entry[word]}
+
+    def describe(long: Callable[[], dict[str, Any]]) -> list[Any]:
+        keys = {other: part for other, part in long()["properties"].items() if other != key}
+        reason = keys.pop("reason")
+        short: list[Any] = [{"enum": list(words)}] if alone else []
+        for word in words:
+            kind = {word: {"enum": list(MISMATCHES)}, "reason": reason}
+            properties = (kind if word == "mismatch" else {word: reason}) | keys
+            rest = {"required": [word], "additionalProperties": False}
+            short.append({"type": "object", "properties": properties, **rest})
+        return short
+
+    return Short(expand, describe)
+
+
+# One word in the place of a list of words.
+_OR_WORD = Short(lambda value: [value] if isinstance(value, str) else value, lambda long: [long()["items"]])
 
 
 class OneOf:
@@ -120,9 +192,11 @@ _MODULE_PATTERN = r"^([^\s:{}]+:|\.)[^\s:{}]+$"  # .function: of the op's `modul
 
 _TEXT = {"type": "string", "minLength": 1}
 Text = Annotated[str, Field(min_length=1), expects("text", remedy="Put numbers and the like in quotes")]
-Texts = Annotated[list[Text], expects("a list of texts")]
+Texts = Annotated[list[Text], expects("a list of texts"), _OR_WORD]
 OpType = Annotated[Text, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "minItems": 1, "items": _TEXT}]})]
-OpTypes = Annotated[list[Text], Field(min_length=1), expects("a list of op types, such as [MatMul]")]
+OpTypes = Annotated[
+    list[Text], Field(min_length=1), expects("a list of op types, such as [MatMul]"), _OR_WORD
+]
 Versions = Annotated[
     str,
     allows("versions of TensorFlow from 2.16 on, such as '>=2.18' or '>=2.16, <2.20'", is_specifier),
@@ -199,6 +273,7 @@ VaryingDtypes = Annotated[
     list[Annotated[str, OneOf(*VARYING_DTYPES, *DTYPE_KINDS, phrase="a float or complex dtype")]],
     Field(min_length=1),
     expects("a list of dtypes, such as [float32, float64]"),
+    _OR_WORD,
 ]
 Expectation = Annotated[str, OneOf(*EXPECTATIONS)]
 PairExpectation = Annotated[str, OneOf(*PAIR_EXPECTATIONS)]
@@ -214,6 +289,7 @@ Modes = Annotated[
     list[Annotated[str, OneOf(*MODES)]],
     Field(min_length=1),
     expects("a list of modes, such as [graph, eager]"),
+    _OR_WORD,
 ]
 DEVICE = re.compile(r"(CPU|GPU|TPU):\d+")
 Device = Annotated[
@@ -336,6 +412,8 @@ class Domain(Strict):
     high: Real | None = optional("Upper bound.", 1)
 
 
+DOMAIN = _pair("domain")
+Limits = Annotated[Domain, DOMAIN]
 MOVE = (
     "false: a stated value stays as it is. By default a gradient must also be right where every stated "
     "number and every weight is another one: a 0, a 1 or an identity switches terms off. Needs a reason."
@@ -391,6 +469,8 @@ def _attribute(kind: str) -> str:
 def _field_of(kind: str, generator: Generator) -> tuple[Any, Any]:
     """Return the type of a generator's key, and its documentation."""
     value_type = _model_of(kind, generator) if generator.numbers else _TAKES[generator.takes]
+    if kind in TWO_NUMBERS:
+        value_type = Annotated[value_type, _pair(kind)]
     alias = kind if _attribute(kind) != kind else None
     return value_type | None, optional(generator.about, *generator.examples, alias=alias)
 
@@ -427,7 +507,7 @@ class InputModel(_Sources):
         "For what reads one triangle, such as a Cholesky factor.",
         ON,
     )
-    domain: Domain | None = optional("Bounds for all values and perturbations.", {"low": 0})
+    domain: Limits | None = optional("Bounds for all values and perturbations.", {"low": 0})
     scale: Positive | None = optional("Typical magnitude, for the step; default from the values.", 1.0e-3)
     differentiate: Flag = Field(default=True, description="false: the tensor isn't differentiated.")
     move: Flag = Field(default=True, description=MOVE)
@@ -475,9 +555,14 @@ class InputModel(_Sources):
 
 def form_of(value: object) -> str:
     """Return a value's tag in a union of a list, a mapping and nothing."""
-    if value is None or isinstance(value, BaseModel):
-        return NOTHING if value is None else MAPPING
+    if value is None:
+        return NOTHING
     return LIST if isinstance(value, list) else MAPPING
+
+
+def list_or_mapping(value: object) -> str:
+    """Return a value's tag in a union of a list and a mapping."""
+    return MAPPING if isinstance(value, dict) else LIST
 
 
 def word_or_mapping(value: object) -> str:
@@ -495,10 +580,21 @@ def word_or_list(value: object) -> str:
     return LIST if isinstance(value, list) else WORD
 
 
+def is_shape(value: object) -> bool:
+    """Whether a value is a list of whole numbers: as an input, a tensor of that shape."""
+    return isinstance(value, list) and all(type(size) is int for size in value)
+
+
+SHAPE = Short(
+    lambda value: {"shape": value} if is_shape(value) else value,
+    lambda _: [{"type": "array", "items": {"type": "integer", "minimum": 0}}],
+)
 Tensors = Annotated[
-    Annotated[InputModel, Tag(MAPPING)]
-    | Annotated[Annotated[list[Annotated[InputModel, _NO_LIST]], Field(min_length=1), _LISTED], Tag(LIST)]
+    Annotated[Annotated[InputModel, SHAPE], Tag(MAPPING)]
+    | Annotated[
+        Annotated[list[Annotated[InputModel, _NO_LIST, SHAPE]], Field(min_length=1), _LISTED], Tag(LIST)
+    ]
     | Annotated[None, Tag(NOTHING)],
-    Discriminator(form_of),
+    Discriminator(lambda value: MAPPING if is_shape(value) else form_of(value)),
 ]
 InputModel.model_rebuild()

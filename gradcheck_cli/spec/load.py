@@ -53,10 +53,9 @@ from gradcheck_cli.spec.faults import show, suggest_file, validate
 from gradcheck_cli.spec.input_model import OP_NAME, InputModel, Strict
 from gradcheck_cli.spec.merge_trees import (
     collect_cases,
-    expand_short_forms,
-    expand_word,
     list_cases,
     merge_op,
+    name_functions,
     reorder_inputs,
     split_op_types,
     with_op_inputs,
@@ -74,7 +73,7 @@ from gradcheck_cli.spec.read_arguments import (
     takes_variant,
 )
 from gradcheck_cli.spec.values.constraints import few_values
-from gradcheck_cli.spec.words import BINDINGS, DTYPE_KINDS, EXCEPTIONS, GENERATORS, MODES
+from gradcheck_cli.spec.words import BINDINGS, DTYPE_KINDS, GENERATORS, MODES
 from gradcheck_cli.spec.written import FaultLog, Unreadable, Written
 from gradcheck_cli.visible import clean
 
@@ -278,10 +277,6 @@ _Op: TypeAlias = tuple[Written, Sequence[Written]]  # without its cases, and the
 
 def _read_exceptions(document: Written, places: dict[str, str]) -> list[Excepted]:
     """Read a document with `exceptions`, and add where each op type is excepted; faults are logged."""
-    listed = document.data["exceptions"]
-    if isinstance(listed, dict):
-        long = {op_type: expand_word(entry, EXCEPTIONS, "kind") for op_type, entry in listed.items()}
-        document = replace(document, data=document.data | {"exceptions": long})
     model, _ = validate(ExceptionsFile, document)
     excepted = []
     for op_type, entry in ((model and model.exceptions) or {}).items():
@@ -297,11 +292,8 @@ def _read_exceptions(document: Written, places: dict[str, str]) -> list[Excepted
 
 
 def _read_defaults(defaults: Written, below: Written | None = None) -> Written:
-    """Return defaults with their short forms expanded; their faults are logged.
-
-    The folder's defaults, below them, may name the module of functions.
-    """
-    defaults = _expand(defaults, below)
+    """Return defaults; their faults are logged. Those below them may name the module of functions."""
+    defaults = _name_functions(defaults, below)
     for cases in (defaults.at("cases"), *defaults.at("case_sets").entries.values()):
         _check_cases(list_cases(cases))
     validate(Defaults, _without_cases(defaults))
@@ -313,8 +305,8 @@ def _check_cases(cases: Iterable[Written]) -> None:
         validate(CaseModel, case)
 
 
-def _expand(op: Written, below: Written | None) -> Written:
-    return replace(op.alone(), data=expand_short_forms(op.data, below and below.at("module").data))
+def _name_functions(op: Written, below: Written | None) -> Written:
+    return replace(op.alone(), data=name_functions(op.data, below and below.at("module").data))
 
 
 def _without_cases(op: Written) -> Written:
@@ -365,8 +357,8 @@ def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
 
 
 def _merge_over(defaults: Written | None, op: Written) -> Iterator[_Op]:
-    """Yield an op merged over defaults, with its short forms expanded; of several op types, one for each."""
-    op = _expand(op, defaults)
+    """Yield an op merged over defaults; of several op types, one for each."""
+    op = _name_functions(op, defaults)
     if defaults is not None and not defaults.entries:
         defaults = None
     op = op.over(defaults, lambda below, above: reorder_inputs(merge_op(below, above), above))
@@ -397,7 +389,7 @@ def _fill_op_type(op: Written) -> object:
     name = op.data["op"]
     if OP_TYPE not in str(name):
         return name
-    op_type = op.data.get("op_type") or op.at("covers", 0).data
+    op_type = op.data.get("op_type") or next(iter(op.words("covers")), None)
     if isinstance(op_type, str):
         return str(name).replace(OP_TYPE, op_type)
     op.add(f"is missing; {name} needs op_type or covers. Write one of them, or op", "op_type")

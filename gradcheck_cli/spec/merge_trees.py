@@ -40,8 +40,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradcheck_cli.errors import suggest
+from gradcheck_cli.spec.document_model import RULE
 from gradcheck_cli.spec.faults import show
-from gradcheck_cli.spec.words import GENERATORS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
+from gradcheck_cli.spec.input_model import DOMAIN, SHAPE
+from gradcheck_cli.spec.words import GENERATORS
 from gradcheck_cli.spec.written import Written
 
 MOVERS = ("away_from", "min_gap")
@@ -73,7 +75,7 @@ def _merge(
 def _merge_pairs(below: Data, above: Data) -> Data:
     if not (isinstance(below, dict) and isinstance(above, dict)):
         return above
-    merged = _merge(below, above)
+    merged = _merge(below, above, rule=lambda low, high: _merge(RULE.expand(low), RULE.expand(high)))
     return {glob: merged[glob] for glob in (*[glob for glob in below if glob not in above], *above)}
 
 
@@ -107,6 +109,7 @@ def _merge_inputs(below: Data, above: Data) -> Data:
 
 def merge_input(below: Data, above: Data) -> Data:
     """Merge what a case says about an input over what its op says."""
+    below, above = SHAPE.expand(below), SHAPE.expand(above)
     if above is None or above == {}:
         return below
     if isinstance(below, list) and isinstance(above, list) and len(below) == len(above):
@@ -123,7 +126,8 @@ def merge_input(below: Data, above: Data) -> Data:
         dropped.update(MOVERS)
     if any(key in above for key in COMPOSITES):
         dropped.update(COMPOSITES)
-    return _merge({key: value for key, value in below.items() if key not in dropped}, above)
+    kept = {key: value for key, value in below.items() if key not in dropped}
+    return _merge(kept, above, {"domain": lambda low, high: _merge(DOMAIN.expand(low), DOMAIN.expand(high))})
 
 
 def _kind(written: Data) -> str:
@@ -196,6 +200,7 @@ def _with_dtype(tensor: Data, op_input: OpInput | None, shared: dict[str, str]) 
     """Give an input the dtype in its definition, or that of an input with the same type attr."""
     if op_input is None or not op_input.dtype:
         return tensor
+    tensor = SHAPE.expand(tensor)
     if isinstance(tensor, list):
         return [_with_dtype(element, op_input, shared) for element in tensor]
     written = {} if tensor is None else tensor
@@ -206,15 +211,11 @@ def _with_dtype(tensor: Data, op_input: OpInput | None, shared: dict[str, str]) 
     return {**written, "dtype": (shared.get(op_input.attr) if op_input.attr else "") or op_input.dtype}
 
 
-def _each(change: Callable[[Data], Data], data: Data) -> Data:
-    """Return a mapping or list with each of its values changed; anything else as it is."""
-    if isinstance(data, dict):
-        return {key: change(value) for key, value in data.items()}
-    return list(map(change, data)) if isinstance(data, list) else data
+FUNCTIONS = ("forward", "gradient", "reference")
 
 
-def expand_short_forms(op: Data, module: object = None) -> Data:
-    """Return an op, a case or defaults with their short forms expanded, also in cases.
+def name_functions(op: Data, module: object = None) -> Data:
+    """Return an op, a case or defaults with the module of each `.function` before it, also in cases.
 
     Args:
         module: that of what they will be merged over.
@@ -222,16 +223,19 @@ def expand_short_forms(op: Data, module: object = None) -> Data:
     if not isinstance(op, dict):
         return op
     module = op.get("module", module)
-    expand_cases = partial(_each, partial(expand_short_forms, module=module))
-    expansions: dict[str, Callable[[Data], Data]] = {
-        "inputs": partial(_each, _expand_input),
-        "pairs": partial(_each, _expand_rule),
-        "cases": expand_cases,
-        "case_sets": partial(_each, expand_cases),
-        **dict.fromkeys(("forward", "gradient", "reference"), partial(_with_module, module)),
-        **dict.fromkeys(LISTS_OF_WORDS, lambda words: [words] if isinstance(words, str) else words),
+
+    def name_in(cases: Data, change: Callable[[Data], Data]) -> Data:
+        if isinstance(cases, dict):
+            return {name: change(case) for name, case in cases.items()}
+        return list(map(change, cases)) if isinstance(cases, list) else cases
+
+    name_case = partial(name_functions, module=module)
+    changes: dict[str, Callable[[Data], Data]] = {
+        "cases": lambda cases: name_in(cases, name_case),
+        "case_sets": lambda sets: name_in(sets, lambda cases: name_in(cases, name_case)),
+        **dict.fromkeys(FUNCTIONS, partial(_with_module, module)),
     }
-    return {key: expansions[key](value) if key in expansions else value for key, value in op.items()}
+    return {key: changes[key](value) if key in changes else value for key, value in op.items()}
 
 
 def split_op_types(op: Written) -> list[Written]:
@@ -244,56 +248,23 @@ def split_op_types(op: Written) -> list[Written]:
 
 def _with_module(module: object, function: Data) -> Data:
     """Return a function with its module before it, also as `{numpy: .function}`."""
-    if isinstance(function, str) and function.startswith(".") and isinstance(module, str):
-        return f"{module}:{function[1:]}"
-    return _each(partial(_with_module, module), function) if isinstance(function, dict) else function
-
-
-def _expand_input(written: Data) -> Data:
-    if isinstance(written, list):
-        is_shape = all(type(size) is int for size in written)
-        return {"shape": written} if is_shape else list(map(_expand_input, written))
-    if not isinstance(written, dict):
-        return written
-    return {
-        key: _each(_expand_input, value) if key in PARTS else _name_numbers(key, value)
-        for key, value in written.items()
-    }
-
-
-def _name_numbers(key: str, value: Data) -> Data:
-    names = TWO_NUMBERS.get(key, ())
-    is_short = names and isinstance(value, list) and len(value) == len(names)
-    return dict(zip(names, value, strict=True)) if is_short else value
-
-
-def _expand_rule(rule: Data) -> Data:
-    return {"expect": rule} if isinstance(rule, str) else expand_word(rule, PAIR_EXPECTATIONS, "expect")
-
-
-def expand_word(entry: Data, words: Sequence[str], key: str) -> Data:
-    """Return `{word: why}` as `{key: word, reason: why}`; the detail of a mismatch is its kind."""
-    found = [word for word in words if isinstance(entry, dict) and word in entry]
-    if len(found) != 1 or key in entry:
-        return entry
-    (word,) = found
-    rest = {other: value for other, value in entry.items() if other != word}
-    if word == "mismatch":
-        return {**rest, key: {word: entry[word]}}
-    return entry if "reason" in entry else {**rest, key: word, "reason": entry[word]}
+    if isinstance(function, dict):
+        return {key: _with_module(module, inner) for key, inner in function.items()}
+    is_short = isinstance(function, str) and function.startswith(".") and isinstance(module, str)
+    return f"{module}:{function[1:]}" if is_short else function
 
 
 def collect_cases(op: Written, below: Written | None = None) -> list[Written]:
     """Return all cases of an op, each with its name: those of sets first, then its own; faults are logged."""
     shared: dict[str, Written] = {}
     sets = op.at("case_sets").entries
-    for name in op.at("cases_from").items:
-        if isinstance(name.data, str) and name.data in sets:
-            for key, case in _named(sets[name.data]).items():
+    for index, name in enumerate(op.words("cases_from")):
+        if isinstance(name, str) and name in sets:
+            for key, case in _named(sets[name]).items():
                 shared[key] = case.over(shared.get(key), merge_op)
-        elif isinstance(name.data, str):
-            remedy = suggest(name.data, sets) or f"Sets: {', '.join(sets) or 'none'}"
-            name.add(f"must be a set of case_sets, but got {name.data!r}. {remedy}")
+        elif isinstance(name, str):
+            remedy = suggest(name, sets) or f"Sets: {', '.join(sets) or 'none'}"
+            op.add(f"must be a set of case_sets, but got {name!r}. {remedy}", "cases_from", index)
     removable = [] if below is None else list(_named(below.at("cases")))
     return list_cases(op.at("cases"), shared, removable)
 

@@ -77,10 +77,11 @@ def _read_input(setting: Setting, name: str, node: Written, model: InputModel) -
     _require_family(kind, dtype, node)
     checks = constraints.LiteralChecks(node, dtype)
     shape = tuple(model.shape) if model.shape is not None else None
+    domain = (model.domain.low, model.domain.high) if model.domain else (None, None)
     if kind == "value":
         shape = checks.check_value(value, shape)
     elif kind == "file":
-        shape = checks.check_file(setting.folder, source.arguments, shape)
+        shape = checks.check_file(setting.folder, source.arguments, shape, domain)
     else:
         checks.check_arguments(source)
     if shape is None:
@@ -94,7 +95,7 @@ def _read_input(setting: Setting, name: str, node: Written, model: InputModel) -
         shape=shape,
         source=source,
         differentiate=model.differentiate,
-        domain=(model.domain.low, model.domain.high) if model.domain else (None, None),
+        domain=domain,
         scale=model.scale,
         away_from=tuple(model.away_from or ()),
         min_gap=model.min_gap,

@@ -18,8 +18,6 @@ PAIR_EXPECTATIONS = (*EXPECTATIONS, "disconnected", "zero", "skip")
 # How a gradient can be wrong: a wrong number, None where the derivative isn't zero, NaN or infinity where it
 # is finite, another shape or dtype than the input's, an exception.
 MISMATCHES = ("value", "none", "nonfinite", "form", "raises")
-# Keys whose value is a list of words; a single one may stand without the list.
-LISTS_OF_WORDS = ("dtypes", "modes", "covers", "cases_from", "tags", "needs")
 # Keys of an input whose two numbers may be a list, in this order.
 TWO_NUMBERS = {
     "uniform": ("low", "high"),

@@ -133,6 +133,11 @@ class Written:
         """The elements of a list; empty for anything else."""
         return [self.at(index) for index in range(len(self.data))] if isinstance(self.data, list) else []
 
+    def words(self, key: str) -> list[Any]:
+        """Return the elements of a list under a key, or the one word in its place; else none."""
+        data = self.at(key).data
+        return [data] if isinstance(data, str) else data if isinstance(data, list) else []
+
     def alone(self) -> Written:
         """Return this part as a document of its own, with the texts that hold it."""
         found = [(text, *text.mark.find(self.path)) for text in self.texts]

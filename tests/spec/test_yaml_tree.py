@@ -99,9 +99,7 @@ def test_an_alias_has_a_place_of_its_own():
 
 
 def test_what_a_short_form_stands_for_has_its_place():
-    (document,), _ = parse(
-        b"x: [2, 3]\nuniform: [1, 2]\np: {zero: why}\nq: pass\nm: {mismatch: none}"
-    )
+    (document,), _ = parse(b"x: [2, 3]\nuniform: [1, 2]\np: {zero: why}\nq: pass\nm: {mismatch: none}")
     paths = [
         ("x", "shape", 1),
         ("uniform", "high"),

@@ -240,6 +240,7 @@ def misfit(value: object, dtype: str) -> str:  # noqa: PLR0911 (one return per k
 MAX_ELEMENTS = 2**31  # beyond this, no Jacobian and hardly one array fits into memory
 
 Shape = tuple[int, ...]
+Domain = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True)
@@ -264,14 +265,16 @@ class LiteralChecks:
             )
         return value_shape if shape is None else shape
 
-    def check_file(self, folder: str, arguments: Mapping[str, object], shape: Shape | None) -> Shape | None:
+    def check_file(
+        self, folder: str, arguments: Mapping[str, object], shape: Shape | None, domain: Domain
+    ) -> Shape | None:
         """Check a `file`, and return its array's shape, or `None` if there is none."""
         from gradcheck_cli.spec.values import arrays
 
         key = arguments["key"]
         try:
             array_place = arrays.ArrayPlace(folder, str(arguments["path"]), None if key is None else str(key))
-            stored_shape = arrays.check(array_place, self.dtype, shape, self._domain())
+            stored_shape = arrays.check(array_place, self.dtype, shape, domain)
         except arrays.ArrayError as error:
             self.node.add(str(error), "file")
             return shape
@@ -282,13 +285,6 @@ class LiteralChecks:
                 "file",
             )
         return stored_shape
-
-    def _domain(self) -> tuple[float | None, float | None]:
-        low, high = (self.node.at("domain", end).data for end in ("low", "high"))
-        return (
-            float(low) if isinstance(low, (int, float)) else None,
-            float(high) if isinstance(high, (int, float)) else None,
-        )
 
     def check_leaves(self, values: object, key: str) -> None:
         """Check that every scalar fits the dtype."""
