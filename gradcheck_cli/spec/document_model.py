@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import ConfigDict, Discriminator, Field, Tag
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from gradcheck_cli.spec import case
 from gradcheck_cli.spec import input_model as fields
@@ -288,6 +288,8 @@ class CaseModel(CaseKeys):
 Cases = Annotated[
     Annotated[list[CaseModel], Tag(fields.LIST)] | Annotated[dict[str, CaseKeys | None], Tag(fields.MAPPING)],
     Discriminator(fields.list_or_mapping),
+    # `load` reads each case alone, over its op.
+    BeforeValidator(lambda cases: [] if isinstance(cases, dict | list) else cases),
 ]
 
 

@@ -461,18 +461,12 @@ _NUMBERS: dict[str, Any] = {
 }
 
 
-def _attribute(kind: str) -> str:
-    """Return the name of a generator's field, which can't be `bool`."""
-    return f"{kind}_" if kind == "bool" else kind
-
-
 def _field_of(kind: str, generator: Generator) -> tuple[Any, Any]:
     """Return the type of a generator's key, and its documentation."""
     value_type = _model_of(kind, generator) if generator.numbers else _TAKES[generator.takes]
     if kind in TWO_NUMBERS:
         value_type = Annotated[value_type, _pair(kind)]
-    alias = kind if _attribute(kind) != kind else None
-    return value_type | None, optional(generator.about, *generator.examples, alias=alias)
+    return value_type | None, optional(generator.about, *generator.examples)
 
 
 def _model_of(kind: str, generator: Generator) -> Any:  # noqa: ANN401 (a model)
@@ -490,7 +484,7 @@ else:
     _Sources = make_model(
         "_Sources",
         "",
-        {_attribute(kind): _field_of(kind, generator) for kind, generator in GENERATORS.items()},
+        {kind: _field_of(kind, generator) for kind, generator in GENERATORS.items()},
         base=_Tensor,
     )
 
@@ -542,8 +536,7 @@ class InputModel(_Sources):
     @property
     def sources(self) -> dict[str, Any]:
         """The values of generators' keys, by key; a sound input has at most one."""
-        written = {kind: getattr(self, _attribute(kind)) for kind in GENERATORS}
-        return {kind: value for kind, value in written.items() if value is not None}
+        return {kind: getattr(self, kind) for kind in GENERATORS if kind in self.model_fields_set}
 
     @property
     def structure(self) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 import yaml
 
@@ -50,7 +50,7 @@ from gradcheck_cli.spec.document_model import (
     OpModel,
 )
 from gradcheck_cli.spec.faults import show, suggest_file, validate
-from gradcheck_cli.spec.input_model import OP_NAME, InputModel, Strict
+from gradcheck_cli.spec.input_model import OP_NAME, InputModel
 from gradcheck_cli.spec.merge_trees import (
     collect_cases,
     list_cases,
@@ -66,6 +66,7 @@ from gradcheck_cli.spec.read_arguments import (
     binding_of,
     check_binding,
     check_known,
+    fill,
     function_ref,
     leaves_of,
     read_arguments,
@@ -272,7 +273,7 @@ class _Reading:
         self.faults += log.faults
 
 
-_Op: TypeAlias = tuple[Written, Sequence[Written]]  # without its cases, and these
+_Op: TypeAlias = tuple[Written, Sequence[Written]]  # an op, and its cases
 
 
 def _read_exceptions(document: Written, places: dict[str, str]) -> list[Excepted]:
@@ -296,7 +297,7 @@ def _read_defaults(defaults: Written, below: Written | None = None) -> Written:
     defaults = _name_functions(defaults, below)
     for cases in (defaults.at("cases"), *defaults.at("case_sets").entries.values()):
         _check_cases(list_cases(cases))
-    validate(Defaults, _without_cases(defaults))
+    validate(Defaults, defaults)
     return defaults
 
 
@@ -306,24 +307,7 @@ def _check_cases(cases: Iterable[Written]) -> None:
 
 
 def _name_functions(op: Written, below: Written | None) -> Written:
-    return replace(op.alone(), data=name_functions(op.data, below and below.at("module").data))
-
-
-def _without_cases(op: Written) -> Written:
-    """Return an op or defaults without the cases in it, which are read one by one."""
-
-    def empty(cases: object) -> object:
-        return [] if isinstance(cases, dict | list) else cases
-
-    if not isinstance(op.data, dict):
-        return op
-    sets = op.at("case_sets").entries
-    emptied: dict[str, object] = (
-        {"case_sets": {name: empty(cases.data) for name, cases in sets.items()}} if sets else {}
-    )
-    if "cases" in op.data:
-        emptied["cases"] = empty(op.data["cases"])
-    return replace(op, data=op.data | emptied)
+    return op.alone()._replace(data=name_functions(op.data, below and below.at("module").data))
 
 
 def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
@@ -364,7 +348,7 @@ def _merge_over(defaults: Written | None, op: Written) -> Iterator[_Op]:
     op = op.over(defaults, lambda below, above: reorder_inputs(merge_op(below, above), above))
     cases = collect_cases(op, defaults)
     _check_cases(cases)
-    for op_of_type in split_op_types(_without_cases(op)):
+    for op_of_type in split_op_types(op):
         yield op_of_type, cases
 
 
@@ -550,7 +534,7 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
         outputs=outputs,
         mode=model.modes[0],
         seed=model.seed if heading.seed is None else heading.seed,
-        code=_fill(
+        code=fill(
             CodeUnderTest,
             model,
             forward=function_ref(model.forward),
@@ -561,25 +545,25 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
             covers=tuple(dict.fromkeys(model.covers or ())),
         ),
         reference=Reference(reference, model.reference_forward, model.implicit) if reference else None,
-        expected=_fill(
+        expected=fill(
             Expected,
             model,
             expect=expect,
             kind=kind,
             pairs=_rules_of(model, is_second_order=bool(second_order)),
         ),
-        judging=_fill(
+        judging=fill(
             Judging,
             model,
             samples=_count_samples(model, tensors),
-            tolerance=_fill(StatedTolerance, model.tolerance),
-            power=_fill(Power, model.power),
+            tolerance=fill(StatedTolerance, model.tolerance),
+            power=fill(Power, model.power),
             checks_off=frozenset(name for name, is_on in model.checks or () if not is_on),
             nondeterminism=model.nondeterminism.atol if model.nondeterminism else 0.0,
             second_order=second_order,
             unreached=tuple((model.unreached or {}).items()),
         ),
-        running=_fill(Running, model),
+        running=fill(Running, model),
         origin=replace(heading.origin, variant=variant, tags=tuple(model.tags)),
     )
     _check_pairs(merged, case)
@@ -605,25 +589,6 @@ def _modes_of_second_order(model: OpModel, dtype: str) -> tuple[str, ...]:
     modes = tuple(word for word in written if word in MODES)
     dtypes = [word for word in written if word not in MODES]
     return (modes or MODES) if dtype in (dtypes or [dtype]) else ()
-
-
-_Record = TypeVar("_Record", CodeUnderTest, Expected, Judging, Power, Running, StatedTolerance)
-
-
-def _fill(record: type[_Record], model: Strict | None, **own: Any) -> _Record:  # noqa: ANN401 (as `replace` has it)
-    """Return a record of a case, with the model's keys for the fields of the same names.
-
-    A key that isn't written leaves the record's default.
-
-    Args:
-        own: the fields that aren't what is written.
-    """
-    written = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name in record.__dataclass_fields__
-        if (value := getattr(model, name, None)) is not None
-    }
-    return record(**{**written, **own})
 
 
 def _count_samples(model: OpModel, tensors: Sequence[InputSpec]) -> int:

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -188,7 +187,7 @@ def with_op_inputs(case: Written) -> Written:
     written = {name: _written_dtype(tensor) for name, tensor in inputs.items() if name in definition}
     dtypes = {definition[name].attr: dtype for name, dtype in written.items() if dtype}
     inputs = {name: _with_dtype(tensor, definition.get(name), dtypes) for name, tensor in inputs.items()}
-    return replace(case, data=data | {"inputs": inputs} if inputs else data, moved=moved)
+    return case._replace(data=data | {"inputs": inputs} if inputs else data, moved=moved)
 
 
 def _written_dtype(tensor: Data) -> str:
@@ -241,7 +240,7 @@ def name_functions(op: Data, module: object = None) -> Data:
 def split_op_types(op: Written) -> list[Written]:
     """Return an op whose `op_type` is a list as an op of each type; any other as it is."""
     return [
-        replace(op, data=op.data | {"op_type": op_type.data}, moved=((("op_type",), op_type.path),))
+        op._replace(data=op.data | {"op_type": op_type.data}, moved=((("op_type",), op_type.path),))
         for op_type in op.at("op_type").items
     ] or [op]
 
@@ -300,4 +299,4 @@ def _with_name(name: str, case: Written) -> Written:
         case.add(f"must be a mapping, but got {show(case.data)}. Write {{}} for a case like the op")
     elif "name" in case.data:
         case.add(f"must be left out, as the case is called {name}", "name")
-    return replace(case, data={**(case.data if isinstance(case.data, dict) else {}), "name": name})
+    return case._replace(data={**(case.data if isinstance(case.data, dict) else {}), "name": name})

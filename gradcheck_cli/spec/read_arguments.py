@@ -24,7 +24,7 @@ from gradcheck_cli.errors import suggest
 from gradcheck_cli.spec.case import Argument, Form, FunctionRef, InputSpec, Source, kind_of
 from gradcheck_cli.spec.document_model import Defaults, OpModel, VariableModel
 from gradcheck_cli.spec.faults import show
-from gradcheck_cli.spec.input_model import InputModel, Ragged, Sparse
+from gradcheck_cli.spec.input_model import InputModel, Ragged, Sparse, Strict
 from gradcheck_cli.spec.values import constraints
 from gradcheck_cli.spec.words import BINDINGS, DEFAULT_DTYPE, GENERATORS, SOURCES
 from gradcheck_cli.spec.written import Unreadable, Written
@@ -89,17 +89,14 @@ def _read_input(setting: Setting, name: str, node: Written, model: InputModel) -
             node.add("is missing; write the dimensions, such as [3, 2] ([] for a scalar)", "shape")
         raise Unreadable
     checks.check_shape(kind, shape)
-    tensor = InputSpec(
+    tensor = fill(
+        InputSpec,
+        model,
         name=name,
         dtype=dtype,
         shape=shape,
         source=source,
-        differentiate=model.differentiate,
         domain=domain,
-        scale=model.scale,
-        away_from=tuple(model.away_from or ()),
-        min_gap=model.min_gap,
-        symmetric=bool(model.symmetric),
         keeps="" if model.move else model.reason or "",
     )
     require_reason(node, model)
@@ -124,6 +121,25 @@ def _require_family(kind: str, dtype: str, node: Written) -> None:
         f"must go with a {families} dtype, but got dtype {dtype}. Change the dtype, or how values are made",
         kind,
     )
+
+
+Record = TypeVar("Record")
+
+
+def fill(record: type[Record], model: Strict | None, **own: Any) -> Record:  # noqa: ANN401 (as `replace` has it)
+    """Return a record of a case, with the model's keys for the fields of the same names.
+
+    A key that isn't written leaves the record's default.
+
+    Args:
+        own: the fields that aren't what is written.
+    """
+    written = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name in record.__dataclass_fields__  # type: ignore[attr-defined]  # a dataclass
+        if (value := getattr(model, name, None)) is not None
+    }
+    return record(**{**written, **own})
 
 
 def require_reason(node: Written, model: InputModel | VariableModel, *place: str) -> None:

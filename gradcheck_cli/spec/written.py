@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from gradcheck_cli.errors import Fault
@@ -94,8 +94,7 @@ class FaultLog:
             self.settled.add((line, shown))
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """Plain data, and where it is written: in one text, or merged from several, the uppermost first.
 
     `path` leads from the texts to the data. `moved` says where a part is written that has left its place.
@@ -117,11 +116,11 @@ class Written:
                 data = (
                     data[key] if isinstance(data, list) and isinstance(key, int) and key < len(data) else None
                 )
-        return replace(self, data=data, path=self.path + path)
+        return self._replace(data=data, path=self.path + path)
 
     def without(self, key: str) -> Written:
         """Return this mapping without an entry."""
-        return replace(self, data={other: part for other, part in self.data.items() if other != key})
+        return self._replace(data={other: part for other, part in self.data.items() if other != key})
 
     @property
     def entries(self) -> dict[str, Written]:
