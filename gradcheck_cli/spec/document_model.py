@@ -124,7 +124,7 @@ Outputs = Annotated[
 
 
 class CaseKeys(fields.Strict):
-    """A case, merged over the spec's own keys."""
+    """A case under its name, merged over the spec's own keys."""
 
     inputs: (
         Annotated[
@@ -262,11 +262,6 @@ class CaseKeys(fields.Strict):
         "elements is drawn from that few booleans, integers or choices, so that each is used in turn.",
     )
     seed: fields.Seed = Field(default=case.Case.seed, description="Seed of the drawn values.")
-    budget: fields.Positive | None = fields.optional(
-        "Seconds of processor time in which `method: auto` judges a case, apart from the necessary minimum; "
-        f"what is unseen after that is inconclusive. Default: {case.Judging.budget:g}.",
-        30,
-    )
     power: PowerModel | None = fields.optional(
         f"What random probes must detect. Default: an error of {case.Power.size:g} in one element, missed "
         f"with a probability of at most {case.Power.miss:g}.",

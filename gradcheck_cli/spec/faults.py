@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from gradcheck_cli.errors import nearest, suggest
 from gradcheck_cli.spec.input_model import EXPECTED
+from gradcheck_cli.spec.words import FORMER_KEYS
 from gradcheck_cli.spec.written import Written
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -42,12 +43,12 @@ def validate(model: type[Model], node: Written) -> tuple[Model | None, set[str]]
     data = {key: dict(part) if isinstance(part, dict) else part for key, part in node.data.items()}
     # The rest can hardly break again after one removal; the bound is for safety.
     for _ in range(3):
-        known = set(broken)
+        said_of = set(broken)
         try:
             return model.model_validate(data), broken
         except ValidationError as error:
             for details in error.errors(include_url=False):
-                if details["type"] != "missing" or details["loc"][0] not in known:
+                if details["type"] != "missing" or details["loc"][0] not in said_of:
                     _report(model, node, details)
                 broken |= _remove(data, details["loc"], model)
     return None, broken
@@ -59,7 +60,7 @@ def _report(model: type[BaseModel], root: Written, details: ErrorDetails) -> Non
     if kind == "extra_forbidden":
         *parent, key = location
         keys = _known_keys(model, parent)
-        remedy = suggest(str(key), keys) or f"Possible keys: {', '.join(keys)}"
+        remedy = FORMER_KEYS.get(str(key)) or suggest(str(key), keys) or f"Possible keys: {', '.join(keys)}"
         root.at(*parent).add_key(f"unknown key. {remedy}", str(key))
     elif location and location[-1] == "[key]":
         *parent, key, _ = location

@@ -119,10 +119,10 @@ def worded(words: tuple[str, ...], key: str, *, alone: bool = False) -> Short:
     def expand(entry: Any) -> Any:  # noqa: ANN401 (what is written)
         if alone and isinstance(entry, str):
             return {key: entry}
-        found = [word for word in words if isinstance(entry, dict) and word in entry]
-        if len(found) != 1 or key in entry:
+        named = [word for word in words if isinstance(entry, dict) and word in entry]
+        if len(named) != 1 or key in entry:
             return entry
-        (word,) = found
+        (word,) = named
         rest = {other: value for other, value in entry.items() if other != word}
         if word == "mismatch":
             return {**rest, key: {word: entry[word]}}
@@ -133,7 +133,7 @@ def worded(words: tuple[str, ...], key: str, *, alone: bool = False) -> Short:
         reason = keys.pop("reason")
         short: list[Any] = [{"enum": list(words)}] if alone else []
         for word in words:
-            kind = {word: {"enum": list(MISMATCHES)}, "reason": reason}
+            kind = {word: {"enum": list(MISMATCHES), "description": "Its kind."}, "reason": reason}
             properties = (kind if word == "mismatch" else {word: reason}) | keys
             rest = {"required": [word], "additionalProperties": False}
             short.append({"type": "object", "properties": properties, **rest})

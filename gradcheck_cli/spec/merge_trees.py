@@ -283,10 +283,10 @@ def list_cases(
         removable: names of others, which null removes.
     """
     merged = dict(shared or {})
-    known = [*merged, *removable]
+    removable_names = [*merged, *removable]
     for name, case in cases.entries.items():
-        if case.data is None and name not in known:
-            remedy = suggest(name, known) or f"Cases: {', '.join(known) or 'none'}"
+        if case.data is None and name not in removable_names:
+            remedy = suggest(name, removable_names) or f"Cases: {', '.join(removable_names) or 'none'}"
             message = f"must have a value, or be a case of the defaults that null removes. {remedy}"
             cases.add_key(message, name)
         merged[name] = case.alone().over(merged.get(name), merge_op)

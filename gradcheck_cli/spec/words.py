@@ -30,6 +30,12 @@ DTYPE_KINDS = {
     "floating": ("float16", "bfloat16", "float32", "float64"),
     "complex": ("complex64", "complex128"),
 }
+# Keys that were in the format once, and what to use instead.
+FORMER_KEYS = {
+    "budget": "It is an option now: gradcheck run --budget",
+    "orthogonal": "It isn't drawn any more: make it in the forward, from the QR of a drawn matrix",
+    "permutation": "It isn't drawn any more: write a value, or draw with uniform and min_gap, without ties",
+}
 # Why an op type has no spec.
 EXCEPTIONS = ("gpu", "tpu", "dtensor", "removed", "raises", "nothing", "crash", "other")
 
@@ -214,9 +220,6 @@ GENERATORS = {
         families=("bool",),
         dtype="bool",
     ),
-    "permutation": Generator(
-        "Shuffled 0..n-1 along the last axis.", families=("float", "integer"), least_rank=1, can_mirror=False
-    ),
     "one_hot": Generator(
         "A single 1 along the last axis, at random.",
         families=(*_INEXACT, "integer"),
@@ -228,9 +231,6 @@ GENERATORS = {
         families=_INEXACT,
         least_rank=2,
         is_square=True,
-    ),
-    "orthogonal": Generator(
-        "Orthogonal (unitary) matrices.", families=_INEXACT, least_rank=2, can_mirror=False
     ),
     "triangular": Generator(
         "Triangular with a diagonal away from 0.",

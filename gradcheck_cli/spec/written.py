@@ -139,8 +139,8 @@ class Written(NamedTuple):
 
     def alone(self) -> Written:
         """Return this part as a document of its own, with the texts that hold it."""
-        found = [(text, *text.mark.find(self.path)) for text in self.texts]
-        texts = [Text(text.path, text.place + keys, mark) for text, mark, keys, left in found if not left]
+        marks = [(text, *text.mark.find(self.path)) for text in self.texts]
+        texts = [Text(text.path, text.place + keys, mark) for text, mark, keys, left in marks if not left]
         return Written(self.log, self.data, tuple(texts or [self.find()[0]]))
 
     def over(self, below: Written | None, merge: Callable[[Any, Any], Any]) -> Written:
@@ -154,8 +154,8 @@ class Written(NamedTuple):
         """Return where `path` below this one is written, or would be, and whether it is there."""
         path = self.path + path
         ways = [new + path[len(old) :] for old, new in self.moved if path[: len(old)] == old]
-        found = [(text, *text.mark.find(way)) for text in self.texts for way in (*ways, path)]
-        text, mark, keys, left = min(found, key=lambda one: len(one[3]))
+        marks = [(text, *text.mark.find(way)) for text in self.texts for way in (*ways, path)]
+        text, mark, keys, left = min(marks, key=lambda candidate: len(candidate[3]))
         return Text(text.path, text.place + keys + left, mark), not left
 
     @property
