@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BeforeValidator, ConfigDict, Field, Tag
 
 from gradcheck_cli.spec import case
 from gradcheck_cli.spec import input_model as fields
@@ -44,7 +44,7 @@ class PairModel(fields.Strict):
 
     expect: Annotated[
         Annotated[fields.PairExpectation, Tag(fields.WORD)] | Annotated[MismatchModel, Tag(fields.MAPPING)],
-        Discriminator(fields.word_or_mapping),
+        fields.by_form(fields.WORD, fields.MAPPING),
     ] = Field(
         default="pass",
         description="Expected outcome of each pair that the key matches; strict, and so is the kind of a "
@@ -111,7 +111,7 @@ Outputs = Annotated[
                 fields.Label,
                 Annotated[
                     Annotated[OutputModel, Tag(fields.MAPPING)] | Annotated[None, Tag(fields.NOTHING)],
-                    Discriminator(fields.form_of),
+                    fields.by_form(fields.MAPPING, fields.NOTHING),
                 ],
             ],
             Field(min_length=1),
@@ -119,7 +119,7 @@ Outputs = Annotated[
         ],
         Tag(fields.MAPPING),
     ],
-    Discriminator(fields.form_of),
+    fields.by_form(fields.MAPPING, fields.LIST),
 ]
 
 
@@ -186,7 +186,7 @@ class CaseKeys(fields.Strict):
     )
     expect: Annotated[
         Annotated[fields.Expectation, Tag(fields.WORD)] | Annotated[MismatchModel, Tag(fields.MAPPING)],
-        Discriminator(fields.word_or_mapping),
+        fields.by_form(fields.WORD, fields.MAPPING),
     ] = Field(
         default="pass",
         description="mismatch: every pair is known to be wrong, unless `pairs` says otherwise; "
@@ -224,7 +224,7 @@ class CaseKeys(fields.Strict):
         Annotated[fields.Flag, Tag(fields.WORD)]
         | Annotated[dict[fields.Text, VariableModel], Tag(fields.MAPPING)]
         | Annotated[None, Tag(fields.NOTHING)],
-        Discriminator(fields.flag_or_mapping),
+        fields.by_form(fields.WORD, fields.MAPPING, fields.NOTHING),
     ] = fields.optional(
         "true makes every trainable variable that the forward uses an input of its own, by its name; false "
         "makes none. Default: those of a Keras layer or model, and those that a custom gradient has "
@@ -245,7 +245,7 @@ class CaseKeys(fields.Strict):
     )
     second_order: Annotated[
         Annotated[fields.Flag, Tag(fields.WORD)] | Annotated[fields.SecondOrder, Tag(fields.LIST)],
-        Discriminator(fields.word_or_list),
+        fields.by_form(fields.WORD, fields.LIST),
     ] = Field(
         default=False,
         description="Also checks the gradient's own gradient: pairs d2OUT/dIN.dIN, and d2OUT/dIN.du for the "
@@ -282,7 +282,7 @@ class CaseModel(CaseKeys):
 
 Cases = Annotated[
     Annotated[list[CaseModel], Tag(fields.LIST)] | Annotated[dict[str, CaseKeys | None], Tag(fields.MAPPING)],
-    Discriminator(fields.list_or_mapping),
+    fields.by_form(fields.LIST, fields.MAPPING),
     # `load` reads each case alone, over its op.
     BeforeValidator(lambda cases: [] if isinstance(cases, dict | list) else cases),
 ]

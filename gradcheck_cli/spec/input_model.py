@@ -546,31 +546,14 @@ class InputModel(_Sources):
         return next((key for key in ("dict", "tuple", "list") if getattr(self, f"{key}_") is not None), "")
 
 
-def form_of(value: object) -> str:
-    """Return a value's tag in a union of a list, a mapping and nothing."""
-    if value is None:
-        return NOTHING
-    return LIST if isinstance(value, list) else MAPPING
+def by_form(*tags: str) -> Discriminator:
+    """Return what chooses the member of a union by the form of a value; the first for any other form."""
+    return Discriminator(lambda value: _form_of(value, tags))
 
 
-def list_or_mapping(value: object) -> str:
-    """Return a value's tag in a union of a list and a mapping."""
-    return MAPPING if isinstance(value, dict) else LIST
-
-
-def word_or_mapping(value: object) -> str:
-    """Return a value's tag in a union of a word and a mapping."""
-    return MAPPING if isinstance(value, (dict, BaseModel)) else WORD
-
-
-def flag_or_mapping(value: object) -> str:
-    """Return a value's tag in a union of true or false, a mapping and nothing."""
-    return NOTHING if value is None else word_or_mapping(value)
-
-
-def word_or_list(value: object) -> str:
-    """Return a value's tag in a union of a word and a list."""
-    return LIST if isinstance(value, list) else WORD
+def _form_of(value: object, tags: tuple[str, ...]) -> str:
+    tag = {dict: MAPPING, list: LIST, type(None): NOTHING}.get(type(value), WORD)
+    return tag if tag in tags else tags[0]
 
 
 def is_shape(value: object) -> bool:
@@ -588,6 +571,6 @@ Tensors = Annotated[
         Annotated[list[Annotated[InputModel, _NO_LIST, SHAPE]], Field(min_length=1), _LISTED], Tag(LIST)
     ]
     | Annotated[None, Tag(NOTHING)],
-    Discriminator(lambda value: MAPPING if is_shape(value) else form_of(value)),
+    Discriminator(lambda value: MAPPING if is_shape(value) else _form_of(value, (MAPPING, LIST, NOTHING))),
 ]
 InputModel.model_rebuild()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from gradcheck_cli.errors import Fault
@@ -21,14 +22,8 @@ class Mark(NamedTuple):
 
     line: int
     key_line: int
-    parts: dict[str, Mark] | list[Mark] | None = None
-
-    def part(self, key: str | int) -> Mark | None:
-        """Return the mark of an entry of a mapping, or of an element of a list; `None` if there is none."""
-        if isinstance(self.parts, dict):
-            return self.parts.get(key) if isinstance(key, str) else None
-        is_there = self.parts is not None and isinstance(key, int) and 0 <= key < len(self.parts)
-        return self.parts[key] if is_there else None  # type: ignore[index]  # a list, as is just said
+    parts: Mapping[str | int, Mark] = MappingProxyType({})  # by the keys of a mapping, the indices of a list
+    kind: type = str  # dict, list, or str for any scalar
 
     def find(self, path: Path) -> tuple[Mark, Path, Path]:
         """Return the mark at a path, or the nearest above it.
@@ -42,24 +37,24 @@ class Mark(NamedTuple):
         mark: Mark = self
         keys: Path = ()
         for number, key in enumerate(path):
-            written = key if mark.part(key) else mark._short(key, path[number - 1])
+            written = key if key in mark.parts else mark._short(key, path[number - 1])
             if written is None:
                 return mark, keys, path[number:]
-            if part := mark.part(written):
-                mark, keys = part, (*keys, written)
+            if written in mark.parts:
+                mark, keys = mark.parts[written], (*keys, written)
         return mark, keys, ()
 
     def _short(self, key: str | int, above: str | int) -> str | int | None:
         """Return what stands for a key that isn't written: a word, a place in a list, or -1 for the whole."""
-        if isinstance(self.parts, dict):
+        if self.kind is dict:
             words = {"reason": (*PAIR_EXPECTATIONS, *EXCEPTIONS), "expect": ("mismatch",)}.get(str(key), ())
             word = next((word for word in words if word in self.parts), None)
             return -1 if word and key == "expect" else word
-        if isinstance(self.parts, list):
-            ends = TWO_NUMBERS.get(str(above), ())
-            is_whole = key == "value" or (key == "shape" and not any(part.parts for part in self.parts))
-            return ends.index(str(key)) if key in ends else -1 if is_whole else None
-        return -1 if isinstance(key, int) or key in ("expect", "value") else None
+        if self.kind is str:
+            return -1 if isinstance(key, int) or key in ("expect", "value") else None
+        ends = TWO_NUMBERS.get(str(above), ())
+        is_shape = key == "shape" and not any(part.parts for part in self.parts.values())
+        return ends.index(str(key)) if key in ends else -1 if is_shape or key == "value" else None
 
 
 class Text(NamedTuple):
@@ -79,19 +74,18 @@ class FaultLog:
     faults: dict[Fault, None] = field(default_factory=dict)  # in the order in which they were found
     settled: set[tuple[int, str]] = field(default_factory=set)  # places about which nothing more is said
 
-    def add(self, text: Text, line: int, message: str) -> None:
+    def add(self, path: str, line: int, place: Path, message: str) -> None:
         """Add a fault."""
-        place = show_place(text.place)
-        if text.path != self.path or (line, place) not in self.settled:
+        fault = Fault(path, line, show_place(place), message)
+        if path != self.path or (line, fault.place) not in self.settled:
             self.count += 1
-            self.faults[Fault(text.path, line, place, message)] = None
+            self.faults[fault] = None
 
     def settle(self, line: int, place: Path, message: str) -> None:
         """Add a fault after which nothing more is said about its place."""
-        shown = show_place(place)
-        self.faults[Fault(self.path, line, shown, message)] = None
+        self.add(self.path, line, place, message)
         if place:
-            self.settled.add((line, shown))
+            self.settled.add((line, show_place(place)))
 
 
 class Written(NamedTuple):
@@ -110,12 +104,10 @@ class Written(NamedTuple):
         """Return what is at `path` below this one; its data is `None` if there is nothing."""
         data = self.data
         for key in path:
-            if isinstance(data, dict):
-                data = data.get(key)
-            else:
-                data = (
-                    data[key] if isinstance(data, list) and isinstance(key, int) and key < len(data) else None
-                )
+            try:
+                data = data[key]
+            except (KeyError, IndexError, TypeError):
+                data = None
         return self._replace(data=data, path=self.path + path)
 
     def without(self, key: str) -> Written:
@@ -166,7 +158,7 @@ class Written(NamedTuple):
     def add(self, message: str, *path: str | int) -> None:
         """Log a fault of this part, or of what should be at `path` below it."""
         text, _ = self.find(*path)
-        self.log.add(text, text.mark.line, message)
+        self.log.add(text.path, text.mark.line, text.place, message)
 
     def refuse(self, message: str, *path: str | int) -> NoReturn:
         """Log a fault like `add`, and leave the part that has it.
@@ -180,7 +172,8 @@ class Written(NamedTuple):
     def add_key(self, message: str, key: str) -> None:
         """Log a fault of the key of an entry, rather than its value."""
         text, is_there = self.find(key)
-        self.log.add(text, text.mark.key_line if is_there else text.mark.line, message)
+        line = text.mark.key_line if is_there else text.mark.line
+        self.log.add(text.path, line, text.place, message)
 
 
 def show_place(place: Path) -> str:

@@ -158,13 +158,12 @@ class _Reader:
             line, key = _line(child), self._key(child, place, parts) if is_mapping else len(parts)
             part = self._value(next(self._events) if is_mapping else child, (*place, key), line)
             parts.setdefault(key, part)
-        marks: Any = {key: part.mark for key, part in parts.items()}
         data: Any = {key: part.data for key, part in parts.items()}
-        if not is_mapping:
-            marks, data = list(marks.values()), list(data.values())
+        data = data if is_mapping else list(data.values())
+        mark = Mark(key_line, key_line, {key: part.mark for key, part in parts.items()}, type(data))
         size = 1 + sum(part.size for part in parts.values())
         height = 1 + max((part.height for part in parts.values()), default=0)
-        return _Part(data, Mark(key_line, key_line, marks), size, height)
+        return _Part(data, mark, size, height)
 
     def _key(self, event: Event, place: Path, parts: Mapping[Any, _Part]) -> str:
         line = _line(event)
