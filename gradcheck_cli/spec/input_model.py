@@ -177,18 +177,21 @@ def _is_value(value: object) -> bool:
 
 
 OP_NAME = re.compile(r"[^\s,]+")
-MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_NAMES = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
+_CLASS = re.compile(f"{_NAMES}:{_NAMES}")
+_FUNCTION = re.compile(rf"({_NAMES}:|\.){_NAMES}")  # .function: of the op's `module`
 
 
 def _is_function(value: object) -> bool:
     if isinstance(value, dict):
         return set(value) == {"numpy"} and isinstance(value["numpy"], str) and _is_function(value["numpy"])
-    return isinstance(value, str) and MODULE.fullmatch(value) is not None
+    return isinstance(value, str) and _FUNCTION.fullmatch(value) is not None
 
 
+FUNCTION = "module:attribute, or {numpy: module:function}"
 # A label such as dy/dx must be unambiguous: no slash, bracket, wildcard or space in a name.
 _LABEL_PATTERN = r"^[^\s/\[\]*?,:]+$"
-_MODULE_PATTERN = r"^([^\s:{}]+:|\.)[^\s:{}]+$"  # .function: of the op's `module`
+_MODULE_PATTERN = r"^([^\s:{}]+:|\.)[^\s:{}]+$"
 
 _TEXT = {"type": "string", "minLength": 1}
 Text = Annotated[str, Field(min_length=1), expects("text", remedy="Put numbers and the like in quotes")]
@@ -327,7 +330,7 @@ FileName = Annotated[
 ]
 ClassName = Annotated[
     str,
-    allows("module:Class", lambda value: isinstance(value, str) and MODULE.fullmatch(value) is not None),
+    allows("module:Class", lambda value: isinstance(value, str) and _CLASS.fullmatch(value) is not None),
     WithJsonSchema({"type": "string", "pattern": _MODULE_PATTERN}),
 ]
 ModuleName = Annotated[
@@ -340,7 +343,7 @@ ModuleName = Annotated[
 ]
 Module = Annotated[
     str | dict[str, str],
-    allows("module:attribute, or {numpy: module:function}", _is_function),
+    allows(FUNCTION, _is_function),
     WithJsonSchema(
         {
             "anyOf": [

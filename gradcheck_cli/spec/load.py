@@ -55,7 +55,6 @@ from gradcheck_cli.spec.merge_trees import (
     collect_cases,
     list_cases,
     merge_op,
-    name_functions,
     reorder_inputs,
     split_op_types,
     with_op_inputs,
@@ -65,11 +64,12 @@ from gradcheck_cli.spec.read_arguments import (
     Setting,
     binding_of,
     check_binding,
+    check_functions,
     check_known,
     fill,
-    function_ref,
     leaves_of,
     read_arguments,
+    read_function,
     require_reason,
     takes_variant,
 )
@@ -292,9 +292,9 @@ def _read_exceptions(document: Written, places: dict[str, str]) -> list[Excepted
     return excepted
 
 
-def _read_defaults(defaults: Written, below: Written | None = None) -> Written:
-    """Return defaults; their faults are logged. Those below them may name the module of functions."""
-    defaults = _name_functions(defaults, below)
+def _read_defaults(defaults: Written) -> Written:
+    """Return defaults as a document of their own; their faults are logged."""
+    defaults = defaults.alone()
     for cases in (defaults.at("cases"), *defaults.at("case_sets").entries.values()):
         _check_cases(list_cases(cases))
     validate(Defaults, defaults)
@@ -306,19 +306,14 @@ def _check_cases(cases: Iterable[Written]) -> None:
         validate(CaseModel, case)
 
 
-def _name_functions(op: Written, below: Written | None) -> Written:
-    return op.alone()._replace(data=name_functions(op.data, below and below.at("module").data))
-
-
 def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
     """Yield the ops of a document, merged over its defaults, which are merged over those of the folder."""
     if not isinstance(document.data, dict):
         got = "nothing" if document.data is None else show(document.data)
         document.add(f"must be a spec, but got {got}. Write op, forward and inputs")
         return
-    if "ops" not in document.data and {"defaults", "op", "forward", "op_type"} & document.data.keys() != {
-        "defaults"
-    }:
+    keys = {"defaults", "op", "forward", "op_type"} & document.data.keys()
+    if "ops" not in document.data and keys != {"defaults"}:
         yield from _merge_over(shared, document)
         return
     for key in document.data:
@@ -327,7 +322,7 @@ def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
             document.add_key(f"unknown key. {remedy}", key)
     defaults = shared
     if "defaults" in document.data:
-        defaults = _read_defaults(document.at("defaults"), shared)
+        defaults = _read_defaults(document.at("defaults"))
         defaults = defaults.over(shared if defaults.data else None, merge_op)
     listed = document.at("ops")
     if not listed.items:
@@ -342,10 +337,9 @@ def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
 
 def _merge_over(defaults: Written | None, op: Written) -> Iterator[_Op]:
     """Yield an op merged over defaults; of several op types, one for each."""
-    op = _name_functions(op, defaults)
     if defaults is not None and not defaults.entries:
         defaults = None
-    op = op.over(defaults, lambda below, above: reorder_inputs(merge_op(below, above), above))
+    op = op.alone().over(defaults, lambda below, above: reorder_inputs(merge_op(below, above), above))
     cases = collect_cases(op, defaults)
     _check_cases(cases)
     for op_of_type in split_op_types(op):
@@ -440,7 +434,10 @@ def read_cases(op: Written, cases: Sequence[Written], heading: _Heading) -> list
 def _validate(heading: _Heading, node: Written) -> _Merged | None:
     node = with_op_inputs(node)
     model, broken = validate(OpModel, node)
-    return None if model is None else _Merged(heading, node, model, broken)
+    if model is None:
+        return None
+    check_functions(node, model)
+    return _Merged(heading, node, model, broken)
 
 
 def _tensors(model: OpModel) -> list[InputModel]:
@@ -523,7 +520,7 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
     tensors = [tensor for argument in arguments for tensor in argument.tensors]
     differentiable = [tensor for tensor in tensors if tensor.is_differentiable]
     expect, kind = _expectation_of(model.expect)
-    reference = function_ref(model.reference)
+    reference = read_function(model, "reference")
     dtype = variant or (differentiable or tensors)[0].dtype
     second_order = _modes_of_second_order(model, dtype)
     case = Case(
@@ -537,9 +534,9 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
         code=fill(
             CodeUnderTest,
             model,
-            forward=function_ref(model.forward),
+            forward=read_function(model, "forward"),
             binding=binding_of(model),
-            gradient=function_ref(model.gradient),
+            gradient=read_function(model, "gradient"),
             variables=True if isinstance(model.variables, dict) else model.variables,
             variable_rules=_read_variable_rules(node, model),
             covers=tuple(dict.fromkeys(model.covers or ())),

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -210,47 +210,12 @@ def _with_dtype(tensor: Data, op_input: OpInput | None, shared: dict[str, str]) 
     return {**written, "dtype": (shared.get(op_input.attr) if op_input.attr else "") or op_input.dtype}
 
 
-FUNCTIONS = ("forward", "gradient", "reference")
-
-
-def name_functions(op: Data, module: object = None) -> Data:
-    """Return an op, a case or defaults with the module of each `.function` before it, also in cases.
-
-    Args:
-        module: that of what they will be merged over.
-    """
-    if not isinstance(op, dict):
-        return op
-    module = op.get("module", module)
-
-    def name_in(cases: Data, change: Callable[[Data], Data]) -> Data:
-        if isinstance(cases, dict):
-            return {name: change(case) for name, case in cases.items()}
-        return list(map(change, cases)) if isinstance(cases, list) else cases
-
-    name_case = partial(name_functions, module=module)
-    changes: dict[str, Callable[[Data], Data]] = {
-        "cases": lambda cases: name_in(cases, name_case),
-        "case_sets": lambda sets: name_in(sets, lambda cases: name_in(cases, name_case)),
-        **dict.fromkeys(FUNCTIONS, partial(_with_module, module)),
-    }
-    return {key: changes[key](value) if key in changes else value for key, value in op.items()}
-
-
 def split_op_types(op: Written) -> list[Written]:
     """Return an op whose `op_type` is a list as an op of each type; any other as it is."""
     return [
         op._replace(data=op.data | {"op_type": op_type.data}, moved=((("op_type",), op_type.path),))
         for op_type in op.at("op_type").items
     ] or [op]
-
-
-def _with_module(module: object, function: Data) -> Data:
-    """Return a function with its module before it, also as `{numpy: .function}`."""
-    if isinstance(function, dict):
-        return {key: _with_module(module, inner) for key, inner in function.items()}
-    is_short = isinstance(function, str) and function.startswith(".") and isinstance(module, str)
-    return f"{module}:{function[1:]}" if is_short else function
 
 
 def collect_cases(op: Written, below: Written | None = None) -> list[Written]:

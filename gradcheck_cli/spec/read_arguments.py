@@ -24,7 +24,7 @@ from gradcheck_cli.errors import suggest
 from gradcheck_cli.spec.case import Argument, Form, FunctionRef, InputSpec, Source, kind_of
 from gradcheck_cli.spec.document_model import Defaults, OpModel, VariableModel
 from gradcheck_cli.spec.faults import show
-from gradcheck_cli.spec.input_model import InputModel, Ragged, Sparse, Strict
+from gradcheck_cli.spec.input_model import FUNCTION, InputModel, Ragged, Sparse, Strict
 from gradcheck_cli.spec.values import constraints
 from gradcheck_cli.spec.words import BINDINGS, DEFAULT_DTYPE, GENERATORS, SOURCES
 from gradcheck_cli.spec.written import Unreadable, Written
@@ -387,11 +387,26 @@ def _read_ragged(setting: Setting, name: str, node: Written, model: InputModel) 
 KEYS = frozenset({"forward", "op_type", "gradient", "binding"})
 
 
-def function_ref(written: object) -> FunctionRef | None:
-    """Return a function as named in a spec: `module:attribute` or `{numpy: module:function}`."""
-    if isinstance(written, dict):
-        return FunctionRef(str(written["numpy"]), numpy=True)
-    return None if written is None else FunctionRef(str(written))
+def _target(function: str | dict[str, str]) -> str:
+    return function["numpy"] if isinstance(function, dict) else function
+
+
+def check_functions(node: Written, model: OpModel) -> None:
+    """Log functions of a module that the spec doesn't name: `.attribute`."""
+    for key in ("forward", "gradient", "reference"):
+        written = getattr(model, key)
+        if model.module is None and written is not None and _target(written).startswith("."):
+            node.add(f"must be {FUNCTION}, but got {show(written)}. Write it, or `module`", key)
+
+
+def read_function(model: OpModel, key: str) -> FunctionRef | None:
+    """Return a function as a spec names it: `module:attribute`, `.attribute` or `{numpy: module:function}`."""
+    written = getattr(model, key)
+    if written is None:
+        return None
+    target = _target(written)
+    module = model.module if target.startswith(".") else None
+    return FunctionRef(f"{module}:{target[1:]}" if module else target, numpy=isinstance(written, dict))
 
 
 def binding_of(model: Defaults) -> str:
