@@ -196,7 +196,7 @@ class CaseKeys(fields.Strict):
     reason: fields.Text | None = fields.optional(
         "Why a mismatch is expected; shown in the report.", "returns the derivative of (c + k) * d"
     )
-    reference: fields.Module | None = fields.optional(
+    reference: fields.Function | None = fields.optional(
         "Function whose derivative a surrogate gradient is meant to be.", "surrogates:sigmoid"
     )
     reference_forward: fields.Flag = Field(
@@ -300,13 +300,13 @@ class Defaults(CaseKeys):
     module: fields.ModuleName | None = fields.optional(
         "Module of the functions that are written without one, such as `forward: .huber`.", "package.module"
     )
-    forward: fields.Module | None = fields.optional("The function under test.", "package.module:function")
+    forward: fields.Function | None = fields.optional("The function under test.", "package.module:function")
     op_type: fields.OpType | None = fields.optional(
         "TensorFlow's name of a kernel, instead of forward. A list makes an op of each, with the same keys.",
         "MatMul",
         ["Sin", "Cos"],
     )
-    gradient: fields.Module | None = fields.optional(
+    gradient: fields.Function | None = fields.optional(
         "Gradient function (op, *upstream); {numpy: module:function} takes (*upstream, *inputs).",
         "gradients:square_grad",
         {"numpy": "gradients:square_grad"},

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -44,8 +45,13 @@ MAX_LENGTH = 2**31  # of a row: beyond this, hardly one array fits into memory
 EXPECTED = "expected"  # the error type that `expects` raises, and `faults` renders
 
 
-def expects(phrase: str, *, choices: tuple[str, ...] = (), remedy: str = "") -> WrapValidator:
+def expects(
+    phrase: str, *, choices: tuple[str, ...] = (), remedy: str = "", is_whole: bool = False
+) -> WrapValidator:
     """Give a type gradcheck's own words: "must be {phrase}, but got ...".
+
+    Args:
+        is_whole: whether these are the words for its parts, too.
 
     Returns:
         A validator that turns any error about the value itself into one error with these words. Errors about
@@ -56,7 +62,8 @@ def expects(phrase: str, *, choices: tuple[str, ...] = (), remedy: str = "") -> 
         try:
             return handler(value)
         except ValidationError as error:
-            if isinstance(value, (list, dict)) and all(fault["loc"] for fault in error.errors()):
+            are_parts = isinstance(value, (list, dict)) and all(fault["loc"] for fault in error.errors())
+            if are_parts and not is_whole:
                 raise
             words = {"phrase": phrase, "choices": choices, "remedy": remedy}
             raise PydanticCustomError(EXPECTED, "{phrase}", words) from None
@@ -166,32 +173,20 @@ def is_scalar(value: object) -> bool:
     return isinstance(value, (int, float, str))
 
 
-def _is_probability(value: object) -> bool:
-    return value is True or (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
-    )
-
-
 def _is_value(value: object) -> bool:
     return all(map(_is_value, value)) if isinstance(value, list) else is_scalar(value)
 
 
+def is_shape(value: object) -> bool:
+    """Whether a value is a list of whole numbers: as an input, a tensor of that shape."""
+    return isinstance(value, list) and all(type(size) is int for size in value)
+
+
 OP_NAME = re.compile(r"[^\s,]+")
 _NAMES = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
-_CLASS = re.compile(f"{_NAMES}:{_NAMES}")
-_FUNCTION = re.compile(rf"({_NAMES}:|\.){_NAMES}")  # .function: of the op's `module`
-
-
-def _is_function(value: object) -> bool:
-    if isinstance(value, dict):
-        return set(value) == {"numpy"} and isinstance(value["numpy"], str) and _is_function(value["numpy"])
-    return isinstance(value, str) and _FUNCTION.fullmatch(value) is not None
-
-
 FUNCTION = "module:attribute, or {numpy: module:function}"
 # A label such as dy/dx must be unambiguous: no slash, bracket, wildcard or space in a name.
 _LABEL_PATTERN = r"^[^\s/\[\]*?,:]+$"
-_MODULE_PATTERN = r"^([^\s:{}]+:|\.)[^\s:{}]+$"
 
 _TEXT = {"type": "string", "minLength": 1}
 Text = Annotated[str, Field(min_length=1), expects("text", remedy="Put numbers and the like in quotes")]
@@ -245,31 +240,11 @@ Places = Annotated[
 NonZeros = Annotated[int, Field(ge=0), expects("an integer of 0 or more")]
 
 
-def _are_lengths(value: object) -> bool:
-    def is_length(item: object) -> bool:
-        return isinstance(item, int) and not isinstance(item, bool) and 0 <= item <= MAX_LENGTH
-
-    if not isinstance(value, list) or not value:
-        return False
-    nested = value if all(isinstance(item, list) for item in value) else [value]
-    return all(is_length(item) for lengths in nested for item in lengths)
-
-
 RowLengths = Annotated[
-    list[int] | list[list[int]],
-    allows("a list of row lengths, such as [2, 0, 3], or a list of such lists", _are_lengths),
-    WithJsonSchema(
-        {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "anyOf": [
-                    {"type": "integer", "minimum": 0},
-                    {"type": "array", "items": {"type": "integer", "minimum": 0}},
-                ]
-            },
-        }
-    ),
+    list[list[Annotated[int, Field(ge=0, le=MAX_LENGTH)]]],
+    Field(min_length=1),
+    Short(lambda value: [value] if value and is_shape(value) else value, lambda long: [long()["items"]]),
+    expects("a list of row lengths, such as [2, 0, 3], or a list of such lists", is_whole=True),
 ]
 DtypeField = Annotated[str, OneOf(*DTYPES, phrase="a TensorFlow dtype")]
 VaryingDtypes = Annotated[
@@ -299,13 +274,20 @@ Device = Annotated[
     str, Field(pattern=rf"^{DEVICE.pattern}$"), expects("a device with its number, such as GPU:0 or CPU:0")
 ]
 Side = Annotated[str, OneOf("lower", "upper")]
-Yes = Annotated[
-    Literal[True], allows("true", lambda value: value is True, remedy="Leave the key out for anything else")
-]
+
+
+def _require_true(value: bool) -> bool:  # noqa: FBT001 (pydantic calls it)
+    if not value:
+        raise ValueError
+    return value
+
+
+# Not Literal[True], which takes 1, too.
+_True = Annotated[bool, AfterValidator(_require_true), WithJsonSchema({"const": True})]
+Yes = Annotated[_True, expects("true", remedy="Leave the key out for anything else")]
 Probability = Annotated[
-    float | bool,
-    allows("true, or a probability from 0 to 1", _is_probability),
-    WithJsonSchema({"anyOf": [{"const": True}, {"type": "number", "minimum": 0, "maximum": 1}]}),
+    _True | Annotated[float, Field(ge=0, le=1)],
+    expects("true, or a probability from 0 to 1", is_whole=True),
 ]
 Value = Annotated[
     object,
@@ -313,13 +295,7 @@ Value = Annotated[
     WithJsonSchema({"type": ["number", "string", "boolean", "array"]}),
 ]
 Scalars = Annotated[
-    list[
-        Annotated[
-            object,
-            allows("a number, text or truth value", is_scalar),
-            WithJsonSchema({"type": ["number", "string", "boolean"]}),
-        ]
-    ],
+    list[Annotated[bool | int | float | str, expects("a number, text or truth value", is_whole=True)]],
     Field(min_length=1),
     expects("a list of values to choose from"),
 ]
@@ -328,43 +304,9 @@ FileName = Annotated[
     Field(pattern=r"^.+(\.npy|\.npz:.+)$"),
     expects("data.npz:KEY or data.npy", remedy="Save arrays with numpy.save or numpy.savez"),
 ]
-ClassName = Annotated[
-    str,
-    allows("module:Class", lambda value: isinstance(value, str) and _CLASS.fullmatch(value) is not None),
-    WithJsonSchema({"type": "string", "pattern": _MODULE_PATTERN}),
-]
-ModuleName = Annotated[
-    str,
-    allows(
-        "the name of a module",
-        lambda value: isinstance(value, str) and all(map(str.isidentifier, value.split("."))),
-    ),
-    WithJsonSchema({"type": "string"}),
-]
-Module = Annotated[
-    str | dict[str, str],
-    allows(FUNCTION, _is_function),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "pattern": _MODULE_PATTERN},
-                {
-                    "type": "object",
-                    "properties": {
-                        "numpy": {
-                            "type": "string",
-                            "pattern": _MODULE_PATTERN,
-                            "description": "A function of NumPy arrays.",
-                            "examples": ["gradients:square_grad"],
-                        }
-                    },
-                    "required": ["numpy"],
-                    "additionalProperties": False,
-                },
-            ]
-        }
-    ),
-]
+ClassName = Annotated[str, Field(pattern=f"^{_NAMES}:{_NAMES}$"), expects("module:Class")]
+ModuleName = Annotated[str, Field(pattern=f"^{_NAMES}$"), expects("the name of a module")]
+_Function = Annotated[str, Field(pattern=rf"^({_NAMES}:|\.){_NAMES}$")]  # .function: of the op's `module`
 
 
 # Tags of unions; brackets distinguish them from any key, since pydantic mixes them into the place of an
@@ -399,6 +341,15 @@ class Strict(BaseModel):
         if value is None:
             raise PydanticCustomError("empty", "empty")
         return value
+
+
+class NumpyFunction(Strict):
+    """A function of NumPy arrays."""
+
+    numpy: _Function = Field(description="A function of NumPy arrays.", examples=["gradients:square_grad"])
+
+
+Function = Annotated[_Function | NumpyFunction, expects(FUNCTION, is_whole=True)]
 
 
 def make_model(name: str, about: str, keys: dict[str, Any], *, base: type[Strict] = Strict) -> Any:  # noqa: ANN401 (a model)
@@ -557,11 +508,6 @@ def by_form(*tags: str) -> Discriminator:
 def _form_of(value: object, tags: tuple[str, ...]) -> str:
     tag = {dict: MAPPING, list: LIST, type(None): NOTHING}.get(type(value), WORD)
     return tag if tag in tags else tags[0]
-
-
-def is_shape(value: object) -> bool:
-    """Whether a value is a list of whole numbers: as an input, a tensor of that shape."""
-    return isinstance(value, list) and all(type(size) is int for size in value)
 
 
 SHAPE = Short(

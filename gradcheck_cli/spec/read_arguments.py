@@ -24,7 +24,7 @@ from gradcheck_cli.errors import suggest
 from gradcheck_cli.spec.case import Argument, Form, FunctionRef, InputSpec, Source, kind_of
 from gradcheck_cli.spec.document_model import Defaults, OpModel, VariableModel
 from gradcheck_cli.spec.faults import show
-from gradcheck_cli.spec.input_model import FUNCTION, InputModel, Ragged, Sparse, Strict
+from gradcheck_cli.spec.input_model import FUNCTION, InputModel, NumpyFunction, Ragged, Sparse, Strict
 from gradcheck_cli.spec.values import constraints
 from gradcheck_cli.spec.words import BINDINGS, DEFAULT_DTYPE, GENERATORS, SOURCES
 from gradcheck_cli.spec.written import Unreadable, Written
@@ -268,7 +268,7 @@ def _read_tensor(setting: Setting, name: str, node: Written, model: InputModel) 
             f"must be a tensor or a list of tensors for an op type, but got a {kind} one. "
             "Name the op type's own arguments, such as its indices and its values",
         )
-    if BINDINGS[binding_of(setting.op)].is_numpy or isinstance(setting.op.forward, dict):
+    if BINDINGS[binding_of(setting.op)].is_numpy or isinstance(setting.op.forward, NumpyFunction):
         node.refuse(
             f"must be of arrays for a NumPy forward, but got a {kind} tensor. "
             "Give its parts as inputs of their own, and build it in the forward",
@@ -351,17 +351,14 @@ def _count_nonzeros(node: Written, sparse: Sparse, shape: tuple[int, ...]) -> in
 
 def _read_ragged(setting: Setting, name: str, node: Written, model: InputModel) -> Read:
     """Return a RaggedTensor's flat values and row splits."""
-    ragged = model.ragged or Ragged(row_lengths=[0])
+    ragged = model.ragged or Ragged(row_lengths=[[0]])
     if model.shape is not None:
         node.refuse(
             "must be left out for a ragged tensor: ragged.row_lengths says how long its rows are. "
             "Write ragged.inner_shape for the dimensions of each value",
             "shape",
         )
-    # One list of lengths for each ragged dimension.
-    nested = [row for row in ragged.row_lengths if isinstance(row, list)] or [
-        [length for length in ragged.row_lengths if isinstance(length, int)]
-    ]
+    nested = ragged.row_lengths  # one list of lengths for each ragged dimension
     for outer, (above, lengths) in enumerate(itertools.pairwise(nested)):
         if len(lengths) != sum(above):
             node.refuse(
@@ -387,8 +384,8 @@ def _read_ragged(setting: Setting, name: str, node: Written, model: InputModel) 
 KEYS = frozenset({"forward", "op_type", "gradient", "binding"})
 
 
-def _target(function: str | dict[str, str]) -> str:
-    return function["numpy"] if isinstance(function, dict) else function
+def _target(function: str | NumpyFunction) -> str:
+    return function if isinstance(function, str) else function.numpy
 
 
 def check_functions(node: Written, model: OpModel) -> None:
@@ -396,17 +393,17 @@ def check_functions(node: Written, model: OpModel) -> None:
     for key in ("forward", "gradient", "reference"):
         written = getattr(model, key)
         if model.module is None and written is not None and _target(written).startswith("."):
-            node.add(f"must be {FUNCTION}, but got {show(written)}. Write it, or `module`", key)
+            node.add(f"must be {FUNCTION}, but got {show(_target(written))}. Write it, or `module`", key)
 
 
 def read_function(model: OpModel, key: str) -> FunctionRef | None:
-    """Return a function as a spec names it: `module:attribute`, `.attribute` or `{numpy: module:function}`."""
+    """Return a function of a spec: `module:attribute`, `.attribute` or `{numpy: module:function}`."""
     written = getattr(model, key)
     if written is None:
         return None
     target = _target(written)
     module = model.module if target.startswith(".") else None
-    return FunctionRef(f"{module}:{target[1:]}" if module else target, numpy=isinstance(written, dict))
+    return FunctionRef(f"{module}:{target[1:]}" if module else target, numpy=not isinstance(written, str))
 
 
 def binding_of(model: Defaults) -> str:
@@ -448,7 +445,7 @@ def check_binding(node: Written, model: Defaults, broken: set[str]) -> None:
         )
     elif facts.has_gradient and not has_gradient:
         node.add(f"is missing; binding {binding} attaches it to the forward", "gradient")
-    elif not facts.has_gradient and isinstance(model.forward, dict):
+    elif not facts.has_gradient and isinstance(model.forward, NumpyFunction):
         node.add(
             "must be a function of tensors for binding autodiff, but got a NumPy function. "
             "Write gradient and binding: py_func",
