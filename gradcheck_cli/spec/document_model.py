@@ -220,12 +220,14 @@ class CaseKeys(fields.Strict):
         "gradients are compared.",
         examples=[["graph", "eager"]],
     )
-    variables: Annotated[
-        Annotated[fields.Flag, Tag(fields.WORD)]
-        | Annotated[dict[fields.Text, VariableModel], Tag(fields.MAPPING)]
-        | Annotated[None, Tag(fields.NOTHING)],
-        fields.by_form(fields.WORD, fields.MAPPING, fields.NOTHING),
-    ] = fields.optional(
+    variables: (
+        Annotated[
+            Annotated[fields.Flag, Tag(fields.WORD)]
+            | Annotated[dict[fields.Text, VariableModel], Tag(fields.MAPPING)],
+            fields.by_form(fields.WORD, fields.MAPPING),
+        ]
+        | None
+    ) = fields.optional(
         "true makes every trainable variable that the forward uses an input of its own, by its name; false "
         "makes none. Default: those of a Keras layer or model, and those that a custom gradient has "
         "gradients for. A mapping of names (`*` is any text) says how far variables go, and stands for true.",

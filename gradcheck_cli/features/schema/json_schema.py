@@ -124,15 +124,29 @@ def json_schema() -> dict[str, Any]:
     involve two keys, such as a generator and a dtype: `gradcheck validate` checks everything.
     """
     # Late imports: `schema --help` shouldn't wait for them.
-    from pydantic.json_schema import models_json_schema
+    from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
     from gradcheck_cli.spec.document_model import Defaults, ExceptionsFile, OpModel, OpsFile
 
+    class OurSchema(GenerateJsonSchema):
+        """Without titles, and without the nulls that stand for keys that are left out."""
+
+        def default_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 (pydantic's own type)
+            if schema.get("default", 0) is not None:
+                return super().default_schema(schema)
+            before = schema["schema"]  # the validator that refuses null, around what may be null
+            return self.generate_inner(before["schema"]["schema"])
+
+        def field_title_should_be_set(self, _: object) -> bool:
+            return False
+
     references, schema = models_json_schema(
         [(model, "validation") for model in (OpModel, OpsFile, Defaults, ExceptionsFile)],
-        ref_template="#/$defs/{model}",
+        schema_generator=OurSchema,
     )
-    definitions = {name: _tidy(definition) for name, definition in schema["$defs"].items()}
+    definitions = schema["$defs"]
+    for definition in definitions.values():
+        del definition["title"]
     # An op in a list may get its inputs from `defaults`; an op in its own document must name them, unless all
     # of an op type's are attrs.
     named = {"if": {"required": ["op_type", "attrs"]}, "else": {"required": ["inputs"]}}
@@ -160,28 +174,3 @@ def json_schema() -> dict[str, Any]:
         },
         "$defs": definitions,
     }
-
-
-def _tidy(schema: Any) -> Any:  # noqa: ANN401 (JSON)
-    """Return a schema without the nulls that represent absent keys, and without pydantic's titles."""
-    if isinstance(schema, list):
-        return [_tidy(subschema) for subschema in schema]
-    if not isinstance(schema, dict):
-        return schema
-    tidy = {
-        key: _tidy(subschema)
-        for key, subschema in schema.items()
-        if not ((key == "title" and isinstance(subschema, str)) or (key == "default" and subschema is None))
-    }
-    if isinstance(tidy.get("properties"), dict):
-        # Only a key's own null means that it is absent: unknown dimensions and bare input names are real.
-        tidy["properties"] = {key: _without_null(subschema) for key, subschema in tidy["properties"].items()}
-    return tidy
-
-
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
-    if len(options) == len(schema.get("anyOf", [])):
-        return schema
-    rest = {key: subschema for key, subschema in schema.items() if key != "anyOf"}
-    return {**options[0], **rest} if len(options) == 1 else {**rest, "anyOf": options}
