@@ -16,6 +16,7 @@ from gradcheck_cli.errors import nearest, suggest
 from gradcheck_cli.spec.input_model import EXPECTED
 from gradcheck_cli.spec.words import FORMER_KEYS
 from gradcheck_cli.spec.written import Written
+from gradcheck_cli.spec.yaml_tree import as_flow
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -74,7 +75,7 @@ def _report(model: type[BaseModel], root: Written, details: ErrorDetails) -> Non
     else:
         form = {"list_type": "a list", "string_type": "text"}.get(str(kind), "a mapping")
         example = _example(model, location)
-        such = f", such as {_write_example(example)}," if isinstance(example, dict | list) else ","
+        such = f", such as {as_flow(example)}," if isinstance(example, dict | list) else ","
         root.add(f"must be {form}{such} but got {show(value)}", *location)
 
 
@@ -140,15 +141,6 @@ def _example(model: type[BaseModel], location: Sequence[str | int]) -> object:
     """Return the first example of the field at `location`; `None` if there is none."""
     fields = (field for _, field in _types_at(model, location))
     return next((field.examples[0] for field in fields if field and field.examples), None)
-
-
-def _write_example(value: object) -> str:
-    """Write an example as a spec would, on one line."""
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {_write_example(item)}' for key, item in value.items())}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_write_example, value))}]"
-    return str(value) if isinstance(value, str) else show(value)
 
 
 def _known_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:

@@ -70,7 +70,7 @@ from gradcheck_cli.spec.read_arguments import (
     leaves_of,
     read_arguments,
     read_function,
-    require_reason,
+    read_moving,
     takes_variant,
 )
 from gradcheck_cli.spec.values.constraints import few_values
@@ -569,13 +569,9 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
 
 def _read_variable_rules(node: Written, model: OpModel) -> tuple[VariableRule, ...]:
     """Return what is said of variables by name; faults are logged."""
-    written = model.variables if isinstance(model.variables, dict) else {}
-    rules = []
-    for glob, rule in written.items():
-        require_reason(node, rule, "variables", glob)
-        domain = (rule.domain.low, rule.domain.high) if rule.domain else (None, None)
-        rules.append(VariableRule(glob, domain, "" if rule.move else rule.reason or ""))
-    return tuple(rules)
+    rules = model.variables if isinstance(model.variables, dict) else {}
+    variables = node.at("variables")
+    return tuple(VariableRule(glob, **read_moving(variables.at(glob), rule)) for glob, rule in rules.items())
 
 
 def _modes_of_second_order(model: OpModel, dtype: str) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 from gradcheck_cli.errors import suggest
 from gradcheck_cli.spec.document_model import RULE
 from gradcheck_cli.spec.faults import show
-from gradcheck_cli.spec.input_model import DOMAIN, SHAPE
+from gradcheck_cli.spec.input_model import DOMAIN, SHAPE, Short
 from gradcheck_cli.spec.words import GENERATORS
 from gradcheck_cli.spec.written import Written
 
@@ -50,31 +50,31 @@ COMPOSITES = ("sparse", "ragged")
 PARTS = ("dict", "tuple", "list", "fields")
 
 Data = Any  # plain mappings, lists and scalars
+Merge = Callable[[Data, Data], Data]
 
 
 def merge_op(below: Data, above: Data) -> Data:
     """Merge an op over defaults, or a case over its op."""
-    return _merge(below, above, {"inputs": _merge_inputs, "pairs": _merge_pairs, "cases": merge_cases})
+    return _merge(below, above, inputs=_merge_inputs, pairs=_merge_pairs, cases=merge_cases)
 
 
-def _merge(
-    below: Data,
-    above: Data,
-    rules: Mapping[str, Callable[[Data, Data], Data]] | None = None,
-    rule: Callable[[Data, Data], Data] | None = None,
-) -> Data:
+def _merge(below: Data, above: Data, rule: Merge | None = None, **rules: Merge) -> Data:
     """Merge key by key; two values of a key by the key's rule, or else by that for all keys."""
     if not (isinstance(below, dict) and isinstance(above, dict)):
         return above
-    merge_values = {key: (rules or {}).get(key, rule or _merge) for key in below if key in above}
-    merged = {key: merge(below[key], above[key]) for key, merge in merge_values.items()}
+    merged = {key: rules.get(key, rule or _merge)(below[key], above[key]) for key in below if key in above}
     return {**below, **above, **merged}
+
+
+def _merge_long(form: Short) -> Merge:
+    """Return what merges two values that may be in a short form."""
+    return lambda below, above: _merge(form.expand(below), form.expand(above))
 
 
 def _merge_pairs(below: Data, above: Data) -> Data:
     if not (isinstance(below, dict) and isinstance(above, dict)):
         return above
-    merged = _merge(below, above, rule=lambda low, high: _merge(RULE.expand(low), RULE.expand(high)))
+    merged = _merge(below, above, rule=_merge_long(RULE))
     return {glob: merged[glob] for glob in (*[glob for glob in below if glob not in above], *above)}
 
 
@@ -117,8 +117,8 @@ def merge_input(below: Data, above: Data) -> Data:
     if kind == "list" or kind != _kind(below):
         return above
     if kind != "tensor":
-        parts = {key: _merge_inputs if key in ("dict", "fields") else merge_input for key in PARTS}
-        return _merge(below, above, parts)
+        rules = {key: _merge_inputs if key in ("dict", "fields") else merge_input for key in PARTS}
+        return _merge(below, above, **rules)
     generators = [key for key in above if key in GENERATORS]
     dropped = {*GENERATORS} if generators else set()
     if not all(GENERATORS[key].is_elementwise for key in generators):
@@ -126,7 +126,7 @@ def merge_input(below: Data, above: Data) -> Data:
     if any(key in above for key in COMPOSITES):
         dropped.update(COMPOSITES)
     kept = {key: value for key, value in below.items() if key not in dropped}
-    return _merge(kept, above, {"domain": lambda low, high: _merge(DOMAIN.expand(low), DOMAIN.expand(high))})
+    return _merge(kept, above, domain=_merge_long(DOMAIN))
 
 
 def _kind(written: Data) -> str:

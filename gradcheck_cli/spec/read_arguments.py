@@ -66,6 +66,7 @@ def _read_input(setting: Setting, name: str, node: Written, model: InputModel) -
     Raises:
         Unreadable: it has faults, which are logged.
     """
+    moving = read_moving(node, model)
     before, kinds = node.log.count, list(model.sources)
     if len(kinds) > 1:
         node.refuse(
@@ -77,11 +78,10 @@ def _read_input(setting: Setting, name: str, node: Written, model: InputModel) -
     _require_family(kind, dtype, node)
     checks = constraints.LiteralChecks(node, dtype)
     shape = tuple(model.shape) if model.shape is not None else None
-    domain = (model.domain.low, model.domain.high) if model.domain else (None, None)
     if kind == "value":
         shape = checks.check_value(value, shape)
     elif kind == "file":
-        shape = checks.check_file(setting.folder, source.arguments, shape, domain)
+        shape = checks.check_file(setting.folder, source.arguments, shape, moving["domain"])
     else:
         checks.check_arguments(source)
     if shape is None:
@@ -89,17 +89,7 @@ def _read_input(setting: Setting, name: str, node: Written, model: InputModel) -
             node.add("is missing; write the dimensions, such as [3, 2] ([] for a scalar)", "shape")
         raise Unreadable
     checks.check_shape(kind, shape)
-    tensor = fill(
-        InputSpec,
-        model,
-        name=name,
-        dtype=dtype,
-        shape=shape,
-        source=source,
-        domain=domain,
-        keeps="" if model.move else model.reason or "",
-    )
-    require_reason(node, model)
+    tensor = fill(InputSpec, model, name=name, dtype=dtype, shape=shape, source=source, **moving)
     if node.log.count == before:
         constraints.check_moving(node, tensor)
     if node.log.count == before and tensor.symmetric:
@@ -142,12 +132,17 @@ def fill(record: type[Record], model: Strict | None, **own: Any) -> Record:  # n
     return record(**{**written, **own})
 
 
-def require_reason(node: Written, model: InputModel | VariableModel, *place: str) -> None:
-    """Log a value that doesn't move without a reason, or a reason without such a value."""
+def read_moving(node: Written, model: InputModel | VariableModel) -> dict[str, Any]:
+    """Return how far an input or a variable goes: `domain`, and `keeps`, why it doesn't move.
+
+    What doesn't move without a reason is logged, and a reason without that.
+    """
     if not model.move and not model.reason:
-        node.add("must go with a reason. Say why it doesn't move: {move: false, reason: ...}", *place, "move")
+        node.add("must go with a reason. Say why it doesn't move: {move: false, reason: ...}", "move")
     if model.move and model.reason:
-        node.add("must go with move: false. Drop it, or say move: false", *place, "reason")
+        node.add("must go with move: false. Drop it, or say move: false", "reason")
+    domain = (model.domain.low, model.domain.high) if model.domain else (None, None)
+    return {"domain": domain, "keeps": "" if model.move else model.reason or ""}
 
 
 def takes_variant(model: InputModel) -> bool:
