@@ -124,10 +124,11 @@ def fill(record: type[Record], model: Strict | None, **own: Any) -> Record:  # n
     Args:
         own: the fields that aren't what is written.
     """
+    keys = vars(model) if model else {}
     written = {
         name: tuple(value) if isinstance(value, list) else value
         for name in record.__dataclass_fields__  # type: ignore[attr-defined]  # a dataclass
-        if (value := getattr(model, name, None)) is not None
+        if (value := keys.get(name)) is not None
     }
     return record(**{**written, **own})
 
