@@ -57,7 +57,7 @@ from gradcheck_cli.spec.merge_trees import (
     merge_op,
     reorder_inputs,
     split_op_types,
-    with_op_inputs,
+    with_constants,
 )
 from gradcheck_cli.spec.read_arguments import (
     KEYS,
@@ -432,7 +432,7 @@ def read_cases(op: Written, cases: Sequence[Written], heading: _Heading) -> list
 
 
 def _validate(heading: _Heading, node: Written) -> _Merged | None:
-    node = with_op_inputs(node)
+    node = with_constants(node)
     model, broken = validate(OpModel, node)
     if model is None:
         return None
@@ -465,7 +465,7 @@ def _read_variants(merged: _Merged, name: str) -> list[Case]:
             for dtype in DTYPE_KINDS.get(word, (word,))
         ]
         _require_unique(merged, "dtypes", dtypes)
-        takes_none = not merged.has_broken_inputs and not any(map(takes_variant, _tensors(model)))
+        takes_none = not merged.has_broken_inputs and not takes_variant(model)
         if model.dtypes and takes_none:
             node.refuse(
                 "must have an input to set, but every input names its own dtype. Remove those, or dtypes",

@@ -1,17 +1,4 @@
-"""Expands the short forms of a spec, and merges trees: `defaults` under an op, an op under its cases.
-
-Nodes keep their lines and places, so that a fault names the original text. These short forms are expanded
-before anything is merged:
-
-- Inputs: a list of integers is a tensor of that shape, `x: [2, 3]`. The two numbers of a range or a
-  distribution may be a list, `uniform: [-2, 2]`.
-- Words: a list of a single word may be the word, `dtypes: float64`. `floating` and `complex` stand for the
-  dtypes of that kind. A list of op types makes an op of each. `.function` is one of the `module` of the op or
-  its defaults.
-- Pairs: a rule that is a word is the expectation, `dy/dx: zero`. If its key is a word, the value is the
-  reason, `dy/dx: {zero: why}`, or the kind of a mismatch, `dy/dx: {mismatch: value}`.
-- Cases: `cases` may be a mapping of names to cases. It extends the mapping below it, where null removes a
-  case. `cases_from` names sets of cases, `case_sets` of the defaults, that come first.
+"""Merges what is written: `defaults` under an op, an op under its cases; lists the cases of an op.
 
 In merging, mappings merge by key; everything else is replaced. Some keys have further rules:
 
@@ -20,28 +7,24 @@ In merging, mappings merge by key; everything else is replaced. Some keys have f
 - A list argument merges element by element with one of the same length, and replaces any other. So does a
   tuple. A dict and an object merge by key. A structure replaces one of another kind.
 - `sparse` or `ragged` replaces either of them below.
-- Pair rules of the upper tree come last, since the last rule that matches wins.
+- Pair rules of the upper text come last, since the last rule that matches wins.
 - A mapping of cases extends those below. Each case merges like an op; null removes a case. A list of cases
-  replaces those below.
+  replaces those below. `cases_from` names sets of cases, `case_sets` of the defaults, that come first.
+- A list of op types makes an op of each.
 
-What is known about an op type's inputs without TensorFlow stands in `op_inputs.txt`, which
-`tests/audit/op_inputs_table.py` writes from the ops' definitions. A line is
-`OpType input input|exported:attr=dtype ...`: `exported` is the input's name in `tf.raw_ops` if it differs,
-`attr` the type attr that inputs share, and `dtype` the dtype of an input that names none.
+Two values that meet are written out before, if one of them may be in a short form.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gradcheck_cli.errors import suggest
 from gradcheck_cli.spec.document_model import RULE
 from gradcheck_cli.spec.faults import show
 from gradcheck_cli.spec.input_model import DOMAIN, SHAPE, Short
+from gradcheck_cli.spec.op_inputs import op_inputs
 from gradcheck_cli.spec.words import GENERATORS
 from gradcheck_cli.spec.written import Written
 
@@ -138,76 +121,22 @@ def _kind(written: Data) -> str:
     return next((key for key in PARTS[:3] if key in written), "tensor")
 
 
-_INPUT = re.compile(r"(?P<name>\w+)(\|(?P<exported>\w+))?(:(?P<attr>\w*)=(?P<dtype>\w+))?")
-
-
-class OpInput(NamedTuple):
-    """One input of an op type: the type attr that it shares with others, and its dtype; empty if unknown."""
-
-    attr: str
-    dtype: str
-
-
-@cache
-def op_inputs(op_type: str) -> dict[str, OpInput]:
-    """Return an op type's inputs by their names in its definition and in `tf.raw_ops`; empty if unknown."""
-    inputs: dict[str, OpInput] = {}
-    for definition in _read_table().get(op_type, ()):
-        match = _INPUT.fullmatch(definition)
-        if match:
-            op_input = OpInput(match["attr"] or "", match["dtype"] or "")
-            inputs |= {name: op_input for name in (match["name"], match["exported"]) if name}
-    return inputs
-
-
-@cache
-def _read_table() -> dict[str, tuple[str, ...]]:
-    lines = Path(__file__).with_name("op_inputs.txt").read_text(encoding="utf-8").splitlines()
-    return {op_type: tuple(inputs) for op_type, *inputs in map(str.split, lines)}
-
-
-def with_op_inputs(case: Written) -> Written:
-    """Return a merged case in which constants under an op type's `attrs` are inputs, with its dtypes."""
-    op_type, attrs = case.data.get("op_type"), case.data.get("attrs")
-    inputs = case.data.get("inputs", {})
-    if not isinstance(op_type, str) or case.data.get("forward") is not None or not isinstance(inputs, dict):
+def with_constants(case: Written) -> Written:
+    """Return a merged case in which constants under an op type's `attrs` are inputs."""
+    attrs, inputs = case.data.get("attrs"), case.data.get("inputs", {})
+    definition = op_inputs(case.data.get("op_type"), case.data.get("forward"))
+    if not (isinstance(attrs, dict) and isinstance(inputs, dict) and definition.keys() & attrs.keys()):
         return case
-    definition = op_inputs(op_type)
-    constants = [name for name in attrs if name in definition] if isinstance(attrs, dict) else []
-    inputs, data, moved = {**inputs}, {**case.data}, case.moved
-    for name in constants:
-        constant = {"value": attrs[name]} | ({} if definition[name].dtype else {"differentiate": False})
+    inputs, rest, moved = {**inputs}, {**attrs}, case.moved
+    for name in [name for name in attrs if name in definition]:
+        constant = {"value": rest.pop(name)} | ({} if definition[name].dtype else {"differentiate": False})
         inputs[name] = merge_input(constant, inputs[name]) if name in inputs else constant
         moved += ((("inputs", name), ("attrs", name)),)
-    if constants:  # in the order of the definition, in which a reference takes them
-        order = list(definition)
-        names = sorted(inputs, key=lambda name: order.index(name) if name in definition else 0)
-        inputs = {name: inputs[name] for name in names}
-        data["attrs"] = {name: attrs[name] for name in attrs if name not in constants}
-    written = {name: _written_dtype(tensor) for name, tensor in inputs.items() if name in definition}
-    dtypes = {definition[name].attr: dtype for name, dtype in written.items() if dtype}
-    inputs = {name: _with_dtype(tensor, definition.get(name), dtypes) for name, tensor in inputs.items()}
-    return case._replace(data=data | {"inputs": inputs} if inputs else data, moved=moved)
-
-
-def _written_dtype(tensor: Data) -> str:
-    dtype = tensor.get("dtype") if isinstance(tensor, dict) else None
-    return dtype if isinstance(dtype, str) else ""
-
-
-def _with_dtype(tensor: Data, op_input: OpInput | None, shared: dict[str, str]) -> Data:
-    """Give an input the dtype in its definition, or that of an input with the same type attr."""
-    if op_input is None or not op_input.dtype:
-        return tensor
-    tensor = SHAPE.expand(tensor)
-    if isinstance(tensor, list):
-        return [_with_dtype(element, op_input, shared) for element in tensor]
-    written = {} if tensor is None else tensor
-    if not isinstance(written, dict) or "dtype" in written:
-        return tensor
-    if any(GENERATORS[key].dtype for key in written if key in GENERATORS):
-        return tensor
-    return {**written, "dtype": (shared.get(op_input.attr) if op_input.attr else "") or op_input.dtype}
+    # In the order of the definition, in which a reference takes them.
+    order = list(definition)
+    names = sorted(inputs, key=lambda name: order.index(name) if name in definition else 0)
+    data = case.data | {"attrs": rest, "inputs": {name: inputs[name] for name in names}}
+    return case._replace(data=data, moved=moved)
 
 
 def split_op_types(op: Written) -> list[Written]:

@@ -25,6 +25,7 @@ from gradcheck_cli.spec.case import Argument, Form, FunctionRef, InputSpec, Sour
 from gradcheck_cli.spec.document_model import Defaults, OpModel, VariableModel
 from gradcheck_cli.spec.faults import show
 from gradcheck_cli.spec.input_model import FUNCTION, InputModel, NumpyFunction, Ragged, Sparse, Strict
+from gradcheck_cli.spec.op_inputs import op_inputs
 from gradcheck_cli.spec.values import constraints
 from gradcheck_cli.spec.words import BINDINGS, DEFAULT_DTYPE, GENERATORS, SOURCES
 from gradcheck_cli.spec.written import Unreadable, Written
@@ -51,7 +52,7 @@ class Setting(NamedTuple):
     """What the inputs of a case are read with."""
 
     folder: str  # of relative paths
-    variant: str | None  # the entry of `dtypes`
+    dtype: str | None  # of an input that names none: the entry of `dtypes`, or as an op type has it
     op: OpModel
 
     @property
@@ -73,7 +74,7 @@ def _read_input(setting: Setting, name: str, node: Written, model: InputModel) -
             f"must have one source of values, but got {' and '.join(kinds)}. Keep one of them", kinds[1]
         )
     kind, value = next(iter(model.sources.items()), ("default", None))
-    dtype = model.dtype or _own_dtype(model) or setting.variant or DEFAULT_DTYPE
+    dtype = model.dtype or _own_dtype(model) or setting.dtype or DEFAULT_DTYPE
     source = Source(kind, _ARGUMENTS[SOURCES[kind].takes](value))
     _require_family(kind, dtype, node)
     checks = constraints.LiteralChecks(node, dtype)
@@ -146,9 +147,28 @@ def read_moving(node: Written, model: InputModel | VariableModel) -> dict[str, A
     return {"domain": domain, "keeps": "" if model.move else model.reason or ""}
 
 
-def takes_variant(model: InputModel) -> bool:
-    """Tell whether `dtypes` sets the dtype of an input."""
-    return model.dtype is None and not _own_dtype(model)
+def _op_dtypes(op: OpModel) -> dict[str, str]:
+    """Return the dtypes of inputs that name none: those in an op type's definition, by the inputs' names.
+
+    An input has the dtype of another with the same type attr.
+    """
+    inputs, definition = op.inputs or {}, op_inputs(op.op_type, op.forward)
+    written = {name: getattr(tensors, "dtype", None) for name, tensors in inputs.items()}
+    shared = {definition[name].attr: dtype for name, dtype in written.items() if dtype and name in definition}
+    return {
+        name: (shared.get(op_input.attr) if op_input.attr else None) or op_input.dtype
+        for name, op_input in definition.items()
+        if op_input.dtype
+    }
+
+
+def takes_variant(op: OpModel) -> bool:
+    """Tell whether `dtypes` sets the dtype of any input."""
+    dtypes = _op_dtypes(op)
+    leaves = [
+        leaf for name, own in (op.inputs or {}).items() if name not in dtypes for leaf in leaves_of(own)
+    ]
+    return any(leaf.dtype is None and not _own_dtype(leaf) for leaf in leaves)
 
 
 def _own_dtype(model: InputModel) -> str:
@@ -192,10 +212,11 @@ def read_arguments(setting: Setting, node: Written) -> tuple[Argument, ...]:
     Raises:
         Unreadable: there are faults, which are logged.
     """
-    inputs = setting.op.inputs or {}
+    inputs, dtypes = setting.op.inputs or {}, _op_dtypes(setting.op)
 
     def read_argument(name: str) -> Argument:
-        form, tensors = _read(setting, name, node.at("inputs", name), inputs[name])
+        own_setting = setting._replace(dtype=dtypes.get(name) or setting.dtype)
+        form, tensors = _read(own_setting, name, node.at("inputs", name), inputs[name])
         return Argument(name, tensors, form)
 
     arguments = tuple(_read_each(inputs, read_argument))
@@ -216,17 +237,17 @@ def _read_each(parts: Iterable[Part], read: Callable[[Part], Result]) -> list[Re
     return sound
 
 
-def check_known(case_inputs: Written, op_inputs: Written) -> None:
+def check_known(case_inputs: Written, inputs: Written) -> None:
     """Log a case's names of inputs, or parts of inputs, that its op doesn't have."""
-    names = list(op_inputs.entries)
+    names = list(inputs.entries)
     for name, node in case_inputs.entries.items():
         if name not in names:
             remedy = suggest(name, names) or f"Inputs: {', '.join(names)}"
             case_inputs.add_key(f"must be an input of the op, but got {name!r}. {remedy}", name)
             continue
         for key in ("dict", "fields"):
-            if op_inputs.at(name, key).data is not None:
-                check_known(node.at(key), op_inputs.at(name, key))
+            if inputs.at(name, key).data is not None:
+                check_known(node.at(key), inputs.at(name, key))
 
 
 def _read(setting: Setting, name: str, node: Written, tensors: Tensors) -> Read:
