@@ -459,20 +459,15 @@ def _read_variants(merged: _Merged, name: str) -> list[Case]:
         node.add("must stand without second_order: a CDF gives the first derivative alone", "implicit")
     cases: list[Case] = []
     with suppress(Unreadable):
-        dtypes = [
-            (index, dtype)
-            for index, word in enumerate(model.dtypes or ())
-            for dtype in DTYPE_KINDS.get(word, (word,))
-        ]
-        _require_unique(merged, "dtypes", dtypes)
+        dtypes = _unique(merged, "dtypes", DTYPE_KINDS)
         takes_none = not merged.has_broken_inputs and not takes_variant(model)
         if model.dtypes and takes_none:
             node.refuse(
                 "must have an input to set, but every input names its own dtype. Remove those, or dtypes",
                 "dtypes",
             )
-        _require_unique(merged, "modes", list(enumerate(model.modes)))
-        for _, variant in dtypes or ((0, None),):
+        _unique(merged, "modes", {})
+        for variant in dtypes or (None,):
             with suppress(Unreadable):
                 cases.append(_read_variant(merged, name, variant))
     return cases
@@ -497,13 +492,15 @@ def _require_second_order(variants: Sequence[tuple[_Merged, Sequence[Case]]]) ->
                 word.add(f"{must}, but got {word.data!r}. Add it to modes or dtypes, or remove it")
 
 
-def _require_unique(merged: _Merged, key: str, words: Sequence[tuple[int, str]]) -> None:
-    """Refuse a word that stands twice in a list; each is given with its index there."""
-    seen: set[str] = set()
-    for index, word in words:
-        seen_before, seen = word in seen, seen | {word}
-        if seen_before:
-            merged.node.refuse(f"must be unique, but got {word!r} twice. Remove one", key, index)
+def _unique(merged: _Merged, key: str, kinds: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the words of a list, and those that a word stands for; refuse one that stands twice."""
+    words: list[str] = []
+    for index, written in enumerate(getattr(merged.model, key) or ()):
+        for word in kinds.get(written, (written,)):
+            if word in words:
+                merged.node.refuse(f"must be unique, but got {word!r} twice. Remove one", key, index)
+            words.append(word)
+    return words
 
 
 def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
