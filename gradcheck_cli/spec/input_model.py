@@ -311,7 +311,7 @@ _Function = Annotated[str, Field(pattern=rf"^({_NAMES}:|\.){_NAMES}$")]  # .func
 
 # Tags of unions; brackets distinguish them from any key, since pydantic mixes them into the place of an
 # error.
-MAPPING, LIST, NOTHING, WORD = "<mapping>", "<list>", "<nothing>", "<word>"
+MAPPING, LIST, NOTHING, WORD = map(Tag, ("<mapping>", "<list>", "<nothing>", "<word>"))
 
 _NAMED = expects("a mapping of names to inputs")
 _LISTED = expects("a list of one or more inputs")
@@ -500,14 +500,14 @@ class InputModel(_Sources):
         return next((key for key in ("dict", "tuple", "list") if getattr(self, f"{key}_") is not None), "")
 
 
-def by_form(*tags: str) -> Discriminator:
+def by_form(*tags: Tag) -> Discriminator:
     """Return what chooses the member of a union by the form of a value; the first for any other form."""
     return Discriminator(lambda value: _form_of(value, tags))
 
 
-def _form_of(value: object, tags: tuple[str, ...]) -> str:
+def _form_of(value: object, tags: tuple[Tag, ...]) -> str:
     tag = {dict: MAPPING, list: LIST, type(None): NOTHING}.get(type(value), WORD)
-    return tag if tag in tags else tags[0]
+    return (tag if tag in tags else tags[0]).tag
 
 
 SHAPE = Short(
@@ -515,11 +515,11 @@ SHAPE = Short(
     lambda _: [{"type": "array", "items": {"type": "integer", "minimum": 0}}],
 )
 Tensors = Annotated[
-    Annotated[Annotated[InputModel, SHAPE], Tag(MAPPING)]
-    | Annotated[
-        Annotated[list[Annotated[InputModel, _NO_LIST, SHAPE]], Field(min_length=1), _LISTED], Tag(LIST)
-    ]
-    | Annotated[None, Tag(NOTHING)],
-    Discriminator(lambda value: MAPPING if is_shape(value) else _form_of(value, (MAPPING, LIST, NOTHING))),
+    Annotated[Annotated[InputModel, SHAPE], MAPPING]
+    | Annotated[Annotated[list[Annotated[InputModel, _NO_LIST, SHAPE]], Field(min_length=1), _LISTED], LIST]
+    | Annotated[None, NOTHING],
+    Discriminator(
+        lambda value: MAPPING.tag if is_shape(value) else _form_of(value, (MAPPING, LIST, NOTHING))
+    ),
 ]
 InputModel.model_rebuild()
