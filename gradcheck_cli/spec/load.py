@@ -595,7 +595,7 @@ def _rules_of(model: OpModel, *, is_second_order: bool) -> tuple[PairRule, ...]:
         if isinstance(model.second_order, list) and not is_second_order and is_of_second_order(glob):
             continue
         expect, kind = _expectation_of(rule.expect) if "expect" in rule.model_fields_set else ("", "")
-        rules.append(PairRule(glob, expect, rule.atol, rule.rtol, rule.reason or "", kind))
+        rules.append(fill(PairRule, rule, glob=glob, expect=expect, kind=kind))
     return tuple(rules)
 
 
@@ -628,7 +628,6 @@ def _read_outputs(merged: _Merged, variant: str | None) -> tuple[OutputSpec, ...
     outputs = []
     for name, output in written.items():
         dtype = (output.dtype if output else None) or variant
-        shape = tuple(output.shape) if output and output.shape is not None else None
         if dtype is None and not tells_outputs:
             node.add(
                 f"is missing; binding {binding} needs the dtype of each output",
@@ -636,7 +635,7 @@ def _read_outputs(merged: _Merged, variant: str | None) -> tuple[OutputSpec, ...
                 name,
                 "dtype",
             )
-        outputs.append(OutputSpec(name, dtype, shape))
+        outputs.append(fill(OutputSpec, output, name=name, dtype=dtype))
     return tuple(outputs)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.spec.case import InputSpec, Source, kind_of
 from gradcheck_cli.spec.faults import show
-from gradcheck_cli.spec.words import GENERATORS, INTEGER_RANGES, LARGEST_FLOATS, SOURCES
+from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, SOURCES
 from gradcheck_cli.spec.written import Written
 
 if TYPE_CHECKING:
@@ -298,32 +298,24 @@ class LiteralChecks:
         """Check a generator's arguments against the dtype: values to choose from, or a range."""
         if "values" in source.arguments:
             self.check_leaves(source.arguments["values"], source.kind)
-        numbers = GENERATORS[source.kind].numbers if source.kind in GENERATORS else {}
-        if not {"low", "high"} <= numbers.keys():
+        if not {"low", "high"} <= source.arguments.keys():
             return
         ends: dict[str, Any] = {key: source.arguments[key] for key in ("low", "high")}
         low, high = ends.values()
         if low >= high:
             message = f"must be above low, but got {show(high)} with low {show(low)}"
             self.node.add(message, source.kind, "high")
-        if numbers["low"].kind == "integer":
-            self._check_integers(source.kind, low, high)
-            return
-        for key, end in ends.items():
-            requirement = misfit(end, self.dtype)
-            if requirement:
-                self.node.add(f"must be {requirement}, but got {show(end)}", source.kind, key)
-
-    def _check_integers(self, kind: str, low: int, high: int) -> None:
-        """Check the ends of a range of integers, high excluded."""
-        # Floats are also drawn as 64-bit integers.
+        # Floats are also drawn as 64-bit integers, the last of which is excluded.
         least, most = INTEGER_RANGES.get(self.dtype, INTEGER_RANGES["int64"])
-        if low < least:
-            message = f"must be at least {least} for dtype {self.dtype}, but got {show(low)}"
-            self.node.add(message, kind, "low")
-        if high > most + 1:
-            message = f"must be at most {most + 1} for dtype {self.dtype}, but got {show(high)}"
-            self.node.add(message, kind, "high")
+        for key, end in ends.items():
+            if source.kind != "integers":
+                bound = misfit(end, self.dtype)
+            elif key == "low":
+                bound = f"at least {least} for dtype {self.dtype}" if low < least else ""
+            else:
+                bound = f"at most {most + 1} for dtype {self.dtype}" if high > most + 1 else ""
+            if bound:
+                self.node.add(f"must be {bound}, but got {show(end)}", source.kind, key)
 
     def check_shape(self, kind: str, shape: Shape) -> None:
         """Check the shape's size, and that a structured generator can fill it."""
