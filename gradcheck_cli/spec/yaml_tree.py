@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -92,13 +92,7 @@ def _syntax_fault(text: str, error: yaml.YAMLError) -> tuple[int, Path, str]:
     return line, (), message
 
 
-class _Part(NamedTuple):
-    """A value that was read, the number of values in it, and how deep they are nested."""
-
-    data: Any
-    mark: Mark
-    size: int = 1
-    height: int = 0
+_Part: TypeAlias = tuple[Any, Mark]  # a value, and where it stands
 
 
 class _Reader:
@@ -117,17 +111,16 @@ class _Reader:
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
                 self._anchors = {}
-                part = self._value(next(events), (), _line(event))
-                text = Text(self.log.path, (), part.mark)
-                self.documents.append(Written(self.log, part.data, (text,)))
+                data, mark = self._value(next(events), (), _line(event))
+                self.documents.append(Written(self.log, data, (Text(self.log.path, (), mark),)))
 
     def _value(self, event: Event, place: Path, key_line: int) -> _Part:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, place, key_line)
-        self._spend(1, _line(event))
+        self._spend(_line(event))
         if isinstance(event, yaml.ScalarEvent):
             value = self._scalar(event, place)
-            part = _Part(value, Mark(key_line if value is None else _line(event), key_line))
+            part = value, Mark(key_line if value is None else _line(event), key_line)
         else:
             part = self._collection(event, place, key_line if place else _line(event))
         if event.anchor:
@@ -141,9 +134,17 @@ class _Reader:
         part = self._anchors[anchor]
         if part is None:
             raise _Stop(line, f"must not contain itself, but *{anchor} stands inside &{anchor}", place)
-        self._spend(part.size, line)
-        _check_depth(len(place) + part.height, line)
-        return part._replace(mark=part.mark._replace(key_line=key_line))
+        data, mark = part
+        self._copy(mark, len(place), line)
+        return data, mark._replace(key_line=key_line)
+
+    def _copy(self, mark: Mark, depth: int, line: int) -> None:
+        """Count what an alias copies, level by level."""
+        self._spend(line)
+        if mark.kind is not str:
+            _check_depth(depth + 1, line)
+        for part in mark.parts.values():
+            self._copy(part, depth + 1, line)
 
     def _collection(self, event: Event, place: Path, key_line: int) -> _Part:
         is_mapping = isinstance(event, yaml.MappingStartEvent)
@@ -158,12 +159,9 @@ class _Reader:
             line, key = _line(child), self._key(child, place, parts) if is_mapping else len(parts)
             part = self._value(next(self._events) if is_mapping else child, (*place, key), line)
             parts.setdefault(key, part)
-        data: Any = {key: part.data for key, part in parts.items()}
+        data: Any = {key: value for key, (value, _) in parts.items()}
         data = data if is_mapping else list(data.values())
-        mark = Mark(key_line, key_line, {key: part.mark for key, part in parts.items()}, type(data))
-        size = 1 + sum(part.size for part in parts.values())
-        height = 1 + max((part.height for part in parts.values()), default=0)
-        return _Part(data, mark, size, height)
+        return data, Mark(key_line, key_line, {key: mark for key, (_, mark) in parts.items()}, type(data))
 
     def _key(self, event: Event, place: Path, parts: Mapping[Any, _Part]) -> str:
         line = _line(event)
@@ -181,7 +179,7 @@ class _Reader:
             )
         elif text in parts:
             self.log.settle(
-                line, place, f"duplicate key; it stands on line {parts[text].mark.key_line} already"
+                line, place, f"duplicate key; it stands on line {parts[text][1].key_line} already"
             )
         return str(text)
 
@@ -197,8 +195,8 @@ class _Reader:
                 self.log.settle(_line(event), place, message)
         return str(event.value)
 
-    def _spend(self, nodes: int, line: int) -> None:
-        self._count += nodes
+    def _spend(self, line: int) -> None:
+        self._count += 1
         if self._count > MAX_NODES:
             raise _Stop(
                 line, f"must hold at most {MAX_NODES} values after expanding aliases. Put arrays in `file:`"
