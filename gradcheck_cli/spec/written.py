@@ -17,6 +17,9 @@ class Unreadable(Exception):  # noqa: N818 (control flow of those who read)
     """A part of a spec has faults, which are logged, so that it can't be read."""
 
 
+_WORDED = (*PAIR_EXPECTATIONS, *EXCEPTIONS)  # keys of short forms, each of which stands for two others
+
+
 class Mark(NamedTuple):
     """Where a value stands: its line (of a list, mapping or null in a mapping: of its key), its parts."""
 
@@ -47,7 +50,7 @@ class Mark(NamedTuple):
     def _short(self, key: str | int, above: str | int) -> str | int | None:
         """Return what stands for a key that isn't written: a word, a place in a list, or -1 for the whole."""
         if self.kind is dict:
-            words = {"reason": (*PAIR_EXPECTATIONS, *EXCEPTIONS), "expect": ("mismatch",)}.get(str(key), ())
+            words = {"reason": _WORDED, "expect": ("mismatch",)}.get(str(key), ())
             word = next((word for word in words if word in self.parts), None)
             return -1 if word and key == "expect" else word
         if self.kind is str:
@@ -143,12 +146,20 @@ class Written(NamedTuple):
         return Written(self.log, data, texts, moved=self.moved + below.moved)
 
     def find(self, *path: str | int) -> tuple[Text, bool]:
-        """Return where `path` below this one is written, or would be, and whether it is there."""
-        path = self.path + path
+        """Return where `path` below this one is written, or would be, and whether it is there.
+
+        What a mapping lacks isn't there, although a text may have it: what stands above has replaced that.
+        """
+        data, count = self.data, 0
+        while count < len(path) and not (
+            isinstance(data, dict) and not {path[count], *_WORDED} & data.keys()
+        ):
+            data, count = self.at(*path[: count + 1]).data, count + 1
+        path, rest = self.path + path[:count], path[count:]
         ways = [new + path[len(old) :] for old, new in self.moved if path[: len(old)] == old]
         marks = [(text, *text.mark.find(way)) for text in self.texts for way in (*ways, path)]
         text, mark, keys, left = min(marks, key=lambda candidate: len(candidate[3]))
-        return Text(text.path, text.place + keys + left, mark), not left
+        return Text(text.path, text.place + keys + left + rest, mark), not (left or rest)
 
     @property
     def line(self) -> int:

@@ -264,6 +264,11 @@ OPS = [
         "defaults.inputs.x.value: must be a number for dtype float64, but got 'a'",
     ),
     (
+        "defaults: {inputs: {x: {shape: [2], uniform: [0, 1]}}}\nops:\n - forward: m:f\n   inputs: {x: {uniform: {low: 3}}}",
+        4,
+        "ops[0].inputs.x.uniform.high: is missing; write both low and high",
+    ),
+    (
         "defaults: 3\nops:\n - forward: m:f\n   inputs: {x: {value: 1}}",
         1,
         "defaults: must be a mapping, but got 3",
