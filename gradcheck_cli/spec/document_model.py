@@ -21,7 +21,6 @@ from gradcheck_cli.spec.input_model import (
     LIST,
     MAPPING,
     MOVE,
-    NOTHING,
     ON,
     WORD,
     Binding,
@@ -151,10 +150,7 @@ Outputs = Annotated[
         Annotated[
             dict[
                 Label,
-                Annotated[
-                    Annotated[OutputModel, MAPPING] | Annotated[None, NOTHING],
-                    by_form(MAPPING, NOTHING),
-                ],
+                OutputModel | None,
             ],
             Field(min_length=1),
             expects("a list of names, or a mapping of names to {dtype, shape}"),

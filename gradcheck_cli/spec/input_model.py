@@ -311,7 +311,8 @@ _Function = Annotated[str, Field(pattern=rf"^({_NAMES}:|\.){_NAMES}$")]  # .func
 
 # Tags of unions; brackets distinguish them from any key, since pydantic mixes them into the place of an
 # error.
-MAPPING, LIST, NOTHING, WORD = map(Tag, ("<mapping>", "<list>", "<nothing>", "<word>"))
+MAPPING, LIST, WORD = map(Tag, ("<mapping>", "<list>", "<word>"))
+_TAGS: dict[type, Tag] = {dict: MAPPING, list: LIST}
 
 _NAMED = expects("a mapping of names to inputs")
 _LISTED = expects("a list of one or more inputs")
@@ -506,7 +507,7 @@ def by_form(*tags: Tag) -> Discriminator:
 
 
 def _form_of(value: object, tags: tuple[Tag, ...]) -> str:
-    tag = {dict: MAPPING, list: LIST, type(None): NOTHING}.get(type(value), WORD)
+    tag = _TAGS.get(type(value), WORD)
     return (tag if tag in tags else tags[0]).tag
 
 
@@ -514,12 +515,14 @@ SHAPE = Short(
     lambda value: {"shape": value} if is_shape(value) else value,
     lambda _: [{"type": "array", "items": {"type": "integer", "minimum": 0}}],
 )
-Tensors = Annotated[
-    Annotated[Annotated[InputModel, SHAPE], MAPPING]
-    | Annotated[Annotated[list[Annotated[InputModel, _NO_LIST, SHAPE]], Field(min_length=1), _LISTED], LIST]
-    | Annotated[None, NOTHING],
-    Discriminator(
-        lambda value: MAPPING.tag if is_shape(value) else _form_of(value, (MAPPING, LIST, NOTHING))
-    ),
-]
+Tensors = (
+    Annotated[
+        Annotated[Annotated[InputModel, SHAPE], MAPPING]
+        | Annotated[
+            Annotated[list[Annotated[InputModel, _NO_LIST, SHAPE]], Field(min_length=1), _LISTED], LIST
+        ],
+        Discriminator(lambda value: _form_of({} if is_shape(value) else value, (MAPPING, LIST))),
+    ]
+    | None
+)
 InputModel.model_rebuild()
