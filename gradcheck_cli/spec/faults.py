@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from gradcheck_cli.errors import Fault, nearest, suggest
+from gradcheck_cli.errors import nearest, suggest
 from gradcheck_cli.spec.input_model import EXPECTED
-from gradcheck_cli.spec.yaml_tree import Node, join
+from gradcheck_cli.spec.words import FORMER_KEYS
+from gradcheck_cli.spec.written import Written
+from gradcheck_cli.spec.yaml_tree import as_flow
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -27,109 +29,54 @@ REMEDIES = {
 }
 
 
-class Unreadable(Exception):  # noqa: N818 (control flow of those who read)
-    """A part of a spec has faults, which are logged, so that it can't be read."""
+def validate(model: type[Model], node: Written) -> tuple[Model | None, set[str]]:
+    """Check a node's structure, report what is broken, and read the rest.
 
-
-class FaultLog:
-    """The faults of one file, each once: several cases, and several dtypes of a case, read the same text.
-
-    Attributes:
-        count: how many were added, repeated ones too: while this stays the same, what is read is sound.
+    Returns:
+        The model without its broken parts (`None` if even so it can't be read), and the names of those
+        parts: top-level keys, for inputs `inputs.NAME`. Sound parts can still be judged, so that a user
+        sees every fault at once, and none that only follows from another.
     """
-
-    def __init__(self, path: str, faults: Iterable[Fault] = ()) -> None:
-        """Start with known faults; nothing more is said about their places."""
-        self.path = path
-        self.count = 0
-        self._faults = dict.fromkeys(faults)
-        self._settled = {(fault.line, fault.place) for fault in self._faults if fault.place}
-
-    def add(self, node: Node, message: str, *path: str | int) -> None:
-        """Add a fault about a node, or about what should be at `path` below it."""
-        line, place = node.line, node.place
-        for key in path:
-            child = node.get(key) if node is not None else None
-            place = f"{place}[{key}]" if isinstance(key, int) else join(place, key)
-            if child is not None:
-                node, line, place = child, child.line, child.place
-        self._add(line, place, message, node.path)
-
-    def refuse(self, node: Node, message: str, *path: str | int) -> NoReturn:
-        """Add a fault like `add`, and leave the part that has it.
-
-        Raises:
-            Unreadable: always.
-        """
-        self.add(node, message, *path)
-        raise Unreadable
-
-    def add_key(self, node: Node, message: str, key: str) -> None:
-        """Add a fault about the key of an entry, rather than its value."""
-        child = node.children.get(key)
-        place = child.place if child else join(node.place, key)
-        line = (child.key_line or child.line) if child else node.line
-        self._add(line, place, message, (child or node).path)
-
-    def _add(self, line: int, place: str, message: str, path: str) -> None:
-        if path or (line, place) not in self._settled:
-            self.count += 1
-            self._faults[Fault(path or self.path, line, place, message)] = None
-
-    @property
-    def faults(self) -> tuple[Fault, ...]:
-        """The faults, in the order in which they were found."""
-        return tuple(self._faults)
-
-    def validate(self, model: type[Model], node: Node) -> tuple[Model | None, set[str]]:
-        """Check a node's structure, report what is broken, and read the rest.
-
-        Returns:
-            The model without its broken parts (`None` if even so it can't be read), and the names of those
-            parts: top-level keys, for inputs `inputs.NAME`. Sound parts can still be judged, so that a user
-            sees every fault at once, and none that only follows from another.
-        """
-        data = node.plain()
-        broken: set[str] = set()
-        if not isinstance(data, dict):
-            self.add(node, f"must be a mapping, but got {show(data)}")
-            return None, broken
-        # The rest can hardly break again after one removal; the bound is for safety.
-        for _ in range(3):
-            try:
-                return model.model_validate(data), broken
-            except ValidationError as error:
-                for details in error.errors(include_url=False):
-                    self._report(model, node, details)
-                    broken |= _remove(data, details["loc"], model)
+    broken: set[str] = set()
+    if not isinstance(node.data, dict):
+        node.add(f"must be a mapping, but got {show(node.data)}")
         return None, broken
+    data = {key: dict(part) if isinstance(part, dict) else part for key, part in node.data.items()}
+    # The rest can hardly break again after one removal; the bound is for safety.
+    for _ in range(3):
+        said_of = set(broken)
+        try:
+            return model.model_validate(data), broken
+        except ValidationError as error:
+            for details in error.errors(include_url=False):
+                if details["type"] != "missing" or details["loc"][0] not in said_of:
+                    _report(model, node, details)
+                broken |= _remove(data, details["loc"], model)
+    return None, broken
 
-    def _report(self, model: type[BaseModel], root: Node, details: ErrorDetails) -> None:
-        location = _location(details["loc"])
-        kind, value = details["type"], details.get("input")
-        if kind == "extra_forbidden":
-            *parent, key = location
-            keys = _known_keys(model, parent)
-            holder = root.get(*parent) or root
-            self.add_key(
-                holder,
-                f"unknown key. {suggest(str(key), keys) or 'Possible keys: ' + ', '.join(keys)}",
-                str(key),
-            )
-        elif location and location[-1] == "[key]":
-            *parent, key, _ = location
-            self.add_key(root.get(*parent) or root, expectation_text(details["ctx"], value), str(key))
-        elif kind == "missing":
-            self.add(root, REMEDIES.get(str(location[-1]), "is missing"), *location)
-        elif kind == EXPECTED:
-            self.add(root, expectation_text(details["ctx"], value), *location)
-        elif kind == "empty":
-            self.add(root, "must have a value, but got null. Write one, or leave the key out", *location)
-        else:
-            form = {"list_type": "a list", "string_type": "text"}.get(str(kind), "a mapping")
-            example = _example(model, location)
-            such = f", such as {_write_example(example)}," if isinstance(example, dict | list) else ","
-            self.add(root, f"must be {form}{such} but got {show(value)}", *location)
+
+def _report(model: type[BaseModel], root: Written, details: ErrorDetails) -> None:
+    location = _location(details["loc"])
+    kind, value = details["type"], details.get("input")
+    if kind == "extra_forbidden":
+        *parent, key = location
+        keys = _known_keys(model, parent)
+        remedy = FORMER_KEYS.get(str(key)) or suggest(str(key), keys) or f"Possible keys: {', '.join(keys)}"
+        root.at(*parent).add_key(f"unknown key. {remedy}", str(key))
+    elif location and location[-1] == "[key]":
+        *parent, key, _ = location
+        root.at(*parent).add_key(expectation_text(details["ctx"], value), str(key))
+    elif kind == "missing":
+        root.add(REMEDIES.get(str(location[-1]), "is missing"), *location)
+    elif kind == EXPECTED:
+        root.add(expectation_text(details["ctx"], value), *location)
+    elif kind == "empty":
+        root.add("must have a value, but got null. Write one, or leave the key out", *location)
+    else:
+        form = {"list_type": "a list", "string_type": "text"}.get(str(kind), "a mapping")
+        example = _example(model, location)
+        such = f", such as {as_flow(example)}," if isinstance(example, dict | list) else ","
+        root.add(f"must be {form}{such} but got {show(value)}", *location)
 
 
 def expectation_text(words: Mapping[str, Any], value: object) -> str:
@@ -194,15 +141,6 @@ def _example(model: type[BaseModel], location: Sequence[str | int]) -> object:
     """Return the first example of the field at `location`; `None` if there is none."""
     fields = (field for _, field in _types_at(model, location))
     return next((field.examples[0] for field in fields if field and field.examples), None)
-
-
-def _write_example(value: object) -> str:
-    """Write an example as a spec would, on one line."""
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {_write_example(item)}' for key, item in value.items())}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_write_example, value))}]"
-    return str(value) if isinstance(value, str) else show(value)
 
 
 def _known_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:

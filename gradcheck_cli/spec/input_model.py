@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     Tag,
     ValidationError,
     WithJsonSchema,
@@ -20,11 +22,12 @@ from pydantic import (
     create_model,
     field_validator,
 )
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from gradcheck_cli.spec.case import is_specifier
 from gradcheck_cli.spec.words import (
     BINDINGS,
+    DTYPE_KINDS,
     DTYPES,
     EXPECTATIONS,
     GENERATORS,
@@ -32,6 +35,7 @@ from gradcheck_cli.spec.words import (
     MISMATCHES,
     MODES,
     PAIR_EXPECTATIONS,
+    TWO_NUMBERS,
     VARYING_DTYPES,
     Generator,
 )
@@ -41,8 +45,13 @@ MAX_LENGTH = 2**31  # of a row: beyond this, hardly one array fits into memory
 EXPECTED = "expected"  # the error type that `expects` raises, and `faults` renders
 
 
-def expects(phrase: str, *, choices: tuple[str, ...] = (), remedy: str = "") -> WrapValidator:
+def expects(
+    phrase: str, *, choices: tuple[str, ...] = (), remedy: str = "", is_whole: bool = False
+) -> WrapValidator:
     """Give a type gradcheck's own words: "must be {phrase}, but got ...".
+
+    Args:
+        is_whole: whether these are the words for its parts, too.
 
     Returns:
         A validator that turns any error about the value itself into one error with these words. Errors about
@@ -53,7 +62,8 @@ def expects(phrase: str, *, choices: tuple[str, ...] = (), remedy: str = "") -> 
         try:
             return handler(value)
         except ValidationError as error:
-            if isinstance(value, (list, dict)) and all(fault["loc"] for fault in error.errors()):
+            are_parts = isinstance(value, (list, dict)) and all(fault["loc"] for fault in error.errors())
+            if are_parts and not is_whole:
                 raise
             words = {"phrase": phrase, "choices": choices, "remedy": remedy}
             raise PydanticCustomError(EXPECTED, "{phrase}", words) from None
@@ -71,6 +81,76 @@ def allows(phrase: str, allowed: Callable[[object], bool], *, remedy: str = "") 
         return value
 
     return BeforeValidator(check)
+
+
+class Short:
+    """Allows a short form beside the long one: a function that writes it out, and its JSON Schema."""
+
+    def __init__(
+        self, expand: Callable[[Any], Any], describe: Callable[[Callable[[], dict[str, Any]]], list[Any]]
+    ) -> None:
+        """Take what writes the short form out; and the schemas of short forms, from that of the long one."""
+        self.expand = expand
+        self._describe = describe
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the long form, before which the short one is written out."""
+        return core_schema.no_info_before_validator_function(self.expand, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return the JSON Schema of both forms."""
+        long = handler(schema)
+        return {"anyOf": [long, *self._describe(lambda: handler.resolve_ref_schema(long))]}
+
+
+def _pair(key: str) -> Short:
+    """Allow a list of two numbers in the place of a mapping."""
+
+    def expand(value: Any) -> Any:  # noqa: ANN401 (what is written)
+        is_short = isinstance(value, list) and len(value) == len(TWO_NUMBERS[key])
+        return dict(zip(TWO_NUMBERS[key], value, strict=True)) if is_short else value
+
+    short = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
+    return Short(expand, lambda _: [short])
+
+
+def worded(words: tuple[str, ...], key: str, *, alone: bool = False) -> Short:
+    """Allow `{word: why}` for `{key: word, reason: why}`; the detail of a mismatch is its kind.
+
+    Args:
+        alone: whether the word may also stand without a mapping.
+    """
+
+    def expand(entry: Any) -> Any:  # noqa: ANN401 (what is written)
+        if alone and isinstance(entry, str):
+            return {key: entry}
+        named = [word for word in words if isinstance(entry, dict) and word in entry]
+        if len(named) != 1 or key in entry:
+            return entry
+        (word,) = named
+        rest = {other: value for other, value in entry.items() if other != word}
+        if word == "mismatch":
+            return {**rest, key: {word: entry[word]}}
+        return entry if "reason" in entry else {**rest, key: word, "reason": entry[word]}
+
+    def describe(long: Callable[[], dict[str, Any]]) -> list[Any]:
+        keys = {other: part for other, part in long()["properties"].items() if other != key}
+        reason = keys.pop("reason")
+        short: list[Any] = [{"enum": list(words)}] if alone else []
+        for word in words:
+            kind = {word: {"enum": list(MISMATCHES), "description": "Its kind."}, "reason": reason}
+            properties = (kind if word == "mismatch" else {word: reason}) | keys
+            rest = {"required": [word], "additionalProperties": False}
+            short.append({"type": "object", "properties": properties, **rest})
+        return short
+
+    return Short(expand, describe)
+
+
+# One word in the place of a list of words.
+_OR_WORD = Short(lambda value: [value] if isinstance(value, str) else value, lambda long: [long()["items"]])
 
 
 class OneOf:
@@ -93,35 +173,28 @@ def is_scalar(value: object) -> bool:
     return isinstance(value, (int, float, str))
 
 
-def _is_probability(value: object) -> bool:
-    return value is True or (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
-    )
-
-
 def _is_value(value: object) -> bool:
     return all(map(_is_value, value)) if isinstance(value, list) else is_scalar(value)
 
 
+def is_shape(value: object) -> bool:
+    """Whether a value is a list of whole numbers: as an input, a tensor of that shape."""
+    return isinstance(value, list) and all(type(size) is int for size in value)
+
+
 OP_NAME = re.compile(r"[^\s,]+")
-MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-
-
-def _is_function(value: object) -> bool:
-    if isinstance(value, dict):
-        return set(value) == {"numpy"} and isinstance(value["numpy"], str) and _is_function(value["numpy"])
-    return isinstance(value, str) and MODULE.fullmatch(value) is not None
-
-
+_NAMES = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
+FUNCTION = "module:attribute, or {numpy: module:function}"
 # A label such as dy/dx must be unambiguous: no slash, bracket, wildcard or space in a name.
 _LABEL_PATTERN = r"^[^\s/\[\]*?,:]+$"
-_MODULE_PATTERN = r"^([^\s:{}]+:|\.)[^\s:{}]+$"  # .function: of the op's `module`
 
 _TEXT = {"type": "string", "minLength": 1}
 Text = Annotated[str, Field(min_length=1), expects("text", remedy="Put numbers and the like in quotes")]
-Texts = Annotated[list[Text], expects("a list of texts")]
+Texts = Annotated[list[Text], expects("a list of texts"), _OR_WORD]
 OpType = Annotated[Text, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "minItems": 1, "items": _TEXT}]})]
-OpTypes = Annotated[list[Text], Field(min_length=1), expects("a list of op types, such as [MatMul]")]
+OpTypes = Annotated[
+    list[Text], Field(min_length=1), expects("a list of op types, such as [MatMul]"), _OR_WORD
+]
 Versions = Annotated[
     str,
     allows("versions of TensorFlow from 2.16 on, such as '>=2.18' or '>=2.16, <2.20'", is_specifier),
@@ -167,37 +240,18 @@ Places = Annotated[
 NonZeros = Annotated[int, Field(ge=0), expects("an integer of 0 or more")]
 
 
-def _are_lengths(value: object) -> bool:
-    def is_length(item: object) -> bool:
-        return isinstance(item, int) and not isinstance(item, bool) and 0 <= item <= MAX_LENGTH
-
-    if not isinstance(value, list) or not value:
-        return False
-    nested = value if all(isinstance(item, list) for item in value) else [value]
-    return all(is_length(item) for lengths in nested for item in lengths)
-
-
 RowLengths = Annotated[
-    list[int] | list[list[int]],
-    allows("a list of row lengths, such as [2, 0, 3], or a list of such lists", _are_lengths),
-    WithJsonSchema(
-        {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "anyOf": [
-                    {"type": "integer", "minimum": 0},
-                    {"type": "array", "items": {"type": "integer", "minimum": 0}},
-                ]
-            },
-        }
-    ),
+    list[list[Annotated[int, Field(ge=0, le=MAX_LENGTH)]]],
+    Field(min_length=1),
+    Short(lambda value: [value] if value and is_shape(value) else value, lambda long: [long()["items"]]),
+    expects("a list of row lengths, such as [2, 0, 3], or a list of such lists", is_whole=True),
 ]
 DtypeField = Annotated[str, OneOf(*DTYPES, phrase="a TensorFlow dtype")]
 VaryingDtypes = Annotated[
-    list[Annotated[str, OneOf(*VARYING_DTYPES, phrase="a float or complex dtype")]],
+    list[Annotated[str, OneOf(*VARYING_DTYPES, *DTYPE_KINDS, phrase="a float or complex dtype")]],
     Field(min_length=1),
     expects("a list of dtypes, such as [float32, float64]"),
+    _OR_WORD,
 ]
 Expectation = Annotated[str, OneOf(*EXPECTATIONS)]
 PairExpectation = Annotated[str, OneOf(*PAIR_EXPECTATIONS)]
@@ -213,19 +267,27 @@ Modes = Annotated[
     list[Annotated[str, OneOf(*MODES)]],
     Field(min_length=1),
     expects("a list of modes, such as [graph, eager]"),
+    _OR_WORD,
 ]
 DEVICE = re.compile(r"(CPU|GPU|TPU):\d+")
 Device = Annotated[
     str, Field(pattern=rf"^{DEVICE.pattern}$"), expects("a device with its number, such as GPU:0 or CPU:0")
 ]
 Side = Annotated[str, OneOf("lower", "upper")]
-Yes = Annotated[
-    Literal[True], allows("true", lambda value: value is True, remedy="Leave the key out for anything else")
-]
+
+
+def _require_true(value: bool) -> bool:  # noqa: FBT001 (pydantic calls it)
+    if not value:
+        raise ValueError
+    return value
+
+
+# Not Literal[True], which takes 1, too.
+_True = Annotated[bool, AfterValidator(_require_true), WithJsonSchema({"const": True})]
+Yes = Annotated[_True, expects("true", remedy="Leave the key out for anything else")]
 Probability = Annotated[
-    float | bool,
-    allows("true, or a probability from 0 to 1", _is_probability),
-    WithJsonSchema({"anyOf": [{"const": True}, {"type": "number", "minimum": 0, "maximum": 1}]}),
+    _True | Annotated[float, Field(ge=0, le=1)],
+    expects("true, or a probability from 0 to 1", is_whole=True),
 ]
 Value = Annotated[
     object,
@@ -233,13 +295,7 @@ Value = Annotated[
     WithJsonSchema({"type": ["number", "string", "boolean", "array"]}),
 ]
 Scalars = Annotated[
-    list[
-        Annotated[
-            object,
-            allows("a number, text or truth value", is_scalar),
-            WithJsonSchema({"type": ["number", "string", "boolean"]}),
-        ]
-    ],
+    list[Annotated[bool | int | float | str, expects("a number, text or truth value", is_whole=True)]],
     Field(min_length=1),
     expects("a list of values to choose from"),
 ]
@@ -248,48 +304,15 @@ FileName = Annotated[
     Field(pattern=r"^.+(\.npy|\.npz:.+)$"),
     expects("data.npz:KEY or data.npy", remedy="Save arrays with numpy.save or numpy.savez"),
 ]
-ClassName = Annotated[
-    str,
-    allows("module:Class", lambda value: isinstance(value, str) and MODULE.fullmatch(value) is not None),
-    WithJsonSchema({"type": "string", "pattern": _MODULE_PATTERN}),
-]
-ModuleName = Annotated[
-    str,
-    allows(
-        "the name of a module",
-        lambda value: isinstance(value, str) and all(map(str.isidentifier, value.split("."))),
-    ),
-    WithJsonSchema({"type": "string"}),
-]
-Module = Annotated[
-    str | dict[str, str],
-    allows("module:attribute, or {numpy: module:function}", _is_function),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "pattern": _MODULE_PATTERN},
-                {
-                    "type": "object",
-                    "properties": {
-                        "numpy": {
-                            "type": "string",
-                            "pattern": _MODULE_PATTERN,
-                            "description": "A function of NumPy arrays.",
-                            "examples": ["gradients:square_grad"],
-                        }
-                    },
-                    "required": ["numpy"],
-                    "additionalProperties": False,
-                },
-            ]
-        }
-    ),
-]
+ClassName = Annotated[str, Field(pattern=f"^{_NAMES}:{_NAMES}$"), expects("module:Class")]
+ModuleName = Annotated[str, Field(pattern=f"^{_NAMES}$"), expects("the name of a module")]
+_Function = Annotated[str, Field(pattern=rf"^({_NAMES}:|\.){_NAMES}$")]  # .function: of the op's `module`
 
 
 # Tags of unions; brackets distinguish them from any key, since pydantic mixes them into the place of an
 # error.
-MAPPING, LIST, NOTHING, WORD = "<mapping>", "<list>", "<nothing>", "<word>"
+MAPPING, LIST, WORD = map(Tag, ("<mapping>", "<list>", "<word>"))
+_TAGS: dict[type, Tag] = {dict: MAPPING, list: LIST}
 
 _NAMED = expects("a mapping of names to inputs")
 _LISTED = expects("a list of one or more inputs")
@@ -321,6 +344,15 @@ class Strict(BaseModel):
         return value
 
 
+class NumpyFunction(Strict):
+    """A function of NumPy arrays."""
+
+    numpy: _Function = Field(description="A function of NumPy arrays.", examples=["gradients:square_grad"])
+
+
+Function = Annotated[_Function | NumpyFunction, expects(FUNCTION, is_whole=True)]
+
+
 def make_model(name: str, about: str, keys: dict[str, Any], *, base: type[Strict] = Strict) -> Any:  # noqa: ANN401 (a model)
     """Return a model with the keys of a table, each with its type and field."""
     model = create_model(name, __base__=base, **keys)
@@ -335,6 +367,8 @@ class Domain(Strict):
     high: Real | None = optional("Upper bound.", 1)
 
 
+DOMAIN = _pair("domain")
+Limits = Annotated[Domain, DOMAIN]
 MOVE = (
     "false: a stated value stays as it is. By default a gradient must also be right where every stated "
     "number and every weight is another one: a 0, a 1 or an identity switches terms off. Needs a reason."
@@ -382,16 +416,12 @@ _NUMBERS: dict[str, Any] = {
 }
 
 
-def _attribute(kind: str) -> str:
-    """Return the name of a generator's field, which can't be `bool`."""
-    return f"{kind}_" if kind == "bool" else kind
-
-
 def _field_of(kind: str, generator: Generator) -> tuple[Any, Any]:
     """Return the type of a generator's key, and its documentation."""
     value_type = _model_of(kind, generator) if generator.numbers else _TAKES[generator.takes]
-    alias = kind if _attribute(kind) != kind else None
-    return value_type | None, optional(generator.about, *generator.examples, alias=alias)
+    if kind in TWO_NUMBERS:
+        value_type = Annotated[value_type, _pair(kind)]
+    return value_type | None, optional(generator.about, *generator.examples)
 
 
 def _model_of(kind: str, generator: Generator) -> Any:  # noqa: ANN401 (a model)
@@ -409,7 +439,7 @@ else:
     _Sources = make_model(
         "_Sources",
         "",
-        {_attribute(kind): _field_of(kind, generator) for kind, generator in GENERATORS.items()},
+        {kind: _field_of(kind, generator) for kind, generator in GENERATORS.items()},
         base=_Tensor,
     )
 
@@ -426,7 +456,7 @@ class InputModel(_Sources):
         "For what reads one triangle, such as a Cholesky factor.",
         ON,
     )
-    domain: Domain | None = optional("Bounds for all values and perturbations.", {"low": 0})
+    domain: Limits | None = optional("Bounds for all values and perturbations.", {"low": 0})
     scale: Positive | None = optional("Typical magnitude, for the step; default from the values.", 1.0e-3)
     differentiate: Flag = Field(default=True, description="false: the tensor isn't differentiated.")
     move: Flag = Field(default=True, description=MOVE)
@@ -461,44 +491,38 @@ class InputModel(_Sources):
     @property
     def sources(self) -> dict[str, Any]:
         """The values of generators' keys, by key; a sound input has at most one."""
-        written = {kind: getattr(self, _attribute(kind)) for kind in GENERATORS}
-        return {kind: value for kind, value in written.items() if value is not None}
+        return {kind: getattr(self, kind) for kind in GENERATORS if kind in self.model_fields_set}
 
     @property
     def structure(self) -> str:
         """The key that makes this a structure of inputs: dict, tuple, list or object; empty for a tensor."""
         if self.object_ is not None or self.fields is not None:
             return "object"
-        structures = {"dict": self.dict_, "tuple": self.tuple_, "list": self.list_}
-        return next((key for key, parts in structures.items() if parts is not None), "")
+        return next((key for key in ("dict", "tuple", "list") if getattr(self, f"{key}_") is not None), "")
 
 
-def form_of(value: object) -> str:
-    """Return a value's tag in a union of a list, a mapping and nothing."""
-    if value is None or isinstance(value, BaseModel):
-        return NOTHING if value is None else MAPPING
-    return LIST if isinstance(value, list) else MAPPING
+def by_form(*tags: Tag) -> Discriminator:
+    """Return what chooses the member of a union by the form of a value; the first for any other form."""
+    return Discriminator(lambda value: _form_of(value, tags))
 
 
-def word_or_mapping(value: object) -> str:
-    """Return a value's tag in a union of a word and a mapping."""
-    return MAPPING if isinstance(value, (dict, BaseModel)) else WORD
+def _form_of(value: object, tags: tuple[Tag, ...]) -> str:
+    tag = _TAGS.get(type(value), WORD)
+    return (tag if tag in tags else tags[0]).tag
 
 
-def flag_or_mapping(value: object) -> str:
-    """Return a value's tag in a union of true or false, a mapping and nothing."""
-    return NOTHING if value is None else word_or_mapping(value)
-
-
-def word_or_list(value: object) -> str:
-    """Return a value's tag in a union of a word and a list."""
-    return LIST if isinstance(value, list) else WORD
-
-
-Tensors = Annotated[
-    Annotated[InputModel, Tag(MAPPING)]
-    | Annotated[Annotated[list[Annotated[InputModel, _NO_LIST]], Field(min_length=1), _LISTED], Tag(LIST)]
-    | Annotated[None, Tag(NOTHING)],
-    Discriminator(form_of),
-]
+SHAPE = Short(
+    lambda value: {"shape": value} if is_shape(value) else value,
+    lambda _: [{"type": "array", "items": {"type": "integer", "minimum": 0}}],
+)
+Tensors = (
+    Annotated[
+        Annotated[Annotated[InputModel, SHAPE], MAPPING]
+        | Annotated[
+            Annotated[list[Annotated[InputModel, _NO_LIST, SHAPE]], Field(min_length=1), _LISTED], LIST
+        ],
+        Discriminator(lambda value: _form_of({} if is_shape(value) else value, (MAPPING, LIST))),
+    ]
+    | None
+)
 InputModel.model_rebuild()

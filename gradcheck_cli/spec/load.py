@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias
 
 import yaml
 
@@ -41,32 +41,41 @@ from gradcheck_cli.spec.case import (
     is_of_second_order,
     unmatched_rules,
 )
-from gradcheck_cli.spec.document_model import Defaults, Excepted, MismatchModel, OpModel, read_exceptions
-from gradcheck_cli.spec.faults import FaultLog, Unreadable, show, suggest_file
-from gradcheck_cli.spec.input_model import OP_NAME, InputModel, Strict
+from gradcheck_cli.spec.document_model import (
+    CaseModel,
+    Defaults,
+    Excepted,
+    ExceptionsFile,
+    MismatchModel,
+    OpModel,
+)
+from gradcheck_cli.spec.faults import show, suggest_file, validate
+from gradcheck_cli.spec.input_model import OP_NAME, InputModel
 from gradcheck_cli.spec.merge_trees import (
     collect_cases,
-    expand_short_forms,
+    list_cases,
     merge_op,
     reorder_inputs,
     split_op_types,
-    with_op_inputs,
+    with_constants,
 )
 from gradcheck_cli.spec.read_arguments import (
     KEYS,
-    InputReader,
+    Setting,
     binding_of,
     check_binding,
+    check_functions,
     check_known,
-    function_ref,
+    fill,
     leaves_of,
     read_arguments,
-    require_reason,
+    read_function,
+    read_moving,
     takes_variant,
 )
 from gradcheck_cli.spec.values.constraints import few_values
-from gradcheck_cli.spec.words import BINDINGS, GENERATORS, MODES
-from gradcheck_cli.spec.yaml_tree import Node, of_file
+from gradcheck_cli.spec.words import BINDINGS, DTYPE_KINDS, GENERATORS, MODES
+from gradcheck_cli.spec.written import FaultLog, Unreadable, Written
 from gradcheck_cli.visible import clean
 
 SUFFIXES = (".yaml", ".yml")
@@ -191,7 +200,7 @@ class _Reading:
     names: dict[str, str] = field(default_factory=dict)  # the place of each op's name
     excepted: dict[str, str] = field(default_factory=dict)  # the place of each exception
     # the defaults that each folder has for all of its files
-    folders: dict[str, Node | None] = field(default_factory=dict)
+    folders: dict[str, Written | None] = field(default_factory=dict)
 
     def list_files(self, path: Path) -> list[Path] | None:
         """Return the files that a path means; `None`, and a fault, if it means nothing."""
@@ -229,133 +238,140 @@ class _Reading:
             self.faults.append(Fault(display_path(file), 0, "", message))
             return None
 
-    def _read_folder_defaults(self, file: Path) -> Node | None:
+    def _read_folder_defaults(self, file: Path) -> Written | None:
         """Return what a folder's `defaults.yaml` merges under each of its specs; `None` where it has none.
 
         A file of that name with ops in it is a spec like any other.
         """
         content = self._read_bytes(file) if file.is_file() else None
-        documents, broken = yaml_tree.parse(display_path(file), content) if content else ([], [])
-        if len(documents) != 1 or set(documents[0].children) != {"defaults"}:
+        log = FaultLog(display_path(file))
+        documents = yaml_tree.parse(log, content) if content else []
+        if len(documents) != 1 or list(documents[0].entries) != ["defaults"]:
             return None
-        log = FaultLog(display_path(file), broken)
-        defaults = _read_defaults(log, documents[0].children["defaults"])
+        defaults = _read_defaults(documents[0].at("defaults"))
         self.faults += log.faults
-        return of_file(defaults, display_path(file))
+        return defaults
 
     def read_content(self, source: SpecText, content: bytes) -> None:
         """Read the text of specs or exceptions."""
-        documents, broken = yaml_tree.parse(source.path, content)
-        log = FaultLog(source.path, broken)
-        if not documents and not broken:
+        log = FaultLog(source.path)
+        documents = yaml_tree.parse(log, content)
+        if not documents and not log.faults:
             message = "must hold a spec, but is empty. Write op, forward and inputs"
             self.faults.append(Fault(source.path, 0, "", message))
         shared = self.folders.get(source.folder)
-        ops: list[Node] = []
+        ops: list[_Op] = []
         for document in documents:
-            if isinstance(document.value, dict) and "exceptions" in document.children:
-                self.exceptions.extend(read_exceptions(log, document, self.excepted))
+            if "exceptions" in document.entries:
+                self.exceptions.extend(_read_exceptions(document, self.excepted))
             else:
-                ops += _read_ops(log, document, shared)
-        for node in ops:
-            name = _name_op(log, node, self.names, source.stem if len(ops) == 1 else None)
-            origin = Origin(source.path, source.folder, node.line)
-            self.cases.extend(read_cases(log, node, _Heading(name, origin, self.seed)))
+                ops += _read_ops(document, shared)
+        for op, cases in ops:
+            name = _name_op(op, self.names, source.stem if len(ops) == 1 else None)
+            origin = Origin(source.path, source.folder, op.line)
+            self.cases.extend(read_cases(op, cases, _Heading(name, origin, self.seed)))
         self.faults += log.faults
 
 
-def _read_defaults(log: FaultLog, defaults: Node, below: Node | None = None) -> Node:
-    """Return defaults with their short forms expanded; their faults are logged.
+_Op: TypeAlias = tuple[Written, Sequence[Written]]  # an op, and its cases
 
-    The folder's defaults, below them, may name the module of functions.
-    """
-    defaults = expand_short_forms(defaults, below)
-    checked, sets, cases = defaults, defaults.get("case_sets"), defaults.get("cases")
-    if sets is not None and isinstance(sets.value, dict):
-        listed = sets.map_children(lambda listed_set: _list_cases(log, listed_set))
-        checked = checked.with_entries({"case_sets": listed})
-    if cases is not None:
-        checked = checked.with_entries({"cases": _list_cases(log, cases)})
-    log.validate(Defaults, checked)
+
+def _read_exceptions(document: Written, places: dict[str, str]) -> list[Excepted]:
+    """Read a document with `exceptions`, and add where each op type is excepted; faults are logged."""
+    model, _ = validate(ExceptionsFile, document)
+    excepted = []
+    for op_type, entry in ((model and model.exceptions) or {}).items():
+        text, _ = document.find("exceptions", op_type)
+        place = f"{text.path}:{text.mark.key_line}"
+        if op_type in places:
+            message = f"must be excepted once, but {places[op_type]} does so too. Remove one"
+            document.at("exceptions").add_key(message, op_type)
+            continue
+        places[op_type] = place
+        excepted.append(Excepted(op_type, entry.kind, entry.reason, place, entry.tensorflow or ""))
+    return excepted
+
+
+def _read_defaults(defaults: Written) -> Written:
+    """Return defaults as a document of their own; their faults are logged."""
+    defaults = defaults.alone()
+    for cases in (defaults.at("cases"), *defaults.at("case_sets").entries.values()):
+        _check_cases(list_cases(cases))
+    validate(Defaults, defaults)
     return defaults
 
 
-def _list_cases(log: FaultLog, cases: Node) -> Node:
-    """Return a mapping of cases as a list."""
-    return collect_cases(log, Node({"cases": cases}, cases.line, cases.place)).children["cases"]
+def _check_cases(cases: Iterable[Written]) -> None:
+    for case in cases:
+        validate(CaseModel, case)
 
 
-def _read_ops(log: FaultLog, document: Node, shared: Node | None) -> Iterator[Node]:
+def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
     """Yield the ops of a document, merged over its defaults, which are merged over those of the folder."""
-    if not isinstance(document.value, dict):
-        got = "nothing" if document.value is None else show(document.plain())
-        log.add(document, f"must be a spec, but got {got}. Write op, forward and inputs")
+    if not isinstance(document.data, dict):
+        got = "nothing" if document.data is None else show(document.data)
+        document.add(f"must be a spec, but got {got}. Write op, forward and inputs")
         return
-    listed, defaults = document.get("ops"), document.get("defaults")
-    if listed is None and (defaults is None or {"op", "forward", "op_type"} & set(document.children)):
-        yield from split_op_types(_merge_over(log, shared, document))
+    keys = {"defaults", "op", "forward", "op_type"} & document.data.keys()
+    if "ops" not in document.data and keys != {"defaults"}:
+        yield from _merge_over(shared, document)
         return
-    for key in document.children:
+    for key in document.data:
         if key not in ("ops", "defaults"):
-            log.add_key(
-                document,
-                f"unknown key. {suggest(key, ('ops', 'defaults')) or 'Possible keys: ops, defaults'}",
-                key,
-            )
-    if defaults is not None:
-        defaults = _read_defaults(log, defaults, shared)
-    if shared is not None and (defaults is None or defaults.children):
-        defaults = shared if defaults is None else merge_op(shared, defaults)
-    if listed is None or not listed.items:
-        got = "nothing" if listed is None else show(listed.plain())
-        log.add(document, f"must be a list of ops, but got {got}. Write one op each", "ops")
-        return
-    for entry in listed.items:
-        if not isinstance(entry.value, dict):
-            log.add(entry, f"must be a mapping, but got {show(entry.plain())}. Write op, forward and inputs")
+            remedy = suggest(key, ("ops", "defaults")) or "Possible keys: ops, defaults"
+            document.add_key(f"unknown key. {remedy}", key)
+    defaults = shared
+    if "defaults" in document.data:
+        defaults = _read_defaults(document.at("defaults"))
+        defaults = defaults.over(shared if defaults.data else None, merge_op)
+    listed = document.at("ops")
+    if not listed.items:
+        got = show(listed.data) if "ops" in document.data else "nothing"
+        listed.add(f"must be a list of ops, but got {got}. Write one op each")
+    for op in listed.items:
+        if isinstance(op.data, dict):
+            yield from _merge_over(defaults, op)
         else:
-            yield from split_op_types(_merge_over(log, defaults, entry))
+            op.add(f"must be a mapping, but got {show(op.data)}. Write op, forward and inputs")
 
 
-def _merge_over(log: FaultLog, defaults: Node | None, op: Node) -> Node:
-    """Return an op merged over defaults, with its short forms expanded and its cases listed."""
-    op = expand_short_forms(op, defaults)
-    if defaults is None or not defaults.children:
-        return collect_cases(log, op)
-    return collect_cases(log, reorder_inputs(merge_op(defaults, op), op), defaults)
+def _merge_over(defaults: Written | None, op: Written) -> Iterator[_Op]:
+    """Yield an op merged over defaults; of several op types, one for each."""
+    if defaults is not None and not defaults.entries:
+        defaults = None
+    op = op.alone().over(defaults, lambda below, above: reorder_inputs(merge_op(below, above), above))
+    cases = collect_cases(op, defaults)
+    _check_cases(cases)
+    for op_of_type in split_op_types(op):
+        yield op_of_type, cases
 
 
-def _name_op(log: FaultLog, node: Node, names: dict[str, str], stem: str | None) -> str:
+def _name_op(op: Written, names: dict[str, str], stem: str | None) -> str:
     """Return the op's name, or the file's stem if it has none; log a name that isn't unique."""
-    written = _fill_op_type(log, node, node.get("op"))
-    if written is None and stem is None:
-        written = node.get("op_type")
-    if written is None and stem is None:
-        log.add(node, "is missing; only the op of a file with a single op is named after the file", "op")
-        return ""
-    name = written.value if written is not None else stem
-    if written is None and not OP_NAME.fullmatch(str(stem)):
-        log.add(node, f"is missing; the file's name {stem!r} can't be one, as it has spaces or commas", "op")
-    if not isinstance(name, str):
-        return ""  # the model reports this
-    location = f"{log.path}:{node.line}"
+    name = _fill_op_type(op) if "op" in op.data else stem or op.data.get("op_type", "")
+    if name == "":
+        op.add("is missing; only the op of a file with a single op is named after the file", "op")
+    if "op" not in op.data and stem is not None and not OP_NAME.fullmatch(stem):
+        message = f"is missing; the file's name {stem!r} can't be one, as it has spaces or commas"
+        op.add(message, "op")
+    if not name or not isinstance(name, str):
+        return ""  # the model reports what isn't a text
     if name in names:
-        log.add(node, f"must be unique, but got {name!r}, which {names[name]} has. Rename one", "op")
-    names.setdefault(name, location)
+        op.add(f"must be unique, but got {name!r}, which {names[name]} has. Rename one", "op")
+    names.setdefault(name, f"{op.log.path}:{op.line}")
     return name
 
 
-def _fill_op_type(log: FaultLog, node: Node, written: Node | None) -> Node | None:
+def _fill_op_type(op: Written) -> object:
     """Return an op's name with `{op_type}` replaced by its op type, or by the first that it covers."""
-    if written is None or OP_TYPE not in str(written.value):
-        return written
-    op_type = node.get("op_type") or node.get("covers", 0)
-    if op_type is None or not isinstance(op_type.value, str):
-        log.add(
-            node, f"is missing; {written.value} needs op_type or covers. Write one of them, or op", "op_type"
-        )
-        return replace(written, value=None)
-    return replace(written, value=str(written.value).replace(OP_TYPE, op_type.value))
+    name = op.data["op"]
+    if OP_TYPE not in str(name):
+        return name
+    op_type = op.data.get("op_type") or next(iter(op.words("covers")), None)
+    if isinstance(op_type, str):
+        return str(name).replace(OP_TYPE, op_type)
+    op.add(f"is missing; {name} needs op_type or covers. Write one of them, or op", "op_type")
+    return None
 
 
 DEFAULT_CASE = "default"
@@ -373,11 +389,10 @@ class _Heading:
 
 @dataclass(frozen=True)
 class _Merged:
-    """A merged op or case: its heading, fault log and node, its sound keys, and the names of broken ones."""
+    """A merged op or case: its heading and text, its sound keys, and the names of broken ones."""
 
     heading: _Heading
-    log: FaultLog
-    node: Node
+    node: Written
     model: OpModel
     broken: set[str]
 
@@ -387,48 +402,42 @@ class _Merged:
         return any(name.startswith("inputs") for name in self.broken)
 
 
-def read_cases(log: FaultLog, node: Node, heading: _Heading) -> list[Case]:
+def read_cases(op: Written, cases: Sequence[Written], heading: _Heading) -> list[Case]:
     """Return the sound cases of an op merged over its defaults, in the order written; faults are logged."""
-    faults, op = log.count, _validate(heading, log, node)
-    if op is None:
+    faults, base = op.log.count, _validate(heading, op)
+    if base is None:
         return []
-    check_binding(log, node, op.model, op.broken)
-    if op.model.inputs is None:
-        if not op.has_broken_inputs:
-            log.add(node, "is missing; name each input of forward, such as {x: {shape: [3]}}", "inputs")
+    check_binding(op, base.model, base.broken)
+    if base.model.inputs is None:
+        if not base.has_broken_inputs:
+            op.add("is missing; name each input of forward, such as {x: {shape: [3]}}", "inputs")
         return []
-    base = node.without("cases")
-    listed = node.get("cases")
-    entries = [entry for entry in (listed.items if listed else []) if entry.children]
-    names = [entry.get("name") for entry in entries]
-    has_default = any(name is not None and name.value == DEFAULT_CASE for name in names)
-    is_template = has_default or (bool(entries) and any(map(_lacks_shape, _tensors(op.model))))
-    read = [] if is_template else [(replace(op, node=op.node.without("cases")), DEFAULT_CASE)]
-    names_so_far: dict[str, Node] = {}
-    for entry in entries:
-        name = entry.get("name")
-        if name is not None and isinstance(name.value, str):
-            first = names_so_far.setdefault(name.value, name)
-            if first is not name:
-                log.add(
-                    name, f"must be unique, but got {name.value!r}, which line {first.line} has. Rename one"
-                )
-        case_inputs, op_inputs = entry.get("inputs"), op.node.get("inputs")
-        if case_inputs is not None and op_inputs is not None:
-            check_known(log, case_inputs, op_inputs)
-        case = _validate(heading, log, merge_op(base, entry.without("name")))
-        if case is not None and case.model.inputs is not None:
-            read.append((case, str(name.value) if name else ""))
+    cases = [case for case in cases if case.entries]
+    has_default = any(case.data.get("name") == DEFAULT_CASE for case in cases)
+    is_template = has_default or (bool(cases) and any(map(_lacks_shape, _tensors(base.model))))
+    read = [] if is_template else [(base, DEFAULT_CASE)]
+    names: dict[str, Written] = {}
+    for case in cases:
+        name = case.at("name")
+        if isinstance(name.data, str) and (first := names.setdefault(name.data, name)) is not name:
+            name.add(f"must be unique, but got {name.data!r}, which line {first.line} has. Rename one")
+        check_known(case.at("inputs"), base.node.at("inputs"))
+        merged = _validate(heading, case.without("name").over(op.without("name"), merge_op))
+        if merged is not None and merged.model.inputs is not None:
+            read.append((merged, str(name.data or "")))
     variants = [(merged, _read_variants(merged, name)) for merged, name in read]
-    if log.count == faults:
-        _require_second_order(log, variants)
+    if op.log.count == faults:
+        _require_second_order(variants)
     return [case for _, cases in variants for case in cases]
 
 
-def _validate(heading: _Heading, log: FaultLog, node: Node) -> _Merged | None:
-    node = with_op_inputs(node)
-    model, broken = log.validate(OpModel, node)
-    return None if model is None else _Merged(heading, log, node, model, broken)
+def _validate(heading: _Heading, node: Written) -> _Merged | None:
+    node = with_constants(node)
+    model, broken = validate(OpModel, node)
+    if model is None:
+        return None
+    check_functions(node, model)
+    return _Merged(heading, node, model, broken)
 
 
 def _tensors(model: OpModel) -> list[InputModel]:
@@ -442,53 +451,56 @@ def _lacks_shape(model: InputModel) -> bool:
 
 def _read_variants(merged: _Merged, name: str) -> list[Case]:
     """Return the sound cases among those in each of its dtypes; faults are logged."""
-    log, node, model = merged.log, merged.node, merged.model
+    node, model = merged.node, merged.model
     for key in ("reference_forward", "implicit"):
         if getattr(model, key) and model.reference is None and "reference" not in merged.broken:
-            log.add(node, "must go with reference, but got none. Write reference: module:function", key)
+            node.add("must go with reference, but got none. Write reference: module:function", key)
     if model.implicit and model.second_order:
-        log.add(node, "must stand without second_order: a CDF gives the first derivative alone", "implicit")
+        node.add("must stand without second_order: a CDF gives the first derivative alone", "implicit")
     cases: list[Case] = []
     with suppress(Unreadable):
-        _require_unique(merged, "dtypes", model.dtypes or ())
-        takes_none = not merged.has_broken_inputs and not any(map(takes_variant, _tensors(model)))
+        dtypes = _unique(merged, "dtypes", DTYPE_KINDS)
+        takes_none = not merged.has_broken_inputs and not takes_variant(model)
         if model.dtypes and takes_none:
-            log.refuse(
-                node,
+            node.refuse(
                 "must have an input to set, but every input names its own dtype. Remove those, or dtypes",
                 "dtypes",
             )
-        _require_unique(merged, "modes", model.modes)
-        for variant in model.dtypes or (None,):
+        _unique(merged, "modes", {})
+        for variant in dtypes or (None,):
             with suppress(Unreadable):
                 cases.append(_read_variant(merged, name, variant))
     return cases
 
 
-def _require_second_order(log: FaultLog, variants: Sequence[tuple[_Merged, Sequence[Case]]]) -> None:
+def _require_second_order(variants: Sequence[tuple[_Merged, Sequence[Case]]]) -> None:
     """Log the modes and dtypes of a list under `second_order` in which none of the op's cases runs.
 
     A list among defaults is for other ops, too.
     """
-    lists: dict[str, tuple[Node, set[str]]] = {}
+    lists: dict[tuple[str | int, ...], tuple[Written, set[str]]] = {}
     for merged, cases in variants:
-        node = merged.node.get("second_order")
-        if node is not None and not node.path and not node.place.startswith("defaults"):
-            _, runs = lists.setdefault(node.place, (node, set()))
+        node = merged.node.at("second_order")
+        text, is_written = node.find()
+        if is_written and text.path == node.log.path and text.place[0] != "defaults":
+            _, runs = lists.setdefault(text.place, (node, set()))
             runs.update(merged.model.modes, (case.dtype for case in cases))
     for node, runs in lists.values():
-        for index, word in enumerate(node.items):
-            if word.value not in runs:
+        for word in node.items:
+            if word.data not in runs:
                 must = f"must be a mode or a dtype of a case ({', '.join(sorted(runs))})"
-                log.add(
-                    node, f"{must}, but got {word.value!r}. Add it to modes or dtypes, or remove it", index
-                )
+                word.add(f"{must}, but got {word.data!r}. Add it to modes or dtypes, or remove it")
 
 
-def _require_unique(merged: _Merged, key: str, words: Sequence[str]) -> None:
-    for index, word in enumerate(words):
-        if word in words[:index]:
-            merged.log.refuse(merged.node, f"must be unique, but got {word!r} twice. Remove one", key, index)
+def _unique(merged: _Merged, key: str, kinds: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the words of a list, and those that a word stands for; refuse one that stands twice."""
+    words: list[str] = []
+    for index, written in enumerate(getattr(merged.model, key) or ()):
+        for word in kinds.get(written, (written,)):
+            if word in words:
+                merged.node.refuse(f"must be unique, but got {word!r} twice. Remove one", key, index)
+            words.append(word)
+    return words
 
 
 def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
@@ -497,15 +509,15 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
     Raises:
         Unreadable: an input has faults, which are logged.
     """
-    heading, log, node, model = merged.heading, merged.log, merged.node, merged.model
+    heading, node, model = merged.heading, merged.node, merged.model
     outputs = () if merged.broken & (KEYS | {"outputs"}) else _read_outputs(merged, variant)
-    arguments = read_arguments(InputReader(log, heading.origin.folder, variant), node, model)
+    arguments = read_arguments(Setting(heading.origin.folder, variant, model), node)
     if merged.has_broken_inputs:
         raise Unreadable
     tensors = [tensor for argument in arguments for tensor in argument.tensors]
     differentiable = [tensor for tensor in tensors if tensor.is_differentiable]
     expect, kind = _expectation_of(model.expect)
-    reference = function_ref(model.reference)
+    reference = read_function(model, "reference")
     dtype = variant or (differentiable or tensors)[0].dtype
     second_order = _modes_of_second_order(model, dtype)
     case = Case(
@@ -516,51 +528,47 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
         outputs=outputs,
         mode=model.modes[0],
         seed=model.seed if heading.seed is None else heading.seed,
-        code=_fill(
+        code=fill(
             CodeUnderTest,
             model,
-            forward=function_ref(model.forward),
+            forward=read_function(model, "forward"),
             binding=binding_of(model),
-            gradient=function_ref(model.gradient),
+            gradient=read_function(model, "gradient"),
             variables=True if isinstance(model.variables, dict) else model.variables,
-            variable_rules=_read_variable_rules(log, node, model),
+            variable_rules=_read_variable_rules(node, model),
             covers=tuple(dict.fromkeys(model.covers or ())),
         ),
         reference=Reference(reference, model.reference_forward, model.implicit) if reference else None,
-        expected=_fill(
+        expected=fill(
             Expected,
             model,
             expect=expect,
             kind=kind,
             pairs=_rules_of(model, is_second_order=bool(second_order)),
         ),
-        judging=_fill(
+        judging=fill(
             Judging,
             model,
             samples=_count_samples(model, tensors),
-            tolerance=_fill(StatedTolerance, model.tolerance),
-            power=_fill(Power, model.power),
+            tolerance=fill(StatedTolerance, model.tolerance),
+            power=fill(Power, model.power),
             checks_off=frozenset(name for name, is_on in model.checks or () if not is_on),
             nondeterminism=model.nondeterminism.atol if model.nondeterminism else 0.0,
             second_order=second_order,
             unreached=tuple((model.unreached or {}).items()),
         ),
-        running=_fill(Running, model),
+        running=fill(Running, model),
         origin=replace(heading.origin, variant=variant, tags=tuple(model.tags)),
     )
     _check_pairs(merged, case)
     return case
 
 
-def _read_variable_rules(log: FaultLog, node: Node, model: OpModel) -> tuple[VariableRule, ...]:
+def _read_variable_rules(node: Written, model: OpModel) -> tuple[VariableRule, ...]:
     """Return what is said of variables by name; faults are logged."""
-    written = model.variables if isinstance(model.variables, dict) else {}
-    rules = []
-    for glob, rule in written.items():
-        require_reason(log, node, rule, "variables", glob)
-        domain = (rule.domain.low, rule.domain.high) if rule.domain else (None, None)
-        rules.append(VariableRule(glob, domain, "" if rule.move else rule.reason or ""))
-    return tuple(rules)
+    rules = model.variables if isinstance(model.variables, dict) else {}
+    variables = node.at("variables")
+    return tuple(VariableRule(glob, **read_moving(variables.at(glob), rule)) for glob, rule in rules.items())
 
 
 def _modes_of_second_order(model: OpModel, dtype: str) -> tuple[str, ...]:
@@ -571,25 +579,6 @@ def _modes_of_second_order(model: OpModel, dtype: str) -> tuple[str, ...]:
     modes = tuple(word for word in written if word in MODES)
     dtypes = [word for word in written if word not in MODES]
     return (modes or MODES) if dtype in (dtypes or [dtype]) else ()
-
-
-_Record = TypeVar("_Record", CodeUnderTest, Expected, Judging, Power, Running, StatedTolerance)
-
-
-def _fill(record: type[_Record], model: Strict | None, **own: Any) -> _Record:  # noqa: ANN401 (as `replace` has it)
-    """Return a record of a case, with the model's keys for the fields of the same names.
-
-    A key that isn't written leaves the record's default.
-
-    Args:
-        own: the fields that aren't what is written.
-    """
-    written = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name in record.__dataclass_fields__
-        if (value := getattr(model, name, None)) is not None
-    }
-    return record(**{**written, **own})
 
 
 def _count_samples(model: OpModel, tensors: Sequence[InputSpec]) -> int:
@@ -606,7 +595,7 @@ def _rules_of(model: OpModel, *, is_second_order: bool) -> tuple[PairRule, ...]:
         if isinstance(model.second_order, list) and not is_second_order and is_of_second_order(glob):
             continue
         expect, kind = _expectation_of(rule.expect) if "expect" in rule.model_fields_set else ("", "")
-        rules.append(PairRule(glob, expect, rule.atol, rule.rtol, rule.reason or "", kind))
+        rules.append(fill(PairRule, rule, glob=glob, expect=expect, kind=kind))
     return tuple(rules)
 
 
@@ -618,40 +607,35 @@ def _expectation_of(written: str | MismatchModel) -> tuple[str, str]:
 
 
 def _read_outputs(merged: _Merged, variant: str | None) -> tuple[OutputSpec, ...]:
-    log, node = merged.log, merged.node
+    node = merged.node
     binding, written = binding_of(merged.model), merged.model.outputs
     tells_outputs = BINDINGS[binding].tells_outputs
     if written is None:
         if not tells_outputs:
-            log.add(
-                node, f"is missing; binding {binding} needs it, such as {{y: {{dtype: float32}}}}", "outputs"
-            )
+            node.add(f"is missing; binding {binding} needs it, such as {{y: {{dtype: float32}}}}", "outputs")
         return ()
     if isinstance(written, list):
         if not tells_outputs:
-            log.add(
-                node,
+            node.add(
                 f"must be a mapping of names to dtypes for binding {binding}, but got {show(written)}. "
                 f"Write {{{written[0]}: {{dtype: float32}}}}",
                 "outputs",
             )
         for index, name in enumerate(written):
             if name in written[:index]:
-                log.add(node, f"must be unique, but got {name!r} twice. Rename one", "outputs", index)
+                node.add(f"must be unique, but got {name!r} twice. Rename one", "outputs", index)
         return tuple(OutputSpec(name) for name in written)
     outputs = []
     for name, output in written.items():
         dtype = (output.dtype if output else None) or variant
-        shape = tuple(output.shape) if output and output.shape is not None else None
         if dtype is None and not tells_outputs:
-            log.add(
-                node,
+            node.add(
                 f"is missing; binding {binding} needs the dtype of each output",
                 "outputs",
                 name,
                 "dtype",
             )
-        outputs.append(OutputSpec(name, dtype, shape))
+        outputs.append(fill(OutputSpec, output, name=name, dtype=dtype))
     return tuple(outputs)
 
 
@@ -660,8 +644,8 @@ def _check_pairs(merged: _Merged, case: Case) -> None:
 
     Labels of an output's parts are among these: only the forward shows that an output is a structure.
     """
-    pairs, labels = merged.node.get("pairs"), case.labels
-    if not case.outputs or pairs is None or case.code.may_have_variables or merged.model.second_order:
+    pairs, labels = merged.node.at("pairs"), case.labels
+    if not case.outputs or case.code.may_have_variables or merged.model.second_order:
         return
     for rule in unmatched_rules(case.expected.pairs, labels):
         if any(could_match(rule.glob, label) for label in labels):
@@ -669,4 +653,4 @@ def _check_pairs(merged: _Merged, case: Case) -> None:
         remedy = suggest(rule.glob, labels) or (
             f"Pairs: {', '.join(labels[:8])}" if labels else "There are no pairs"
         )
-        merged.log.add_key(pairs, f"must match a pair, but got {rule.glob!r}. {remedy}", rule.glob)
+        pairs.add_key(f"must match a pair, but got {rule.glob!r}. {remedy}", rule.glob)

@@ -1,17 +1,4 @@
-"""Expands the short forms of a spec, and merges trees: `defaults` under an op, an op under its cases.
-
-Nodes keep their lines and places, so that a fault names the original text. These short forms are expanded
-before anything is merged:
-
-- Inputs: a list of integers is a tensor of that shape, `x: [2, 3]`. The two numbers of a range or a
-  distribution may be a list, `uniform: [-2, 2]`.
-- Words: a list of a single word may be the word, `dtypes: float64`. `floating` and `complex` stand for the
-  dtypes of that kind. A list of op types makes an op of each. `.function` is one of the `module` of the op or
-  its defaults.
-- Pairs: a rule that is a word is the expectation, `dy/dx: zero`. If its key is a word, the value is the
-  reason, `dy/dx: {zero: why}`, or the kind of a mismatch, `dy/dx: {mismatch: value}`.
-- Cases: `cases` may be a mapping of names to cases. It extends the mapping below it, where null removes a
-  case. `cases_from` names sets of cases, `case_sets` of the defaults, that come first.
+"""Merges what is written: `defaults` under an op, an op under its cases; lists the cases of an op.
 
 In merging, mappings merge by key; everything else is replaced. Some keys have further rules:
 
@@ -20,386 +7,190 @@ In merging, mappings merge by key; everything else is replaced. Some keys have f
 - A list argument merges element by element with one of the same length, and replaces any other. So does a
   tuple. A dict and an object merge by key. A structure replaces one of another kind.
 - `sparse` or `ragged` replaces either of them below.
-- Pair rules of the upper tree come last, since the last rule that matches wins.
+- Pair rules of the upper text come last, since the last rule that matches wins.
 - A mapping of cases extends those below. Each case merges like an op; null removes a case. A list of cases
-  replaces those below.
+  replaces those below. `cases_from` names sets of cases, `case_sets` of the defaults, that come first.
+- A list of op types makes an op of each.
 
-What is known about an op type's inputs without TensorFlow stands in `op_inputs.txt`, which
-`tests/audit/op_inputs_table.py` writes from the ops' definitions. A line is
-`OpType input input|exported:attr=dtype ...`: `exported` is the input's name in `tf.raw_ops` if it differs,
-`attr` the type attr that inputs share, and `dtype` the dtype of an input that names none.
+Two values that meet are written out before, if one of them may be in a short form.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from dataclasses import replace
-from functools import cache, partial
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from gradcheck_cli.errors import suggest
-from gradcheck_cli.spec.faults import FaultLog, show
-from gradcheck_cli.spec.words import DTYPE_KINDS, GENERATORS, LISTS_OF_WORDS, PAIR_EXPECTATIONS, TWO_NUMBERS
-from gradcheck_cli.spec.yaml_tree import Node, join
+from gradcheck_cli.spec.document_model import RULE
+from gradcheck_cli.spec.faults import show
+from gradcheck_cli.spec.input_model import DOMAIN, SHAPE, Short
+from gradcheck_cli.spec.op_inputs import op_inputs
+from gradcheck_cli.spec.words import GENERATORS
+from gradcheck_cli.spec.written import Written
 
 MOVERS = ("away_from", "min_gap")
 COMPOSITES = ("sparse", "ragged")
 PARTS = ("dict", "tuple", "list", "fields")
 
-
-def merge_op(below: Node, above: Node) -> Node:
-    """Merge an op over defaults, or a case over its op; lines and places are those of what is above."""
-    merged = _merge(below, above)
-    for key, merge_values in (("inputs", _merge_inputs), ("pairs", _merge_pairs), ("cases", merge_cases)):
-        lower, upper = below.get(key), above.get(key)
-        if lower is not None and upper is not None:
-            merged = merged.with_entries({key: merge_values(lower, upper)})
-    return merged
+Data = Any  # plain mappings, lists and scalars
+Merge = Callable[[Data, Data], Data]
 
 
-def _merge_pairs(below: Node, above: Node) -> Node:
-    merged = _merge(below, above)
-    if not below.children or not above.children:
-        return merged
-    only_below = {glob: rule for glob, rule in below.children.items() if glob not in above.children}
-    return replace(merged, value=only_below | {glob: merged.children[glob] for glob in above.children})
+def merge_op(below: Data, above: Data) -> Data:
+    """Merge an op over defaults, or a case over its op."""
+    return _merge(below, above, inputs=_merge_inputs, pairs=_merge_pairs, cases=merge_cases)
 
 
-def merge_cases(below: Node, above: Node) -> Node:
+def _merge(below: Data, above: Data, rule: Merge | None = None, **rules: Merge) -> Data:
+    """Merge key by key; two values of a key by the key's rule, or else by that for all keys."""
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    merged = {key: rules.get(key, rule or _merge)(below[key], above[key]) for key in below if key in above}
+    return {**below, **above, **merged}
+
+
+def _merge_long(form: Short) -> Merge:
+    """Return what merges two values that may be in a short form."""
+    return lambda below, above: _merge(form.expand(below), form.expand(above))
+
+
+def _merge_pairs(below: Data, above: Data) -> Data:
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    merged = _merge(below, above, rule=_merge_long(RULE))
+    return {glob: merged[glob] for glob in (*[glob for glob in below if glob not in above], *above)}
+
+
+def merge_cases(below: Data, above: Data) -> Data:
     """Merge a mapping of cases over others; a list replaces them."""
-    return _merge(cases_by_name(below), above, _merge_case)
+    return _merge(_by_name(below), above, rule=merge_op)
 
 
-def cases_by_name(cases: Node) -> Node:
+def _by_name(cases: Data) -> Data:
     """Return cases as a mapping by their names."""
-    if not isinstance(cases.value, list):
+    if not isinstance(cases, list):
         return cases
-    named = {str(name.value): case for case in cases.value if (name := case.get("name")) is not None}
-    return replace(cases, value=named)
+    return {str(case["name"]): case for case in cases if isinstance(case, dict) and "name" in case}
 
 
-def _merge_case(below: Node, above: Node) -> Node:
-    are_mappings = isinstance(below.value, dict) and isinstance(above.value, dict)
-    return merge_op(below, above) if are_mappings else above
-
-
-def reorder_inputs(merged: Node, above: Node) -> Node:
+def reorder_inputs(merged: Data, above: Data) -> Data:
     """Return an op merged over defaults with the op's own order of inputs, if it names them all.
 
     The order of inputs is forward's positional order, which the op states more specifically than the
     defaults.
     """
     inputs, own = merged.get("inputs"), above.get("inputs")
-    if inputs is None or own is None or set(inputs.children) != set(own.children):
+    if not (isinstance(inputs, dict) and isinstance(own, dict) and inputs.keys() == own.keys()):
         return merged
-    ordered = replace(inputs, value={name: inputs.children[name] for name in own.children})
-    return merged.with_entries({"inputs": ordered})
+    return {**merged, "inputs": {name: inputs[name] for name in own}}
 
 
-def _merge(below: Node, above: Node, merge_value: Callable[[Node, Node], Node] | None = None) -> Node:
-    """Merge key by key; `merge_value` merges the two values of a key, by default in the same way."""
-    if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
-        return above
-    entries = dict(below.value)
-    for key, node in above.value.items():
-        entries[key] = (merge_value or _merge)(entries[key], node) if key in entries else node
-    return replace(above, value=entries)
+def _merge_inputs(below: Data, above: Data) -> Data:
+    return _merge(below, above, rule=merge_input)
 
 
-def _merge_inputs(below: Node, above: Node) -> Node:
-    return _merge(below, above, merge_input)
-
-
-def merge_input(below: Node, above: Node) -> Node:
+def merge_input(below: Data, above: Data) -> Data:
     """Merge what a case says about an input over what its op says."""
-    if above.value is None or above.value == {}:
+    below, above = SHAPE.expand(below), SHAPE.expand(above)
+    if above is None or above == {}:
         return below
-    if isinstance(below.value, list) and isinstance(above.value, list):
-        if len(below.value) != len(above.value):
-            return above
-        elements = [merge_input(low, high) for low, high in zip(below.value, above.value, strict=True)]
-        return replace(above, value=elements)
+    if isinstance(below, list) and isinstance(above, list) and len(below) == len(above):
+        return [merge_input(low, high) for low, high in zip(below, above, strict=True)]
     kind = _kind(above)
     if kind == "list" or kind != _kind(below):
         return above
-    return _merge_tensor(below, above) if kind == "tensor" else _merge_structure(below, above)
-
-
-def _kind(node: Node) -> str:
-    """Return the kind of an input: a list, a tensor, or which structure of them."""
-    if not isinstance(node.value, dict):
-        return "list"
-    if "object" in node.value or "fields" in node.value:
-        return "object"
-    return next((key for key in PARTS[:3] if key in node.value), "tensor")
-
-
-def _merge_tensor(below: Node, above: Node) -> Node:
-    generators = set(above.children).intersection(GENERATORS)
-    dropped = set(GENERATORS) if generators else set()
-    if not all(GENERATORS[kind].is_elementwise for kind in generators):
+    if kind != "tensor":
+        rules = {key: _merge_inputs if key in ("dict", "fields") else merge_input for key in PARTS}
+        return _merge(below, above, **rules)
+    generators = [key for key in above if key in GENERATORS]
+    dropped = {*GENERATORS} if generators else set()
+    if not all(GENERATORS[key].is_elementwise for key in generators):
         dropped.update(MOVERS)
-    if any(key in above.children for key in COMPOSITES):
+    if any(key in above for key in COMPOSITES):
         dropped.update(COMPOSITES)
-    return _merge(below.without(*dropped), above)
+    kept = {key: value for key, value in below.items() if key not in dropped}
+    return _merge(kept, above, domain=_merge_long(DOMAIN))
 
 
-def _merge_structure(below: Node, above: Node) -> Node:
-    merged = _merge(below, above)
-    for key in PARTS:
-        lower, upper = below.get(key), above.get(key)
-        if lower is not None and upper is not None:
-            are_mappings = isinstance(lower.value, dict) and isinstance(upper.value, dict)
-            parts = _merge_inputs(lower, upper) if are_mappings else merge_input(lower, upper)
-            merged = merged.with_entries({key: parts})
-    return merged
+def _kind(written: Data) -> str:
+    """Return the kind of an input: a list, a tensor, or which structure of them."""
+    if not isinstance(written, dict):
+        return "list"
+    if "object" in written or "fields" in written:
+        return "object"
+    return next((key for key in PARTS[:3] if key in written), "tensor")
 
 
-_INPUT = re.compile(r"(?P<name>\w+)(\|(?P<exported>\w+))?(:(?P<attr>\w*)=(?P<dtype>\w+))?")
-
-
-class OpInput(NamedTuple):
-    """One input of an op type: the type attr that it shares with others, and its dtype; empty if unknown."""
-
-    attr: str
-    dtype: str
-
-
-@cache
-def op_inputs(op_type: str) -> dict[str, OpInput]:
-    """Return an op type's inputs by their names in its definition and in `tf.raw_ops`; empty if unknown."""
-    inputs: dict[str, OpInput] = {}
-    for definition in _read_table().get(op_type, ()):
-        match = _INPUT.fullmatch(definition)
-        if match:
-            op_input = OpInput(match["attr"] or "", match["dtype"] or "")
-            inputs |= {name: op_input for name in (match["name"], match["exported"]) if name}
-    return inputs
-
-
-@cache
-def _read_table() -> dict[str, tuple[str, ...]]:
-    lines = Path(__file__).with_name("op_inputs.txt").read_text(encoding="utf-8").splitlines()
-    return {op_type: tuple(inputs) for op_type, *inputs in map(str.split, lines)}
-
-
-def with_op_inputs(case: Node) -> Node:
-    """Return a merged case in which constants under an op type's `attrs` are inputs, with its dtypes."""
-    op_type = case.get("op_type")
-    if op_type is None or not isinstance(op_type.value, str) or case.get("forward") is not None:
+def with_constants(case: Written) -> Written:
+    """Return a merged case in which constants under an op type's `attrs` are inputs."""
+    attrs, inputs = case.data.get("attrs"), case.data.get("inputs", {})
+    definition = op_inputs(case.data.get("op_type"), case.data.get("forward"))
+    if not (isinstance(attrs, dict) and isinstance(inputs, dict) and definition.keys() & attrs.keys()):
         return case
-    definition = op_inputs(op_type.value)
-    inputs, attrs = case.get("inputs") or Node({}, case.line, join(case.place, "inputs")), case.get("attrs")
-    if not isinstance(inputs.value, dict):
-        return case
-    nodes = dict(inputs.value)
-    if attrs is not None and isinstance(attrs.value, dict):
-        constants = {name: node for name, node in attrs.value.items() if name in definition}
-        for name, node in constants.items():
-            constant = _input_of_constant(node, definition[name])
-            nodes[name] = merge_input(constant, nodes[name]) if name in nodes else constant
-        if constants:  # in the order of the definition, in which a reference takes them
-            order = list(definition)
-            nodes = dict(
-                sorted(nodes.items(), key=lambda item: order.index(item[0]) if item[0] in definition else 0)
-            )
-        case = case.with_entries({"attrs": attrs.without(*constants)})
-    written = {name: _written_dtype(node) for name, node in nodes.items() if name in definition}
-    dtypes = {definition[name].attr: dtype for name, dtype in written.items() if dtype}
-    nodes = {name: _with_dtype(node, definition.get(name), dtypes) for name, node in nodes.items()}
-    return case.with_entries({"inputs": replace(inputs, value=nodes)}) if nodes else case
+    inputs, rest, moved = {**inputs}, {**attrs}, case.moved
+    for name in [name for name in attrs if name in definition]:
+        constant = {"value": rest.pop(name)} | ({} if definition[name].dtype else {"differentiate": False})
+        inputs[name] = merge_input(constant, inputs[name]) if name in inputs else constant
+        moved += ((("inputs", name), ("attrs", name)),)
+    # In the order of the definition, in which a reference takes them.
+    order = list(definition)
+    names = sorted(inputs, key=lambda name: order.index(name) if name in definition else 0)
+    data = case.data | {"attrs": rest, "inputs": {name: inputs[name] for name in names}}
+    return case._replace(data=data, moved=moved)
 
 
-def _input_of_constant(node: Node, op_input: OpInput) -> Node:
-    parts = {"value": node}
-    if not op_input.dtype:
-        parts["differentiate"] = replace(node, value=False)
-    return Node(parts, node.line, node.place, node.key_line)
+def split_op_types(op: Written) -> list[Written]:
+    """Return an op whose `op_type` is a list as an op of each type; any other as it is."""
+    return [
+        op._replace(data=op.data | {"op_type": op_type.data}, moved=((("op_type",), op_type.path),))
+        for op_type in op.at("op_type").items
+    ] or [op]
 
 
-def _written_dtype(node: Node) -> str:
-    dtype = node.get("dtype")
-    return dtype.value if dtype is not None and isinstance(dtype.value, str) else ""
+def collect_cases(op: Written, below: Written | None = None) -> list[Written]:
+    """Return all cases of an op, each with its name: those of sets first, then its own; faults are logged."""
+    shared: dict[str, Written] = {}
+    sets = op.at("case_sets").entries
+    for index, name in enumerate(op.words("cases_from")):
+        if isinstance(name, str) and name in sets:
+            for key, case in _named(sets[name]).items():
+                shared[key] = case.over(shared.get(key), merge_op)
+        elif isinstance(name, str):
+            remedy = suggest(name, sets) or f"Sets: {', '.join(sets) or 'none'}"
+            op.add(f"must be a set of case_sets, but got {name!r}. {remedy}", "cases_from", index)
+    removable = [] if below is None else list(_named(below.at("cases")))
+    return list_cases(op.at("cases"), shared, removable)
 
 
-def _with_dtype(node: Node, op_input: OpInput | None, shared: dict[str, str]) -> Node:
-    """Give an input the dtype in its definition, or that of an input with the same type attr."""
-    if op_input is None or not op_input.dtype:
-        return node
-    if isinstance(node.value, list):
-        return replace(node, value=[_with_dtype(element, op_input, shared) for element in node.value])
-    if node.value is not None and not isinstance(node.value, dict):
-        return node
-    has_own = any(GENERATORS[key].dtype for key in node.children if key in GENERATORS)
-    if "dtype" in node.children or has_own:
-        return node
-    dtype = (shared.get(op_input.attr) if op_input.attr else "") or op_input.dtype
-    return node.with_entries({"dtype": Node(dtype, node.line, join(node.place, "dtype"))})
+def _named(cases: Written) -> dict[str, Written]:
+    """Return cases by their names, each as a document of its own."""
+    listed = {str(case.data["name"]): case for case in cases.items if "name" in case.entries}
+    return {name: case.alone() for name, case in (cases.entries or listed).items()}
 
 
-_FUNCTIONS = ("forward", "gradient", "reference")
-
-
-def expand_short_forms(op: Node, below: Node | None = None) -> Node:
-    """Return an op, a case or defaults with their short forms expanded, also in cases.
+def list_cases(
+    cases: Written, shared: Mapping[str, Written] | None = None, removable: Sequence[str] = ()
+) -> list[Written]:
+    """Return cases after shared ones, or over those of the same names, each with its name.
 
     Args:
-        below: what they will be merged over, which may name their module.
+        removable: names of others, which null removes.
     """
-    module = op.get("module") or (None if below is None else below.get("module"))
-    expand_case = partial(expand_short_forms, below=Node({"module": module}, 0, "") if module else None)
-    expansions: dict[str, Callable[[Node], Node]] = {
-        "inputs": lambda inputs: inputs.map_children(_expand_input),
-        "pairs": lambda pairs: pairs.map_children(_expand_rule),
-        "cases": lambda cases: cases.map_children(expand_case),
-        "case_sets": lambda sets: sets.map_children(lambda cases: cases.map_children(expand_case)),
-        **dict.fromkeys(_FUNCTIONS, partial(_with_module, module=module)),
-        **dict.fromkeys(LISTS_OF_WORDS, _as_list),
-        "dtypes": _expand_dtypes,
-    }
-    if not isinstance(op.value, dict):
-        return op
-    return op.with_entries(
-        {key: expand(op.value[key]) for key, expand in expansions.items() if key in op.value}
-    )
+    merged = dict(shared or {})
+    removable_names = [*merged, *removable]
+    for name, case in cases.entries.items():
+        if case.data is None and name not in removable_names:
+            remedy = suggest(name, removable_names) or f"Cases: {', '.join(removable_names) or 'none'}"
+            message = f"must have a value, or be a case of the defaults that null removes. {remedy}"
+            cases.add_key(message, name)
+        merged[name] = case.alone().over(merged.get(name), merge_op)
+    named = [_with_name(name, case) for name, case in merged.items() if case.data is not None]
+    return named + [case.alone() for case in cases.items]
 
 
-def split_op_types(op: Node) -> list[Node]:
-    """Return an op whose `op_type` is a list as an op of each type; any other as it is."""
-    types = op.get("op_type")
-    if types is None or not types.items:
-        return [op]
-    return [op.with_entries({"op_type": op_type}) for op_type in types.items]
-
-
-def _with_module(function: Node, module: Node | None) -> Node:
-    """Return a function with its module before it, also as `{numpy: .function}`."""
-    if isinstance(function.value, dict):
-        return function.map_children(lambda child: _with_module(child, module))
-    is_short = isinstance(function.value, str) and function.value.startswith(".")
-    if not is_short or module is None or not isinstance(module.value, str):
-        return function
-    return replace(function, value=f"{module.value}:{str(function.value)[1:]}")
-
-
-def _wrap(key: str, node: Node) -> Node:
-    return Node({key: node}, node.line, node.place, node.key_line)
-
-
-def _as_list(node: Node) -> Node:
-    if not isinstance(node.value, str):
-        return node
-    return Node([node], node.line, node.place, node.key_line)
-
-
-def _expand_dtypes(node: Node) -> Node:
-    listed = _as_list(node)
-    dtypes = [dtype for word in listed.items for dtype in _expand_kind(word)]
-    return replace(listed, value=dtypes) if dtypes else listed
-
-
-def _expand_kind(word: Node) -> list[Node]:
-    kind = DTYPE_KINDS.get(word.value) if isinstance(word.value, str) else None
-    return [word] if kind is None else [replace(word, value=dtype) for dtype in kind]
-
-
-def _expand_input(node: Node) -> Node:
-    if isinstance(node.value, list):
-        if all(type(child.value) is int for child in node.value):
-            return _wrap("shape", node)
-        return node.map_children(_expand_input)
-    if not isinstance(node.value, dict):
-        return node
-    parts = {
-        key: child.map_children(_expand_input) if key in PARTS else _name_numbers(key, child)
-        for key, child in node.value.items()
-    }
-    return replace(node, value=parts)
-
-
-def _name_numbers(key: str, node: Node) -> Node:
-    names = TWO_NUMBERS.get(key, ())
-    if len(node.items) != len(names):
-        return node
-    return replace(node, value=dict(zip(names, node.items, strict=True))) if names else node
-
-
-def _expand_rule(rule: Node) -> Node:
-    if isinstance(rule.value, str):
-        return _wrap("expect", rule)
-    words = [word for word in PAIR_EXPECTATIONS if word in rule.children]
-    if len(words) != 1 or "expect" in rule.children:
-        return rule
-    (word,) = words
-    detail = rule.children[word]
-    kind = Node({word: detail}, detail.line, rule.place, detail.key_line)
-    expanded = (
-        {"expect": kind} if word == "mismatch" else {"expect": replace(detail, value=word), "reason": detail}
-    )
-    return rule if "reason" in expanded.keys() & rule.children else rule.without(word).with_entries(expanded)
-
-
-def collect_cases(log: FaultLog, op: Node, below: Node | None = None) -> Node:
-    """Return an op with all its cases in one list under `cases`: those of sets first, then its own."""
-    if not isinstance(op.value, dict):
-        return op
-    shared, own_cases = _cases_of_sets(log, op), op.get("cases")
-    if own_cases is None and shared.children:
-        own_cases = replace(shared, value={})
-    if own_cases is not None and isinstance(own_cases.value, dict):
-        removable = {**shared.children, **_named_cases(below)}
-        _check_removed(log, own_cases, list(removable))
-        own_cases = _as_named_list(log, replace(own_cases, value=merge_cases(shared, own_cases).children))
-    elif own_cases is not None and isinstance(own_cases.value, list):
-        own_cases = replace(own_cases, value=[*_as_named_list(log, shared).items, *own_cases.value])
-    op = op.without("cases_from", "case_sets")
-    return op if own_cases is None else op.with_entries({"cases": own_cases})
-
-
-def _as_named_list(log: FaultLog, cases: Node) -> Node:
-    """Return a mapping of cases as a list of those that aren't null, each with its name."""
-    if not isinstance(cases.value, dict):
-        return cases
-    named = [_with_name(log, name, case) for name, case in cases.value.items() if case.value is not None]
-    return replace(cases, value=named)
-
-
-def _named_cases(below: Node | None) -> dict[str, Node]:
-    cases = None if below is None else below.get("cases")
-    return {} if cases is None else cases_by_name(cases).children
-
-
-def _check_removed(log: FaultLog, cases: Node, known_names: list[str]) -> None:
-    for name, case in cases.children.items():
-        if case.value is None and name not in known_names:
-            remedy = suggest(name, known_names) or f"Cases: {', '.join(known_names) or 'none'}"
-            log.add_key(
-                cases, f"must have a value, or be a case of the defaults that null removes. {remedy}", name
-            )
-
-
-def _with_name(log: FaultLog, name: str, case: Node) -> Node:
-    if not isinstance(case.value, dict):
-        log.add(case, f"must be a mapping, but got {show(case.plain())}. Write {{}} for a case like the op")
-        case = replace(case, value={})
-    label = Node(name, case.key_line or case.line, join(case.place, "name"), case.key_line)
-    if "name" in case.children:
-        log.add(case, f"must be left out, as the case is called {name}", "name")
-    return case.with_entries({"name": label})
-
-
-def _cases_of_sets(log: FaultLog, op: Node) -> Node:
-    """Return the cases of the sets that an op names, later sets over earlier ones."""
-    merged = Node({}, op.line, op.place)
-    names, sets = op.get("cases_from"), op.get("case_sets")
-    known_sets = {} if sets is None else sets.children
-    for index, name in enumerate(names.items if names else ()):
-        if isinstance(name.value, str) and name.value in known_sets:
-            cases = cases_by_name(known_sets[name.value])
-            merged = replace(cases, value=merge_cases(merged, cases).children)
-        elif isinstance(name.value, str):
-            remedy = suggest(name.value, known_sets) or f"Sets: {', '.join(known_sets) or 'none'}"
-            log.add(op, f"must be a set of case_sets, but got {name.value!r}. {remedy}", "cases_from", index)
-    return merged
+def _with_name(name: str, case: Written) -> Written:
+    if not isinstance(case.data, dict):
+        case.add(f"must be a mapping, but got {show(case.data)}. Write {{}} for a case like the op")
+    elif "name" in case.data:
+        case.add(f"must be left out, as the case is called {name}", "name")
+    return case._replace(data={**(case.data if isinstance(case.data, dict) else {}), "name": name})

@@ -18,16 +18,17 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gradcheck_cli.errors import suggest
 from gradcheck_cli.spec.case import Argument, Form, FunctionRef, InputSpec, Source, kind_of
 from gradcheck_cli.spec.document_model import Defaults, OpModel, VariableModel
-from gradcheck_cli.spec.faults import FaultLog, Unreadable, show
-from gradcheck_cli.spec.input_model import InputModel, Ragged, Sparse
+from gradcheck_cli.spec.faults import show
+from gradcheck_cli.spec.input_model import FUNCTION, InputModel, NumpyFunction, Ragged, Sparse, Strict
+from gradcheck_cli.spec.op_inputs import op_inputs
 from gradcheck_cli.spec.values import constraints
 from gradcheck_cli.spec.words import BINDINGS, DEFAULT_DTYPE, GENERATORS, SOURCES
-from gradcheck_cli.spec.yaml_tree import Node
+from gradcheck_cli.spec.written import Unreadable, Written
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -47,102 +48,127 @@ _ARGUMENTS: dict[str, Callable[[Any], dict[str, object]]] = {
 }
 
 
-class InputReader:
-    """Reads the inputs of one case, in one variant of its dtypes."""
+class Setting(NamedTuple):
+    """What the inputs of a case are read with."""
 
-    def __init__(self, log: FaultLog, folder: str, variant: str | None) -> None:
-        self.log = log
-        self.folder = folder
-        self.variant = variant
+    folder: str  # of relative paths
+    dtype: str | None  # of an input that names none: the entry of `dtypes`, or as an op type has it
+    op: OpModel
 
-    def read(self, name: str, node: Node, model: InputModel) -> InputSpec:
-        """Return the input, named `values[0]` in a list.
+    @property
+    def is_raw_op(self) -> bool:
+        """Whether an op type is called with its own arguments."""
+        return self.op.op_type is not None and self.op.forward is None
 
-        Raises:
-            Unreadable: it has faults, which are logged.
-        """
-        log, before = self.log, self.log.count
-        kinds = [kind for kind in GENERATORS if node.get(kind) is not None]
-        if len(kinds) > 1:
-            log.refuse(
-                node,
-                f"must have one source of values, but got {' and '.join(kinds)}. Keep one of them",
-                kinds[1],
-            )
-        kind, value = next(iter(model.sources.items()), ("default", None))
-        dtype = model.dtype or _own_dtype(model) or self.variant or DEFAULT_DTYPE
-        source = Source(kind, _ARGUMENTS[SOURCES[kind].takes](value))
-        self._require_family(kind, dtype, node)
-        checks = constraints.LiteralChecks(log, node, dtype)
-        shape = self._check_source(checks, source, model)
-        if shape is None:
-            if log.count == before:
-                log.add(node, "is missing; write the dimensions, such as [3, 2] ([] for a scalar)", "shape")
-            raise Unreadable
-        checks.check_shape(kind, shape)
-        tensor = InputSpec(
-            name=name,
-            dtype=dtype,
-            shape=shape,
-            source=source,
-            differentiate=model.differentiate,
-            domain=(model.domain.low, model.domain.high) if model.domain else (None, None),
-            scale=model.scale,
-            away_from=tuple(model.away_from or ()),
-            min_gap=model.min_gap,
-            symmetric=bool(model.symmetric),
-            keeps="" if model.move else model.reason or "",
+
+def _read_input(setting: Setting, name: str, node: Written, model: InputModel) -> InputSpec:
+    """Return an input, named `values[0]` in a list.
+
+    Raises:
+        Unreadable: it has faults, which are logged.
+    """
+    moving = read_moving(node, model)
+    before, kinds = node.log.count, list(model.sources)
+    if len(kinds) > 1:
+        node.refuse(
+            f"must have one source of values, but got {' and '.join(kinds)}. Keep one of them", kinds[1]
         )
-        require_reason(log, node, model)
-        if log.count == before:
-            constraints.check_moving(log, node, tensor)
-        if log.count == before and tensor.symmetric:
-            constraints.check_symmetric(log, node, tensor)
-        if log.count > before:
-            raise Unreadable
-        return tensor
-
-    def _check_source(
-        self, checks: constraints.LiteralChecks, source: Source, model: InputModel
-    ) -> tuple[int, ...] | None:
-        """Check where values come from, and return the shape: as written, or that of the value or file."""
-        shape = tuple(model.shape) if model.shape is not None else None
-        if source.kind == "value":
-            return checks.check_value(source.arguments["value"], shape)
-        if source.kind == "file":
-            return checks.check_file(self.folder, source.arguments, shape)
+    kind, value = next(iter(model.sources.items()), ("default", None))
+    dtype = model.dtype or _own_dtype(model) or setting.dtype or DEFAULT_DTYPE
+    source = Source(kind, _ARGUMENTS[SOURCES[kind].takes](value))
+    _require_family(kind, dtype, node)
+    checks = constraints.LiteralChecks(node, dtype)
+    shape = tuple(model.shape) if model.shape is not None else None
+    if kind == "value":
+        shape = checks.check_value(value, shape)
+    elif kind == "file":
+        shape = checks.check_file(setting.folder, source.arguments, shape, moving["domain"])
+    else:
         checks.check_arguments(source)
-        return shape
-
-    def _require_family(self, kind: str, dtype: str, node: Node) -> None:
-        """Refuse a dtype that a generator can't fill."""
-        fitting = SOURCES[kind].families
-        if not fitting or kind_of(dtype) in fitting:
-            return
-        if kind == "default":
-            self.log.refuse(node, f"must have a value, file or choice for dtype {dtype}, but got none")
-        families = " or ".join(", ".join(fitting).rsplit(", ", 1))
-        self.log.refuse(
-            node,
-            f"must go with a {families} dtype, but got dtype {dtype}. "
-            "Change the dtype, or how values are made",
-            kind,
-        )
+    if shape is None:
+        if node.log.count == before:
+            node.add("is missing; write the dimensions, such as [3, 2] ([] for a scalar)", "shape")
+        raise Unreadable
+    checks.check_shape(kind, shape)
+    tensor = fill(InputSpec, model, name=name, dtype=dtype, shape=shape, source=source, **moving)
+    if node.log.count == before:
+        constraints.check_moving(node, tensor)
+    if node.log.count == before and tensor.symmetric:
+        constraints.check_symmetric(node, tensor)
+    if node.log.count > before:
+        raise Unreadable
+    return tensor
 
 
-def require_reason(log: FaultLog, node: Node, model: InputModel | VariableModel, *place: str) -> None:
-    """Log a value that doesn't move without a reason, or a reason without such a value."""
+def _require_family(kind: str, dtype: str, node: Written) -> None:
+    """Refuse a dtype that a generator can't fill."""
+    fitting = SOURCES[kind].families
+    if not fitting or kind_of(dtype) in fitting:
+        return
+    if kind == "default":
+        node.refuse(f"must have a value, file or choice for dtype {dtype}, but got none")
+    families = " or ".join(", ".join(fitting).rsplit(", ", 1))
+    node.refuse(
+        f"must go with a {families} dtype, but got dtype {dtype}. Change the dtype, or how values are made",
+        kind,
+    )
+
+
+Record = TypeVar("Record")
+
+
+def fill(record: type[Record], model: Strict | None, **own: Any) -> Record:  # noqa: ANN401 (as `replace` has it)
+    """Return a record of a case, with the model's keys for the fields of the same names.
+
+    A key that isn't written leaves the record's default.
+
+    Args:
+        own: the fields that aren't what is written.
+    """
+    keys = vars(model) if model else {}
+    written = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name in record.__dataclass_fields__  # type: ignore[attr-defined]  # a dataclass
+        if (value := keys.get(name)) is not None
+    }
+    return record(**{**written, **own})
+
+
+def read_moving(node: Written, model: InputModel | VariableModel) -> dict[str, Any]:
+    """Return how far an input or a variable goes: `domain`, and `keeps`, why it doesn't move.
+
+    What doesn't move without a reason is logged, and a reason without that.
+    """
     if not model.move and not model.reason:
-        log.add(
-            node, "must go with a reason. Say why it doesn't move: {move: false, reason: ...}", *place, "move"
-        )
+        node.add("must go with a reason. Say why it doesn't move: {move: false, reason: ...}", "move")
     if model.move and model.reason:
-        log.add(node, "must go with move: false. Drop it, or say move: false", *place, "reason")
+        node.add("must go with move: false. Drop it, or say move: false", "reason")
+    domain = (model.domain.low, model.domain.high) if model.domain else (None, None)
+    return {"domain": domain, "keeps": "" if model.move else model.reason or ""}
 
 
-def takes_variant(model: InputModel) -> bool:
-    """Tell whether `dtypes` sets the dtype of an input."""
-    return model.dtype is None and not _own_dtype(model)
+def _op_dtypes(op: OpModel) -> dict[str, str]:
+    """Return the dtypes of inputs that name none: those in an op type's definition, by the inputs' names.
+
+    An input has the dtype of another with the same type attr.
+    """
+    inputs, definition = op.inputs or {}, op_inputs(op.op_type, op.forward)
+    written = {name: getattr(tensors, "dtype", None) for name, tensors in inputs.items()}
+    shared = {definition[name].attr: dtype for name, dtype in written.items() if dtype and name in definition}
+    return {
+        name: (shared.get(op_input.attr) if op_input.attr else None) or op_input.dtype
+        for name, op_input in definition.items()
+        if op_input.dtype
+    }
+
+
+def takes_variant(op: OpModel) -> bool:
+    """Tell whether `dtypes` sets the dtype of any input."""
+    dtypes = _op_dtypes(op)
+    leaves = [
+        leaf for name, own in (op.inputs or {}).items() if name not in dtypes for leaf in leaves_of(own)
+    ]
+    return any(leaf.dtype is None and not _own_dtype(leaf) for leaf in leaves)
 
 
 def _own_dtype(model: InputModel) -> str:
@@ -150,36 +176,51 @@ def _own_dtype(model: InputModel) -> str:
     return next((GENERATORS[kind].dtype for kind in model.sources), "")
 
 
+class _Structure(NamedTuple):
+    """A structure of inputs: its kind, where its parts are written in it, and these by key or index."""
+
+    kind: str
+    place: tuple[str, ...]
+    parts: Mapping[str | int, Tensors]
+
+
+def _structure_of(tensors: Tensors) -> _Structure | None:
+    """Return the structure that an argument is; `None` for a tensor."""
+    if isinstance(tensors, list):
+        return _Structure("list", (), dict(enumerate(tensors)))
+    if tensors is None or not tensors.structure:
+        return None
+    parts: dict[str | int, Tensors] = dict(enumerate(tensors.tuple_ or tensors.list_ or ()))
+    parts |= tensors.dict_ or tensors.fields or {}  # type: ignore[arg-type]  # whose keys are text alone
+    place = "fields" if tensors.structure == "object" else tensors.structure
+    return _Structure(tensors.structure, (place,), parts)
+
+
 def leaves_of(tensors: Tensors) -> Iterator[InputModel]:
     """Yield the tensors of an argument; a name alone declares one about which nothing is known."""
-    if tensors is None:
-        yield InputModel()
-    elif isinstance(tensors, list):
-        for element in tensors:
-            yield from leaves_of(element)
-    elif not tensors.structure:
-        yield tensors
-    else:
-        for part in _named_parts(tensors).values() or _listed_parts(tensors):
-            yield from leaves_of(part)
+    structure = _structure_of(tensors)
+    if structure is None:
+        yield tensors or InputModel()  # type: ignore[misc]  # no list, which is a structure
+        return
+    for part in structure.parts.values():
+        yield from leaves_of(part)
 
 
-def read_arguments(reader: InputReader, node: Node, model: OpModel) -> tuple[Argument, ...]:
+def read_arguments(setting: Setting, node: Written) -> tuple[Argument, ...]:
     """Return a case's arguments.
 
     Raises:
         Unreadable: there are faults, which are logged.
     """
-    inputs = model.inputs or {}
+    inputs, dtypes = setting.op.inputs or {}, _op_dtypes(setting.op)
 
     def read_argument(name: str) -> Argument:
-        written = node.get("inputs", name) or node
-        _require_fit(reader.log, written, inputs[name], model)
-        form, tensors = _read(reader, name, written, inputs[name])
+        own_setting = setting._replace(dtype=dtypes.get(name) or setting.dtype)
+        form, tensors = _read(own_setting, name, node.at("inputs", name), inputs[name])
         return Argument(name, tensors, form)
 
     arguments = tuple(_read_each(inputs, read_argument))
-    _require_labels(reader.log, node, arguments)
+    _require_labels(node, arguments)
     return arguments
 
 
@@ -196,96 +237,68 @@ def _read_each(parts: Iterable[Part], read: Callable[[Part], Result]) -> list[Re
     return sound
 
 
-def check_known(log: FaultLog, case_inputs: Node, op_inputs: Node) -> None:
+def check_known(case_inputs: Written, inputs: Written) -> None:
     """Log a case's names of inputs, or parts of inputs, that its op doesn't have."""
-    names = list(op_inputs.children)
-    for name, node in case_inputs.children.items():
+    names = list(inputs.entries)
+    for name, node in case_inputs.entries.items():
         if name not in names:
             remedy = suggest(name, names) or f"Inputs: {', '.join(names)}"
-            log.add_key(case_inputs, f"must be an input of the op, but got {name!r}. {remedy}", name)
+            case_inputs.add_key(f"must be an input of the op, but got {name!r}. {remedy}", name)
             continue
         for key in ("dict", "fields"):
-            inner, below = node.get(key), op_inputs.get(name, key)
-            if inner is not None and below is not None:
-                check_known(log, inner, below)
+            if inputs.at(name, key).data is not None:
+                check_known(node.at(key), inputs.at(name, key))
 
 
-def _require_fit(log: FaultLog, node: Node, tensors: Tensors, model: OpModel) -> None:
-    """Refuse an argument that the forward can't take: op types and NumPy functions don't take every kind."""
-    if isinstance(tensors, list):
-        for index, part in enumerate(tensors):
-            _require_fit(log, node.get(index) or node, part, model)
-        return
-    is_raw_op = model.op_type is not None and model.forward is None
-    if tensors is not None and tensors.structure and is_raw_op:
-        log.refuse(
-            node,
-            "must be a tensor or a list of tensors for an op type, but got a structure "
-            f"({tensors.structure}). Name the op type's own arguments",
+def _read(setting: Setting, name: str, node: Written, tensors: Tensors) -> Read:
+    structure = _structure_of(tensors)
+    if structure is None:
+        return _read_tensor(setting, name, node, tensors or InputModel())  # type: ignore[arg-type]  # no list
+    kind, place, parts = structure
+    if place:
+        if setting.is_raw_op:
+            node.refuse(
+                f"must be a tensor or a list of tensors for an op type, but got a structure ({kind}). "
+                "Name the op type's own arguments",
+            )
+        _require_alone(node, kind)
+
+    def read_part(key: str | int) -> Read:
+        label = f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}"
+        return _read(setting, label, node.at(*place, key), parts[key])
+
+    read = _read_each(parts, read_part)
+    keys = tuple(key for key in parts if isinstance(key, str))
+    form = Form(kind, tuple(form for form, _ in read), keys, getattr(tensors, "object_", None) or "")
+    return form, tuple(tensor for _, own in read for tensor in own)
+
+
+def _read_tensor(setting: Setting, name: str, node: Written, model: InputModel) -> Read:
+    kinds = [kind for kind in ("sparse", "ragged") if getattr(model, kind) is not None]
+    if not kinds:
+        return Form(), (_read_input(setting, name, node, model),)
+    if len(kinds) > 1:
+        node.refuse("must not stand beside sparse. Keep one of them", "ragged")
+    (kind,) = kinds
+    if setting.is_raw_op:
+        node.refuse(
+            f"must be a tensor or a list of tensors for an op type, but got a {kind} one. "
+            "Name the op type's own arguments, such as its indices and its values",
         )
-    for leaf in leaves_of(tensors):
-        kind = "sparse" if leaf.sparse is not None else "ragged" if leaf.ragged is not None else ""
-        if kind and is_raw_op:
-            log.refuse(
-                node,
-                f"must be a tensor or a list of tensors for an op type, but got a {kind} one. "
-                "Name the op type's own arguments, such as its indices and its values",
-            )
-        if kind and (BINDINGS[binding_of(model)].is_numpy or isinstance(model.forward, dict)):
-            log.refuse(
-                node,
-                f"must be of arrays for a NumPy forward, but got a {kind} tensor. "
-                "Give its parts as inputs of their own, and build it in the forward",
-            )
+    if BINDINGS[binding_of(setting.op)].is_numpy or isinstance(setting.op.forward, NumpyFunction):
+        node.refuse(
+            f"must be of arrays for a NumPy forward, but got a {kind} tensor. "
+            "Give its parts as inputs of their own, and build it in the forward",
+        )
+    return (_read_sparse if kind == "sparse" else _read_ragged)(setting, name, node, model)
 
 
-def _read(reader: InputReader, name: str, node: Node, tensors: Tensors) -> Read:
-    if isinstance(tensors, list):
-        return _read_elements(reader, name, node, "list", tensors)
-    model = tensors or InputModel()
-    kind = model.structure
-    if not kind:
-        return _read_tensor(reader, name, node, model)
-    _require_alone(reader.log, node, kind)
-    named = _named_parts(model)
-    if not named:
-        return _read_elements(reader, name, node.get(kind) or node, kind, _listed_parts(model))
-    key = "fields" if kind == "object" else kind
-    parts = _read_each(
-        named, lambda part: _read(reader, f"{name}.{part}", node.get(key, part) or node, named[part])
-    )
-    return _combine(kind, parts, keys=named, target=model.object_ or "")
-
-
-def _read_tensor(reader: InputReader, name: str, node: Node, model: InputModel) -> Read:
-    if model.sparse is not None and model.ragged is not None:
-        reader.log.refuse(node, "must not stand beside sparse. Keep one of them", "ragged")
-    if model.sparse is not None:
-        return _read_sparse(reader, name, node, model, model.sparse)
-    if model.ragged is not None:
-        return _read_ragged(reader, name, node, model, model.ragged)
-    return Form(), (reader.read(name, node, model),)
-
-
-def _read_elements(reader: InputReader, name: str, node: Node, kind: str, parts: Sequence[Tensors]) -> Read:
-    elements = _read_each(
-        range(len(parts)), lambda i: _read(reader, f"{name}[{i}]", node.get(i) or node, parts[i])
-    )
-    return _combine(kind, elements)
-
-
-def _combine(kind: str, parts: Sequence[Read], *, keys: Iterable[str] = (), target: str = "") -> Read:
-    form = Form(kind, tuple(form for form, _ in parts), tuple(keys), target)
-    return form, tuple(tensor for _, tensors in parts for tensor in tensors)
-
-
-def _require_alone(log: FaultLog, node: Node, kind: str) -> None:
+def _require_alone(node: Written, kind: str) -> None:
     """Refuse a structure that isn't written with only its own keys, and with all of them."""
     own_keys = ("object", "fields") if kind == "object" else (kind,)
-    for key in node.children:
+    for key in node.data:
         if key not in own_keys:
-            log.add_key(
-                node,
+            node.add_key(
                 f"must not stand beside {own_keys[-1]}: a structure has no values of its own. "
                 "Write it in each tensor of the structure, or remove it",
                 key,
@@ -296,43 +309,34 @@ def _require_alone(log: FaultLog, node: Node, kind: str) -> None:
         "object": "name the class of the fields, as module:Class",
     }
     for key in own_keys:
-        if key not in node.children:
-            log.refuse(node, f"is missing; {remedies[key]}", key)
+        if key not in node.data:
+            node.refuse(f"is missing; {remedies[key]}", key)
 
 
-def _named_parts(model: InputModel) -> Mapping[str, Tensors]:
-    return model.dict_ or model.fields or {}
-
-
-def _listed_parts(model: InputModel) -> Sequence[Tensors]:
-    return model.tuple_ or model.list_ or []
-
-
-def _require_labels(log: FaultLog, node: Node, arguments: Sequence[Argument]) -> None:
+def _require_labels(node: Written, arguments: Sequence[Argument]) -> None:
     """Refuse two tensors with the same label, as `a.b` and the `b` of a dict `a` would have."""
     counts: Counter[str] = Counter()
     for argument in arguments:
         counts.update(tensor.name for tensor in argument.tensors)
         ((label, count),) = counts.most_common(1)
         if count > 1:
-            log.refuse(
-                node,
+            node.refuse(
                 f"must have labels that differ, but two tensors are {label!r}. Rename one",
                 "inputs",
                 argument.name,
             )
 
 
-def _read_sparse(reader: InputReader, name: str, node: Node, model: InputModel, sparse: Sparse) -> Read:
+def _read_sparse(setting: Setting, name: str, node: Written, model: InputModel) -> Read:
     """Return a SparseTensor's indices, values and dense shape."""
+    sparse = model.sparse or Sparse()
     if not model.shape:
         fault = "is missing" if model.shape is None else "must have a dimension, but got []"
-        reader.log.refuse(
-            node, f"{fault}; write the dense shape of the sparse tensor, such as [3, 4]", "shape"
-        )
+        node.refuse(f"{fault}; write the dense shape of the sparse tensor, such as [3, 4]", "shape")
     shape = tuple(model.shape)
-    count = _count_nonzeros(reader.log, node, sparse, shape)
-    values = reader.read(f"{name}.values", node, model.model_copy(update={"shape": [count], "sparse": None}))
+    count = _count_nonzeros(node, sparse, shape)
+    own = model.model_copy(update={"shape": [count], "sparse": None})
+    values = _read_input(setting, f"{name}.values", node, own)
     is_written = sparse.indices is not None and count > 0
     source = Source("value", {"value": sparse.indices}) if is_written else Source("places", {"shape": shape})
     indices = InputSpec(f"{name}.indices", "int64", (count, len(shape)), source)
@@ -340,20 +344,17 @@ def _read_sparse(reader: InputReader, name: str, node: Node, model: InputModel, 
     return Form("sparse", shape=shape), (indices, values, dense)
 
 
-def _count_nonzeros(log: FaultLog, node: Node, sparse: Sparse, shape: tuple[int, ...]) -> int:
+def _count_nonzeros(node: Written, sparse: Sparse, shape: tuple[int, ...]) -> int:
     """Return the number of nonzeros; refuse those that don't fit."""
     elements = math.prod(shape)
     if (sparse.indices is None) == (sparse.nnz is None):
         got = "neither" if sparse.nnz is None else "both"
-        log.refuse(
-            node, f"must have one of indices and nnz, but got {got}. Write nnz: 5, for example", "sparse"
-        )
+        node.refuse(f"must have one of indices and nnz, but got {got}. Write nnz: 5, for example", "sparse")
     if elements > constraints.MAX_ELEMENTS:
-        log.refuse(node, f"must hold at most 2**31 elements, but got {show(shape)}", "shape")
+        node.refuse(f"must hold at most 2**31 elements, but got {show(shape)}", "shape")
     for row, place in enumerate(sparse.indices or ()):
         if len(place) != len(shape) or any(i >= size for i, size in zip(place, shape, strict=True)):
-            log.refuse(
-                node,
+            node.refuse(
                 f"must be a place in the shape {show(shape)}, but got {show(place)}. "
                 "Write one index for each dimension, from 0",
                 *("sparse", "indices", row),
@@ -361,34 +362,29 @@ def _count_nonzeros(log: FaultLog, node: Node, sparse: Sparse, shape: tuple[int,
     count = sparse.nnz or len(sparse.indices or ())
     if sparse.indices is None and count > elements:
         message = f"must be at most {elements}, the elements of shape {show(shape)}, but got {count}"
-        log.refuse(node, message, "sparse", "nnz")
+        node.refuse(message, "sparse", "nnz")
     return count
 
 
-def _read_ragged(reader: InputReader, name: str, node: Node, model: InputModel, ragged: Ragged) -> Read:
+def _read_ragged(setting: Setting, name: str, node: Written, model: InputModel) -> Read:
     """Return a RaggedTensor's flat values and row splits."""
+    ragged = model.ragged or Ragged(row_lengths=[[0]])
     if model.shape is not None:
-        reader.log.refuse(
-            node,
+        node.refuse(
             "must be left out for a ragged tensor: ragged.row_lengths says how long its rows are. "
             "Write ragged.inner_shape for the dimensions of each value",
             "shape",
         )
-    # One list of lengths for each ragged dimension.
-    nested = [row for row in ragged.row_lengths if isinstance(row, list)] or [
-        [length for length in ragged.row_lengths if isinstance(length, int)]
-    ]
+    nested = ragged.row_lengths  # one list of lengths for each ragged dimension
     for outer, (above, lengths) in enumerate(itertools.pairwise(nested)):
         if len(lengths) != sum(above):
-            reader.log.refuse(
-                node,
+            node.refuse(
                 f"must have as many rows as the dimension before, {sum(above)}, but got {len(lengths)}",
                 *("ragged", "row_lengths", outer + 1),
             )
     shape = [sum(nested[-1]), *ragged.inner_shape]
-    values = reader.read(
-        f"{name}.flat_values", node, model.model_copy(update={"shape": shape, "ragged": None})
-    )
+    own = model.model_copy(update={"shape": shape, "ragged": None})
+    values = _read_input(setting, f"{name}.flat_values", node, own)
     names = (
         [f"{name}.row_splits"]
         if len(nested) == 1
@@ -405,11 +401,26 @@ def _read_ragged(reader: InputReader, name: str, node: Node, model: InputModel, 
 KEYS = frozenset({"forward", "op_type", "gradient", "binding"})
 
 
-def function_ref(written: object) -> FunctionRef | None:
-    """Return a function as named in a spec: `module:attribute` or `{numpy: module:function}`."""
-    if isinstance(written, dict):
-        return FunctionRef(str(written["numpy"]), numpy=True)
-    return None if written is None else FunctionRef(str(written))
+def _target(function: str | NumpyFunction) -> str:
+    return function if isinstance(function, str) else function.numpy
+
+
+def check_functions(node: Written, model: OpModel) -> None:
+    """Log functions of a module that the spec doesn't name: `.attribute`."""
+    for key in ("forward", "gradient", "reference"):
+        written = getattr(model, key)
+        if model.module is None and written is not None and _target(written).startswith("."):
+            node.add(f"must be {FUNCTION}, but got {show(_target(written))}. Write it, or `module`", key)
+
+
+def read_function(model: OpModel, key: str) -> FunctionRef | None:
+    """Return a function of a spec: `module:attribute`, `.attribute` or `{numpy: module:function}`."""
+    written = getattr(model, key)
+    if written is None:
+        return None
+    target = _target(written)
+    module = model.module if target.startswith(".") else None
+    return FunctionRef(f"{module}:{target[1:]}" if module else target, numpy=not isinstance(written, str))
 
 
 def binding_of(model: Defaults) -> str:
@@ -421,7 +432,7 @@ def binding_of(model: Defaults) -> str:
     return "override" if model.op_type is not None and model.forward is None else "custom_gradient"
 
 
-def check_binding(log: FaultLog, node: Node, model: Defaults, broken: set[str]) -> None:
+def check_binding(node: Written, model: Defaults, broken: set[str]) -> None:
     """Log contradictions among forward, op_type, gradient and binding, if none of these keys is broken."""
     if KEYS & broken:
         return
@@ -430,35 +441,32 @@ def check_binding(log: FaultLog, node: Node, model: Defaults, broken: set[str]) 
         value is not None for value in (model.forward, model.op_type, model.gradient)
     )
     if not has_forward and not has_type:
-        log.add(node, "is missing; write forward: module:function, or op_type for a raw op", "forward")
+        node.add("is missing; write forward: module:function, or op_type for a raw op", "forward")
         return
     facts = BINDINGS[binding]
     if has_forward and has_type and not facts.is_override:
-        log.add(
-            node,
+        node.add(
             f"must stand without forward, but got both with binding {binding}. "
             "Drop one, or write binding: override",
             "op_type",
         )
     elif facts.is_override and not has_type:
-        log.add(node, "is missing; binding override replaces the gradient of this op type", "op_type")
+        node.add("is missing; binding override replaces the gradient of this op type", "op_type")
     elif not has_forward and not facts.is_of_op_type:
-        log.add(node, f"is missing; binding {binding} wraps a function, not an op type", "forward")
+        node.add(f"is missing; binding {binding} wraps a function, not an op type", "forward")
     if not facts.has_gradient and has_gradient:
-        log.add(
-            node,
+        node.add(
             "must be left out with binding autodiff, but got a function. "
             "Drop it, or write binding: custom_gradient",
             "gradient",
         )
     elif facts.has_gradient and not has_gradient:
-        log.add(node, f"is missing; binding {binding} attaches it to the forward", "gradient")
-    elif not facts.has_gradient and isinstance(model.forward, dict):
-        log.add(
-            node,
+        node.add(f"is missing; binding {binding} attaches it to the forward", "gradient")
+    elif not facts.has_gradient and isinstance(model.forward, NumpyFunction):
+        node.add(
             "must be a function of tensors for binding autodiff, but got a NumPy function. "
             "Write gradient and binding: py_func",
             "forward",
         )
     if model.build is not None and not has_forward:
-        log.add(node, "must go with forward, but got op_type alone. Use attrs", "build")
+        node.add("must go with forward, but got op_type alone. Use attrs", "build")

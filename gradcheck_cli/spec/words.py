@@ -18,8 +18,6 @@ PAIR_EXPECTATIONS = (*EXPECTATIONS, "disconnected", "zero", "skip")
 # How a gradient can be wrong: a wrong number, None where the derivative isn't zero, NaN or infinity where it
 # is finite, another shape or dtype than the input's, an exception.
 MISMATCHES = ("value", "none", "nonfinite", "form", "raises")
-# Keys whose value is a list of words; a single one may stand without the list.
-LISTS_OF_WORDS = ("dtypes", "modes", "covers", "cases_from", "tags", "needs")
 # Keys of an input whose two numbers may be a list, in this order.
 TWO_NUMBERS = {
     "uniform": ("low", "high"),
@@ -31,6 +29,12 @@ TWO_NUMBERS = {
 DTYPE_KINDS = {
     "floating": ("float16", "bfloat16", "float32", "float64"),
     "complex": ("complex64", "complex128"),
+}
+# Keys that were in the format once, and what to use instead.
+FORMER_KEYS = {
+    "budget": "It is an option now: gradcheck run --budget",
+    "orthogonal": "It isn't drawn any more: make it in the forward, from the QR of a drawn matrix",
+    "permutation": "It isn't drawn any more: write a value, or draw with uniform and min_gap, without ties",
 }
 # Why an op type has no spec.
 EXCEPTIONS = ("gpu", "tpu", "dtensor", "removed", "raises", "nothing", "crash", "other")
@@ -216,9 +220,6 @@ GENERATORS = {
         families=("bool",),
         dtype="bool",
     ),
-    "permutation": Generator(
-        "Shuffled 0..n-1 along the last axis.", families=("float", "integer"), least_rank=1, can_mirror=False
-    ),
     "one_hot": Generator(
         "A single 1 along the last axis, at random.",
         families=(*_INEXACT, "integer"),
@@ -230,9 +231,6 @@ GENERATORS = {
         families=_INEXACT,
         least_rank=2,
         is_square=True,
-    ),
-    "orthogonal": Generator(
-        "Orthogonal (unitary) matrices.", families=_INEXACT, least_rank=2, can_mirror=False
     ),
     "triangular": Generator(
         "Triangular with a diagonal away from 0.",

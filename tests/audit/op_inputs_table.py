@@ -11,11 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from gradcheck_cli.spec import merge_trees
+from gradcheck_cli.spec import op_inputs
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import exported_names
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
-TABLE = Path(merge_trees.__file__).with_name("op_inputs.txt")
+TABLE = Path(op_inputs.__file__).with_name("op_inputs.txt")
 _MAY_FLOAT = ("float", "bfloat", "complex")
 
 

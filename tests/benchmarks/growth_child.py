@@ -27,8 +27,9 @@ def inputs_of(op, elements):
         rows = max(1, elements // COLUMNS)
         given = {"x": {"shape": [rows, COLUMNS]}, "w": {"shape": [COLUMNS, COLUMNS]}}
         return given, 2 * rows * COLUMNS + COLUMNS**2
-    # A permutation has no ties, and neighbours a whole unit apart: no step reorders it.
-    source = {"permutation": True} if op == "sort" else {}
+    # No ties, and neighbours a whole unit apart: no step reorders them.
+    apart = {"uniform": {"low": 0, "high": 2 * elements}, "min_gap": 1}
+    source = apart if op == "sort" else {}
     return {"x": {"shape": [elements], **source}}, 2 * elements
 
 

@@ -141,7 +141,7 @@ MISTAKES = {
 }
 
 
-def spec_of(name, budget=10, **build):
+def spec_of(name, **build):
     """Return the spec of a model with an error or a mistake; judged by probes alone, at one point."""
     shape = MODELS[name][2]
     return {
@@ -155,7 +155,6 @@ def spec_of(name, budget=10, **build):
         },
         "samples": 1,
         "method": "probe",
-        "budget": budget,
         # What is measured is what the probes find: a second trace says nothing of it.
         "checks": {"retrace": False, "linearity": False, "repeat": False, "zero_upstream": False},
     }

@@ -4,12 +4,6 @@ import numpy as np
 import pytest
 
 
-def test_permutation(drawn):
-    found = drawn("{shape: [50, 6], permutation: true, dtype: int32}")
-    np.testing.assert_array_equal(np.sort(found, axis=-1), np.broadcast_to(np.arange(6), (50, 6)))
-    assert len({tuple(row) for row in found}) > 30
-
-
 def test_one_hot(drawn):
     found = drawn("{shape: [50, 3], one_hot: true}")
     assert np.all(found.sum(axis=-1) == 1)
@@ -29,16 +23,6 @@ def test_spd(drawn, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
-@pytest.mark.parametrize("shape", [(3, 3), (2, 5, 3), (2, 3, 5), (1, 1)])
-def test_orthogonal(drawn, dtype, shape):
-    found = drawn(f"{{shape: {list(shape)}, orthogonal: true, dtype: {dtype}}}")
-    adjoint = np.conj(np.swapaxes(found, -1, -2))
-    product = adjoint @ found if shape[-2] >= shape[-1] else found @ adjoint
-    np.testing.assert_allclose(product, np.broadcast_to(np.eye(min(shape[-2:])), product.shape), atol=1e-14)
-    assert found.shape == shape
-
-
-@pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize(("side", "keep"), [("lower", np.tril), ("upper", np.triu)])
 @pytest.mark.parametrize("shape", [(2, 4, 4), (3, 5), (5, 3)])
 def test_triangular(drawn, dtype, side, keep, shape):
@@ -55,9 +39,7 @@ def test_probabilities(drawn):
     assert found.min() > 0.001
 
 
-@pytest.mark.parametrize(
-    "kind", ["permutation", "one_hot", "probabilities", "orthogonal", "triangular: lower", "spd"]
-)
+@pytest.mark.parametrize("kind", ["one_hot", "probabilities", "triangular: lower", "spd"])
 def test_structures_without_elements(drawn, kind):
     key = kind if ":" in kind else f"{kind}: true"
     assert drawn(f"{{shape: [2, 0, 0], {key}}}").shape == (2, 0, 0)

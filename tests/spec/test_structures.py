@@ -206,7 +206,7 @@ def test_an_op_type_takes_tensors_and_lists_of_them(faults_of, read):
 def test_a_numpy_function_takes_no_composite_tensors(faults_of, composite):
     head = "op: f\nforward: m:f\ngradient: m:g\nbinding: py_func\noutputs: {y: {dtype: float64}}\n"
     (fault,) = faults_of(f"{head}inputs: {{x: {{dict: {{k: {composite}}}}}}}\n")
-    assert "inputs.x: must be of arrays for a NumPy forward, but got a" in fault
+    assert "inputs.x.dict.k: must be of arrays for a NumPy forward, but got a" in fault
     assert fault.endswith("Give its parts as inputs of their own, and build it in the forward")
 
 

@@ -3,7 +3,14 @@ import math
 import pytest
 
 from gradcheck_cli.spec import yaml_tree
+from gradcheck_cli.spec.written import FaultLog, show_place
 from gradcheck_cli.spec.yaml_tree import read_scalar
+
+
+def parse(content):
+    """Return the documents of a file called a, and the faults of the file."""
+    log = FaultLog("a")
+    return yaml_tree.parse(log, content), list(log.faults)
 
 
 @pytest.mark.parametrize(
@@ -62,25 +69,64 @@ def test_nan():
 
 
 def test_quoted_scalars_are_text():
-    (document,), faults = yaml_tree.parse("a", b"a: '1'\nb: \"~\"\nc: !!str 1")
-    assert document.plain() == {"a": "1", "b": "~", "c": "1"}
+    (document,), faults = parse(b"a: '1'\nb: \"~\"\nc: !!str 1")
+    assert document.data == {"a": "1", "b": "~", "c": "1"}
     assert not faults
 
 
-def test_nodes_know_line_and_place():
-    (document,), _ = yaml_tree.parse("a", b"# first\na:\n  b: [1,\n    {c: 2}]\n  d:\n")
-    assert (document.line, document.place) == (2, "")
-    assert (document.get("a", "b").line, document.get("a", "b").place) == (3, "a.b")
-    assert (document.get("a", "b", 1, "c").line, document.get("a", "b", 1, "c").place) == (4, "a.b[1].c")
-    assert document.get("a", "d").line == 5
-    assert document.get("a", "b", 7) is None
+def test_values_know_line_and_place():
+    (document,), _ = parse(b"# first\na:\n  b: [1,\n    {c: 2}]\n  d:\n")
+    assert places_of(document, (), ("a", "b"), ("a", "b", 1, "c"), ("a", "d"), ("a", "d", "e")) == [
+        (2, "", True),
+        (3, "a.b", True),
+        (4, "a.b[1].c", True),
+        (5, "a.d", True),
+        (5, "a.d.e", False),
+    ]
+    assert document.at("a", "b", 7).data is None
+
+
+def places_of(document, *paths):
+    found = [document.find(*path) for path in paths]
+    return [(text.mark.line, show_place(text.place), is_there) for text, is_there in found]
 
 
 def test_an_alias_has_a_place_of_its_own():
-    (document,), faults = yaml_tree.parse("a", b"a: &x {k: [1]}\nb: *x\n")
-    assert document.plain() == {"a": {"k": [1]}, "b": {"k": [1]}}
-    assert document.get("b", "k", 0).place == "b.k[0]"
+    (document,), faults = parse(b"a: &x {k: [1]}\nb: *x\n")
+    assert document.data == {"a": {"k": [1]}, "b": {"k": [1]}}
+    assert places_of(document, ("b", "k", 0)) == [(1, "b.k[0]", True)]
     assert not faults
+
+
+def test_what_a_short_form_stands_for_has_its_place():
+    (document,), _ = parse(b"x: [2, 3]\nuniform: [1, 2]\np: {zero: why}\nq: pass\nm: {mismatch: none}")
+    paths = [
+        ("x", "shape", 1),
+        ("uniform", "high"),
+        ("p", "reason"),
+        ("q", "expect"),
+        ("m", "expect", "mismatch"),
+        ("x", "dtype"),
+    ]
+    assert [place for _, place, _ in places_of(document, *paths)] == [
+        "x[1]",
+        "uniform[1]",
+        "p.zero",
+        "q",
+        "m.mismatch",
+        "x.dtype",
+    ]
+
+
+def test_a_merged_part_has_the_place_of_the_uppermost_text_that_holds_it():
+    (above, below), _ = parse(b"x: {a: 1}\n---\nx: {a: 2, b: 3}\ny: 1\n")
+    merged = above.over(below, lambda low, high: low | {"x": low["x"] | high["x"]})
+    assert [line for line, *_ in places_of(merged, ("x", "a"), ("x", "b"), ("y",), ("x", "c"))] == [
+        1,
+        3,
+        4,
+        1,
+    ]
 
 
 BOMB = b"a: &a [x, x]\n" + b"".join(
@@ -126,23 +172,23 @@ TOWER = b"k0: &k0 " + b"[" * 40 + b"]" * 40 + b"\nk1: &k1 " + b"[" * 40 + b"*k0"
     ],
 )
 def test_faults(content, fault):
-    _, faults = yaml_tree.parse("a", content)
+    _, faults = parse(content)
     assert str(faults[-1]).startswith(fault)
 
 
 def test_a_tab_gets_a_remedy():
-    _, (fault,) = yaml_tree.parse("a", b"a:\n\tb: 1")
+    _, (fault,) = parse(b"a:\n\tb: 1")
     assert fault.message.endswith("Indent with spaces, not tabs")
 
 
 def test_a_file_beyond_the_limit(monkeypatch):
     monkeypatch.setattr(yaml_tree, "MAX_BYTES", 3)
-    _, (fault,) = yaml_tree.parse("a", b"a: 1")
+    _, (fault,) = parse(b"a: 1")
     assert str(fault) == "a: must be at most 3 bytes, but got 4. Put large arrays in `file:`"
 
 
 def test_the_pure_python_parser_serves_too(monkeypatch):
     monkeypatch.delattr(yaml_tree.yaml, "CSafeLoader")
-    (document,), faults = yaml_tree.parse("a", b"a: ['1', 2, no]\n")
-    assert document.plain() == {"a": ["1", 2, "no"]}
+    (document,), faults = parse(b"a: ['1', 2, no]\n")
+    assert document.data == {"a": ["1", 2, "no"]}
     assert not faults

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli.spec.case import InputSpec, Source, kind_of
-from gradcheck_cli.spec.faults import FaultLog, show
-from gradcheck_cli.spec.words import GENERATORS, INTEGER_RANGES, LARGEST_FLOATS, SOURCES
-from gradcheck_cli.spec.yaml_tree import Node
+from gradcheck_cli.spec.faults import show
+from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, SOURCES
+from gradcheck_cli.spec.written import Written
 
 if TYPE_CHECKING:
     import numpy as np
@@ -240,102 +240,86 @@ def misfit(value: object, dtype: str) -> str:  # noqa: PLR0911 (one return per k
 MAX_ELEMENTS = 2**31  # beyond this, no Jacobian and hardly one array fits into memory
 
 Shape = tuple[int, ...]
+Domain = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True)
 class LiteralChecks:
-    """One input as written: its fault log, its node, its dtype."""
+    """One input as written, and its dtype."""
 
-    log: FaultLog
-    node: Node
+    node: Written
     dtype: str
 
     def check_value(self, value: object, shape: Shape | None) -> Shape | None:
         """Check a `value`, and return the input's shape: as written, or the value's own."""
         value_shape = shape_of(value)
         if value_shape is None:
-            self.log.add(self.node, "must have rows of equal length, but got a ragged list", "value")
+            self.node.add("must have rows of equal length, but got a ragged list", "value")
             return shape
         self.check_leaves(value, "value")
         if shape is not None and not broadcasts(value_shape, shape):
-            self.log.add(
-                self.node,
+            self.node.add(
                 f"must broadcast to the shape {show(shape)}, but got values of shape {show(value_shape)}. "
                 "Change one of them",
                 "value",
             )
         return value_shape if shape is None else shape
 
-    def check_file(self, folder: str, arguments: Mapping[str, object], shape: Shape | None) -> Shape | None:
+    def check_file(
+        self, folder: str, arguments: Mapping[str, object], shape: Shape | None, domain: Domain
+    ) -> Shape | None:
         """Check a `file`, and return its array's shape, or `None` if there is none."""
         from gradcheck_cli.spec.values import arrays
 
         key = arguments["key"]
         try:
             array_place = arrays.ArrayPlace(folder, str(arguments["path"]), None if key is None else str(key))
-            stored_shape = arrays.check(array_place, self.dtype, shape, self._domain())
+            stored_shape = arrays.check(array_place, self.dtype, shape, domain)
         except arrays.ArrayError as error:
-            self.log.add(self.node, str(error), "file")
+            self.node.add(str(error), "file")
             return shape
         if shape is not None and stored_shape != shape:
-            self.log.add(
-                self.node,
+            self.node.add(
                 f"must hold an array of shape {show(shape)}, but got {show(stored_shape)}. "
                 "Change one of them",
                 "file",
             )
         return stored_shape
 
-    def _domain(self) -> tuple[float | None, float | None]:
-        low, high = (self.node.get("domain", end) for end in ("low", "high"))
-        return (
-            float(low.value) if low and isinstance(low.value, (int, float)) else None,
-            float(high.value) if high and isinstance(high.value, (int, float)) else None,
-        )
-
     def check_leaves(self, values: object, key: str) -> None:
         """Check that every scalar fits the dtype."""
         for path, leaf in leaves(values):
             requirement = misfit(leaf, self.dtype)
             if requirement:
-                self.log.add(self.node, f"must be {requirement}, but got {show(leaf)}", key, *path)
+                self.node.add(f"must be {requirement}, but got {show(leaf)}", key, *path)
                 return  # one is enough: the others probably have the same cause
 
     def check_arguments(self, source: Source) -> None:
         """Check a generator's arguments against the dtype: values to choose from, or a range."""
         if "values" in source.arguments:
             self.check_leaves(source.arguments["values"], source.kind)
-        numbers = GENERATORS[source.kind].numbers if source.kind in GENERATORS else {}
-        if not {"low", "high"} <= numbers.keys():
+        if not {"low", "high"} <= source.arguments.keys():
             return
         ends: dict[str, Any] = {key: source.arguments[key] for key in ("low", "high")}
         low, high = ends.values()
         if low >= high:
             message = f"must be above low, but got {show(high)} with low {show(low)}"
-            self.log.add(self.node, message, source.kind, "high")
-        if numbers["low"].kind == "integer":
-            self._check_integers(source.kind, low, high)
-            return
-        for key, end in ends.items():
-            requirement = misfit(end, self.dtype)
-            if requirement:
-                self.log.add(self.node, f"must be {requirement}, but got {show(end)}", source.kind, key)
-
-    def _check_integers(self, kind: str, low: int, high: int) -> None:
-        """Check the ends of a range of integers, high excluded."""
-        # Floats are also drawn as 64-bit integers.
+            self.node.add(message, source.kind, "high")
+        # Floats are also drawn as 64-bit integers, the last of which is excluded.
         least, most = INTEGER_RANGES.get(self.dtype, INTEGER_RANGES["int64"])
-        if low < least:
-            message = f"must be at least {least} for dtype {self.dtype}, but got {show(low)}"
-            self.log.add(self.node, message, kind, "low")
-        if high > most + 1:
-            message = f"must be at most {most + 1} for dtype {self.dtype}, but got {show(high)}"
-            self.log.add(self.node, message, kind, "high")
+        for key, end in ends.items():
+            if source.kind != "integers":
+                bound = misfit(end, self.dtype)
+            elif key == "low":
+                bound = f"at least {least} for dtype {self.dtype}" if low < least else ""
+            else:
+                bound = f"at most {most + 1} for dtype {self.dtype}" if high > most + 1 else ""
+            if bound:
+                self.node.add(f"must be {bound}, but got {show(end)}", source.kind, key)
 
     def check_shape(self, kind: str, shape: Shape) -> None:
         """Check the shape's size, and that a structured generator can fill it."""
         source = SOURCES[kind]
-        limit = INTEGER_RANGES[self.dtype][1] + 1 if self.dtype in INTEGER_RANGES else MAX_ELEMENTS
         message = ""
         if math.prod(shape) > MAX_ELEMENTS:
             message = f"must hold at most 2**31 elements, but got {show(shape)}"
@@ -343,10 +327,8 @@ class LiteralChecks:
             message = f"must have at least {source.least_rank} dimensions for {kind}, but got {show(shape)}"
         elif source.is_square and shape[-1] != shape[-2]:
             message = f"must end in two equal dimensions for {kind}, but got {show(shape)}"
-        elif kind == "permutation" and shape[-1] > limit:
-            message = f"must end in at most {limit} for a permutation of {self.dtype}, but got {show(shape)}"
         if message:
-            self.log.add(self.node, message, "shape")
+            self.node.add(message, "shape")
 
 
 # A drawn input with at most this many elements, each with at most this many possible values, takes all of
@@ -379,30 +361,29 @@ def few_values(tensor: InputSpec) -> tuple[object, ...]:
     return values if 1 < len(values) <= FEW_VALUES else ()
 
 
-def check_moving(log: FaultLog, node: Node, tensor: InputSpec) -> None:
+def check_moving(node: Written, tensor: InputSpec) -> None:
     """Log which of an input's `domain`, `away_from` and `min_gap` can't be satisfied."""
     low, high = tensor.domain
     if low is not None and high is not None and low >= high:
-        log.refuse(node, f"must be above low, but got {show(high)} with low {show(low)}", "domain", "high")
+        node.refuse(f"must be above low, but got {show(high)} with low {show(low)}", "domain", "high")
     if (low is not None or high is not None) and kind_of(tensor.dtype) not in ("float", "integer"):
-        log.refuse(
-            node,
+        node.refuse(
             f"must go with a float or integer dtype, but got dtype {tensor.dtype}, which has no order",
             "domain",
         )
     distribution = distribution_of(tensor)
     if tensor.away_from:
-        _require_movable(log, node, tensor, distribution, "away_from")
+        _require_movable(node, tensor, distribution, "away_from")
     if tensor.min_gap is not None:
-        _require_movable(log, node, tensor, distribution, "min_gap")
+        _require_movable(node, tensor, distribution, "min_gap")
     if tensor.source.kind == "value":
-        _check_value(log, node, tensor)
+        _check_value(node, tensor)
     elif distribution is not None and (tensor.away_from or (low, high) != (None, None) or tensor.min_gap):
-        _check_intervals(log, node, tensor, distribution)
+        _check_intervals(node, tensor, distribution)
 
 
 def _require_movable(
-    log: FaultLog, node: Node, tensor: InputSpec, distribution: ElementDistribution | None, key: str
+    node: Written, tensor: InputSpec, distribution: ElementDistribution | None, key: str
 ) -> None:
     kind = tensor.source.kind
     allowed = (
@@ -411,36 +392,34 @@ def _require_movable(
         else "uniform, normal, integers, choice or the default"
     )
     if SOURCES[kind].is_fixed:
-        log.refuse(node, f"must go with drawn values, but got {kind}: a fixed value can't be moved", key)
+        node.refuse(f"must go with drawn values, but got {kind}: a fixed value can't be moved", key)
     if distribution is None:
-        log.refuse(node, f"must go with {allowed}, but got {kind} of dtype {tensor.dtype}", key)
+        node.refuse(f"must go with {allowed}, but got {kind} of dtype {tensor.dtype}", key)
     is_inexact = kind_of(tensor.dtype) in ("float", "complex")
     if key == "min_gap" and not (is_inexact and SOURCES[distribution.kind].is_continuous):
-        log.refuse(
-            node,
+        node.refuse(
             f"must go with {allowed} and a float or complex dtype, but got {kind} of dtype {tensor.dtype}",
             key,
         )
 
 
-def _check_value(log: FaultLog, node: Node, tensor: InputSpec) -> None:
+def _check_value(node: Written, tensor: InputSpec) -> None:
     low, high = tensor.domain
     for path, leaf in leaves(tensor.source.arguments["value"]):
         # `not (a <= b)` rather than `a > b`: NaN lies in no domain.
         if (low is not None and not leaf >= low) or (high is not None and not leaf <= high):  # type: ignore[operator]
             bounds = f"{'-.inf' if low is None else show(low)} to {'.inf' if high is None else show(high)}"
-            log.add(node, f"must lie in the domain {bounds}, but got {show(leaf)}", "value", *path)
+            node.add(f"must lie in the domain {bounds}, but got {show(leaf)}", "value", *path)
             return
 
 
-def _check_intervals(log: FaultLog, node: Node, tensor: InputSpec, distribution: ElementDistribution) -> None:
+def _check_intervals(node: Written, tensor: InputSpec, distribution: ElementDistribution) -> None:
     intervals = allowed_intervals(distribution, tensor.away_from, tensor.domain)
     # A complex value keeps away from a point if one of its parts does: there is always room.
     chance = 1.0 if kind_of(tensor.dtype) == "complex" else distribution.chance(intervals)
     key = "away_from" if tensor.away_from else "domain"
-    if chance < LEAST_CHANCE and key in node.children:
-        log.add(
-            node,
+    if chance < LEAST_CHANCE and key in node.data:
+        node.add(
             f"must leave room for drawn values, but less than {LEAST_CHANCE:.0%} of what {distribution.kind} "
             "draws is left. "
             "Draw from where values are wanted, for example with uniform",
@@ -449,15 +428,14 @@ def _check_intervals(log: FaultLog, node: Node, tensor: InputSpec, distribution:
         return
     available, count = length(intervals, distribution.range), math.prod(tensor.shape)
     if tensor.min_gap and count > 1 and count * tensor.min_gap > available:
-        log.add(
-            node,
+        node.add(
             f"must be at most {available / count:.6g} for {count} elements, but got {show(tensor.min_gap)}: "
             f"they have a length of {available:.6g} to share",
             "min_gap",
         )
 
 
-def check_symmetric(log: FaultLog, node: Node, tensor: InputSpec) -> None:
+def check_symmetric(node: Written, tensor: InputSpec) -> None:
     """Log why an input can't be a symmetric (Hermitian) matrix, or a stack of them."""
     kind, shape = kind_of(tensor.dtype), tensor.shape
     message = ""
@@ -472,7 +450,7 @@ def check_symmetric(log: FaultLog, node: Node, tensor: InputSpec) -> None:
     elif tensor.source.kind == "value" and not _is_symmetric(tensor):
         message = "must go with a symmetric value (Hermitian, where it is complex). Mirror one triangle"
     if message:
-        log.add(node, message, "symmetric")
+        node.add(message, "symmetric")
 
 
 def _is_symmetric(tensor: InputSpec) -> bool:

@@ -15,7 +15,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -380,14 +380,11 @@ def _probabilities(drawing: Drawing) -> Array:
 
 
 def _orthogonal(drawing: Drawing) -> Floats:
-    *batch, rows, columns = drawing.shape
-    tall = replace(drawing, shape=(*batch, max(rows, columns), min(rows, columns)))
-    q, r = np.linalg.qr(_gaussian(tall))
+    q, r = np.linalg.qr(_gaussian(drawing))
     # Without the signs of r's diagonal, q isn't uniformly distributed (Mezzadri 2007, "How to generate random
     # matrices from the classical compact groups").
     diagonal = np.diagonal(r, axis1=-2, axis2=-1)
-    q = q * (diagonal / np.abs(diagonal))[..., np.newaxis, :]
-    return np.asarray(q if rows >= columns else np.conj(np.swapaxes(q, -1, -2)))
+    return np.asarray(q * (diagonal / np.abs(diagonal))[..., np.newaxis, :])
 
 
 def _spd(drawing: Drawing) -> Floats:
@@ -443,13 +440,11 @@ def _call_extension(drawing: Drawing) -> Array:
 
 
 # The generators of arrays whose elements depend on each other. The last one or two dimensions hold the
-# structure, the others are a batch. Those of permutation and one_hot are integers.
+# structure, the others are a batch. Those of one_hot are integers.
 _STRUCTURED: dict[str, Callable[[Drawing], Array]] = {
-    "permutation": lambda drawing: np.asarray(np.argsort(drawing.rng.random(drawing.shape), axis=-1)),
     "one_hot": _one_hot,
     "probabilities": _probabilities,
     "spd": _spd,
-    "orthogonal": _orthogonal,
     "triangular": _triangular,
     "generator": _call_extension,
 }
