@@ -23,7 +23,7 @@ from gradcheck_cli.features.init.draft import MADE_WITH, SETTINGS, Draft, DraftI
 from gradcheck_cli.spec.words import DTYPES
 from gradcheck_cli.tensorflow_backend.binding import users_code
 from gradcheck_cli.tensorflow_backend.private import private_state
-from gradcheck_cli.tensorflow_backend.registry import has_custom_gradient
+from gradcheck_cli.tensorflow_backend.private.private_gradients import custom_gradient_under
 
 # The usual names for the gradient of `name`, if it is defined beside it.
 _BESIDE = ("{}_grad", "{}_gradient", "grad_{}", "d{}", "d_{}", "{}_backward", "{}_vjp", "_{}_grad")
@@ -65,7 +65,7 @@ def describe(target: str, *, passes_defaults: bool = False) -> Draft:
     elif isinstance(value, tf.Module) or private_state.is_layer(value):
         called = getattr(value, "call", None) or value
         keys["variables"] = True
-    elif product is None and not has_custom_gradient(value):
+    elif product is None and custom_gradient_under(value) is None:
         _add_gradient(target, name, value, keys, remarks)
     inputs, attrs = _arguments(called, is_method=inspect.isclass(value))
     inputs, attrs = _without_keywords(called, inputs, attrs, notes, passes_defaults=passes_defaults)
@@ -131,7 +131,7 @@ def _layers() -> tuple[type, ...]:
 def _call_factory(value: Any) -> Any:
     """Return what a factory makes: a plain function with another inside that returns something callable."""
     code = getattr(value, "__code__", None)
-    if not inspect.isfunction(value) or code is None or has_custom_gradient(value):
+    if not inspect.isfunction(value) or code is None or custom_gradient_under(value) is not None:
         return None
     if not any(inspect.iscode(constant) for constant in code.co_consts):
         return None
@@ -265,7 +265,7 @@ def _without_keywords(
     passes_defaults: bool,
 ) -> tuple[list[DraftInput], dict[str, Any]]:
     """Return inputs and attrs; no attrs for a custom gradient, which takes no keywords in a graph."""
-    if not has_custom_gradient(function):
+    if custom_gradient_under(function) is None:
         return inputs, attrs
     parameters = _parameters_of(function)
     required = [
