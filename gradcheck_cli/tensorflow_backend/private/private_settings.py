@@ -93,16 +93,16 @@ class _Slots:
     @classmethod
     def of(cls, function: Any, args: Sequence[Any], keyed: Mapping[str, Any], names: set[str]) -> _Slots:
         bound = inspect.signature(function).bind(*args, **keyed)
-        given = set(bound.arguments)
+        passed = set(bound.arguments)
         bound.apply_defaults()
         slots: list[_Slot] = []
         for name, parameter in bound.signature.parameters.items():
             if parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
                 continue
             value, is_many = bound.arguments[name], parameter.kind is parameter.VAR_POSITIONAL
-            is_setting = name not in given or (name in names and not _has_tensor(value))
+            is_setting = name not in passed or (name in names and not _has_tensor(value))
             parts = value if is_many else (value,)
-            slots += [_Slot(name, part, name in given, is_setting) for part in parts]
+            slots += [_Slot(name, part, name in passed, is_setting) for part in parts]
         return cls(tuple(slots), bound.kwargs)
 
     def tensors(self) -> list[Any]:
@@ -151,7 +151,7 @@ class _Slots:
 
 
 def _of_tensors(owners: Sequence[_Slot], gradients: Sequence[Any]) -> list[Any]:
-    """Return the gradients for tensors, once those for settings are known to be zero."""
+    """Return the gradients for tensors, once those for settings are static to be zero."""
     pairs = [*zip(owners, gradients, strict=True)]
     checks = [check for slot, value in pairs if slot.is_setting for check in _require_zero(slot, value)]
     with tf.control_dependencies(checks):
@@ -176,9 +176,9 @@ def _require_zero(slot: _Slot, gradient: Any) -> list[Any]:
         f"None for it, or make it an input: {slot.name}: {{value: {slot.value!r}}}."
     )
     values = gradient.values if isinstance(gradient, tf.IndexedSlices) else tf.convert_to_tensor(gradient)
-    known = tf.get_static_value(values)
-    if known is None:
+    static = tf.get_static_value(values)
+    if static is None:
         return [tf.debugging.Assert(tf.reduce_all(tf.equal(values, tf.zeros_like(values))), [message])]
-    if np.any(known != 0):
+    if np.any(static != 0):
         raise CaseFailedError("gradient", message)
     return []
