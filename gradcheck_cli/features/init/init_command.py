@@ -276,7 +276,7 @@ def serve(descriptor: int) -> None:
 
 
 def _answer(target: str, deadly: frozenset[str], connection: Connection) -> object:
-    from gradcheck_cli.features.init.drafting import draft_function, draft_op_type
+    from gradcheck_cli.features.init.drafting import draft
 
     def may_try(call: str) -> bool:
         if call in deadly:
@@ -285,7 +285,7 @@ def _answer(target: str, deadly: frozenset[str], connection: Connection) -> obje
         return True
 
     try:
-        return (draft_function if ":" in target else draft_op_type)(target, may_try)
+        return draft(target, may_try)
     except CaseFailedError as error:
         return error.kind, error.message, error.traceback
     except Exception:  # noqa: BLE001 (reported in full to the other end)

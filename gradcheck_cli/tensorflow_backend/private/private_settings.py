@@ -151,7 +151,7 @@ class _Slots:
 
 
 def _of_tensors(owners: Sequence[_Slot], gradients: Sequence[Any]) -> list[Any]:
-    """Return the gradients for tensors, once those for settings are static to be zero."""
+    """Return the gradients for tensors, once those for settings are known to be zero."""
     pairs = [*zip(owners, gradients, strict=True)]
     checks = [check for slot, value in pairs if slot.is_setting for check in _require_zero(slot, value)]
     with tf.control_dependencies(checks):
