@@ -328,7 +328,7 @@ def test_a_draft_of_which_a_run_fails_is_never_silent(project):
     )
     made = run("init", "functions_of_init:off", folder=project)
     assert made.returncode == 0
-    assert "as it is, a run doesn't exit with 0:\n  dy/dx is mismatched: " in made.stderr
+    assert "The first run finds:\n  dy/dx is mismatched: " in made.stderr
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,13 @@ def test_functions_inside_others_and_invented_names_are_not_suggested(project):
 def test_a_draft_that_can_not_run_exits_with_3_and_suggests_no_run(project):
     made = run("init", "functions_of_init:never", folder=project)
     assert made.returncode == 3
-    assert "not today" in made.stderr
+    assert "This draft doesn't run yet:\n  the forward raised ValueError: not today" in made.stderr
+    remedy = (
+        "Give inputs that the function takes, with 'shape', 'dtype' or 'value', and what isn't a tensor "
+        "under 'attrs'; then run it: gradcheck run FILE."
+    )
+    assert remedy in made.stderr
+    assert "# This draft doesn't run yet:" in (project / "specs" / "never.yaml").read_text()
     assert "check it" not in made.stderr
 
 

@@ -223,11 +223,12 @@ def _setting_of(parameter: inspect.Parameter, hint: Any, names: list[str], *, is
         return _to_lists(parameter.default) if _is_plain(parameter.default) else None
     if typing.get_origin(hint) is typing.Literal:
         return next(iter(typing.get_args(hint)))
-    by_kind = {int: int(setting(parameter.name)), bool: False, str: parameter.name}
-    if is_settled:
-        by_kind[float] = 1.0
-    if isinstance(hint, type) and hint in by_kind:
-        return by_kind[hint]
+    if hint is int:
+        return int(setting(parameter.name))
+    if hint is float and is_settled:
+        return 1.0
+    if hint in (bool, str):
+        return False if hint is bool else parameter.name
     is_named_so = is_setting(parameter.name, names) and _says_of(hint, parameter.empty) is None
     return setting(parameter.name) if is_named_so else None
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,8 @@ _MOST_VARIED = 2  # of which numbers of every kind are tried
 _ROWS = [2]  # the axis that a broadcast input lacks
 _REASON = "is it meant for these inputs, too? its gradient differs from the derivative there"
 _SKIPPED = {"*": {"expect": "skip", "reason": _REASON}}
-_SHAPE_OF_GRADIENT = re.compile(r"must have shape \[.*?\], as its input has, but has \[(\d+(?:, \d+)*)\]")
+_SHAPES = re.compile(r"must have shape \[(.+?)\], as its input has, but has \[(\d.*?)\]")
+_IS_NUMPY = "binding: py_func"  # what a message recommends then
 _LACKS_SUM = "Sum it over the axes that broadcasting added"
 _NO_VARIABLES = "uses no trainable variable"
 _NOT_A_SETTING = re.compile(r"the gradient for the setting (\w+) must be None or zero")
@@ -81,6 +82,16 @@ class Drafted:
         return any("form" in pair.mismatch for pair in self.pairs)
 
     @property
+    def is_cut(self) -> bool:
+        """Whether a gradient is smaller than its input: of (n, 3) points, a function may use two columns."""
+        shapes = [_SHAPES.search(pair.message) for pair in self.pairs]
+        sizes = [[text.split(", ") for text in match.groups()] for match in shapes if match is not None]
+        return any(
+            len(own) == len(cut) and all(int(size) <= int(most) for size, most in zip(cut, own, strict=True))
+            for own, cut in sizes
+        )
+
+    @property
     def without_gradient(self) -> frozenset[str]:
         """The inputs of which its gradient function returns `None`: often labels, masks, weights."""
         connected = {pair.input for pair in self.pairs if pair.connected}
@@ -107,6 +118,21 @@ class Drafted:
         """Return it with a note that the time for tries ran out before values of a kind."""
         note = f"not tried, for lack of time ({_MOST_SECONDS} s): {kind or 'more'} values, and the rest"
         return replace(self, draft=replace(self.draft, notes=(note, *self.draft.notes)))
+
+    @property
+    def headline(self) -> str:
+        """What the trouble is."""
+        return "The first run finds:" if self.runs else "This draft doesn't run yet:"
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a draft that doesn't run."""
+        if self.draft.mapping().get("op_type"):
+            return "Give inputs and attrs that the op takes, and run it: gradcheck run FILE."
+        return (
+            "Give inputs that the function takes, with 'shape', 'dtype' or 'value', and what isn't a tensor "
+            "under 'attrs'; then run it: gradcheck run FILE."
+        )
 
     @property
     def trouble(self) -> str:
@@ -149,25 +175,28 @@ def draft(target: str, may_try: MayTry = lambda _text: True) -> Drafted:
     from gradcheck_cli.tensorflow_backend.binding.users_code import importable
     from gradcheck_cli.tensorflow_backend.startup import settings
 
-    tryer = Tryer(may_try)
     with settings(), importable(str(Path.cwd())):
-        return _explain_in_draft((_of_function if ":" in target else _of_op_type)(target, tryer))
+        if ":" not in target:
+            drafted = _of_op_type(target, Tryer(may_try))
+        else:
+            drafted = _of_function(target, Tryer(may_try))
+            if _IS_NUMPY in drafted.why_not:
+                drafted = _of_function(target, Tryer(may_try), is_numpy=True)
+        return _explain_in_draft(drafted)
 
 
-def _of_function(target: str, tryer: Tryer) -> Drafted:
+def _of_function(target: str, tryer: Tryer, *, is_numpy: bool = False) -> Drafted:
     from gradcheck_cli.features.init.describe_function import describe
 
-    described = describe(target)
-    decided = _find_decided(tryer.try_all(tryer.rounds_of_function(described)), tryer)
-    if decided is None and "binding: py_func" in tryer.why_not:
-        described = describe(target, is_numpy=True)
-        decided = _find_decided(tryer.try_all(tryer.rounds_of_function(described)), tryer)
+    described = describe(target, is_numpy=is_numpy)
+    drafts = tryer.try_all(tryer.rounds_of_function(described))
+    decided = _find_decided(drafts, tryer)
     if decided is None:
         return Drafted(tryer.first or described, None, tryer.why_not)
     if decided.is_right:
         other = _find_decided(_broadcast(decided.draft), tryer, is_bonus=True) or decided
         return other if other.is_right else _ask(other, decided)
-    return _find_right_inputs(decided, tryer) if decided.is_mismatched else decided
+    return _find_right_inputs(decided, drafts, tryer) if decided.is_mismatched else decided
 
 
 def _of_op_type(op_type: str, tryer: Tryer) -> Drafted:
@@ -204,17 +233,34 @@ def _broadcast(draft: Draft) -> Iterator[Draft]:
         yield replace(draft, inputs=inputs)
 
 
-def _find_right_inputs(wrong: Drafted, tryer: Tryer) -> Drafted:
+def _find_right_inputs(wrong: Drafted, drafts: Iterator[Draft], tryer: Tryer) -> Drafted:
     """Return a draft with inputs for which the gradient is right, and a question about those where it isn't.
 
     Inputs that a guess took may lie outside of what a function is meant for. A run of such a draft tests the
-    first, skips the second, and doesn't exit with 0 before the question is answered.
+    first, skips the second, and doesn't exit with 0 before the question is answered. Other shapes have the
+    same ranks: a function of vectors isn't wrong since it is wrong for matrices.
     """
-    for tried in _narrow(wrong):
-        right = _try(tried, tryer)
-        if right.is_right:
+    alike = [made for made in itertools.islice(drafts, _MOST_VARIED) if _ranks(made) == _ranks(wrong.draft)]
+    alike = [_with_equal_shapes(wrong.draft)] if wrong.lacks_sum else alike
+    kinds = [
+        made.with_says(partial(with_kind, kind=kind), only=lambda made: made.is_guess)
+        for made in (wrong.draft, *alike[:1])
+        for kind in TABLES["narrow"]
+    ]
+    for tried in (*alike, *kinds):
+        if tried.inputs != wrong.draft.inputs and (right := _try(tried, tryer)).is_right:
             return _ask(wrong, right)
     return wrong
+
+
+def _with_equal_shapes(draft: Draft) -> Draft:
+    """Return the draft with nothing broadcast, as if its gradient were only meant for that."""
+    largest = max((says["shape"] for says in draft.tensors() if "shape" in says), key=len)
+    return draft.with_says(lambda says: {**says, "shape": largest}, only=lambda made: made.is_shaped)
+
+
+def _ranks(draft: Draft) -> list[int]:
+    return [len(says.get("shape", ())) for says in draft.tensors()]
 
 
 def _ask(wrong: Drafted, right: Drafted) -> Drafted:
@@ -245,64 +291,6 @@ def _over(says: Any, below: Any) -> Any:
     return {**says, **drawn, **switches, **({"differentiate": True} if "differentiate" in dropped else {})}
 
 
-def _narrow(wrong: Drafted) -> Iterator[Draft]:
-    """Yield drafts with inputs that some functions are only meant for, such as square matrices."""
-    draft = wrong.draft
-    shaped = _with_equal_shapes(draft) if wrong.lacks_sum else _with_shapes_of_gradients(wrong)
-    if shaped is not None:
-        draft = shaped
-        yield draft
-    changes: list[Callable[[Any], Any]] = [
-        _as_square,
-        *(partial(with_kind, kind=kind) for kind in TABLES["narrow"]),
-    ]
-    seen = [wrong.draft.inputs, draft.inputs]
-    for change in changes:
-        changed = draft.with_says(change, only=lambda made: made.is_guess)
-        if changed.inputs not in seen:
-            seen.append(changed.inputs)
-            yield changed
-
-
-def _with_equal_shapes(draft: Draft) -> Draft | None:
-    """Return the draft with nothing broadcast, as if its gradient were only meant for that."""
-    shapes = [says["shape"] for says in draft.tensors() if "shape" in says]
-    largest = max(shapes, key=len)
-    equal = draft.with_says(lambda says: {**says, "shape": largest}, only=lambda made: made.is_shaped)
-    return equal if equal.inputs != draft.inputs else None
-
-
-def _with_shapes_of_gradients(wrong: Drafted) -> Draft | None:
-    """Return the draft with inputs as small as their gradients; `None` if none is smaller along an axis.
-
-    A function of (n, 2) points that is called with (n, 3) may use two columns and return their gradients.
-    """
-    shapes = {
-        pair.input: [int(size) for size in match[1].split(", ")]
-        for pair in wrong.pairs
-        if (match := _SHAPE_OF_GRADIENT.search(pair.message)) is not None
-    }
-    inputs = tuple(
-        replace(made, says={**made.says, "shape": shapes[made.name]})
-        if made.is_guess and made.name in shapes and _is_smaller(shapes[made.name], made.says)
-        else made
-        for made in wrong.draft.inputs
-    )
-    return replace(wrong.draft, inputs=inputs) if inputs != wrong.draft.inputs else None
-
-
-def _is_smaller(shape: Sequence[int], says: Any) -> bool:
-    """Whether a shape is as long as that of an input and nowhere larger."""
-    own = says.get("shape", []) if isinstance(says, dict) else []
-    return len(shape) == len(own) and all(0 < size <= most for size, most in zip(shape, own, strict=True))
-
-
-def _as_square(says: Any) -> Any:
-    """Return an input with matrices that are square; unchanged if it isn't one tensor of matrices."""
-    shape = says.get("shape", []) if isinstance(says, dict) else []
-    return {**says, "shape": [*shape[:-2], *[max(shape[-2:])] * 2]} if len(shape) > 1 else says
-
-
 def _find_decided(drafts: Iterator[Draft], tryer: Tryer, *, is_bonus: bool = False) -> Drafted | None:
     """Return the first draft that is right or wrong; otherwise the one that came closest to that.
 
@@ -313,6 +301,7 @@ def _find_decided(drafts: Iterator[Draft], tryer: Tryer, *, is_bonus: bool = Fal
     """
     best: Drafted | None = None
     ordinary: Drafted | None = None  # the first that ran and said something: its values are the likeliest
+    misshapen: list[Drafted] = []  # those of which a gradient is smaller than its input
     end = clock.now() + _MOST_SECONDS
     for index, draft in enumerate(itertools.islice(drafts, _MOST_DRAFTS)):
         drafted = Drafted(draft, None)
@@ -325,7 +314,9 @@ def _find_decided(drafts: Iterator[Draft], tryer: Tryer, *, is_bonus: bool = Fal
             drafted = _try(tried, tryer)
             decided = _decide(drafted, kind, ordinary, tryer) if drafted.runs else None
             if decided is not None:
-                return decided
+                alike = [made for made in misshapen if _ranks(made.draft) == _ranks(decided.draft)]
+                return _ask(alike[0], decided) if alike and decided.is_right else decided
+            misshapen += [drafted] if drafted.is_cut else []
             ordinary = ordinary or (drafted if drafted.says_something else None)
             if best is None or drafted.rank > best.rank:
                 best = drafted
@@ -334,7 +325,7 @@ def _find_decided(drafts: Iterator[Draft], tryer: Tryer, *, is_bonus: bool = Fal
 
 def _decide(drafted: Drafted, kind: str, ordinary: Drafted | None, tryer: Tryer) -> Drafted | None:
     """Return what is reported if a draft, or one with labels in it, is right or wrong; `None` otherwise."""
-    held = _hold(drafted, kind, tryer)
+    held = _hold(drafted, tryer)
     if held is not None or not _is_decided(drafted):
         return held
     # A mismatch for values that were only tried because the likeliest left something open.
@@ -342,14 +333,14 @@ def _decide(drafted: Drafted, kind: str, ordinary: Drafted | None, tryer: Tryer)
     return _ask(drafted, ordinary) if is_odd and ordinary is not None else drafted
 
 
-def _hold(drafted: Drafted, kind: str, tryer: Tryer) -> Drafted | None:
+def _hold(drafted: Drafted, tryer: Tryer) -> Drafted | None:
     """Return a draft that doesn't differentiate by the inputs whose gradient is `None`; `None` if none helps.
 
     They are mostly labels and masks, and a right gradient may be wrong for any but 0 and 1. Whether the
     `None` is meant is asked. If other gradients are wrong even so, it is the draft that shows that.
     """
     wrong: Drafted | None = None
-    for tried in _list_held(drafted, kind) if drafted.without_gradient else ():
+    for tried in _list_held(drafted) if drafted.without_gradient else ():
         held = _try(tried, tryer)
         if held.is_right:
             return _ask(wrong or drafted, held)
@@ -358,19 +349,16 @@ def _hold(drafted: Drafted, kind: str, tryer: Tryer) -> Drafted | None:
     return wrong
 
 
-def _list_held(drafted: Drafted, kind: str) -> Iterator[Draft]:
+def _list_held(drafted: Drafted) -> Iterator[Draft]:
     """Yield drafts whose inputs without a gradient are 0 or 1, drawn or one-hot, or as they are."""
     names = drafted.without_gradient
     are_labels = any(kind_of(name, names) == "probabilities" for name in names)
     changes = (_as_one_hot, _as_mask) if are_labels else (_as_mask, _as_one_hot)
     for change in (*changes, dict):
-        held = drafted.draft.with_says(
+        yield drafted.draft.with_says(
             partial(_hold_as, change=change),
             only=lambda made: made.name in names and isinstance(made.says, dict),
         )
-        if change is changes[0] and kind in KINDS and kind:  # the others as plain as can be
-            yield held.with_says(lambda says: {"shape": says["shape"]}, only=lambda made: made.is_shaped)
-        yield held
 
 
 def _hold_as(says: Mapping[str, Any], change: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
@@ -400,8 +388,8 @@ def _explain_in_draft(drafted: Drafted) -> Drafted:
     """Write into the draft why running it doesn't end with 0, unless the gradient is wrong."""
     if drafted.is_right or drafted.is_mismatched or drafted.question:
         return drafted
-    begin = "as it is, a run doesn't exit with 0:" if drafted.runs else "it doesn't run as it is:"
-    lines = [line for text in (begin, *drafted.trouble.splitlines()) for line in textwrap.wrap(text, _WIDTH)]
+    texts = (drafted.headline, *drafted.trouble.splitlines(), "" if drafted.runs else drafted.remedy)
+    lines = [line for text in texts for line in textwrap.wrap(text, _WIDTH)]
     return replace(drafted, draft=replace(drafted.draft, notes=(*lines, *drafted.draft.notes)))
 
 
@@ -422,7 +410,7 @@ def _is_decided(drafted: Drafted) -> bool:
     if drafted.lacks_sum:
         return len(shapes) > 1 and "[]" not in shapes
     if drafted.is_of_wrong_form:
-        return _with_shapes_of_gradients(drafted) is not None
+        return False
     return result.status is Status.PASSED or (bool(wrong) and not one_triangle)
 
 

@@ -197,11 +197,11 @@ def _explain_trouble(drafted: Drafted) -> None:
     """Say why running the spec doesn't end with 0: what is wrong, undecided, or tests nothing."""
     if drafted.question:
         click.echo("it ends with a question, and a run exits with 3 until you answer it there:", err=True)
-    elif drafted.runs:
-        click.echo("as it is, a run doesn't exit with 0:", err=True)
     else:
-        click.echo("it doesn't run as it is; change the guesses:", err=True)
+        click.echo(drafted.headline, err=True)
     click.echo(f"  {drafted.trouble}", err=True)
+    if not drafted.runs and not drafted.question:
+        click.echo(f"  {drafted.remedy}", err=True)
 
 
 class DraftingProcess:
