@@ -414,6 +414,32 @@ def test_tries_end_when_their_time_is_spent_and_the_draft_says_so(drafted, monke
 
 
 @pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        # A size and a dtype of a weight, which only the message says.
+        ("project", {"features": {"shape": [2, 5], "dtype": "float32"}}),
+        # A rank that a message says, and another shape for the second.
+        ("causal_conv1d", {"inputs": {"shape": [2, 3, 2]}, "kernel": {"shape": [2, 2, 2]}}),
+        (
+            "sparse_scores",
+            {"adjacency": {"shape": [3, 3], "sparse": {"nnz": 4}}, "features": {"shape": [3, 2]}},
+        ),
+        ("layer_norm", {"x": {"shape": [2, 3]}, "gamma": {"shape": [3]}, "beta": {"shape": [3]}}),
+    ],
+)
+def test_each_argument_has_its_own_shape_and_dtype(name, inputs):
+    found = draft(f"public_functions:{name}")
+    assert found.is_right, found.trouble
+    assert found.draft.mapping()["inputs"] == inputs
+
+
+def test_a_size_of_2_is_read_from_the_message():
+    found = draft("public_functions:complex_multiply")
+    assert found.result.status is Status.PASSED
+    assert found.draft.mapping()["inputs"] == {"a": {"shape": [2]}, "b": {"shape": [2]}}
+
+
+@pytest.mark.parametrize(
     ("name", "written"),
     [
         ("Plain.method", {"build": {}}),
