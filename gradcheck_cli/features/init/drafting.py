@@ -35,6 +35,11 @@ _ROWS = [2]  # the axis that a broadcast input lacks
 _REASON = "is it meant for these inputs, too? its gradient differs from the derivative there"
 _SKIPPED = {"*": {"expect": "skip", "reason": _REASON}}
 _SHAPES = re.compile(r"must have shape \[(.+?)\], as its input has, but has \[(\d.*?)\]")
+_GIVE_INPUTS_AND_ATTRS = "Give inputs and attrs that the op takes, then run it: gradcheck run FILE."
+_GIVE_INPUTS = (
+    "Give inputs that the function takes, with 'shape', 'dtype' or 'value', and what isn't a tensor under "
+    "'attrs'; then run it: gradcheck run FILE."
+)
 _IS_NUMPY = "binding: py_func"  # what a message recommends then
 _LACKS_SUM = "Sum it over the axes that broadcasting added"
 _NO_VARIABLES = "uses no trainable variable"
@@ -119,20 +124,16 @@ class Drafted:
         note = f"not tried, for lack of time ({_MOST_SECONDS} s): {kind or 'more'} values, and the rest"
         return replace(self, draft=replace(self.draft, notes=(note, *self.draft.notes)))
 
-    @property
-    def headline(self) -> str:
-        """What the trouble is."""
-        return "The first run finds:" if self.runs else "This draft doesn't run yet:"
-
-    @property
-    def remedy(self) -> str:
-        """What to do about a draft that doesn't run."""
-        if self.draft.mapping().get("op_type"):
-            return "Give inputs and attrs that the op takes, and run it: gradcheck run FILE."
-        return (
-            "Give inputs that the function takes, with 'shape', 'dtype' or 'value', and what isn't a tensor "
-            "under 'attrs'; then run it: gradcheck run FILE."
-        )
+    def explain(self) -> list[str]:
+        """Say why running it doesn't end with 0, and what to do if it doesn't run."""
+        begin = "The first run finds:" if self.runs else "This draft doesn't run yet:"
+        if self.question:
+            begin = "it ends with a question, and a run exits with 3 until you answer it there:"
+        lines = [begin, *self.trouble.splitlines()]
+        if not self.runs:
+            is_op_type = "op_type" in self.draft.keys and "forward" not in self.draft.keys
+            lines.append(_GIVE_INPUTS_AND_ATTRS if is_op_type else _GIVE_INPUTS)
+        return lines
 
     @property
     def trouble(self) -> str:
@@ -154,7 +155,7 @@ class Drafted:
             for check in result.checks
             if check.status not in GREEN
         ]
-        return "\n  ".join(troubles)
+        return "\n".join(troubles)
 
 
 def _why(pair: PairResult) -> str:
@@ -388,8 +389,7 @@ def _explain_in_draft(drafted: Drafted) -> Drafted:
     """Write into the draft why running it doesn't end with 0, unless the gradient is wrong."""
     if drafted.is_right or drafted.is_mismatched or drafted.question:
         return drafted
-    texts = (drafted.headline, *drafted.trouble.splitlines(), "" if drafted.runs else drafted.remedy)
-    lines = [line for text in texts for line in textwrap.wrap(text, _WIDTH)]
+    lines = [line for text in drafted.explain() for line in textwrap.wrap(text, _WIDTH)]
     return replace(drafted, draft=replace(drafted.draft, notes=(*lines, *drafted.draft.notes)))
 
 

@@ -143,7 +143,7 @@ def _write_one(drafted: Drafted, output: str | None, *, force: bool, is_next: bo
         if drafted.runs:
             click.echo(f"check it: gradcheck run {file}", err=True)
     if not drafted.is_right:
-        _explain_trouble(drafted)
+        click.echo("\n  ".join(drafted.explain()), err=True)
 
 
 def _draft(target: str, process: DraftingProcess) -> Drafted:
@@ -191,17 +191,6 @@ def _write(file: Path, text: str, *, force: bool) -> None:
         write_text(file, text)
     except OSError as error:
         raise UsageError(f"{file}: can't be written: {error.strerror}") from error
-
-
-def _explain_trouble(drafted: Drafted) -> None:
-    """Say why running the spec doesn't end with 0: what is wrong, undecided, or tests nothing."""
-    if drafted.question:
-        click.echo("it ends with a question, and a run exits with 3 until you answer it there:", err=True)
-    else:
-        click.echo(drafted.headline, err=True)
-    click.echo(f"  {drafted.trouble}", err=True)
-    if not drafted.runs and not drafted.question:
-        click.echo(f"  {drafted.remedy}", err=True)
 
 
 class DraftingProcess:

@@ -105,16 +105,7 @@ class Tryer:
         """
         calls = {kind for kind, names in TABLES["calls"].items() if not draft.called.isdisjoint(names)}
         hints = {"whole"} & calls
-        waiting = [
-            *sorted(calls - hints),
-            "",
-            "float32",
-            "complex",
-            "positive definite",
-            "positive",
-            "between 0 and 1",
-            "complex64",
-        ]
+        waiting = [*sorted(calls - hints), *TABLES["kinds_by_need"]]
         while waiting:
             kind = waiting.pop(0)
             yield from self._rounds_of_kind(draft, kind, hints)
@@ -253,32 +244,18 @@ class _Search:
             return False
         unknown = {self.order[position] for position in range(len(chosen), len(self.order))}
         owners = [index for index, argument in enumerate(case.arguments) for _ in argument.tensors]
-        is_fixed = [
-            tensor.source.kind == "value" and owner not in unknown
-            for tensor, owner in zip(case.tensors, owners, strict=True)
-        ]
-        forward = Binder(case, str, ()).forward
-
-        def call(*drawn: Any) -> Any:
-            left = iter(drawn)
-            tensors = [
-                tf.constant(_value(case, tensor), tensor.dtype) if fixed else next(left)
-                for tensor, fixed in zip(case.tensors, is_fixed, strict=True)
-            ]
-            return forward().call(*tensors)
-
         signature = [
             tf.TensorSpec(None if owner in unknown else tensor.shape, tensor.dtype)
-            for tensor, owner, fixed in zip(case.tensors, owners, is_fixed, strict=True)
-            if not fixed
+            for tensor, owner in zip(case.tensors, owners, strict=True)
         ]
         try:
-            function = trace_function(call, signature)
+            self.traced = (
+                trace_function(lambda *tensors: Binder(case, str, ()).forward().call(*tensors), signature),
+                case,
+            )
         except Exception as error:  # noqa: BLE001 (a refusal, of whatever kind)
             self._refuse(error, len(chosen))
             return False
-        drawn = [tensor for tensor, fixed in zip(case.tensors, is_fixed, strict=True) if not fixed]
-        self.traced = function, case, drawn
         return True
 
     def _refuse(self, error: Exception, reached: int) -> None:
@@ -292,9 +269,10 @@ class _Search:
         if not self.tryer.may_try(self.draft(chosen).text()):
             self.tryer.why_not = "it ends the process on some of the inputs that were tried"
             return False
-        function, case, drawn = self.traced
+        function, case = self.traced
+        values = [dtypes.narrow(draw_values.draw(case, tensor, 0), tensor.dtype) for tensor in case.tensors]
         try:
-            results = function(*[tf.constant(_value(case, tensor), tensor.dtype) for tensor in drawn])
+            results = function(*map(tf.constant, values, (tensor.dtype for tensor in case.tensors)))
         except Exception as error:  # noqa: BLE001 (a refusal, of whatever kind)
             self._refuse(run_error(error, "forward"), len(chosen) + 1)
             return False
@@ -303,7 +281,3 @@ class _Search:
             result.shape.num_elements() != 0 and not result.dtype.is_integer
             for result in tf.nest.flatten(results)
         )
-
-
-def _value(case: Any, tensor: Any) -> Any:
-    return dtypes.narrow(draw_values.draw(case, tensor, 0), tensor.dtype)
