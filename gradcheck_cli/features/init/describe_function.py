@@ -9,9 +9,8 @@ import inspect
 import sys
 import textwrap
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -56,8 +55,8 @@ def describe(target: str, *, is_numpy: bool = False) -> Draft:
     product = None if owner else _call_factory(value)
     maker = users_code.load(owner, "forward") if owner else value
     if owner or product is not None or inspect.isclass(value):
-        is_layer = inspect.isclass(maker) and issubclass(maker, _layers()) and _takes_dtype(maker)
-        keys["build"] = {**_required_arguments(maker), **({"dtype": "float64"} if is_layer else {})}
+        is_layer = inspect.isclass(maker) and _is_layer(maker)
+        keys["build"] = _required_arguments(maker) | ({"dtype": "float64"} if is_layer else {})
         if keys["build"]:
             remarks["build"] = "the arguments that make it: replace them with yours"
     if product is not None:
@@ -109,17 +108,11 @@ def _call_of(kind: Any) -> Any:
     return next((getattr(kind, name) for name in ("call", "__call__") if name in names), None)
 
 
-def _takes_dtype(kind: type) -> bool:
-    return any(
-        parameter.name == "dtype" or parameter.kind is parameter.VAR_KEYWORD
-        for parameter in _parameters_of(kind).values()
-    )
-
-
-def _layers() -> tuple[type, ...]:
-    """Return the layer class of each Keras that is imported: a layer takes a dtype."""
-    kinds = (sys.modules.get("keras"), sys.modules.get("tf_keras"))
-    return tuple(kind.layers.Layer for kind in kinds if kind is not None)
+def _is_layer(kind: Any) -> bool:
+    """Whether this is a layer of Keras that takes a dtype."""
+    parameters = _parameters_of(kind).values()
+    takes_dtype = any(each.name == "dtype" or each.kind is each.VAR_KEYWORD for each in parameters)
+    return takes_dtype and any(base.__name__ == "Layer" for base in inspect.getmro(kind))
 
 
 def _call_factory(value: Any) -> Any:
@@ -185,18 +178,18 @@ def _arguments(function: Any, *, is_method: bool) -> tuple[list[DraftInput], dic
         names = ["x"] if function.nin == 1 else [f"x{index}" for index in range(function.nin)]
         return [DraftInput(name, None) for name in names], {}
     parameters = list(_parameters_of(function).values())[1 if is_method else 0 :]
-    specs = dict(zip((each.name for each in parameters), _signature_of(function), strict=False))
-    hints = {**_hints_of(function), **specs}
+    names = [each.name for each in parameters]
+    signature = getattr(function, "input_signature", None) or ()
+    hints = {**_hints_of(function), **dict(zip(names, signature, strict=False))}
+    is_custom = custom_gradient_under(function) is not None
     inputs: list[DraftInput] = []
     attrs: dict[str, Any] = {}
-    names = [each.name for each in parameters]
     for each in parameters:
         hint = hints.get(each.name)
-        is_settled = each.default is each.empty and custom_gradient_under(function) is not None
         if each.kind is each.VAR_POSITIONAL:
             inputs += [DraftInput(f"{each.name}{index}", None) for index in range(_VARIADIC)]
         elif _is_named(each):
-            if (value := _setting_of(each, hint, names, is_settled=is_settled)) is not None:
+            if (value := _setting_of(each, hint, names, is_custom=is_custom)) is not None:
                 attrs[each.name] = value
             elif each.default is each.empty or _says_of_value(each.default) is not None:
                 # None, a function, a member of an enumeration: only an array is a tensor.
@@ -206,18 +199,14 @@ def _arguments(function: Any, *, is_method: bool) -> tuple[list[DraftInput], dic
     return inputs, attrs
 
 
-def _signature_of(function: Any) -> Sequence[Any]:
-    return getattr(function, "input_signature", None) or ()
-
-
-def _setting_of(parameter: inspect.Parameter, hint: Any, names: list[str], *, is_settled: bool) -> Any:
+def _setting_of(parameter: inspect.Parameter, hint: Any, names: list[str], *, is_custom: bool) -> Any:
     """Return a value for an argument that is a setting; `None` for others.
 
     Args:
         parameter: the argument.
         hint: its annotation.
         names: those of all arguments.
-        is_settled: whether a float is a setting, too, until its gradient is neither `None` nor zero.
+        is_custom: whether it is a custom gradient's, of which a float is a setting, too, at first.
     """
     if parameter.default is not parameter.empty:
         return _to_lists(parameter.default) if _is_plain(parameter.default) else None
@@ -225,7 +214,7 @@ def _setting_of(parameter: inspect.Parameter, hint: Any, names: list[str], *, is
         return next(iter(typing.get_args(hint)))
     if hint is int:
         return int(setting(parameter.name))
-    if hint is float and is_settled:
+    if hint is float and is_custom:
         return 1.0
     if hint in (bool, str):
         return False if hint is bool else parameter.name
@@ -349,16 +338,9 @@ def _structure(tree: ast.AST, name: str) -> Any:
 
 
 def names_in(function: Any) -> frozenset[str]:
-    """Return the names that the code of a function, and of the functions inside it, uses."""
-    code = getattr(_users_function(function), "__code__", None)
-    return frozenset() if code is None else frozenset(_names(code))
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for inner in code.co_consts:
-        if inspect.iscode(inner):
-            yield from _names(inner)
+    """Return the names that the code of a function uses."""
+    nodes = ast.walk(_tree(function))
+    return frozenset(getattr(node, "attr", "") or getattr(node, "id", "") for node in nodes)
 
 
 def _users_function(function: Any) -> Any:

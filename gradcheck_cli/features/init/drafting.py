@@ -107,23 +107,6 @@ class Drafted:
         """Whether a gradient has a shape that its input could be broadcast to."""
         return any(_LACKS_SUM in pair.message for pair in self.pairs)
 
-    @property
-    def says_something(self) -> bool:
-        """Whether it finds a gradient right and none wrong, though not all may be decided."""
-        return not self.is_mismatched and any(pair.status is Status.PASSED for pair in self.pairs)
-
-    @property
-    def rank(self) -> int:
-        """How close it is to a right one: it should open, and leave as little as possible undecided."""
-        if not self.runs:
-            return 0 if self.result is None else 1
-        return 2 + sum(pair.status is Status.PASSED for pair in self.pairs)
-
-    def left_out(self, kind: str) -> Drafted:
-        """Return it with a note that the time for tries ran out before values of a kind."""
-        note = f"not tried, for lack of time ({_MOST_SECONDS} s): {kind or 'more'} values, and the rest"
-        return replace(self, draft=replace(self.draft, notes=(note, *self.draft.notes)))
-
     def explain(self) -> list[str]:
         """Say why running it doesn't end with 0, and what to do if it doesn't run."""
         begin = "The first run finds:" if self.runs else "This draft doesn't run yet:"
@@ -301,6 +284,7 @@ def _find_decided(drafts: Iterator[Draft], tryer: Tryer, *, is_bonus: bool = Fal
         is_bonus: whether a draft is returned only if it is right or wrong, with these very inputs.
     """
     best: Drafted | None = None
+    most = (False, 0)  # whether the best one runs, and how many pairs pass
     ordinary: Drafted | None = None  # the first that ran and said something: its values are the likeliest
     misshapen: list[Drafted] = []  # those of which a gradient is smaller than its input
     end = clock.now() + _MOST_SECONDS
@@ -309,7 +293,11 @@ def _find_decided(drafts: Iterator[Draft], tryer: Tryer, *, is_bonus: bool = Fal
         for kind in KINDS if index < _MOST_VARIED and not is_bonus else [""]:
             tried = draft.with_says(partial(with_kind, kind=kind))
             if best is not None and clock.now() > end:
-                return None if is_bonus else best.left_out(kind)
+                note = (
+                    f"not tried, for lack of time ({_MOST_SECONDS} s): {kind or 'more'} values and the rest"
+                )
+                noted = replace(best.draft, notes=(note, *best.draft.notes))
+                return None if is_bonus else replace(best, draft=noted)
             if kind and (tried.inputs == draft.inputs or drafted.error.kind or drafted.is_of_wrong_form):
                 continue
             drafted = _try(tried, tryer)
@@ -318,9 +306,11 @@ def _find_decided(drafts: Iterator[Draft], tryer: Tryer, *, is_bonus: bool = Fal
                 alike = [made for made in misshapen if _ranks(made.draft) == _ranks(decided.draft)]
                 return _ask(alike[0], decided) if alike and decided.is_right else decided
             misshapen += [drafted] if drafted.is_cut else []
-            ordinary = ordinary or (drafted if drafted.says_something else None)
-            if best is None or drafted.rank > best.rank:
-                best = drafted
+            passed = sum(pair.status is Status.PASSED for pair in drafted.pairs)
+            if ordinary is None and passed and not drafted.is_mismatched:
+                ordinary = drafted
+            if best is None or (drafted.runs, passed) > most:
+                best, most = drafted, (drafted.runs, passed)
     return None if is_bonus else best
 
 
