@@ -95,6 +95,11 @@ def attacks():
             yield Attack(f"method_{mode}_{truth}", truth, X, method, keys=made, functions=functions)
         static = "attacked:Powers.static"
         yield Attack(f"static_{mode}", "right", X, static, keys=of_mode, functions={"Powers": Powers})
+    computed = powered(for_setting=tf.reduce_sum)
+    yield Attack("sum_xla", "not green", X, computed, keys={**keys, "modes": ["xla"]})
+    yield Attack(
+        "zero_xla", "right", X, powered(for_setting=lambda u: 0 * u), keys={**keys, "modes": ["xla"]}
+    )
     yield Attack("left_out", "unchecked", X, powered(for_setting=lambda u: None))
 
 

@@ -154,16 +154,20 @@ def _of_tensors(owners: Sequence[_Slot], gradients: Sequence[Any]) -> list[Any]:
     """Return the gradients for tensors, once those for settings are known to be zero."""
     pairs = [*zip(owners, gradients, strict=True)]
     checks = [check for slot, value in pairs if slot.is_setting for check in _require_zero(slot, value)]
-    with tf.control_dependencies(checks):
+    asserted = [tf.debugging.Assert(is_zero, [message]) for is_zero, message in checks]
+    with tf.control_dependencies(asserted):
         return [
-            tf.identity(value) if checks and isinstance(value, tf.Tensor) else value
+            # XLA leaves assertions out: then they are NaN.
+            tf.where(tf.reduce_all([is_zero for is_zero, _ in checks]), value, tf.cast(np.nan, value.dtype))
+            if checks and isinstance(value, tf.Tensor)
+            else value
             for slot, value in pairs
             if not slot.is_setting
         ]
 
 
-def _require_zero(slot: _Slot, gradient: Any) -> list[Any]:
-    """Require that the gradient for a setting is `None` or zero; return what checks it in a graph's run.
+def _require_zero(slot: _Slot, gradient: Any) -> list[tuple[Any, str]]:
+    """Require that the gradient for a setting is `None` or zero; return what a graph's run must show.
 
     Raises:
         CaseFailedError: it is known not to be.
@@ -178,7 +182,7 @@ def _require_zero(slot: _Slot, gradient: Any) -> list[Any]:
     values = gradient.values if isinstance(gradient, tf.IndexedSlices) else tf.convert_to_tensor(gradient)
     static = tf.get_static_value(values)
     if static is None:
-        return [tf.debugging.Assert(tf.reduce_all(tf.equal(values, tf.zeros_like(values))), [message])]
+        return [(tf.reduce_all(tf.equal(values, tf.zeros_like(values))), message)]
     if np.any(static != 0):
         raise CaseFailedError("gradient", message)
     return []
