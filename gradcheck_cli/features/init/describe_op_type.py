@@ -85,14 +85,12 @@ def _settings(definition: Any) -> list[dict[str, Any]]:
         if values:
             names.append(attr.name)
             choices.append(values)
-    combinations = [dict(zip(names, values, strict=True)) for values in itertools.product(*choices)]
     # Those that differ from the first in one choice come before those that differ in two.
-    combinations.sort(
-        key=lambda settings: sum(
-            values.index(settings[name]) for name, values in zip(names, choices, strict=True)
-        )
-    )
-    return combinations[:_MOST_SETTINGS]
+    orders = sorted(itertools.product(*(range(len(values)) for values in choices)), key=sum)
+    return [
+        {name: values[index] for name, values, index in zip(names, choices, order, strict=True)}
+        for order in orders[:_MOST_SETTINGS]
+    ]
 
 
 def _inferred_attrs(definition: Any) -> set[str]:
