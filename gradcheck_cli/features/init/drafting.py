@@ -105,7 +105,8 @@ class Drafted:
     @property
     def lacks_sum(self) -> bool:
         """Whether a gradient has a shape that its input could be broadcast to."""
-        return any(_LACKS_SUM in pair.message for pair in self.pairs)
+        has_scalar = any(says.get("shape") == [] for says in self.draft.tensors())
+        return not has_scalar and any(_LACKS_SUM in pair.message for pair in self.pairs)
 
     def explain(self) -> list[str]:
         """Say why running it doesn't end with 0, and what to do if it doesn't run."""
@@ -286,7 +287,8 @@ def _find_decided(drafts: Iterator[Draft], tryer: Tryer, *, is_bonus: bool = Fal
     best: Drafted | None = None
     most = (False, 0)  # whether the best one runs, and how many pairs pass
     ordinary: Drafted | None = None  # the first that ran and said something: its values are the likeliest
-    misshapen: list[Drafted] = []  # those of which a gradient is smaller than its input
+    # Those of which a gradient lacks a sum or a part, perhaps since the first input has the wrong rank.
+    misshapen: list[Drafted] = []
     end = clock.now() + _MOST_SECONDS
     for index, draft in enumerate(itertools.islice(drafts, _MOST_DRAFTS)):
         drafted = Drafted(draft, None)
@@ -303,15 +305,15 @@ def _find_decided(drafts: Iterator[Draft], tryer: Tryer, *, is_bonus: bool = Fal
             drafted = _try(tried, tryer)
             decided = _decide(drafted, kind, ordinary, tryer) if drafted.runs else None
             if decided is not None:
-                alike = [made for made in misshapen if _ranks(made.draft) == _ranks(decided.draft)]
+                alike = [made for made in misshapen if _ranks(made.draft)[:1] == _ranks(decided.draft)[:1]]
                 return _ask(alike[0], decided) if alike and decided.is_right else decided
-            misshapen += [drafted] if drafted.is_cut else []
+            misshapen += [drafted] if drafted.is_cut or drafted.lacks_sum else []
             passed = sum(pair.status is Status.PASSED for pair in drafted.pairs)
             if ordinary is None and passed and not drafted.is_mismatched:
                 ordinary = drafted
             if best is None or (drafted.runs, passed) > most:
                 best, most = drafted, (drafted.runs, passed)
-    return None if is_bonus else best
+    return next(iter(misshapen), None) if is_bonus else best
 
 
 def _decide(drafted: Drafted, kind: str, ordinary: Drafted | None, tryer: Tryer) -> Drafted | None:
@@ -387,18 +389,13 @@ def _is_decided(drafted: Drafted) -> bool:
     """Whether other values won't show more: everything is right, or some number is clearly wrong.
 
     Gradients that are infinite or `None` may be so only outside a domain; and if one triangle of a matrix is
-    read, symmetric values may help. A sum is lacking only where shapes differ: of equal ones, nothing is
-    broadcast but what the function isn't meant to take, such as a matrix in place of a vector; and scalars
-    are tried for functions that take them, not to find what all others lack.
+    read, symmetric values may help. Of a gradient's form, other shapes may show more.
     """
     result = drafted.result
     if result is None:
         return False
     wrong = [pair for pair in result.pairs if pair.mismatch == "value"]
     one_triangle = any("symmetric: true" in text for pair in wrong for text in pair.cause.diagnosis)
-    shapes = {str(says["shape"]) for says in drafted.draft.tensors() if "shape" in says}
-    if drafted.lacks_sum:
-        return len(shapes) > 1 and "[]" not in shapes
     if drafted.is_of_wrong_form:
         return False
     return result.status is Status.PASSED or (bool(wrong) and not one_triangle)
