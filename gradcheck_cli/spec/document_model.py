@@ -178,11 +178,13 @@ class CaseKeys(Strict):
         {"x": {"shape": [3, 2]}},
     )
     attrs: dict[str, Any] | None = optional(
-        "Keyword arguments of forward, or attributes of the op type; never differentiated.",
+        "Keyword arguments of forward, also settings of a `tf.custom_gradient`, or attributes of the op "
+        "type; never differentiated.",
         {"transpose_a": True},
     )
     build: dict[str, Any] | None = optional(
-        "Makes forward a factory: it is called with these arguments and returns the function to check.",
+        "Makes forward a factory: it is called with these arguments and returns the function to check. For a "
+        "method, `module:Class.method`: what makes the object.",
         {"delta": 1.0},
     )
     outputs: Outputs | None = optional(

@@ -28,22 +28,6 @@ from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED
 _DEEPEST = 10  # decorators around one function
 
 
-def has_custom_gradient(value: object) -> bool:
-    """Say whether calling `value` goes through `tf.custom_gradient`, under `tf.function` or not.
-
-    `tf.custom_gradient` returns an instance of `Bind`, made nowhere else; `tf.recompute_grad` and
-    `tf.grad_pass_through` return one too. Other decorators keep it as `__wrapped__`.
-    """
-    for _ in range(100):  # a `__wrapped__` that leads in a circle ends here
-        if private_gradients.is_custom_gradient(value):
-            return True
-        # Static: another package's module may hold lazy modules and proxies that answer to every name.
-        value = inspect.getattr_static(value, "__wrapped__", None)
-        if value is None:
-            return False
-    return False
-
-
 def where(function: Any) -> tuple[str, str, int]:
     """Return a function's `module:qualname`, file and line; if decorated, the innermost's.
 

@@ -140,6 +140,20 @@ class Methods:
         return 2 * x
 
 
+class Settings:
+    """An object with a method that has settings."""
+
+    def __init__(self, n):
+        """Take how often."""
+        self.n = n
+
+    @tf.custom_gradient
+    def power(self, x, bits=4, mode="same"):
+        """Return what its gradient says, for settings too."""
+        assert (bits, mode) == (4, "same")
+        return x**self.n, lambda upstream: (upstream * self.n * x ** (self.n - 1), None, None)
+
+
 class Model(keras.Model):
     """A model whose constructor takes no dtype."""
 

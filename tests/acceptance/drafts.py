@@ -1,6 +1,7 @@
 """What `gradcheck init` makes of functions and op types: what runs, tests something, or says what is open.
 
     python tests/acceptance/drafts.py functions            # 100 functions of TensorFlow's and of other kinds
+    python tests/acceptance/drafts.py public               # 18 of the kinds that public code has
     python tests/acceptance/drafts.py op_types --part 1/8  # an eighth of the op types with a gradient
 
 Prints a line for each, and at the end the shares: drafts that run, that decide something (`tests`), that end
@@ -36,6 +37,12 @@ FUNCTIONS = {
     "drafted_functions": "huber dense with_axis masked state pair factory Module Plain Dense activation",
 }
 
+PUBLIC = (
+    "smoothed_cross_entropy attention quantize binarize segment_softmax sparse_scores spectral_normalize "
+    "GatedDense SafeNorm.normalize clip_gradient_by_norm gumbel_softmax sequence_loss rotary interpolate "
+    "complex_multiply causal_conv1d project layer_norm"
+)
+
 
 def op_types() -> list[str]:
     """Return the op types that have a gradient registered."""
@@ -47,7 +54,19 @@ def op_types() -> list[str]:
 
 def targets() -> list[str]:
     """Return the functions, as `module:name`."""
-    return [f"{module}:{name}" for module, names in FUNCTIONS.items() for name in names.split()]
+    return names_in(FUNCTIONS)
+
+
+def names_in(modules: dict[str, str]) -> list[str]:
+    """Return the functions of modules, as `module:name`."""
+    return [f"{module}:{name}" for module, names in modules.items() for name in names.split()]
+
+
+LISTS = {
+    "functions": targets,
+    "public": lambda: names_in({"public_functions": PUBLIC}),
+    "op_types": op_types,
+}
 
 
 def drafted(process: DraftingProcess, name: str) -> tuple[str, str]:
@@ -71,13 +90,13 @@ def drafted(process: DraftingProcess, name: str) -> tuple[str, str]:
 def main() -> None:
     """Draft as `gradcheck init` does: in a process of its own, which a kernel may abort."""
     parser = argparse.ArgumentParser(description="see the module's own text")
-    parser.add_argument("what", choices=["functions", "op_types"])
+    parser.add_argument("what", choices=[*LISTS])
     parser.add_argument("--part", default="1/1")
     options = parser.parse_args()
     index, count = (int(part) for part in options.part.split("/"))
     counts: Counter[str] = Counter()
     with closing(DraftingProcess()) as process:
-        for name in (targets() if options.what == "functions" else op_types())[index - 1 :: count]:
+        for name in LISTS[options.what]()[index - 1 :: count]:
             status, told = drafted(process, name)
             counts[status] += 1
             sys.stdout.write(f"{status:8} {name}  {told[:150]}\n")

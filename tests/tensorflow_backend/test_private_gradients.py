@@ -239,5 +239,5 @@ def test_registered_gradients_are_listed_and_found():
 
 
 def test_what_custom_gradient_returns_is_known():
-    assert private_gradients.is_custom_gradient(tf.custom_gradient(lambda x: (x, lambda u: u)))
-    assert not private_gradients.is_custom_gradient(tf.identity)
+    assert private_gradients.custom_gradient_under(tf.custom_gradient(lambda x: (x, lambda u: u)))
+    assert private_gradients.custom_gradient_under(tf.identity) is None

@@ -13,7 +13,8 @@ from gradcheck_cli.errors import UsageError
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import users_code
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
-from gradcheck_cli.tensorflow_backend.registry import has_custom_gradient, where
+from gradcheck_cli.tensorflow_backend.private.private_gradients import custom_gradient_under
+from gradcheck_cli.tensorflow_backend.registry import where
 
 # Packages whose custom gradients aren't the user's, though an import may load more of them.
 _NOT_THE_USERS = ("tensorflow", "keras", "tf_keras", "gradcheck_cli")
@@ -94,7 +95,7 @@ def _custom_gradients(modules: Iterable[ModuleType], origin: str, seen: set[int]
         if module.__name__.partition(".")[0] in _NOT_THE_USERS:
             continue
         for path, value in _attributes(module):
-            if id(value) in seen or not has_custom_gradient(value):
+            if id(value) in seen or custom_gradient_under(value) is None:
                 continue
             seen.add(id(value))
             owner = sys.modules.get(str(getattr(value, "__module__", "")))

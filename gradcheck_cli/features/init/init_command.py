@@ -143,7 +143,7 @@ def _write_one(drafted: Drafted, output: str | None, *, force: bool, is_next: bo
         if drafted.runs:
             click.echo(f"check it: gradcheck run {file}", err=True)
     if not drafted.is_right:
-        _explain_trouble(drafted)
+        click.echo("\n  ".join(drafted.explain()), err=True)
 
 
 def _draft(target: str, process: DraftingProcess) -> Drafted:
@@ -191,17 +191,6 @@ def _write(file: Path, text: str, *, force: bool) -> None:
         write_text(file, text)
     except OSError as error:
         raise UsageError(f"{file}: can't be written: {error.strerror}") from error
-
-
-def _explain_trouble(drafted: Drafted) -> None:
-    """Say why running the spec doesn't end with 0: what is wrong, undecided, or tests nothing."""
-    if drafted.question:
-        click.echo("it ends with a question, and a run exits with 3 until you answer it there:", err=True)
-    elif drafted.runs:
-        click.echo("as it is, a run doesn't exit with 0:", err=True)
-    else:
-        click.echo("it doesn't run as it is; change the guesses:", err=True)
-    click.echo(f"  {drafted.trouble}", err=True)
 
 
 class DraftingProcess:
@@ -276,7 +265,7 @@ def serve(descriptor: int) -> None:
 
 
 def _answer(target: str, deadly: frozenset[str], connection: Connection) -> object:
-    from gradcheck_cli.features.init.drafting import draft_function, draft_op_type
+    from gradcheck_cli.features.init.drafting import draft
 
     def may_try(call: str) -> bool:
         if call in deadly:
@@ -285,7 +274,7 @@ def _answer(target: str, deadly: frozenset[str], connection: Connection) -> obje
         return True
 
     try:
-        return (draft_function if ":" in target else draft_op_type)(target, may_try)
+        return draft(target, may_try)
     except CaseFailedError as error:
         return error.kind, error.message, error.traceback
     except Exception:  # noqa: BLE001 (reported in full to the other end)

@@ -36,6 +36,7 @@ from gradcheck_cli.tensorflow_backend.binding.flat_tensors import (
 from gradcheck_cli.tensorflow_backend.binding.users_code import seed_globals
 from gradcheck_cli.tensorflow_backend.dtypes import as_list, shape_text
 from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.private.private_settings import bind_settings
 
 Shape = tuple[int | None, ...]
 
@@ -175,32 +176,34 @@ class Binder:
             raise CaseFailedError("attribute", f"{role}: is missing.")
         with seed_globals(self.case.seed):  # a module may make layers when it is imported
             target = users_code.load(ref.target, role)
-        build = self.case.code.build
+        owner = "" if role == "gradient" else users_code.owner_of_method(ref.target, target)
         is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case.code))
-        if build is not None and is_factory:
-            target = self._build(ref, target, role)
+        if owner and "self" not in {argument.name for argument in self.case.arguments}:
+            made = self._build(owner, users_code.load(owner, role), role)
+            target = getattr(made, ref.target.rpartition(".")[2])
+        elif self.case.code.build is not None and is_factory:
+            target = self._build(ref.target, target, role)
+            if not callable(target):
+                raise CaseFailedError(
+                    role,
+                    f"build: {ref.target}(**build) must return the function, layer or module to check, but "
+                    f"returned a {type(target).__name__}.",
+                )
         if role != "gradient":
             require_order(target, self.case, role)
         return target  # type: ignore[no-any-return]
 
-    def _build(self, ref: FunctionRef, target: Callable[..., Any], role: str) -> Any:
-        """Return what a factory makes from `build`; it is called once for each case."""
-        if ref.target in self.built:
-            return self.built[ref.target]
+    def _build(self, name: str, factory: Callable[..., Any], role: str) -> Any:
+        """Return what a factory, or a method's class, makes from `build`; it is called once for each case."""
+        if name in self.built:
+            return self.built[name]
         with (
-            frames.naming_errors(role, f"build: {ref.target}(**build)"),
+            frames.naming_errors(role, f"build: {name}(**build)"),
             seed_globals(self.case.seed),
             hooks.behaviour().calling(),
         ):
-            built = target(**dict(self.case.code.build or {}))
-        if not callable(built):
-            raise CaseFailedError(
-                role,
-                f"build: {ref.target}(**build) must return the function, layer or module to check, but "
-                f"returned a {type(built).__name__}.",
-            )
-        self.built[ref.target] = built
-        return built
+            self.built[name] = factory(**dict(self.case.code.build or {}))
+        return self.built[name]
 
     def _flat_function(self, ref: FunctionRef | None, role: str) -> Callable[..., list[Any]]:
         """Return forward as a function of flat tensors: the user's, or the raw op."""
@@ -217,10 +220,11 @@ class Binder:
             return flat_outputs(self.case, result, role, self.names)
 
         def invoke(arguments: list[Any], keywords: dict[str, Any]) -> Any:
-            if tf.executing_eagerly():
-                with hooks.behaviour().calling():
-                    return function(*arguments, **keywords)
-            return private_graphs.call_with_autograph(function, arguments, keywords)
+            with bind_settings(function, arguments, keywords):
+                if tf.executing_eagerly():
+                    with hooks.behaviour().calling():
+                        return function(*arguments, **keywords)
+                return private_graphs.call_with_autograph(function, arguments, keywords)
 
         return call
 

@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import importlib
 import importlib.util
+import inspect
 import os
 import random
 import sys
@@ -145,6 +146,17 @@ def load(target: str, role: str) -> Any:
             "attribute", f"{role}: {target!r} must be callable, but is of type {type(value).__name__}."
         )
     return value
+
+
+def owner_of_method(target: str, method: Any) -> str:
+    """Return the class, `module:Class`, of a method that needs an object; empty for any other function."""
+    owner, _, _ = target.rpartition(".")
+    if ":" not in owner or not inspect.isclass(load(owner, "forward")):
+        return ""
+    try:
+        return owner if next(iter(inspect.signature(method).parameters), "") == "self" else ""
+    except (TypeError, ValueError):  # not a Python function
+        return ""
 
 
 def _modules_with(module_name: str, attribute: str) -> list[str]:

@@ -271,9 +271,20 @@ def names_of_gradients() -> list[str]:
     return [name for name in list(ops.gradient_registry.list()) if not RUN_TIME_NAME.fullmatch(name)]
 
 
-def is_custom_gradient(value: object) -> bool:
-    """Whether this is what `tf.custom_gradient` returns."""
-    return isinstance(value, Bind)
+def custom_gradient_under(value: object) -> Any | None:
+    """Return what `tf.custom_gradient` made of a function; `None` if calling `value` goes through none.
+
+    It is an instance of `Bind`, which is made nowhere else. tf.function and other decorators keep it as
+    `__wrapped__`.
+    """
+    for _ in range(100):  # a `__wrapped__` that leads in a circle ends here
+        if isinstance(value, Bind):
+            return value
+        # Static: another package's module may hold lazy modules and proxies that answer to every name.
+        value = inspect.getattr_static(value, "__wrapped__", None)
+        if value is None:
+            return None
+    return None
 
 
 # Where custom gradients are written: those that are made, and those that backpropagation calls.
@@ -558,6 +569,13 @@ def is_tensorflows(function: Any) -> bool:
     """Whether a function is part of TensorFlow, such as the one behind `tf.nn.silu`."""
     code = getattr(function, "__code__", None)
     return code is not None and code.co_filename.startswith(_TENSORFLOW)
+
+
+def keep_site(function: Any, wrapper: Any) -> None:
+    """Let a wrapper of a function that a gradient belongs to have that function's site."""
+    site = _get(_MADE, function)
+    if site is not None:
+        _put(_MADE, wrapper, site)
 
 
 def _get(sites: weakref.WeakKeyDictionary[Any, GradientSite], key: Any) -> GradientSite | None:

@@ -14,7 +14,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError, TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding.binder import form_fault
-from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_settings
 from gradcheck_cli.tensorflow_backend.registry import place_of
 
 
@@ -89,8 +89,9 @@ def _name_variables(function: Callable[..., Any]) -> Callable[..., Any]:
 
 # What to do about messages of TensorFlow's that don't say it.
 _REMEDIES = {
-    "supports keywords arguments only when eager": "A tf.custom_gradient takes keyword arguments in eager "
-    "mode only: leave them at their defaults, or check in mode eager.",
+    "supports keywords arguments only when eager": "In a graph, a tf.custom_gradient takes no keyword "
+    "argument, and makes a tensor of any other. Write a function of the settings that defines it and returns "
+    "it: def make(bits): ..., and call make(4)(x).",
     "'SymbolicTensor' object has no attribute 'numpy'": "In a graph, a tensor has no value: compute with "
     "TensorFlow's functions.",
 }
@@ -114,6 +115,7 @@ _SHAPE_CHANGED = (
 )
 # TensorFlow's C++ names of dtypes in its messages.
 _C_NAMES = {"half": "float16", "float": "float32", "double": "float64"}
+_NOT_ZERO = re.compile(rf"assertion failed: \[({private_settings.NOT_ZERO} .*\.)\]")
 _WRONG_RETURN = re.compile(r"(\d+)-th value returned by pyfunc_\d+ is (\w+), but expects (\w+)")
 
 
@@ -122,6 +124,9 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
     message = str(getattr(error, "message", error))
     if any(words in message for words in _SHAPE_CHANGED):
         return ShapeChangesError()
+    not_zero = _NOT_ZERO.search(message)
+    if not_zero is not None:
+        return CaseFailedError("gradient", not_zero[1])
     wrong_return = _WRONG_RETURN.search(message)
     if wrong_return is not None and what == "forward":
         output_index, actual, expected = (_C_NAMES.get(word, word) for word in wrong_return.groups())
@@ -162,6 +167,10 @@ _COUNTS = re.compile(
 )
 # Takes an op, the index of its input, and the gradient.
 NoteShape = Callable[[Any, int, Any], None]
+_COUNTS_SETTINGS = (
+    " If it returns one for a setting that has a default, give that a value: 'attrs: {NAME: VALUE}' in a "
+    "spec, NAME=VALUE in assert_gradients."
+)
 _NO_GRADIENT = "No gradient defined for operation"
 
 
@@ -227,7 +236,8 @@ def _explain(error: BaseException) -> CaseFailedError:
             f"{text.strip(chr(39))} Register one with tf.RegisterGradient, or give the spec a 'gradient'."
         )
     else:
-        message = _describe(error)
+        is_count = kind == "gradient_count"
+        message = frames.first_line(error) + _COUNTS_SETTINGS if is_count else _describe(error)
     return CaseFailedError(kind, message, frames.user_frames(error))
 
 
@@ -284,11 +294,12 @@ def _count_fault(counts: re.Match[str]) -> str:
     if unit is not None:
         returned, expected = returned - unit.results, expected - unit.results
     what = "a custom gradient" if unit is not None else f"the gradient function of op {counts['name']}"
+    remedy = _COUNTS_SETTINGS if unit is not None and returned > expected else ""
     function = None if op is None else place_of(op)
     place = f" at {function.file}:{function.line}" if function is not None and function.file else ""
     return (
         f"{what}{place} must return {expected} gradient(s), one (or None) for each "
-        f"argument, but returned {returned}."
+        f"argument, but returned {returned}.{remedy}"
     )
 
 

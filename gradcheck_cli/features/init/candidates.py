@@ -1,0 +1,197 @@
+"""What a spec may say about an input, the likeliest first, from the tables of `candidates.yaml`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from gradcheck_cli.features.init.draft import DraftInput
+from gradcheck_cli.spec.words import VARYING_DTYPES
+
+TABLES: Mapping[str, Any] = yaml.safe_load(
+    resources.files(__package__).joinpath("candidates.yaml").read_text("utf-8")
+)
+KINDS: Mapping[str, Mapping[str, Any]] = TABLES["kinds"]
+WHOLE = "whole"  # the kind of whole numbers
+_BASES = {tuple(shape): value for shape, value in TABLES["bases"]}
+BASES = [list(shape) for shape in _BASES]
+_LARGEST_COUNT = 3  # whole numbers are below it: some axis of most bases is as long
+
+Says = Any  # what a spec says about an input: a mapping, or a list of them for a list input
+
+
+def kind_of(name: str, others: Collection[str] = ()) -> str:
+    """Return the kind of value that an input's name suggests, given the other names; empty for none."""
+    words = name.lower().strip("_").split("_")
+    for kind, hints in TABLES["words"].items():
+        if words[-1] in hints or (kind == "mask" and words[0] in hints):
+            return str(kind)
+    partners, kind = TABLES["beside"].get(name, ("", ""))
+    return str(kind) if set(partners.split()) & set(others) else ""
+
+
+def is_setting(name: str, others: Collection[str]) -> bool:
+    """Whether an argument is a setting by its name; beside a query and a value, k is a key."""
+    is_named = name in TABLES["settings"] or re.fullmatch(TABLES["counts"], name) is not None
+    return is_named and not (name == "k" and {"q", "v"} & set(others))
+
+
+def setting(name: str) -> Any:
+    """Return a value for an argument that is no tensor: 2 where nothing is known about it."""
+    return TABLES["settings"].get(name, 2)
+
+
+def fits(kind: str, shape: Sequence[int]) -> bool:
+    """Whether a kind of value can have a shape."""
+    return kind != "positive definite" or (len(shape) > 1 and shape[-1] == shape[-2])
+
+
+def with_kind(says: Says, kind: str) -> Says:
+    """Return an input with numbers of a kind; unchanged if its values or its dtype leave no choice."""
+    if isinstance(says, list):
+        return [with_kind(element, kind) for element in says]
+    shape = says.get("shape")
+    is_free = shape is not None and set(says) <= {"shape", "dtype"} and fits(kind, shape)
+    if not is_free or says.get("dtype", "float64") not in VARYING_DTYPES:
+        return says
+    return _drawn(kind, shape) | says
+
+
+def _drawn(kind: str, shape: Sequence[int]) -> dict[str, Any]:
+    is_empty = kind == "probabilities" and not shape
+    return {"shape": [3] if is_empty else list(shape), **KINDS.get(kind, {})}
+
+
+def _first_match(table: Mapping[str, Sequence[Any]], name: str) -> Sequence[Any]:
+    return next((values for pattern, values in table.items() if re.fullmatch(pattern, name)), ())
+
+
+def choices_of_op_type(name: str, says: Says) -> list[Says]:
+    """Return what a spec may say about an op type's input, by its name in the OpDef."""
+    if isinstance(says, list):
+        elements = choices_of_op_type(name, says[0])
+        lists = [_list_of(element, len(says), apart=apart) for apart in (True, False) for element in elements]
+        return [made for made in lists if made]
+    dtype = says.get("dtype", "float64")
+    if dtype == "string":
+        return [{"value": "text", **says}]
+    if dtype.startswith(("int", "uint")):
+        values = [*_first_match(TABLES["whole"], name), *TABLES["any_whole"]]
+        return [{"value": value, **says} for value in values]
+    limits = _first_match({rf"(\w+_)?{key}": ends for key, ends in TABLES["ranges"].items()}, name)
+    drawn = {"uniform": dict(zip(("low", "high"), limits, strict=True))} if limits else {}
+    shapes = [
+        *_first_match(TABLES["shapes"], name),
+        *(shape for row in TABLES["any_shapes"] for shape in row),
+    ]
+    return [{"shape": shape, **drawn, **says} for shape in shapes]
+
+
+def _list_of(element: dict[str, Any], count: int, *, apart: bool) -> list[dict[str, Any]]:
+    """Return a list input's elements: equal, or different whole numbers; empty if these can't differ."""
+    if not apart:
+        return [dict(element) for _ in range(count)]
+    value = element.get("value")
+    if not isinstance(value, list) or not all(isinstance(number, int) for number in value):
+        return []
+    return [{**element, "value": [number + index * len(value) for number in value]} for index in range(count)]
+
+
+def choices_of_tensor(  # noqa: PLR0913 (what is known about one input)
+    tensor: DraftInput, base: Sequence[int], kind: str, names: Collection[str], *, is_first: bool, whole: bool
+) -> list[Says]:
+    """Return what a spec may say about a function's input, if its first one has the shape `base`.
+
+    Args:
+        tensor: its name, and what is known about it.
+        base: a shape.
+        kind: of numbers, where the name suggests none.
+        names: those of all inputs.
+        is_first: whether it is the first, whose shape is the base.
+        whole: whether whole numbers are likelier than others.
+    """
+    says = tensor.says or {}
+    if isinstance(says, list):  # its elements are alike
+        element = DraftInput(tensor.name, says[0])
+        chosen = choices_of_tensor(element, base, kind, names, is_first=is_first, whole=whole)
+        return [[made] * len(says) for made in chosen]
+    if says.keys() & {"shape", "value", "object"}:
+        return [says]
+    by_name = kind_of(tensor.name, names)
+    dtype = says.get("dtype", "")
+    numbers = [_whole(value, says) for value in _whole_values(base)]
+    if dtype.startswith(("int", "uint")):
+        return numbers
+    if by_name == WHOLE and not dtype:
+        return [*numbers, *({"dtype": "float64", "value": made["value"]} for made in numbers)]
+    own = by_name if by_name in KINDS and kind in {"", "float32"} else kind
+    others = [] if is_first else _related(base, by_name)
+    is_row = by_name == "row" or (whole and not is_first)  # a table that whole numbers select from
+    shapes = [*([base[-1:]] if is_row else []), list(base), *others]
+    made = [
+        _drawn(own, shape) | ({"dtype": kind} if kind == "float32" else {}) | says
+        for shape in shapes
+        if fits(kind, shape)
+    ]
+    if by_name == "mask" and not dtype:
+        made = _take_turns([{"shape": shape, "dtype": "bool"} for shape in shapes], made)
+    if dtype or (is_first and not whole):
+        return _unique(made)
+    return _unique(_take_turns(numbers, made) if whole and not is_first else [*made, *numbers])
+
+
+def _take_turns(choices: Sequence[Says], others: Sequence[Says]) -> list[Says]:
+    pairs = itertools.zip_longest(choices, others)
+    return [made for pair in pairs for made in pair if made is not None]
+
+
+def _unique(choices: Sequence[Says]) -> list[Says]:
+    return [made for index, made in enumerate(choices) if made not in choices[:index]]
+
+
+def _related(base: Sequence[int], by_name: str) -> list[list[int]]:
+    """Return shapes that go with a first argument's: rows, columns, weights, halves, scalars."""
+    if not base:
+        return [[3]]
+    *front, last = base
+    weights = [*[2] * (len(base) - 2), last, 2]
+    related = [
+        [last],
+        front,
+        [],
+        *([[*front[:-1], last, front[-1]], [last, last], [*front[:-1], last]] if front else []),
+        weights,
+        [last // 2],
+        [*front, last // 2],
+        [*front, 1],
+        [*base, 3],
+        base[:1],
+    ]
+    if by_name == "weights" or len(base) > 2:  # noqa: PLR2004 (images, sequences)
+        related.insert(0, weights)
+    return [list(shape) for shape in related if math.prod(shape)]
+
+
+def _whole(value: Any, says: Mapping[str, Any]) -> dict[str, Any]:
+    return {"value": value, "dtype": "int32", **says}
+
+
+def _whole_values(base: Sequence[int]) -> list[Any]:
+    """Return whole numbers for a base: those of its table, for each row, for each batch, one alone."""
+    own = _BASES.get(tuple(base), 1)
+    pattern = [1, 0, 2]
+    most = min(_LARGEST_COUNT, base[-1] if base else 1)
+
+    def fill(shape: Sequence[int], start: int = 0) -> Any:
+        if not shape:
+            return pattern[start % len(pattern)] % most
+        return [fill(shape[1:], start + index) for index in range(shape[0])]
+
+    values = [own, fill(base[:-1]), [index + 1 for index in range(base[0])] if base else 0, 0, 1, fill(base)]
+    return _unique([*values, [0, 1], [[0], [2]], [[0, 0]]])
