@@ -383,6 +383,8 @@ def _explain_remaining(blame: Blame, names: str) -> str:
         )
     if names:
         return f"the gradient is wrong, and no op that could be checked is to blame; undecided: {names}"
+    if blame.reason:
+        return f"each of the {len(blame.ops)} ops' own gradient is right: {blame.reason}"
     return (
         f"the gradient is wrong, but each of its {len(blame.ops)} ops' own gradient is right within its "
         "tolerance: the mistake is in how they are joined, or errors within these tolerances add up"
