@@ -14,6 +14,7 @@ import click
 
 from gradcheck_cli import __version__, hooks
 from gradcheck_cli.cli.console import OutputLostError, guard_output, open_standard_descriptors
+from gradcheck_cli.cli.options.typed_words import answer_command, answer_option
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, SpecError, suggest
 from gradcheck_cli.hooks import Command
 
@@ -51,7 +52,7 @@ class LazyGroup(click.Group):
         """Find the command, or suggest one."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            hint = suggest(name, COMMANDS) or f"Commands: {', '.join(COMMANDS)}."
+            hint = answer_command(args) or suggest(name, COMMANDS) or f"Commands: {', '.join(COMMANDS)}."
             raise click.UsageError(f"No such command '{name}'. {hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -132,6 +133,8 @@ def _run(arguments: Sequence[str] | None) -> int:
                 click.echo(f"  {frame}", err=True)
         return error.exit_code
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption) and (answer := answer_option(error.option_name)):
+            error = click.UsageError(f"No such option '{error.option_name}'. {answer}", error.ctx)
         error.show()
         return USAGE
     except (click.Abort, KeyboardInterrupt):

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from gradcheck_cli.errors import Fault, nearest, suggest
 from gradcheck_cli.spec.input_model import EXPECTED
+from gradcheck_cli.spec.words import OTHER_KEYS
 from gradcheck_cli.spec.yaml_tree import Node, join
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -111,11 +112,7 @@ class FaultLog:
             *parent, key = location
             keys = _known_keys(model, parent)
             holder = root.get(*parent) or root
-            self.add_key(
-                holder,
-                f"unknown key. {suggest(str(key), keys) or 'Possible keys: ' + ', '.join(keys)}",
-                str(key),
-            )
+            self.add_key(holder, f"unknown key. {_suggest_key(str(key), keys)}", str(key))
         elif location and location[-1] == "[key]":
             *parent, key, _ = location
             self.add_key(root.get(*parent) or root, expectation_text(details["ctx"], value), str(key))
@@ -165,6 +162,13 @@ def show(value: object) -> str:
         return ".nan" if math.isnan(value) else (".inf" if value > 0 else "-.inf")
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
+
+
+def _suggest_key(key: str, keys: Sequence[str]) -> str:
+    """Say which known key was meant: what another tool's key is here, or one that is spelt like it."""
+    here = (line for line, words in OTHER_KEYS.items() if key in words.split())
+    other = next((f"Write '{line}'" for line in here if line.partition(":")[0] in keys), "")
+    return other or suggest(key, keys) or f"Possible keys: {', '.join(keys)}"
 
 
 def _location(loc: tuple[int | str, ...]) -> list[str | int]:

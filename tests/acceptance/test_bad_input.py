@@ -248,6 +248,16 @@ def test_show_of_a_pair_that_is_not_there(command, spec):
     assert "Traceback" not in done.err
 
 
+def test_show_needs_no_pair_where_there_is_one(command, spec):
+    done = command("show", spec(GOOD))
+    assert (done.code, done.out) == (0, command("show", spec(GOOD), "--pair", "dy/dx").out)
+    done = command(
+        "show", spec("op: two\nforward: tensorflow:multiply\ninputs: {x: {shape: [2]}, y: {shape: [2]}}\n")
+    )
+    assert done.code == 2
+    assert done.err.startswith("two has several pairs: dy/dx, dy/dy. Name one: --pair dy/dx")
+
+
 def test_show_of_a_forward_that_raises(command, spec):
     text, code, *_ = RUNS["forward raises"]
     done = command("show", spec(text, code), "--pair", "dy/dx")
