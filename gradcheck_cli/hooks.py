@@ -334,6 +334,7 @@ AFTER_VERDICT: Mapping[str, Callable[[OpenCase], bool]] = {
     "run_own_checks": lambda _: True,
     "choose_points": lambda case: case.explains and bool(case.findings.pairs),
     "draw_figures": lambda case: bool(case.opener.case.wanted.figures_of),
+    "keep_jacobians": lambda case: case.opener.case.wanted.keeps_jacobians,
 }
 
 

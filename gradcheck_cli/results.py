@@ -10,6 +10,7 @@ from enum import Enum
 from html import escape
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from gradcheck_cli.clock import Work
 from gradcheck_cli.gate import (
@@ -223,10 +224,15 @@ class PairResult:
     mismatch: str = ""
     undecided: str = ""  # why it is inconclusive, in one word: "jump", "noise", "all_zero", "stop_gradient"
     numbers: PairNumbers = PairNumbers()
-    numeric: NumericSide = NumericSide()
+    judged_by: NumericSide = NumericSide()
     cause: Cause = Cause()
     fingerprint: Fingerprint | None = None  # what a baseline records about gradient and forward
     figure: Figure | None = None  # the data of its pictures, if they were requested
+    # both Jacobians as arrays, the output's dimensions before the input's, where a function was given in
+    # Python and each element was compared, at the point that shows most; for a complex output with a first
+    # axis for the upstreams 1 and 1j
+    analytic: Any = field(default=None, compare=False, repr=False)
+    numeric: Any = field(default=None, compare=False, repr=False)
 
     def explained(self, *diagnosis: str) -> PairResult:
         """Return the result with these lines as its diagnosis."""
@@ -563,6 +569,11 @@ class Report:
         """Whether everything is right: the exit code is 0."""
         return self.exit_code == 0
 
+    def __str__(self) -> str:
+        """Return the table that `gradcheck run` prints."""
+        # By name: results know nothing of reports.
+        return str(import_module("gradcheck_cli.reporting.report_text").render_report(self))
+
     def __repr__(self) -> str:
         """Return the outcome in a few words: all that a failed `assert` shows."""
         counts = {str(status): self.summary[str(status)] for status in Status}
@@ -618,7 +629,7 @@ class Report:
         for case_index, case in enumerate(self.cases):
             for pair in case.pairs:
                 key = (case_index, pair.input)
-                spent[key] = max(spent.get(key, (0, 0)), (pair.numeric.evaluations, pair.numeric.columns))
+                spent[key] = max(spent.get(key, (0, 0)), (pair.judged_by.evaluations, pair.judged_by.columns))
         columns = sum(columns for _, columns in spent.values())
         return sum(evaluations for evaluations, _ in spent.values()) / columns if columns else 0.0
 

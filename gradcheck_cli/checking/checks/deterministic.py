@@ -76,9 +76,8 @@ def check_random(view: OpenedView) -> list[CheckResult]:
 
 def check_beside_gradient(view: PointView) -> list[CheckResult]:
     """Compare the forward with the one traced beside the gradient, unless `retrace` does so."""
-    if "retrace" in view.case.judging.checks_off:
-        return find_other_function(view.case, view.op, [view.op])
-    return []
+    is_alone = "retrace" in view.case.judging.checks_off and _is_compared(view.case)
+    return find_other_function(view.op, [view.op]) if is_alone else []
 
 
 def _is_compared(case: Case) -> bool:
@@ -86,15 +85,14 @@ def _is_compared(case: Case) -> bool:
     return case.reference is None or case.reference.equals_forward
 
 
-def find_other_function(case: Case, op: Operation, traces: Sequence[Operation]) -> list[CheckResult]:
+def find_other_function(op: Operation, traces: Sequence[Operation]) -> list[CheckResult]:
     """Find a forward whose values at the base point change from trace to trace.
 
     Args:
-        case: the case, which may have a reference.
         op: the declared op.
         traces: the same op; each has a forward that was traced with the gradient.
     """
-    if op.facts.random_types or not _is_compared(case):
+    if op.facts.random_types:
         return []
     largest = max([1.0, *[_largest(value) for value in op.point]])
     for trace in traces:
@@ -228,7 +226,7 @@ def compare_traces(view: PointView, op: OpenedOperation) -> list[CheckResult]:
             return [CheckResult("retrace", Status.MISMATCHED, message)]
     groups = group_at_hand(pull_outputs(view.case, op, view.expected_right, jacobians))
     checks = [check_same("retrace", what, group, retraced) for group in groups]
-    return [*checks, *find_other_function(view.case, op, [op, retraced])]
+    return [*checks, *(find_other_function(op, [op, retraced]) if _is_compared(view.case) else [])]
 
 
 def check_same(

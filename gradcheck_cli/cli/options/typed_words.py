@@ -143,8 +143,8 @@ def keep_named(cases: Sequence[Case], paths: Sequence[str]) -> tuple[Case, ...]:
         inside = [case for case in cases if case.origin.path == display_path(Path(spec))]
         op, *rest = spec.names
         inside = list(choose(inside, CaseFilter(ops=(op,))))
-        known = {name: case.name for case in inside for name in _test_names(case)}
-        asked += choose(inside, CaseFilter(names=tuple(known.get(name, name) for name in rest[:1])))
+        case_names = {name: case.name for case in inside for name in _test_names(case)}
+        asked += choose(inside, CaseFilter(names=tuple(case_names.get(name, name) for name in rest[:1])))
     files = {
         display_path(file)
         for file in map(Path, named)

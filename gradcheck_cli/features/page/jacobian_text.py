@@ -203,7 +203,7 @@ def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = No
         "output_shape": list(view.output.shape),
         "input_shape": list(view.input_info.shape),
         "output_index": None if index is None else list(index),
-        "numeric_dtype": view.result.numeric.reference_dtype,
+        "numeric_dtype": view.result.judged_by.reference_dtype,
         "sample": view.point,
         "status": str(view.result.status),
         "message": view.result.message,
@@ -251,7 +251,7 @@ def jacobian_text(
     title, output = view.label, view.output.name
     if index is not None:
         title = f"d{layout.element(output, index)}/d{view.input_info.name}"
-    judged_in = view.result.numeric.reference_dtype
+    judged_in = view.result.judged_by.reference_dtype
     dtype = case.dtype if judged_in == case.dtype else f"{case.dtype} (in {judged_in})"
     parts = [case.origin.path, case.op, dtype]
     if case.name != "default":

@@ -170,7 +170,7 @@ def _needs_details(finding: Finding) -> bool:
     return (
         pair.status is not Status.PASSED
         or pair.figure is not None
-        or bool(pair.numbers.kinks or pair.numeric.not_float64)
+        or bool(pair.numbers.kinks or pair.judged_by.not_float64)
         or not is_plain(pair)
     )
 

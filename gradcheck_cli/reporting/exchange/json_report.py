@@ -114,7 +114,8 @@ LAYOUTS: serial.Layouts = {
         require=_require_agreement,
     ),
     results.PairResult: Layout(
-        inline=frozenset({"numbers", "numeric", "cause"}),
+        inline=frozenset({"numbers", "judged_by", "cause"}),
+        left_out=frozenset({"analytic", "numeric"}),
         null=frozenset({"mismatch", "undecided"}),
         computed={
             "worst_error": lambda pair: pair.error,

@@ -90,7 +90,7 @@ def _fold(pair: PairResult, label: str, verdict: Text, width: int) -> list[Text]
         lines += layout.wrap(note, width=width, indent=4)
     if not pair.connected:
         lines.append(Text("    disconnected"))
-    elif pair.status is not Status.SKIPPED and pair.numbers.elements and pair.numeric.method != "none":
+    elif pair.status is not Status.SKIPPED and pair.numbers.elements and pair.judged_by.method != "none":
         parts = [f"{name} {value}" for name, value in named_numbers(pair).items()]
         parts[0] = " " * 4 + parts[0]
         lines += [Text(line) for line in layout.pack(parts, separator="  ", width=width, indent=4)]
@@ -101,7 +101,7 @@ def number_cells(pair: PairResult) -> Sequence[str]:
     """Return a pair's cells in the columns `NUMBERS` of a table."""
     if not pair.connected:
         return "disconnected", "", ""
-    if pair.status is Status.SKIPPED or not pair.numbers.elements or pair.numeric.method == "none":
+    if pair.status is Status.SKIPPED or not pair.numbers.elements or pair.judged_by.method == "none":
         return "-", "-", "-"
     return list(named_numbers(pair).values())
 
@@ -141,9 +141,9 @@ def _note(pair: PairResult) -> str:
         notes.append(f"{pair.numbers.wrong_elements:,} of {layout.count(pair.numbers.elements, 'element')}")
     if pair.numbers.kinks:
         notes.append(layout.count(pair.numbers.kinks, "kink"))
-    if pair.numeric.miss_probability is not None and pair.numeric.miss_size is not None:
-        size = f"{100 * pair.numeric.miss_size:g} %"
-        notes.append(f"miss probability {pair.numeric.miss_probability:.1e} for {size} in one element")
+    if pair.judged_by.miss_probability is not None and pair.judged_by.miss_size is not None:
+        size = f"{100 * pair.judged_by.miss_size:g} %"
+        notes.append(f"miss probability {pair.judged_by.miss_probability:.1e} for {size} in one element")
     return ", ".join(notes)
 
 
@@ -151,9 +151,9 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
     lines = []
     if verbose and pair.status is not Status.SKIPPED:
         parts = [
-            pair.numeric.method,
-            pair.numeric.reference_dtype,
-            layout.count(pair.numeric.evaluations, "evaluation"),
+            pair.judged_by.method,
+            pair.judged_by.reference_dtype,
+            layout.count(pair.judged_by.evaluations, "evaluation"),
             layout.count(pair.numbers.elements, "element") if is_plain(pair) else describe_rules(pair),
             f"± {pair.numbers.uncertainty:.1e}",
             f"max abs error {pair.numbers.max_abs_error:.3e}",
@@ -161,10 +161,10 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
         ]
         packed = layout.pack(parts, separator=" · ", width=width - 4, indent=2)
         lines += [Text(f"    {line}", style="dim") for line in packed]
-    if pair.numeric.not_float64:
-        dtype = pair.numeric.reference_dtype
+    if pair.judged_by.not_float64:
+        dtype = pair.judged_by.reference_dtype
         but_a_part = ", but for a part" if dtype == "float64" else ""
-        message = f"judged in {layout.clean(dtype)}{but_a_part}: {layout.clean(pair.numeric.not_float64)}"
+        message = f"judged in {layout.clean(dtype)}{but_a_part}: {layout.clean(pair.judged_by.not_float64)}"
         lines += layout.wrap(message, width=width, indent=4)
     worst = pair.numbers.worst
     if pair.status not in (Status.PASSED, Status.SKIPPED, Status.UNEXPECTED_PASS) and worst is not None:
