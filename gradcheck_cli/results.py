@@ -36,6 +36,7 @@ class Status(str, Enum):
     SKIPPED = "skipped"
     EXPECTED_MISMATCH = "expected_mismatch"
     IGNORED = "ignored"  # inconclusive, but `--select` or `--ignore` leaves it out
+    KNOWN = "known"  # wrong, undecided or failed, as the baseline records it
     UNEXPECTED_PASS = "unexpected_pass"  # noqa: S105 (a status, not a password)
 
     def __str__(self) -> str:
@@ -48,6 +49,7 @@ SEVERITY = (
     Status.UNEXPECTED_PASS,
     Status.ERROR,
     Status.INCONCLUSIVE,
+    Status.KNOWN,
     Status.IGNORED,
     Status.EXPECTED_MISMATCH,
     Status.PASSED,
@@ -61,6 +63,7 @@ FAILING = frozenset({Status.MISMATCHED, Status.UNEXPECTED_PASS})  # exit 1
 UNDECIDED = frozenset({Status.ERROR, Status.INCONCLUSIVE})  # exit 3
 GREEN = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH})
 OPEN = frozenset({Status.INCONCLUSIVE, Status.IGNORED})  # the numbers can't tell
+EXCUSED = frozenset({Status.IGNORED, Status.KNOWN})  # not right, and no failure
 
 
 @dataclass(frozen=True)
@@ -234,6 +237,11 @@ class PairResult:
     analytic: Any = field(default=None, compare=False, repr=False)
     numeric: Any = field(default=None, compare=False, repr=False)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the numbers can't tell; a known fault may be of that kind."""
+        return self.status in OPEN or (self.status is Status.KNOWN and bool(self.undecided))
+
     def explained(self, *diagnosis: str) -> PairResult:
         """Return the result with these lines as its diagnosis."""
         return replace(self, cause=replace(self.cause, diagnosis=diagnosis))
@@ -247,14 +255,14 @@ class PairResult:
     def bound(self) -> float:
         """The bound on that error; for an inconclusive pair only the tolerance."""
         numbers = self.numbers
-        if self.status in OPEN:
+        if self.is_open:
             return numbers.allowed
         return numbers.allowed + numbers.uncertainty if numbers.worst_bound is None else numbers.worst_bound
 
     @property
     def ratio(self) -> float | None:
         """That error as a share of the bound; `None` for an inconclusive pair."""
-        if self.status in OPEN:
+        if self.is_open:
             return None
         if self.error == 0:
             return 0.0
@@ -461,7 +469,7 @@ class Policy:
 
     def is_fine(self, case: CaseResult) -> bool:
         """Whether nothing about a case would fail the run."""
-        if not case.is_for_another_version and case.status not in GREEN | {Status.IGNORED}:
+        if not case.is_for_another_version and case.status not in GREEN | EXCUSED:
             return False
         return not (self.strict and case.skipped) and not (self.strict_precision and case.warnings)
 

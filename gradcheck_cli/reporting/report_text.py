@@ -10,7 +10,7 @@ from rich.text import Text
 
 from gradcheck_cli import hooks, results
 from gradcheck_cli.clock import Work
-from gradcheck_cli.gate import side_counts
+from gradcheck_cli.gate import Change, side_counts
 from gradcheck_cli.reporting.codes import code_of, code_of_check, code_of_error
 from gradcheck_cli.reporting.exchange.findings import (
     BAD,
@@ -30,6 +30,7 @@ SUMMARY_ORDER = (
     (results.Status.UNEXPECTED_PASS, "unexpected pass"),
     (results.Status.INCONCLUSIVE, "inconclusive"),
     (results.Status.ERROR, "error"),
+    (results.Status.KNOWN, "known"),
     (results.Status.IGNORED, "ignored"),
     (results.Status.SKIPPED, "skipped"),
 )
@@ -109,7 +110,7 @@ def summary_lines(
         texts[0] += ":"
         room = width - len(duration) - 2
         texts = layout.pack([texts[0], ", ".join(outcomes)], separator=" ", width=room, indent=2)
-    style = "bold red" if failed else "bold yellow" if summary["ignored"] else "bold green"
+    style = "bold red" if failed else "bold yellow" if left_out(report) else "bold green"
     lines = [Text(text, style=style) for text in texts]
     lines[-1] = layout.with_right(lines[-1], duration, width=width)
     if verbose and report.evaluations_per_element:
@@ -120,8 +121,19 @@ def summary_lines(
 
 def all_right(report: results.Report) -> str:
     """Say of a run that ends with 0 that all is right, and what of it was left out."""
+    but = left_out(report)
+    return f"all right but {' and '.join(but)}" if but else "all right"
+
+
+def left_out(report: results.Report) -> list[str]:
+    """Say what isn't right, and doesn't fail the run."""
+    known = sum(finding.change is Change.KNOWN for finding in report.baseline)
     ignored = report.summary["ignored"]
-    return f"all right but {layout.count(ignored, 'pair')} ignored" if ignored else "all right"
+    said = {
+        f"{layout.count(known, 'known fault')}": known,
+        f"{layout.count(ignored, 'pair')} ignored": ignored,
+    }
+    return [text for text, count in said.items() if count]
 
 
 def render_report(report: results.Report, *, width: int = 80, verbose: bool = False) -> str:

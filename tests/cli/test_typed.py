@@ -89,6 +89,8 @@ TYPED = {
     "run --output-format json": "Type --format NAME.",
     "run --fix": "Type gradcheck blame SPEC, which finds the line to mend.",
     "run --exclude huber": "Type -k 'not NAME'.",
+    "run --add-noqa": "Type --update-baseline FILE --accept.",
+    "run --exit-zero": "Type || true after the command.",
     "run --since main": "Type --changed REV.",
     "run --format junti": "'junti' is not one of 'table'",
     # of torch, JAX and TensorFlow

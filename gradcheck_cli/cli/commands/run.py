@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import reduce, wraps
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -186,12 +186,16 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
 
         lines_of = _lines_of(options.verbosity, policy) if options.form == "table" else lambda _: []
         stopper = selection.stopper(policy, began)
+
+        def mark(case: CaseResult) -> CaseResult:
+            return reduce(lambda marked, part: part.mark(marked), parts, ignored.mark(case))
+
         report = run_and_print(
             workers,
             cases,
             lines_of,
             stopper=stopper,
-            mark=ignored.mark,
+            mark=mark,
             is_shard=selected.shard is not None,
         )
     else:

@@ -10,14 +10,12 @@ from gradcheck_cli.results import Report
 
 
 def to_concise(report: Report) -> str:
-    """Render a report as lines `file:line: op · pair: status CODE name: numbers`, one for each pair.
+    """Render a report as lines `file:line: op · pair: status CODE name: numbers`, one for each finding.
 
-    Other findings (a check, an error, a change since the baseline) have a line of their own.
+    What passed has none: a JSON report has every pair.
     """
     lines = [
-        _concise_line(finding)
-        for finding in findings_of(report)
-        if finding.pair is not None or finding.outcome is not Outcome.PASSED
+        _concise_line(finding) for finding in findings_of(report) if finding.outcome is not Outcome.PASSED
     ]
     end = layout.plain(summary_lines(report, width=layout.MAX_WIDTH))
     return "".join(f"{line}\n" for line in lines) + end

@@ -222,6 +222,8 @@ def _outcome_of(status: Status, *, strict: bool) -> Outcome:
         return Outcome.FAILED
     if status in UNDECIDED or (strict and status is Status.SKIPPED):
         return Outcome.UNDECIDED
+    if status is Status.KNOWN:
+        return Outcome.WARNED
     return Outcome.SKIPPED if status in (Status.SKIPPED, Status.IGNORED) else Outcome.PASSED
 
 

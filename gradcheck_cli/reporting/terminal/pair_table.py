@@ -17,6 +17,7 @@ VERDICTS = {
     Status.ERROR: ("ERROR", "bold red"),
     Status.SKIPPED: ("skip", "yellow"),
     Status.IGNORED: ("ignored", "yellow"),
+    Status.KNOWN: ("known", "yellow"),
     Status.EXPECTED_MISMATCH: ("expected mismatch", "green"),
     Status.UNEXPECTED_PASS: ("UNEXPECTED PASS", "bold red"),
 }
