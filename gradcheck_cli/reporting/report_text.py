@@ -14,6 +14,7 @@ from gradcheck_cli.gate import Change, side_counts
 from gradcheck_cli.reporting.codes import code_of, code_of_check, code_of_error
 from gradcheck_cli.reporting.exchange.findings import (
     BAD,
+    Finding,
     Outcome,
     findings_of,
     inputs_of,
@@ -261,17 +262,24 @@ def failed_lines(report: results.Report, width: int) -> list[Text]:
         return []
     lines = [Text("failed:", style="bold")]
     code_width = 2 + max(len(str(finding.code or "")) for finding in failed)
-    for finding in failed[:_MOST_FAILED]:
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in failed:  # what is skipped has one line for an op
+        is_skipped = finding.title.startswith(f"{finding.name} skipped")
+        op = "" if finding.case is None else finding.case.op
+        key = (finding.code, op) if is_skipped else (id(finding),)
+        groups.setdefault(key, []).append(finding)
+    for finding, *others in list(groups.values())[:_MOST_FAILED]:
         code = "" if finding.code is None else str(finding.code)
         where = finding.case.spec.rpartition(":")[0] if finding.case is not None else ""
         line = Text("  ") + Text(
             f"{code:{code_width}}", style="bold red" if finding.outcome is Outcome.FAILED else "bold yellow"
         )
-        line += Text(layout.clean(f"{where} · {finding.case_name} · {finding.name}"))
+        more = f" and {len(others):,} more" if others else ""
+        line += Text(layout.clean(f"{where} · {finding.case_name} · {finding.name}{more}"))
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
-    if len(failed) > _MOST_FAILED:
-        lines.append(Text(f"  ... and {len(failed) - _MOST_FAILED:,} more"))
+    if len(groups) > _MOST_FAILED:
+        lines.append(Text(f"  ... and {len(groups) - _MOST_FAILED:,} more"))
     first = next((finding.code for finding in failed if finding.code is not None), None)
     if first is not None:
         lines.append(

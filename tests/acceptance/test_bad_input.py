@@ -116,7 +116,7 @@ RUNS = {
         None,
         3,
         [
-            "ERROR GC301 import: forward: no module named 'no_such_module_at_all'; looked in:",
+            "ERROR GC301 import: forward: no module named 'no_such_module_at_all'.",
             "Put the module beside",
         ],
     ),
@@ -220,7 +220,7 @@ def test_a_run_says_what_is_wrong_and_goes_on(command, spec, row):
 
 def test_a_missing_module_names_the_search_path(command, spec, tmp_path):
     done = command("run", spec(RUNS["module missing"][0]))
-    assert "looked in: . " in joined(done.out), done.out
+    assert "Looked in: . " in joined(done.out), done.out
     assert str(tmp_path) not in done.out
 
 

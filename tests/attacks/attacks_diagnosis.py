@@ -229,7 +229,24 @@ def _turned(x):
     return (1 + 2j) * tf.cast(x, tf.complex128)
 
 
+@tf.function
+def _draw(x):
+    return x * tf.random.stateless_uniform(x.shape, [1, 2], dtype=x.dtype)
+
+
+@tf.custom_gradient
+def _sample(x):
+    return _draw(x), lambda u: u * 0.1
+
+
 SECOND = (
+    mistake(
+        "sampler_of_its_own",
+        {"x": [3]},
+        lambda x: tf.exp(_sample(x)),
+        None,
+        "It is a sampler (StatelessRandomUniformV2)",
+    ),
     mistake("stop_that_moves", {"x": [3]}, _around_mean, None, "stop_gradient at", freeze=False),
     mistake(
         "conj_missing_of_a_real_input",

@@ -59,7 +59,7 @@ _OPTIONS = {
     "--budget SECONDS": "--fast --fast-mode --fast_mode --slow",
     "--op NAME": "--function --forward --fn",
     "--update-baseline FILE --accept": "--add-noqa --write-baseline --snapshot-update --xfail",
-    "-q, which lists what failed by its code": "--statistics --stats",
+    "nothing: the list below the tables has the code of each": "--statistics --stats",
     "|| true after the command": "--exit-zero --no-fail",
     "NO_COLOR=1 before the command": "--color --no-color --colour",
     "tolerance: {rtol: 1e-3, atol: 1e-6} in the spec": "--rtol --atol --tol --tolerance",

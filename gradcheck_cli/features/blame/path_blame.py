@@ -356,10 +356,7 @@ def gradient_at(name: str, file: str, line: int) -> str:
 def sentence(blame: Blame) -> str:
     """Say in one sentence which op is to blame, or why none can be named."""
     if blame.named:
-        first = blame.named[0]
-        other_count = len(blame.named) - 1
-        more = f"; {other_count} other(s) are wrong too" if other_count else ""
-        return f"{describe_op(first.place)} is the first whose own gradient is wrong: {first.evidence}{more}"
+        return _accuse(*blame.named)
     if blame.status is Status.PASSED:
         return _explain_pass(blame)
     if blame.run:
@@ -371,6 +368,19 @@ def sentence(blame: Blame) -> str:
     if blame.agrees:
         return f"the whole gradient agrees along the directions tried, but undecided: {names}"
     return _explain_remaining(blame, names)
+
+
+def _accuse(first: OpVerdict, *others: OpVerdict) -> str:
+    """Name the first op whose own gradient is wrong; a sampler's may be right, and no slope of its draw."""
+    more = f"; {len(others)} other(s) are wrong too" if others else ""
+    text = f"{describe_op(first.place)} is the first whose own gradient is wrong: {first.evidence}{more}"
+    if not first.place.draws:
+        return text
+    return (
+        f"{text}. It is a sampler ({first.place.draws}): if the gradient is the implicit one, of the sample's "
+        "distribution, it isn't the slope of a draw; name the distribution as 'reference', with 'implicit: "
+        "true'"
+    )
 
 
 def _explain_remaining(blame: Blame, names: str) -> str:

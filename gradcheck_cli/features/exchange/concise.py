@@ -25,7 +25,9 @@ def _concise_line(finding: Finding) -> str:
     """Return a finding's line."""
     where = f"{finding.file}:{finding.line}" if finding.line else finding.file
     about = f"{finding.case_name} · {finding.name}" if finding.case is not None else ""
-    word = finding.outcome.value if finding.pair is None else str(finding.pair.status)
+    is_skipped = finding.title == f"{finding.name} skipped"  # a check, which isn't undecided then
+    word = "skipped" if is_skipped else finding.outcome.value
+    word = word if finding.pair is None else str(finding.pair.status)
     code = f" {finding.code}" if finding.code is not None else ""
     parts = [where, about, f"{word}{code}"]
     details = _numbers(finding) if finding.pair is not None else first_line(finding.text or finding.title)
