@@ -229,14 +229,13 @@ def _turned(x):
     return (1 + 2j) * tf.cast(x, tf.complex128)
 
 
-@tf.function
-def _draw(x):
-    return x * tf.random.stateless_uniform(x.shape, [1, 2], dtype=x.dtype)
-
-
 @tf.custom_gradient
 def _sample(x):
-    return _draw(x), lambda u: u * 0.1
+    def draw(index, y):
+        return index + 1, y + x * tf.random.stateless_uniform(x.shape, [index, 2], dtype=x.dtype)
+
+    _, y = tf.while_loop(lambda index, _: index < 2, draw, [0, tf.zeros_like(x)])
+    return y, lambda u: u * 0.1
 
 
 SECOND = (

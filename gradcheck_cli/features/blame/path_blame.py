@@ -377,9 +377,8 @@ def _accuse(first: OpVerdict, *others: OpVerdict) -> str:
     if not first.place.draws:
         return text
     return (
-        f"{text}. It is a sampler ({first.place.draws}): if the gradient is the implicit one, of the sample's "
-        "distribution, it isn't the slope of a draw; name the distribution as 'reference', with 'implicit: "
-        "true'"
+        f"{text}. It is a sampler ({first.place.draws}): an implicit gradient, that of the sample's "
+        "distribution, isn't the slope of a draw; name the distribution as 'reference', with 'implicit: true'"
     )
 
 
