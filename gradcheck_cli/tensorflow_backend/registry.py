@@ -193,7 +193,7 @@ def place_of(op: Any) -> OpPlace:
     return OpPlace(op.name, op.type, *_where(function), inside=inside, draws=draws)
 
 
-_DRAW = re.compile("Random|TruncatedNormal|Multinomial")
+_DRAW = re.compile("Random(?!Get)|TruncatedNormal|Multinomial")
 
 
 def _forward_nodes(op: Any) -> Iterator[Any]:

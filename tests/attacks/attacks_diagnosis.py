@@ -244,7 +244,7 @@ SECOND = (
         {"x": [3]},
         lambda x: tf.exp(_sample(x)),
         None,
-        "It is a sampler (StatelessRandomUniformV2)",
+        "It is a sampler (StatelessRandomUniform",
     ),
     mistake("stop_that_moves", {"x": [3]}, _around_mean, None, "stop_gradient at", freeze=False),
     mistake(
