@@ -133,8 +133,8 @@ def _run(arguments: Sequence[str] | None) -> int:
                 click.echo(f"  {frame}", err=True)
         return error.exit_code
     except click.ClickException as error:
-        if isinstance(error, click.NoSuchOption) and (answer := answer_option(error.option_name)):
-            error = click.UsageError(f"No such option '{error.option_name}'. {answer}", error.ctx)
+        if answer := _answer(error):
+            error = click.UsageError(answer, getattr(error, "ctx", None))
         error.show()
         return USAGE
     except (click.Abort, KeyboardInterrupt):
@@ -150,6 +150,26 @@ def _run(arguments: Sequence[str] | None) -> int:
         click.echo(f"gradcheck: internal error ({type(error).__name__}): a bug; please report it", err=True)
         return INTERNAL
     return outcome if isinstance(outcome, int) else 0
+
+
+def _answer(error: click.ClickException) -> str:
+    """Say what to type where an option or its value isn't one; empty where click's own words do."""
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        choices, wrong = error.param.type, error.message.partition("' is not one of")[0].lstrip("'")
+        near = suggest(wrong, choices.choices) if isinstance(choices, click.Choice) else ""
+        return near and f"{error.format_message()} {near}"
+    if not isinstance(error, click.NoSuchOption):
+        return ""
+    option = error.option_name
+    owners = [name for name in COMMANDS if option in _options_of(name)]
+    elsewhere = f"It is an option of gradcheck {', '.join(owners)}." if owners else ""
+    remedy = answer_option(option) or elsewhere
+    return remedy and f"No such option '{option}'. {remedy}"
+
+
+def _options_of(name: str) -> list[str]:
+    command = cli.get_command(click.Context(cli), name)
+    return [] if command is None else [option for param in command.params for option in param.opts]
 
 
 def _message_of(error: GradcheckError) -> str:

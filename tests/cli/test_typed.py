@@ -74,6 +74,8 @@ TYPED = {
     "new pkg.norms:rms": "Type: gradcheck init pkg.norms:rms",
     "rule GC101": "Type: gradcheck explain GC101",
     "watch": "Type: gradcheck run --watch",
+    "help": "Type: gradcheck --help",
+    "help run": "Type: gradcheck run --help",
     "runn": "Did you mean 'run'?",
     # options of pytest
     "run --html report.html": "No such option '--html'. Type --report html=FILE.",
@@ -92,7 +94,9 @@ TYPED = {
     "run --add-noqa": "Type --update-baseline FILE --accept.",
     "run --exit-zero": "Type || true after the command.",
     "run --since main": "Type --changed REV.",
-    "run --format junti": "'junti' is not one of 'table'",
+    "run --format junti": "'concise', 'html'. Did you mean 'junit'?",
+    "run --pair dy/dx": "No such option '--pair'. It is an option of gradcheck show, blame, trace.",
+    "validate --strict": "It is an option of gradcheck run.",
     # of torch, JAX and TensorFlow
     "run --rtol 1e-3": "Type tolerance: {rtol: 1e-3, atol: 1e-6} in the spec.",
     "run --eps 1e-4": "Type nothing: the steps are chosen for each element.",
@@ -102,7 +106,8 @@ TYPED = {
     "run --cuda": "Type --device GPU:0.",
     "run --jit-compile": "Type --mode xla.",
     "run --dtype float32": "Type dtypes: [float32, float64] in the spec.",
-    "run --mode egar": "'egar' is not one of 'graph', 'dynamic', 'eager', 'xla'",
+    "run --mode eagr": "'eagr' is not one of 'graph', 'dynamic', 'eager', 'xla'. Did you mean 'eager'?",
+    "mutate --kind sgin": "Did you mean 'sign'?",
 }
 
 

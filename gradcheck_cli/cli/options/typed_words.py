@@ -85,6 +85,8 @@ def answer_option(option: str) -> str:
 
 def answer_command(words: Sequence[str]) -> str:
     """Return the line to type for words that begin with no command; empty where nothing is known of them."""
+    if words[0] == "help":
+        return f"Type: gradcheck {shlex.join([*words[1:2], '--help'])}"
     command = _meant(_COMMANDS, words[0])
     if command:
         return f"Type: gradcheck {command} {shlex.join(words[1:])}".rstrip()
