@@ -123,7 +123,8 @@ class Baseline(RunPart):
             against = None  # it is configured, and the command line requests an update
         if options.accept and update is None:
             raise UsageError("--accept goes with --update-baseline FILE.")
-        self._against, self._update, self._accepts = against, update, options.accept
+        self._against, self._update = against, update
+        self._day = time.strftime("%Y-%m-%d") if options.accept else ""
         self._old: dict[Key, LockedPair] = {}
         file = against or update
         self.needs_fingerprints, self.writes = file is not None, update is not None
@@ -182,7 +183,7 @@ class Baseline(RunPart):
             with hold_lock(file):
                 old = read_lock(file) if file.exists() else {}
                 new = locked_pairs_of(report.cases) | faults_beside_pairs(report.cases)
-                entries, update = update_pairs(old, new, is_gone=Expected(report), accepts=self._accepts)
+                entries, update = update_pairs(old, new, is_gone=Expected(report), day=self._day)
                 write_text(file, lock_text(entries, file.absolute().parent))
         except UsageError as error:
             click.echo(str(error), err=True)

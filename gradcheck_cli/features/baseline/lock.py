@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -299,7 +298,7 @@ def update_pairs(
     new: Mapping[Key, LockedPair],
     *,
     is_gone: Callable[[LockedPair], bool],
-    accepts: bool = False,
+    day: str = "",
 ) -> tuple[dict[Key, LockedPair], str]:
     """Return the new content of a lock file after a run, and how many pairs were added, changed and so on.
 
@@ -308,14 +307,13 @@ def update_pairs(
 
     Args:
         is_gone: whether a pair that isn't in the run is removed.
-        accepts: whether what isn't right is recorded, as known from today on. A fault that is known stays as
-            it was recorded.
+        day: the day since which what isn't right is recorded as known; empty if it isn't recorded. A fault
+            that is known stays as it was recorded.
     """
     right = {key: entry for key, entry in new.items() if entry.status in GREEN}
-    if accepts:
-        today = time.strftime("%Y-%m-%d")
+    if day:
         right |= {
-            key: replace(entry, since=today)
+            key: replace(entry, since=day)
             for key, entry in new.items()
             if entry.status in FAILING | UNDECIDED and not (key in old and is_same_fault(old[key], entry))
         }
