@@ -589,6 +589,9 @@ def _open_at(opener: Opener[Op], sample: int, first: Op, stack: contextlib.ExitS
     return opener.open(Opening(sample))
 
 
+_REMEDY = "if a value must not go there, say so: a `domain`, or `move: false` with a reason"
+
+
 def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Findings:
     """Let the findings say what is wrong where stated values are moved.
 
@@ -626,7 +629,9 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
             pairs.append(replace(pair, note=pair.note or f"where {describe_structure(case)}"))
         else:
             pairs.append(
-                with_notes(wrong[pair.label], pair, where, *point_lines(case, written), point=written)
+                with_notes(
+                    wrong[pair.label], pair, where, _REMEDY, *point_lines(case, written), point=written
+                )
             )
     shown = {
         pair.label for pair, own in zip(pairs, findings.pairs, strict=True) if pair.status is not own.status

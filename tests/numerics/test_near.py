@@ -248,5 +248,67 @@ def test_an_imaginary_part_that_is_zero_by_symmetry_is_judged_by_the_whole(name,
     assert judge(problem, wrong).verdict[0, 0] == Verdict.MISMATCH
 
 
+def _knots_and_edges(kind, count):
+    """Yield random functions of one kind, with a point, the right slope there, and wrong ones."""
+    draw = np.random.default_rng(7)
+
+    def size(least, most, *, signed=False):
+        return 10 ** draw.uniform(least, most) * (draw.choice([-1, 1]) if signed else 1)
+
+    for _ in range(count):
+        c, s = draw.uniform(0.5, 2), draw.uniform(-3, 3)
+        if kind == "small kink on a curve":
+            k, x = size(-4, 0), c + size(-9, -3, signed=True)
+            slope = 2 * s * x + np.cos(x)
+            yield (
+                lambda p, k=k, c=c, s=s: s * p * p + np.sin(p) + k * np.maximum(p - c, 0),
+                x,
+                slope + k * (x > c),
+                [slope + 1.5 * k, slope - 0.5 * k],
+            )
+        elif kind == "knot beside a large offset":
+            q, offset, x = size(-2, 3), size(-2, 4), c + size(-10, -3, signed=True)
+            slope = np.exp(x / 3) / 3 + 2 * q * max(x - c, 0)
+            wrong = [slope * 1.01 + 4 * q * abs(x - c)]
+            yield (
+                lambda p, q=q, c=c, o=offset: o + np.exp(p / 3) + q * np.maximum(p - c, 0) ** 2,
+                x,
+                slope,
+                wrong,
+            )
+        elif kind == "knots on both sides":
+            a, b, e, d = *draw.uniform(-3, 3, 2), size(-9, -3), size(-9, -3)
+            yield (
+                lambda p, a=a, b=b, e=e, d=d, s=s: (
+                    s * p + a * np.maximum(p - 1 - e, 0) ** 2 + b * np.maximum(1 - d - p, 0) ** 2
+                ),
+                1.0,
+                s,
+                [s + 1e-2],
+            )
+        elif kind == "a jump beside":
+            d, h = size(-9, -1, signed=True), size(-3, 2, signed=True)
+            slope = 2 * np.cos(2 * c)
+            yield (
+                lambda p, c=c, d=d, h=h: np.sin(2 * p) + h * (p > c + d),
+                c,
+                slope,
+                [slope + 0.1 * max(abs(slope), 1)],
+            )
+        else:
+            k = size(2, 6)
+            yield lambda p, k=k: np.round(p * k) / k * np.cos(p), c, np.cos(c) - c * np.sin(c), []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["small kink on a curve", "knot beside a large offset", "knots on both sides", "a jump beside", "stairs"],
+)
+def test_random_knots_kinks_jumps_and_stairs_accuse_nobody_and_hide_nothing(kind):
+    for function, point, right, wrong in _knots_and_edges(kind, 60):
+        assert run(function, point, right).verdict[0, 0] != Verdict.MISMATCH, (point, right)
+        assert all(run(function, point, slope).verdict[0, 0] not in GREEN for slope in wrong), (point, right)
+
+
 def test_the_table_runs_on_the_same_functions_as_the_truth():
     assert all(np.isfinite(row.function(NUMPY, np.array([row.point]))).all() for row in ROWS.values())

@@ -283,18 +283,20 @@ def _unit_roundoff(pair: Pair) -> float:
 def _most_of_own(pair: Pair, sample: PairSample) -> Float:
     """Return the most that may be attributed to the gradient's own rounding, as `sample.analytic`.
 
-    It is relative to the pair's typical size: its largest element, or the output's value over the input's
-    scale.
+    It is relative to the pair's largest element, or to the output's value over the input's own scale.
     """
-    op, (output, input_index) = pair.operations.formula, pair.key
-    value = packed_magnitude(op.base_values[output], op.outputs[output])
-    step = np.min(scales(packed_point(op, input_index)).step, initial=np.inf)
-    typical = max(
-        largest_finite(sample.analytic), largest_finite(sample.numeric), float(largest_finite(value) / step)
-    )
+    largest = max(largest_finite(sample.analytic), largest_finite(sample.numeric))
+    op, (output, _) = pair.operations.formula, pair.key
+    value = largest_finite(packed_magnitude(op.base_values[output], op.outputs[output]))
     share = min(MOST_MEASURED * _unit_roundoff(pair), DIGITS)
-    with np.errstate(invalid="ignore", over="ignore"):
-        return np.fmax(share * typical, DIGITS * np.abs(sample.numeric))
+    with np.errstate(over="ignore"):
+        return np.asarray(share * np.fmax(largest, value / _steps(pair, sample)))
+
+
+def _steps(pair: Pair, sample: PairSample) -> Float:
+    """Return the scale of each element's input, as `sample.analytic`."""
+    _, columns = sample.each_place()
+    return scales(packed_point(pair.operations.formula, pair.key[1]), pair.scale).step[columns]
 
 
 def _most_of_constants(pair: Pair, sample: PairSample) -> Float:
@@ -305,14 +307,13 @@ def _most_of_constants(pair: Pair, sample: PairSample) -> Float:
     """
     if not pair.may_be_rounded:
         return np.zeros(sample.analytic.shape)
-    op, (output, input_index) = pair.operations.formula, pair.key
+    op, (output, _) = pair.operations.formula, pair.key
     value = packed_magnitude(op.base_values[output], op.outputs[output])
-    step = scales(packed_point(op, input_index), pair.scale).step
-    rows, columns = sample.each_place()
+    rows, _ = sample.each_place()
     with np.errstate(invalid="ignore", over="ignore"):
         slopes = np.nan_to_num(np.abs(sample.numeric), posinf=0.0)
         largest = np.max(slopes, axis=1, keepdims=True, initial=0.0)
-        terms = np.nan_to_num(value, posinf=0.0)[rows] / step[columns]
+        terms = np.nan_to_num(value, posinf=0.0)[rows] / _steps(pair, sample)
     return np.asarray(OF_SOME_OPERATIONS * pair.formula_precision.unit_roundoff * np.maximum(largest, terms))
 
 

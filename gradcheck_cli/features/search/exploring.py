@@ -90,6 +90,7 @@ _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and difference
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
 _DOUBTED = 32  # points of a batch that are compared again
+_WORK = 4  # points that the judge may evaluate for each that is looked at
 _CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differences show
 _NEARER = 24  # points that are judged to find one nearer to the sample point
 _SIMPLER = 10.0  # seconds for simpler ones in a search, or what is left, or a part of its time
@@ -132,6 +133,8 @@ class Exploration:
     points: int = 0  # how many points were looked at
     judged: int = 0  # how many of them went to the judge
     judgement: float = 0.0  # how long it takes to judge a point
+    evaluated: int = 0  # how many points the judge evaluated
+    alone: float = math.inf  # how long it takes to look at one point by itself
     largest: float = 0.0  # the largest disagreement of gradient and differences
     spoilt: int = 0  # at how many points the gradient wasn't finite, although the function was
     wrong: WrongPoint | None = None  # a point at which a gradient is wrong
@@ -184,8 +187,10 @@ class Exploration:
             CaseFailedError: a call raises.
         """
         for sample in samples:
+            before = self.pace.clock()
             with self.pace.timed(1), self.opener.at(sample):
                 looked = self.field.look(self.first.traced.at.stacked([sample]), [sample])
+            self.alone = self.pace.clock() - before
             self._see(looked.taken[0])
             self.within |= looked.taken[0]
 
@@ -206,26 +211,31 @@ class Exploration:
                 continue
             yield f"{glob!r} ({reason}): {told}"
 
-    def explore(self, count: int, batch: int, most: int) -> None:
-        """Look at mixed points, and judge what is suspicious.
-
-        Args:
-            count: how many points to look at.
-            batch: which batch of mixed points they are.
-            most: how many may be judged.
-        """
-        self.look_around(count, batch)
-        for candidate in self._next_candidates()[:most]:
-            is_late = self.judged and self.judgement >= self.pace.left  # the first may always be judged
-            if self.wrong or is_late or self.judge(candidate):
-                return
-
-    def look_around(self, count: int, batch: int) -> None:
-        """Look at a batch of mixed points, and compare gradient and differences there."""
+    def make_points(self, count: int, batch: int) -> dict[int, Array]:
+        """Return a batch of mixed points, (B, *shape) by the input's index, in any order."""
         constants = [value for value in self.field.constants if value not in self.mixed.specials]
         self.mixed.specials += tuple(constants[: 64 - len(self.mixed.specials)])
-        points = self.mixed.make(count, batch)
-        if points:
+        return self.mixed.make(count, batch)
+
+    def explore(self, points: dict[int, Array], most: int) -> None:
+        """Look at points, and judge what is suspicious.
+
+        Args:
+            points: (B, *shape) by the input's index.
+            most: how many may be judged.
+        """
+        self.look_at(points)
+        for candidate in self._next_candidates()[:most]:
+            is_late = self.judgement >= self.pace.left
+            # Outside of a search, judging may take some times the work of looking.
+            is_long = not self.is_search and self.evaluated > _WORK * self.points
+            if self.wrong or (self.judged and (is_late or is_long)) or self.judge(candidate):
+                return  # the first may always be judged
+
+    def look_at(self, points: dict[int, Array]) -> None:
+        """Look at points, and compare gradient and differences there."""
+        count = max(map(len, points.values()), default=0)
+        if count:
             with suppress(*ERRORS), self.pace.timed(count):
                 self._compare(points, count)
 
@@ -334,8 +344,9 @@ class Exploration:
         self.judged += 1
         before = self.pace.clock()
         at_point = None
-        with suppress(*ERRORS):
+        with suppress(*ERRORS), clock.count_work() as work:
             at_point = check_at(self.opener, point, _JUDGED + self.judged, checks)
+        self.evaluated += work.points
         self.opener.state.chosen.pop(_JUDGED + self.judged, None)
         self.judgement = max(self.pace.clock() - before, self.judgement / 2)
         return at_point

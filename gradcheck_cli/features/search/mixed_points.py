@@ -235,7 +235,6 @@ _DRAWN = 24  # points of a batch that are drawn, of few points a quarter; the ot
 _NAMED = 3  # special facts, in a message
 _HALF = 0.5  # the probability of each choice
 _TRIED = 4_096  # values that are drawn to see which an element may have
-_MANY = 500  # so many different ones among them may not be all
 _OF_STRUCTURE = 0.1  # how far a component of a structure, such as a probability, is moved at most
 _ROUNDING = 1e-6  # of a special value: its neighbour in float32 and in float64
 _SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
@@ -293,11 +292,14 @@ class MixedPoints:
         if self.free.size and count:
             points |= self._patterns(points, generator, drawn)
         for index, pool in self._pools.items():
-            points[index] = _edit(points[index], self._with_specials(pool), generator, drawn)
+            points[index] = _edit(
+                points[index], self._with_specials(self.moving[index], pool), generator, drawn
+            )
         for index, tensor in self.moving.items():
             if tensor.source.kind == "probabilities":
                 points[index] = _sharpen(points[index], generator, drawn)
-        return points
+        order = generator.permutation(count)  # so that some of them are as mixed as all
+        return {index: stack[order] for index, stack in points.items()}
 
     def are_ordinary(self, vectors: Array) -> Array:
         """Whether nothing is special about vectors, (B, size), and they lie within what would be drawn."""
@@ -336,15 +338,17 @@ class MixedPoints:
         more = f" and {len(facts) - _NAMED} more" if len(facts) > _NAMED else ""
         return " and ".join(facts[:_NAMED]) + more
 
-    def _with_specials(self, pool: Array) -> Array:
-        """Return a pool in which the special values among it are frequent."""
+    def _with_specials(self, tensor: InputSpec, pool: Array) -> Array:
+        """Return a pool in which the special values that an input may have are frequent."""
         if pool.dtype.kind not in "iu":
             return pool
         special = np.array([value for value in self.specials if value == round(value)])
         near = np.concatenate([special, special - 1, special + 1])
-        inside = near[(near >= pool.min()) & (near <= pool.max())].astype(pool.dtype)
-        if len(pool) < _MANY:
-            inside = inside[np.isin(inside, pool)]
+        if tensor.source.kind == "integers":
+            is_allowed = (near >= tensor.source.arguments["low"]) & (near < tensor.source.arguments["high"])
+        else:
+            is_allowed = np.isin(near, pool)
+        inside = near[is_allowed].astype(pool.dtype)
         return np.concatenate([pool, np.repeat(inside, 1 + len(pool) // (4 * max(len(inside), 1)))])
 
     def _patterns(self, points: dict[int, Array], generator: np.random.Generator, drawn: int) -> Any:
@@ -357,8 +361,12 @@ class MixedPoints:
             specials = np.array([*self.specials, *ends])
             context = _Context(self.free, specials, vectors[0], generator, min(self.far / 2, 30.0))
             turns = np.array(_TURNS)[np.arange(len(rest)) % len(_TURNS)]
-            for turn in np.unique(turns):
-                rest[turns == turn] = _PATTERNS[turn](context, rest[turns == turn])
+            # Every other point has a second pattern: a large value beside a tiny one.
+            second = np.where(np.arange(len(rest)) % 2, generator.choice(_SECOND, len(rest)), -1)
+            with np.errstate(over="ignore", invalid="ignore"):  # clipped below
+                for choices in (turns, second):
+                    for turn in np.unique(choices[choices >= 0]):
+                        rest[choices == turn] = _PATTERNS[turn](context, rest[choices == turn])
             vectors[drawn:] = rest
         return self.free.unpack(self.free.clip(self.free.each(vectors, FreeInput.draw_in)), {})
 
@@ -496,7 +504,10 @@ _PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
     _round,
 )
 # Which pattern each point has, in turns.
-_TURNS = (0, 1, 2, 3, 4, 5, 6, 7, 2, 3, 0, 8, 2, 1, 0, 5, 4, 9, 0, 7)
+_TURNS = (0, 1, 2, 3, 4, 5, 6, 7, 2, 3, 0, 8, 2, 1, 7, 5, 4, 9, 0, 7)
+
+
+_SECOND = (0, 2, 3, 4, 7)
 
 
 def _values_of(case: Case, tensor: InputSpec) -> Array:

@@ -44,8 +44,9 @@ from gradcheck_cli.tensorflow_backend.openers import GraphOpener, opener_of
 Array = np.ndarray[Any, Any]
 Point = Mapping[int, Array]
 
-# Mixed points: the first call shows how long a point takes. (What it calls was built at the sample points.)
-_FIRST, _REST = 32, 224
+# Mixed points: if so many might take too long one by one, a first call shows how long a point takes. (What it
+# calls was built at the sample points.)
+_POINTS, _FIRST = 256, 32
 # Seconds for the rest: a part of what the case took, or a little if that is more; and for Python code. If the
 # first call shows that they take longer, they are a quarter as many, or a sixteenth, so that what else the
 # machine does changes little.
@@ -112,15 +113,17 @@ def _may_explore(findings: Findings) -> bool:
 
 def _explore(exploration: Exploration, spent: float) -> None:
     """Look around, and judge what is suspicious; stop at the first wrong one."""
-    first, rest = (min(number, max(1, exploration.field.most)) for number in (_FIRST, _REST))
+    points = exploration.make_points(min(_POINTS, max(1, exploration.field.most)), 1)
     seconds, own = max(_LITTLE, _SHARE * spent), clock.now
     if exploration.field.calls_python:  # it may sleep
         seconds, own = _PYTHON, _own_clock()
-    judged, began = exploration.judged, own()
-    exploration.look_around(first, 1)
-    slow = (own() - began) * rest / first / seconds
+    judged, began, rest = exploration.judged, own(), slice(0, None)
+    if exploration.field.calls_python or exploration.alone * _POINTS > seconds:
+        exploration.look_at({index: stack[:_FIRST] for index, stack in points.items()})
+        slow = (own() - began) * _POINTS / _FIRST / seconds
+        rest = slice(_FIRST, _FIRST + (_POINTS - _FIRST) // 4 ** math.ceil(math.log(max(slow, 1.0), 4)))
     most = _OFF if spent < _SHORT else _OFF_OF_LARGE
-    exploration.explore(rest // 4 ** math.ceil(math.log(max(slow, 1.0), 4)), 2, most)
+    exploration.explore({index: stack[rest] for index, stack in points.items()}, most)
     exploration.findings.chosen_points += exploration.judged - judged
     exploration.add_to_findings()
 
@@ -217,7 +220,7 @@ def search(
         while pace.left > 0 and not any(part.wrong for part in parts):
             part = parts[batch % len(parts)]
             most = pace.batch(min(_BATCH, max(2, part.field.most)))
-            part.explore(max(1, most), batch // len(parts), _OFF)
+            part.explore(part.make_points(max(1, most), batch // len(parts)), _OFF)
             batch += 1
         finder = next((part for part in parts if part.wrong), None)
         shapes: list[tuple[str, tuple[int, ...]]] = []
