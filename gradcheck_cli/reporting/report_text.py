@@ -128,10 +128,10 @@ def all_right(report: results.Report) -> str:
 
 def left_out(report: results.Report) -> list[str]:
     """Say what isn't right, and doesn't fail the run."""
-    known = sum(finding.change is Change.KNOWN for finding in report.baseline)
+    known_count = sum(finding.change is Change.KNOWN for finding in report.baseline)
     ignored = report.summary["ignored"]
     said = {
-        f"{layout.count(known, 'known fault')}": known,
+        f"{layout.count(known_count, 'known fault')}": known_count,
         f"{layout.count(ignored, 'pair')} ignored": ignored,
     }
     return [text for text, count in said.items() if count]

@@ -236,8 +236,8 @@ def _unfold(content: Object, _place: str) -> Object:
             name: [_parse_projection(text) for text in serial.read(tuple[str, ...], content.get(name), name)]
             for name in ("analytic", "forward")
         }
-    known = {"fault": "", "since": "", "reason": ""}
-    return {"sides": None, **known, **content, **sizes, "tolerance": tolerance, "fingerprint": fingerprint}
+    no_fault = {"fault": "", "since": "", "reason": ""}
+    return {"sides": None, **no_fault, **content, **sizes, "tolerance": tolerance, "fingerprint": fingerprint}
 
 
 def _parse_size(text: str) -> object:
@@ -421,23 +421,23 @@ def _find_renamed(
 
 
 def _find_change_of_known(
-    known: LockedPair, now: LockedPair | None, is_expected: Callable[[LockedPair], bool]
+    old: LockedPair, now: LockedPair | None, is_expected: Callable[[LockedPair], bool]
 ) -> Iterator[BaselineFinding]:
     """Yield that a known fault is still there, or isn't any more; what is worse, the run says by itself."""
-    since = f"since {known.since}: {known.reason or 'no reason is written down yet'}"
+    since = f"since {old.since}: {old.reason or 'no reason is written down yet'}"
     if now is None:
-        if is_expected(known):
-            yield _finding(known, Change.MENDED, f"it is gone, and was known {since}")
+        if is_expected(old):
+            yield _finding(old, Change.MENDED, f"it is gone, and was known {since}")
     elif now.status is Status.KNOWN:
         yield _finding(now, Change.KNOWN, since)
     elif now.status in GREEN:
         yield _finding(now, Change.MENDED, f"it is right, and was known {since}")
 
 
-def is_same_fault(known: LockedPair, now: LockedPair) -> bool:
+def is_same_fault(old: LockedPair, now: LockedPair) -> bool:
     """Whether a fault is the one that a baseline holds as known."""
-    is_alike = bool(known.since) and (known.status, known.fault) == (now.status, now.fault)
-    return is_alike and now.error <= GROWTH * max(known.error, known.noise)
+    is_alike = bool(old.since) and (old.status, old.fault) == (now.status, now.fault)
+    return is_alike and now.error <= GROWTH * max(old.error, old.noise)
 
 
 def _is_alike(old: LockedPair, new: LockedPair) -> bool:

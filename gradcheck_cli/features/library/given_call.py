@@ -132,11 +132,11 @@ def _by_input(option: Any, labels: Sequence[str], name: str) -> dict[str, Any]:
     """
     if not isinstance(option, Mapping):
         return dict.fromkeys(labels, option)
-    found = {label: next((glob for glob in option if _names_input(glob, label)), None) for label in labels}
-    unknown = [glob for glob in option if glob not in found.values()]
+    globs = {label: next((glob for glob in option if _names_input(glob, label)), None) for label in labels}
+    unknown = [glob for glob in option if glob not in globs.values()]
     if unknown:
         raise ValueError(f"{name}: no input is named {unknown[0]!r}; there are {', '.join(labels)}.")
-    return {label: None if glob is None else option[glob] for label, glob in found.items()}
+    return {label: None if glob is None else option[glob] for label, glob in globs.items()}
 
 
 def _names_input(glob: str, label: str) -> bool:

@@ -184,9 +184,9 @@ def check_function(  # noqa: PLR0913 (the options of one call)
         >>> report = gradcheck_cli.check_function(log1pexp, np.linspace(-3, 3, 7))
         >>> assert report
     """
-    given = dict(locals())
+    values = dict(locals())
     defaults = inspect.signature(check_function).parameters
-    options = {name: given[name] for name in defaults if name not in {"fn", "args", "kwargs"}}
+    options = {name: values[name] for name in defaults if name not in {"fn", "args", "kwargs"}}
     passed = [name for name, value in options.items() if value is not defaults[name].default]
     _require_functions(fn, reference)
     gate = configured_gate()
@@ -232,10 +232,10 @@ def _in_python(report: Report) -> Report:
     """Return a report whose messages name options of this call, where they named keys of a spec."""
     options = inspect.signature(check_function).parameters
 
-    def name_here(found: re.Match[str]) -> str:
-        key, value = found["key"] or found["option"], found["value"] or "60"
+    def name_here(match: re.Match[str]) -> str:
+        key, value = match["key"] or match["option"], match["value"] or "60"
         if key not in options:
-            return found[0]
+            return match[0]
         if key == "differentiate":
             return "differentiate=[...] without it"
         words = {"true": "True", "false": "False", "60": "60"}
@@ -286,13 +286,13 @@ def keep_jacobians(judged: OpenCase) -> None:
     findings = judged.findings
     pairs = []
     for pair in findings.pairs:
-        found = findings.judged.get(pair.label)
-        samples = found.samples if found is not None else ()
+        judged_pair = findings.judged.get(pair.label)
+        samples = judged_pair.samples if judged_pair is not None else ()
         sample = next((each for each in samples if each.is_wrong), next(iter(samples), None))
-        if found is None or sample is None or sample.probes is not None or sample.rows is not None:
+        if judged_pair is None or sample is None or sample.probes is not None or sample.rows is not None:
             pairs.append(pair)
             continue
-        whole, arrays_of = sample.whole(), partial(_shaped, found.output, found.input_info)
+        whole, arrays_of = sample.whole(), partial(_shaped, judged_pair.output, judged_pair.input_info)
         pairs.append(replace(pair, analytic=arrays_of(whole.analytic), numeric=arrays_of(whole.numeric)))
     judged.findings = replace(findings, pairs=tuple(pairs))
 

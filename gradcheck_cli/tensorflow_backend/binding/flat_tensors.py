@@ -127,18 +127,18 @@ def code_of_reference(function: Callable[..., Any], case: Case) -> CodeUnderTest
         parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
     ):
         return code
-    given, names = code.given, {argument.name for argument in case.arguments}
-    if given is not None:
-        pack = given.pack
+    call, names = code.given, {argument.name for argument in case.arguments}
+    if call is not None:
+        pack = call.pack
 
         def pack_taken(tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
             positional, keywords = pack(tensors)
             return positional, {name: value for name, value in keywords.items() if name in parameters}
 
-        given = replace(given, pack=pack_taken)
+        call = replace(call, pack=pack_taken)
     keywords = {**(code.build or {}), **code.attrs}
     attrs = {name: value for name, value in keywords.items() if name in parameters and name not in names}
-    return replace(code, attrs=attrs, given=given)
+    return replace(code, attrs=attrs, given=call)
 
 
 def takes_build_alone(function: Callable[..., Any], code: CodeUnderTest) -> bool:
