@@ -231,9 +231,9 @@ class PairResult:
     cause: Cause = Cause()
     fingerprint: Fingerprint | None = None  # what a baseline records about gradient and forward
     figure: Figure | None = None  # the data of its pictures, if they were requested
-    # both Jacobians as arrays, the output's dimensions before the input's, where a function was given in
-    # Python and each element was compared, at the point that shows most; for a complex output with a first
-    # axis for the upstreams 1 and 1j
+    # both Jacobians as arrays at the point that shows most, the output's dimensions before the input's, where
+    # a function was given in Python, each element was compared and there aren't too many; for a complex
+    # output with a first axis for the upstreams 1 and 1j
     analytic: Any = field(default=None, compare=False, repr=False)
     numeric: Any = field(default=None, compare=False, repr=False)
 

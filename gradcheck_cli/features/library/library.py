@@ -48,6 +48,7 @@ _NUMBERS_ARE_INPUTS = (
 )
 _LIST_OF_NUMBERS = "A list is as many arguments as it has numbers. Pass np.array([...]) if it is one tensor."
 _NUMBERS = itertools.count(1)
+_MOST_KEPT = 2**22  # elements of a Jacobian that a report keeps: 32 MiB, and as much for the other one
 _FUNCTIONS = ("forward", "gradient", "reference", "object", "numpy")
 
 Spec = Mapping[str, object] | str | Path
@@ -289,7 +290,8 @@ def keep_jacobians(judged: OpenCase) -> None:
         judged_pair = findings.judged.get(pair.label)
         samples = judged_pair.samples if judged_pair is not None else ()
         sample = next((each for each in samples if each.is_wrong), next(iter(samples), None))
-        if judged_pair is None or sample is None or sample.probes is not None or sample.rows is not None:
+        is_written_out = sample is not None and sample.probes is None and sample.rows is None
+        if judged_pair is None or sample is None or not is_written_out or sample.elements > _MOST_KEPT:
             pairs.append(pair)
             continue
         whole, arrays_of = sample.whole(), partial(_shaped, judged_pair.output, judged_pair.input_info)
