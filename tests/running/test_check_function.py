@@ -374,6 +374,10 @@ def test_both_jacobians_are_arrays_of_the_report():
     assert check(spec).cases[0].pairs[0].analytic is None
 
 
+def test_a_long_vector_needs_no_square_of_its_length():
+    assert labels(tf.sin, np.linspace(-1, 1, 200_000)) == (0, ["dy/dx"])
+
+
 def test_a_report_prints_as_its_table():
     report = check_function(wrong, X)
     assert isinstance(report, gradcheck_cli.Report)
