@@ -383,6 +383,13 @@ SECOND = (
         lambda op, u: u + tf.nn.softmax(op.inputs[0]) * tf.reduce_sum(u),
         "term",
     ),
+    mistake(
+        "centering_of_positive_numbers_lost",
+        {"x": {"shape": [5], "uniform": {"low": 0.1, "high": 1.0}}},
+        lambda x: x - tf.reduce_mean(x),
+        lambda _, u: u,
+        "term",
+    ),
     mistake("centering_lost", {"x": [5]}, lambda x: x - tf.reduce_mean(x), lambda _, u: u, "term"),
     mistake(
         "last_batch_lost",

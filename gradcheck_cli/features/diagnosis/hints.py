@@ -137,8 +137,8 @@ def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> s
         or _hint_on_slices(views, output, input_info)
         or _hint_on_mask(views)
         or _hint_on_multiplier(views, output, input_info)
-        or _hint_on_simplex(views, output, input_info)
         or _hint_on_term(views, output, input_info)
+        or _hint_on_simplex(views, output, input_info)
     )
 
 
