@@ -1,7 +1,8 @@
 """gradcheck: checks custom TensorFlow gradients against numeric derivatives.
 
-The library consists of `assert_gradients`, `check_function`, `check`, `render_report` and `py_func`. Each
-loads what it needs when it is first used, so that the command line's `--help` doesn't load it.
+The library consists of `assert_gradients`, `check_function` and `check`, which return a `Report`, of
+`render_report` and of `py_func`. Each loads what it needs when it is first used, so that the command line's
+`--help` doesn't load it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from gradcheck_cli.features.library.library import check_function as check_function
     from gradcheck_cli.features.library.numpy_op import py_func as py_func
     from gradcheck_cli.reporting.report_text import render_report as render_report
+    from gradcheck_cli.results import Report as Report
 
-__all__ = ["__version__", "assert_gradients", "check", "check_function", "py_func", "render_report"]
+__all__ = ["Report", "__version__", "assert_gradients", "check", "check_function", "py_func", "render_report"]
 
 __version__ = "0.1.0"
 
@@ -29,6 +31,7 @@ _LATE = {
     "check_function": "gradcheck_cli.features.library.library",
     "py_func": "gradcheck_cli.features.library.numpy_op",
     "render_report": "gradcheck_cli.reporting.report_text",
+    "Report": "gradcheck_cli.results",
 }
 
 

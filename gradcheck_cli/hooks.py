@@ -133,6 +133,10 @@ class RunPart:
     needs_fingerprints = False  # whether each pair's fingerprint is to be recorded
     writes = False  # whether a file is written at the end, so that the run goes on if standard output is lost
 
+    def mark(self, case: CaseResult) -> CaseResult:
+        """Return a case whose result the feature may excuse."""
+        return case
+
     def add_to(self, report: Report) -> Report:
         """Return the report with the feature's part of it."""
         return report
@@ -334,6 +338,7 @@ AFTER_VERDICT: Mapping[str, Callable[[OpenCase], bool]] = {
     "run_own_checks": lambda _: True,
     "choose_points": lambda case: case.explains and bool(case.findings.pairs),
     "draw_figures": lambda case: bool(case.opener.case.wanted.figures_of),
+    "keep_jacobians": lambda case: case.opener.case.wanted.keeps_jacobians,
 }
 
 

@@ -10,6 +10,7 @@ from enum import Enum
 from html import escape
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from gradcheck_cli.clock import Work
 from gradcheck_cli.gate import (
@@ -35,6 +36,7 @@ class Status(str, Enum):
     SKIPPED = "skipped"
     EXPECTED_MISMATCH = "expected_mismatch"
     IGNORED = "ignored"  # inconclusive, but `--select` or `--ignore` leaves it out
+    KNOWN = "known"  # wrong, undecided or failed, as the baseline records it
     UNEXPECTED_PASS = "unexpected_pass"  # noqa: S105 (a status, not a password)
 
     def __str__(self) -> str:
@@ -47,6 +49,7 @@ SEVERITY = (
     Status.UNEXPECTED_PASS,
     Status.ERROR,
     Status.INCONCLUSIVE,
+    Status.KNOWN,
     Status.IGNORED,
     Status.EXPECTED_MISMATCH,
     Status.PASSED,
@@ -60,6 +63,7 @@ FAILING = frozenset({Status.MISMATCHED, Status.UNEXPECTED_PASS})  # exit 1
 UNDECIDED = frozenset({Status.ERROR, Status.INCONCLUSIVE})  # exit 3
 GREEN = frozenset({Status.PASSED, Status.EXPECTED_MISMATCH})
 OPEN = frozenset({Status.INCONCLUSIVE, Status.IGNORED})  # the numbers can't tell
+EXCUSED = frozenset({Status.IGNORED, Status.KNOWN})  # not right, and no failure
 
 
 @dataclass(frozen=True)
@@ -223,10 +227,20 @@ class PairResult:
     mismatch: str = ""
     undecided: str = ""  # why it is inconclusive, in one word: "jump", "noise", "all_zero", "stop_gradient"
     numbers: PairNumbers = PairNumbers()
-    numeric: NumericSide = NumericSide()
+    judged_by: NumericSide = NumericSide()
     cause: Cause = Cause()
     fingerprint: Fingerprint | None = None  # what a baseline records about gradient and forward
     figure: Figure | None = None  # the data of its pictures, if they were requested
+    # both Jacobians as arrays at the point that shows most, the output's dimensions before the input's, where
+    # a function was given in Python, each element was compared and there aren't too many; for a complex
+    # output with a first axis for the upstreams 1 and 1j
+    analytic: Any = field(default=None, compare=False, repr=False)
+    numeric: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the numbers can't tell; a known fault may be of that kind."""
+        return self.status in OPEN or (self.status is Status.KNOWN and bool(self.undecided))
 
     def explained(self, *diagnosis: str) -> PairResult:
         """Return the result with these lines as its diagnosis."""
@@ -241,14 +255,14 @@ class PairResult:
     def bound(self) -> float:
         """The bound on that error; for an inconclusive pair only the tolerance."""
         numbers = self.numbers
-        if self.status in OPEN:
+        if self.is_open:
             return numbers.allowed
         return numbers.allowed + numbers.uncertainty if numbers.worst_bound is None else numbers.worst_bound
 
     @property
     def ratio(self) -> float | None:
         """That error as a share of the bound; `None` for an inconclusive pair."""
-        if self.status in OPEN:
+        if self.is_open:
             return None
         if self.error == 0:
             return 0.0
@@ -455,7 +469,7 @@ class Policy:
 
     def is_fine(self, case: CaseResult) -> bool:
         """Whether nothing about a case would fail the run."""
-        if not case.is_for_another_version and case.status not in GREEN | {Status.IGNORED}:
+        if not case.is_for_another_version and case.status not in GREEN | EXCUSED:
             return False
         return not (self.strict and case.skipped) and not (self.strict_precision and case.warnings)
 
@@ -563,6 +577,11 @@ class Report:
         """Whether everything is right: the exit code is 0."""
         return self.exit_code == 0
 
+    def __str__(self) -> str:
+        """Return the table that `gradcheck run` prints."""
+        # By name: results know nothing of reports.
+        return str(import_module("gradcheck_cli.reporting.report_text").render_report(self))
+
     def __repr__(self) -> str:
         """Return the outcome in a few words: all that a failed `assert` shows."""
         counts = {str(status): self.summary[str(status)] for status in Status}
@@ -618,7 +637,7 @@ class Report:
         for case_index, case in enumerate(self.cases):
             for pair in case.pairs:
                 key = (case_index, pair.input)
-                spent[key] = max(spent.get(key, (0, 0)), (pair.numeric.evaluations, pair.numeric.columns))
+                spent[key] = max(spent.get(key, (0, 0)), (pair.judged_by.evaluations, pair.judged_by.columns))
         columns = sum(columns for _, columns in spent.values())
         return sum(evaluations for evaluations, _ in spent.values()) / columns if columns else 0.0
 

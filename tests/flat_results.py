@@ -8,7 +8,7 @@ from gradcheck_cli.results import CaseResult, PairResult, Report
 from gradcheck_cli.spec.case import Case
 
 GROUPS = {
-    PairResult: ("numbers", "numeric", "cause"),
+    PairResult: ("numbers", "judged_by", "cause"),
     CaseResult: ("how", "ran", "seen"),
     Report: ("policy", "machine"),
     Case: ("code", "expected", "judging", "running", "origin", "wanted"),

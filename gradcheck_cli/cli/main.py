@@ -14,6 +14,7 @@ import click
 
 from gradcheck_cli import __version__, hooks
 from gradcheck_cli.cli.console import OutputLostError, guard_output, open_standard_descriptors
+from gradcheck_cli.cli.options.typed_words import answer_command, answer_option
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, SpecError, suggest
 from gradcheck_cli.hooks import Command
 
@@ -51,7 +52,7 @@ class LazyGroup(click.Group):
         """Find the command, or suggest one."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            hint = suggest(name, COMMANDS) or f"Commands: {', '.join(COMMANDS)}."
+            hint = answer_command(args) or suggest(name, COMMANDS) or f"Commands: {', '.join(COMMANDS)}."
             raise click.UsageError(f"No such command '{name}'. {hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -132,6 +133,8 @@ def _run(arguments: Sequence[str] | None) -> int:
                 click.echo(f"  {frame}", err=True)
         return error.exit_code
     except click.ClickException as error:
+        if answer := _answer(error):
+            error = click.UsageError(answer, getattr(error, "ctx", None))
         error.show()
         return USAGE
     except (click.Abort, KeyboardInterrupt):
@@ -147,6 +150,26 @@ def _run(arguments: Sequence[str] | None) -> int:
         click.echo(f"gradcheck: internal error ({type(error).__name__}): a bug; please report it", err=True)
         return INTERNAL
     return outcome if isinstance(outcome, int) else 0
+
+
+def _answer(error: click.ClickException) -> str:
+    """Say what to type where an option or its value isn't one; empty where click's own words do."""
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        choices, wrong = error.param.type, error.message.partition("' is not one of")[0].lstrip("'")
+        near = suggest(wrong, choices.choices) if isinstance(choices, click.Choice) else ""
+        return near and f"{error.format_message()} {near}"
+    if not isinstance(error, click.NoSuchOption):
+        return ""
+    option = error.option_name
+    owners = [name for name in COMMANDS if option in _options_of(name)]
+    elsewhere = f"It is an option of gradcheck {', '.join(owners)}." if owners else ""
+    remedy = answer_option(option) or elsewhere
+    return remedy and f"No such option '{option}'. {remedy}"
+
+
+def _options_of(name: str) -> list[str]:
+    command = cli.get_command(click.Context(cli), name)
+    return [] if command is None else [option for param in command.params for option in param.opts]
 
 
 def _message_of(error: GradcheckError) -> str:

@@ -110,6 +110,7 @@ _CODES = {
     "baseline/both_changed": Code("GC507", "both_changed", "Forward and gradient changed together."),
     "baseline/forward_changed": Code("GC508", "forward_changed", "The forward changed."),
     "baseline/new": Code("GC509", "new", "A pair isn't in the baseline yet."),
+    "baseline/known": Code("GC512", "known", "A fault that the baseline holds is still there."),
     "baseline/renamed": Code("GC510", "renamed", "A pair has another name than before."),
     "baseline/mended": Code("GC511", "mended", "What was wrong in the older report is right."),
     "unchecked": Code("GC601", "unchecked", "Not everything was checked."),
@@ -123,6 +124,7 @@ _SAME = {
     "check/form": "pair/form",
     "check/all_zero": "undecided/all_zero",
     "check/precision": "precision",
+    "check/case": "error/",  # an error that the baseline holds
     "error/workers": "error/worker",
 }
 CODES = tuple(sorted(set(_CODES.values())))
@@ -143,10 +145,11 @@ def rule_of_pair(pair: results.PairResult) -> str:
     """Return the rule that gave a pair its status; empty if it passed."""
     if pair.status is results.Status.UNEXPECTED_PASS:
         return "pair/unexpected_pass"
-    if pair.status in (results.Status.MISMATCHED, results.Status.EXPECTED_MISMATCH):
-        return f"pair/{pair.mismatch.partition(' ')[0] or 'value'}"
-    if pair.status in results.OPEN:
+    if pair.is_open:
         return f"undecided/{pair.undecided}"
+    wrong = (results.Status.MISMATCHED, results.Status.EXPECTED_MISMATCH, results.Status.KNOWN)
+    if pair.status in wrong:
+        return f"pair/{pair.mismatch.partition(' ')[0] or 'value'}"
     return {results.Status.ERROR: "error/gradient", results.Status.SKIPPED: "skipped"}.get(pair.status, "")
 
 

@@ -10,10 +10,11 @@ from rich.text import Text
 
 from gradcheck_cli import hooks, results
 from gradcheck_cli.clock import Work
-from gradcheck_cli.gate import side_counts
+from gradcheck_cli.gate import Change, side_counts
 from gradcheck_cli.reporting.codes import code_of, code_of_check, code_of_error
 from gradcheck_cli.reporting.exchange.findings import (
     BAD,
+    Finding,
     Outcome,
     findings_of,
     inputs_of,
@@ -30,6 +31,7 @@ SUMMARY_ORDER = (
     (results.Status.UNEXPECTED_PASS, "unexpected pass"),
     (results.Status.INCONCLUSIVE, "inconclusive"),
     (results.Status.ERROR, "error"),
+    (results.Status.KNOWN, "known"),
     (results.Status.IGNORED, "ignored"),
     (results.Status.SKIPPED, "skipped"),
 )
@@ -109,7 +111,7 @@ def summary_lines(
         texts[0] += ":"
         room = width - len(duration) - 2
         texts = layout.pack([texts[0], ", ".join(outcomes)], separator=" ", width=room, indent=2)
-    style = "bold red" if failed else "bold yellow" if summary["ignored"] else "bold green"
+    style = "bold red" if failed else "bold yellow" if left_out(report) else "bold green"
     lines = [Text(text, style=style) for text in texts]
     lines[-1] = layout.with_right(lines[-1], duration, width=width)
     if verbose and report.evaluations_per_element:
@@ -120,8 +122,19 @@ def summary_lines(
 
 def all_right(report: results.Report) -> str:
     """Say of a run that ends with 0 that all is right, and what of it was left out."""
+    but = left_out(report)
+    return f"all right but {' and '.join(but)}" if but else "all right"
+
+
+def left_out(report: results.Report) -> list[str]:
+    """Say what isn't right, and doesn't fail the run."""
+    known_count = sum(finding.change is Change.KNOWN for finding in report.baseline)
     ignored = report.summary["ignored"]
-    return f"all right but {layout.count(ignored, 'pair')} ignored" if ignored else "all right"
+    said = {
+        f"{layout.count(known_count, 'known fault')}": known_count,
+        f"{layout.count(ignored, 'pair')} ignored": ignored,
+    }
+    return [text for text, count in said.items() if count]
 
 
 def render_report(report: results.Report, *, width: int = 80, verbose: bool = False) -> str:
@@ -249,17 +262,24 @@ def failed_lines(report: results.Report, width: int) -> list[Text]:
         return []
     lines = [Text("failed:", style="bold")]
     code_width = 2 + max(len(str(finding.code or "")) for finding in failed)
-    for finding in failed[:_MOST_FAILED]:
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in failed:  # what is skipped has one line for an op
+        is_skipped = finding.title.startswith(f"{finding.name} skipped")
+        op = "" if finding.case is None else finding.case.op
+        key = (finding.code, op) if is_skipped else (id(finding),)
+        groups.setdefault(key, []).append(finding)
+    for finding, *others in list(groups.values())[:_MOST_FAILED]:
         code = "" if finding.code is None else str(finding.code)
         where = finding.case.spec.rpartition(":")[0] if finding.case is not None else ""
         line = Text("  ") + Text(
             f"{code:{code_width}}", style="bold red" if finding.outcome is Outcome.FAILED else "bold yellow"
         )
-        line += Text(layout.clean(f"{where} · {finding.case_name} · {finding.name}"))
+        more = f" and {len(others):,} more" if others else ""
+        line += Text(layout.clean(f"{where} · {finding.case_name} · {finding.name}{more}"))
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
-    if len(failed) > _MOST_FAILED:
-        lines.append(Text(f"  ... and {len(failed) - _MOST_FAILED:,} more"))
+    if len(groups) > _MOST_FAILED:
+        lines.append(Text(f"  ... and {len(groups) - _MOST_FAILED:,} more"))
     first = next((finding.code for finding in failed if finding.code is not None), None)
     if first is not None:
         lines.append(

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from gradcheck_cli.errors import nearest, suggest
 from gradcheck_cli.spec.input_model import EXPECTED
-from gradcheck_cli.spec.words import FORMER_KEYS
+from gradcheck_cli.spec.words import FORMER_KEYS, OTHER_KEYS
 from gradcheck_cli.spec.written import Written
 from gradcheck_cli.spec.yaml_tree import as_flow
 
@@ -61,8 +61,7 @@ def _report(model: type[BaseModel], root: Written, details: ErrorDetails) -> Non
     if kind == "extra_forbidden":
         *parent, key = location
         keys = _known_keys(model, parent)
-        remedy = FORMER_KEYS.get(str(key)) or suggest(str(key), keys) or f"Possible keys: {', '.join(keys)}"
-        root.at(*parent).add_key(f"unknown key. {remedy}", str(key))
+        root.at(*parent).add_key(f"unknown key. {_suggest_key(str(key), keys)}", str(key))
     elif location and location[-1] == "[key]":
         *parent, key, _ = location
         root.at(*parent).add_key(expectation_text(details["ctx"], value), str(key))
@@ -112,6 +111,13 @@ def show(value: object) -> str:
         return ".nan" if math.isnan(value) else (".inf" if value > 0 else "-.inf")
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
+
+
+def _suggest_key(key: str, keys: Sequence[str]) -> str:
+    """Say which known key was meant: what another tool's key is here, or one that is spelt like it."""
+    here = (line for line, words in OTHER_KEYS.items() if key in words.split())
+    other = next((f"Write '{line}'" for line in here if line.partition(":")[0] in keys), "")
+    return FORMER_KEYS.get(key) or other or suggest(key, keys) or f"Possible keys: {', '.join(keys)}"
 
 
 def _location(loc: tuple[int | str, ...]) -> list[str | int]:

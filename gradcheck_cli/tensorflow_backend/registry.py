@@ -9,9 +9,10 @@ import ast
 import contextlib
 import inspect
 import os
+import re
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -172,16 +173,28 @@ def place_of(op: Any) -> OpPlace:
     function = private_gradients.gradient_function(op)
     if function is None:
         return OpPlace(op.name, op.type, inside=inside)
-    return OpPlace(op.name, op.type, *_where(function), inside=inside)
+    draws = next((node.op for node in _forward_nodes(op) if _DRAW.search(node.op)), "")
+    return OpPlace(op.name, op.type, *_where(function), inside=inside, draws=draws)
+
+
+_DRAW = re.compile("Random(?!Get)|TruncatedNormal|Multinomial")
+
+
+def _forward_nodes(op: Any) -> Iterator[Any]:
+    """Yield the nodes of a custom gradient's forward, those in bodies included."""
+    unit = private_graphs.custom_gradient_of(op)
+    if unit is not None:
+        results = list(op.inputs)[: unit.results]
+        for inner_op in graph_path.ops_between(list(op.inputs)[unit.results :], results):
+            yield inner_op.node_def
+            yield from graph_path.inner_nodes(op.graph, inner_op)
 
 
 def _inner_overrides(op: Any) -> list[str]:
     """Return the names of the overrides in the body of a loop, branch or call, or in what is recomputed."""
     unit = private_graphs.custom_gradient_of(op)
     if unit is not None and not private_graphs.custom_gradient_results(op):  # tf.recompute_grad
-        arguments = list(op.inputs)[unit.results :]
-        inner = graph_path.ops_between(arguments, list(op.inputs)[: unit.results])
-        nodes = [inner_op.node_def for inner_op in inner]
+        nodes = list(_forward_nodes(op))
     elif private_gradients.has_own_gradient(op):  # it skips everything inside
         nodes = []
     else:

@@ -27,7 +27,7 @@ Modules are also searched in the folder of the spec and in the working directory
 
 If a folder has a `defaults.yaml` with nothing but `defaults:`, these are merged under each spec there.
 
-A key that a case lacks is taken from its op, and one that an op lacks from `defaults`. Mappings are merged
+A case inherits keys from its op; an op inherits from `defaults`. Mappings are merged
 key by key; anything else is replaced. A list of a single word may be the word: `dtypes: float64`.
 """
 

@@ -116,7 +116,7 @@ RUNS = {
         None,
         3,
         [
-            "ERROR GC301 import: forward: no module named 'no_such_module_at_all'; looked in:",
+            "ERROR GC301 import: forward: no module named 'no_such_module_at_all'.",
             "Put the module beside",
         ],
     ),
@@ -220,7 +220,7 @@ def test_a_run_says_what_is_wrong_and_goes_on(command, spec, row):
 
 def test_a_missing_module_names_the_search_path(command, spec, tmp_path):
     done = command("run", spec(RUNS["module missing"][0]))
-    assert "looked in: . " in joined(done.out), done.out
+    assert "Looked in: . " in joined(done.out), done.out
     assert str(tmp_path) not in done.out
 
 
@@ -246,6 +246,16 @@ def test_show_of_a_pair_that_is_not_there(command, spec):
     assert done.code == 2
     assert "dz/dx" in done.err
     assert "Traceback" not in done.err
+
+
+def test_show_needs_no_pair_where_there_is_one(command, spec):
+    done = command("show", spec(GOOD))
+    assert (done.code, done.out) == (0, command("show", spec(GOOD), "--pair", "dy/dx").out)
+    done = command(
+        "show", spec("op: two\nforward: tensorflow:multiply\ninputs: {x: {shape: [2]}, y: {shape: [2]}}\n")
+    )
+    assert done.code == 2
+    assert done.err.startswith("two has several pairs: dy/dx, dy/dy. Name one: --pair dy/dx")
 
 
 def test_show_of_a_forward_that_raises(command, spec):

@@ -221,7 +221,61 @@ def _every_other(values):
     return values * tf.constant([1.0, -1.0, 1.0, -1.0, 1.0], tf.float64)
 
 
+def _around_mean(x):
+    return tf.exp(-((x - tf.stop_gradient(tf.reduce_mean(x))) ** 2))
+
+
+def _turned(x):
+    return (1 + 2j) * tf.cast(x, tf.complex128)
+
+
+@tf.custom_gradient
+def _sample(x):
+    def draw(index, y):
+        return index + 1, y + x * tf.random.stateless_uniform(x.shape, [index, 2], dtype=x.dtype)
+
+    _, y = tf.while_loop(lambda index, _: index < 2, draw, [0, tf.zeros_like(x)])
+    return y, lambda u: u * 0.1
+
+
 SECOND = (
+    mistake(
+        "sampler_of_its_own",
+        {"x": [3]},
+        lambda x: tf.exp(_sample(x)),
+        None,
+        "It is a sampler (StatelessRandomUniform",
+    ),
+    mistake("stop_that_moves", {"x": [3]}, _around_mean, None, "stop_gradient at", freeze=False),
+    mistake(
+        "conj_missing_of_a_real_input",
+        {"x": [3]},
+        _turned,
+        lambda _, u: tf.math.real((1 + 2j) * u),
+        "conjugated",
+    ),
+    mistake(
+        "upstream_conjugated",
+        {"z": {"shape": [3], "dtype": "complex128"}},
+        lambda z: (1 + 2j) * z,
+        lambda _, u: (1 - 2j) * tf.math.conj(u),
+        "conjugated upstream",
+    ),
+    mistake(
+        "right_on_the_simplex_only",
+        {"p": {"shape": [2, 4], "uniform": {"low": 0.1, "high": 1.0}}},
+        lambda p: -tf.reduce_sum(p * tf.math.log(p), 1),
+        lambda op, u: -u[:, None] * tf.math.log(op.inputs[0]),
+        "sums along axis 1: if p holds probabilities",
+    ),
+    mistake(
+        "scaled_on_purpose",
+        {"x": [3]},
+        tf.round,
+        lambda _, u: 0.3 * u,
+        "tf.stop_gradient((1 - k) * x)",
+        reference="tensorflow:identity",
+    ),
     mistake(
         "linear_input_side_not_transposed",
         {"x": [3, 3], "w": [3, 3]},
@@ -327,6 +381,13 @@ SECOND = (
         {"x": [4]},
         lambda x: x - tf.reduce_logsumexp(x),
         lambda op, u: u + tf.nn.softmax(op.inputs[0]) * tf.reduce_sum(u),
+        "term",
+    ),
+    mistake(
+        "centering_of_positive_numbers_lost",
+        {"x": {"shape": [5], "uniform": {"low": 0.1, "high": 1.0}}},
+        lambda x: x - tf.reduce_mean(x),
+        lambda _, u: u,
         "term",
     ),
     mistake("centering_lost", {"x": [5]}, lambda x: x - tf.reduce_mean(x), lambda _, u: u, "term"),

@@ -1,5 +1,6 @@
 """What reaches a reference of the forward's attrs and of what builds it, and whose errors are whose."""
 
+import numpy as np
 import tensorflow as tf
 from attacking import Attack
 
@@ -28,6 +29,28 @@ def _fixed(x):
 
 def _made(slope):
     return lambda x: tf.sigmoid(slope * x)
+
+
+@tf.custom_gradient
+def _noisy(x):
+    noise = tf.numpy_function(lambda values: np.random.default_rng().normal(size=values.shape), [x], x.dtype)
+    return x + tf.ensure_shape(noise, x.shape), lambda u: u
+
+
+@tf.custom_gradient
+def _noisy_in_its_gradient(x):
+    noise = tf.numpy_function(lambda values: np.random.default_rng().normal(size=values.shape), [x], x.dtype)
+    noise = tf.ensure_shape(noise, x.shape)
+    return x * noise, lambda u: u * noise
+
+
+_CALLS = []
+
+
+@tf.custom_gradient
+def _counting(x):
+    _CALLS.append(x)
+    return x + len(_CALLS), lambda u: u
 
 
 def _raises(_):
@@ -60,6 +83,10 @@ ATTACKS = (
         lambda x, **given: tf.sigmoid(given["slope"] * x),
         attrs={"slope": 2.0},
     ),
+    _case("noise_of_numpy", "right", _noisy, tf.identity),
+    _case("noise_of_numpy_in_the_gradient", "wrong", _noisy_in_its_gradient, tf.identity),
+    _case("state_in_python", "right", _counting, tf.identity),
+    _case("noise_must_equal_the_reference", "unchecked", _noisy, tf.identity, reference_forward=True),
     _case("reference_raises", "unchecked", _with_slope, _raises),
     _case("reference_lacks_an_argument", "unchecked", _with_slope, _soft),
 )

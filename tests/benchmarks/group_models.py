@@ -31,7 +31,7 @@ def run(options):
     for name in MODELS:
         right = check(spec_of(name))
         passed = sum(pair.status is Status.PASSED for pair in right)
-        missed = max(pair.numeric.miss_probability or 0.0 for pair in right)
+        missed = max(pair.judged_by.miss_probability or 0.0 for pair in right)
         found = [_found(name, *error) for error in draw_errors(name, options.plants)]
         for low, high in ((0.01, 0.1), (0.1, 1.0)):
             some = [one for one in found if low <= abs(one[0]) <= high]

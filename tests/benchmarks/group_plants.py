@@ -70,11 +70,11 @@ def _verdict(case):
 
 def _right_gradient(clean, torch):
     pairs = ", ".join(
-        f"{pair.label} by {pair.numeric.method}"
+        f"{pair.label} by {pair.judged_by.method}"
         + (
             ""
-            if pair.numeric.miss_probability is None
-            else f", miss probability {pair.numeric.miss_probability:.1e}"
+            if pair.judged_by.miss_probability is None
+            else f", miss probability {pair.judged_by.miss_probability:.1e}"
         )
         for pair in clean.pairs
     )
@@ -161,5 +161,5 @@ def _cost(options, method, clean):
         [f"that of {BACKGROUND} x {BACKGROUND}: tracing", shown_seconds(found["background"]), ""],
         ["a verdict, tracing aside", shown_seconds(net), shown_ratio(net / unit)],
     ]
-    evaluations = max(pair.numeric.evaluations for pair in clean.pairs)
+    evaluations = max(pair.judged_by.evaluations for pair in clean.pairs)
     return table(["cost", "seconds", "forward + backward"], rows) + f"\n\nEvaluations an input: {evaluations}"

@@ -79,7 +79,7 @@ def main():
                 "seconds": seconds,
                 "status": str(result.status),
                 "error": result.error.message if result.error else "",
-                "methods": sorted({pair.numeric.method for pair in result.pairs}),
+                "methods": sorted({pair.judged_by.method for pair in result.pairs}),
                 "grown": _status_bytes("VmHWM") - before,
                 "copy": copy,
             }

@@ -24,7 +24,9 @@ def test_a_single_wrong_element_is_located_and_nothing_else_accused(name):
 def test_a_model_as_it_is_passes_and_says_what_could_have_been_missed():
     pairs = check(spec_of("transformer"))
     assert {pair.status for pair in pairs} == {Status.PASSED}
-    assert all(pair.numeric.miss_probability is not None for pair in pairs if pair.numeric.method == "probe")
+    assert all(
+        pair.judged_by.miss_probability is not None for pair in pairs if pair.judged_by.method == "probe"
+    )
 
 
 @pytest.mark.parametrize(

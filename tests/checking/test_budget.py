@@ -57,9 +57,9 @@ def test_all_inputs_are_probed_in_the_same_passes():
     op = layer(pause=1e-2)
     found = check(op, budget=2.5, samples=1, power=Power(1.0, 0.3))
     assert set(statuses(found).values()) == {Status.PASSED}
-    probed = [pair for pair in found.pairs if pair.numeric.method == "probe"]
+    probed = [pair for pair in found.pairs if pair.judged_by.method == "probe"]
     assert {pair.input for pair in probed} == {"x", "w", "b"}
-    assert all(pair.numeric.miss_probability is not None for pair in probed)
+    assert all(pair.judged_by.miss_probability is not None for pair in probed)
     assert {0, 1, 2} in [set(batch) for one in op.opened for batch in one.evaluated]
 
 
@@ -98,7 +98,7 @@ def test_what_the_budget_leaves_unseen_is_never_green():
 
 def test_full_and_cheap_cases_know_no_budget():
     for changes in ({"method": "full", "budget": 1e-9}, {"full_only": True, "budget": 1e-9}, {}):
-        assert all(pair.numeric.method != "probe" for pair in check(layer(pause=1e-6), **changes).pairs)
+        assert all(pair.judged_by.method != "probe" for pair in check(layer(pause=1e-6), **changes).pairs)
 
 
 def test_the_smallest_inputs_are_judged_whole_first():

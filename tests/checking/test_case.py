@@ -53,7 +53,7 @@ def test_a_right_gradient_passes_every_check():
 
 def test_the_correct_pass_is_cheap():
     # 3 elements at each of 2 samples; a base value each beside two evaluations an element.
-    assert only(check(tanh())).numeric.evaluations <= 2.5 * 6
+    assert only(check(tanh())).judged_by.evaluations <= 2.5 * 6
 
 
 WRONG = {
@@ -225,7 +225,7 @@ def test_a_fault_of_form_that_names_no_input_is_every_pairs():
     op = product(gradient)
     findings = check(op, pairs=(PairRule("dy/db", "skip"),))
     assert statuses(findings) == {"dy/da": "mismatched", "dy/db": "skipped"}
-    assert findings.pairs[0].numeric.method == "none"
+    assert findings.pairs[0].judged_by.method == "none"
 
 
 def test_a_fault_of_form_can_be_expected():

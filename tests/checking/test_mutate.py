@@ -141,7 +141,7 @@ def test_the_largest_element_is_the_one_that_changes():
 def test_the_declared_dtype_and_its_formula_are_corrupted_alike():
     made = tanh(dtypes={"x": "float32"})
     outcomes, findings, _ = tried(made)
-    assert findings.pairs[0].numeric.reference_dtype == "float64"
+    assert findings.pairs[0].judged_by.reference_dtype == "float64"
     assert set(outcomes.values()) == {"caught"}
 
 

@@ -53,7 +53,7 @@ def test_a_pair_in_order():
         pair.numbers.elements,
         pair.numbers.wrong_elements,
         pair.numbers.kinks,
-        pair.numeric.evaluations,
+        pair.judged_by.evaluations,
     ) == (6, 0, 0, 14)
     assert pair.numbers.max_abs_error == pytest.approx(5e-7)
     assert pair.numbers.max_rel_error == pytest.approx(2.5e-7)
@@ -191,8 +191,8 @@ def test_nothing_to_compare():
 
 
 def test_the_ladder_is_named_where_any_sample_climbed_it():
-    assert row(sample(ONES), sample(ONES, differencing=Differencing("ladder"))).numeric.method == "ladder"
-    assert row(sample(ONES), sample(ONES)).numeric.method == "central"
+    assert row(sample(ONES), sample(ONES, differencing=Differencing("ladder"))).judged_by.method == "ladder"
+    assert row(sample(ONES), sample(ONES)).judged_by.method == "central"
 
 
 def test_indices_are_those_of_the_tensors_own_shapes():

@@ -77,7 +77,7 @@ def wrong_in_float32(factor):
 @pytest.mark.parametrize("factor", [2.0, -1.0, 0.0, 1.5, np.nan])
 def test_a_declared_dtype_that_is_wrong_outright_is_a_mismatch(factor):
     pair = only(check(wrong_in_float32(factor)))
-    assert (pair.status, pair.numeric.reference_dtype) == (Status.MISMATCHED, "float32")
+    assert (pair.status, pair.judged_by.reference_dtype) == (Status.MISMATCHED, "float32")
 
 
 def test_a_declared_dtype_that_is_right_is_not():
@@ -139,7 +139,7 @@ def test_the_precision_check_can_be_turned_off():
 
 def test_turning_the_precision_check_off_hides_no_fault_of_the_declared_dtype():
     pair = only(check(wrong_in_float32(np.nan), checks_off=("precision",)))
-    assert (pair.status, pair.numeric.reference_dtype) == (Status.MISMATCHED, "float32")
+    assert (pair.status, pair.judged_by.reference_dtype) == (Status.MISMATCHED, "float32")
 
 
 def test_random_compositions_in_float32_are_never_wrong():

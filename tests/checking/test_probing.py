@@ -31,10 +31,10 @@ def pair_of(op, **changes):
 def test_a_right_pair_passes_with_its_miss_probability():
     pair = pair_of(tanh())
     assert pair.status is Status.PASSED
-    assert pair.numeric.method == "probe"
+    assert pair.judged_by.method == "probe"
     assert pair.numbers.elements == N * N
-    assert 0 < pair.numeric.miss_probability <= Power().miss
-    assert pair.numeric.miss_size == Power().size
+    assert 0 < pair.judged_by.miss_probability <= Power().miss
+    assert pair.judged_by.miss_size == Power().size
     assert pair.numbers.max_rel_error <= pair.numbers.allowed
 
 
@@ -53,7 +53,7 @@ def test_one_wrong_element_is_named(element, error):
     assert pair.numbers.worst.numeric == pytest.approx(slope(POINT[element]), rel=1e-6)
     assert pair.numbers.wrong_elements == 1
     assert pair.note == f"at least 1 of {N * N} elements"
-    assert pair.numeric.miss_probability is None
+    assert pair.judged_by.miss_probability is None
 
 
 def test_a_missing_term_is_found_off_the_diagonal():
@@ -104,7 +104,7 @@ def test_small_elements_of_a_loss_are_probed_by_themselves(monkeypatch):
     monkeypatch.setattr(analytic, "FEWEST_ELEMENTS", N)
     pair = pair_of(loss())
     assert pair.status is Status.PASSED
-    assert pair.numeric.miss_probability <= Power().miss
+    assert pair.judged_by.miss_probability <= Power().miss
     monkeypatch.setattr(probe_search.Search, "_probe_unseen", lambda *_: None)
     pair = pair_of(loss())
     assert pair.status is Status.INCONCLUSIVE
@@ -138,22 +138,22 @@ def test_full_only_refuses():
     pair = pair_of(tanh(), full_only=True)
     assert pair.status is Status.INCONCLUSIVE
     assert "400 x 400" in pair.message
-    assert pair.numeric.evaluations == 0
+    assert pair.judged_by.evaluations == 0
 
 
 def test_auto_probes_above_the_limit_and_full_never_does(monkeypatch):
     monkeypatch.setattr(analytic, "MOST_ELEMENTS", N)  # a diagonal of 400 elements fits, 400 x 400 don't
-    assert pair_of(tanh(), method="auto").numeric.method == "central"
+    assert pair_of(tanh(), method="auto").judged_by.method == "central"
     coupled = Numpy(np.cumsum, lambda u, _: np.cumsum(u[::-1])[::-1], {"x": POINT})
-    assert pair_of(coupled, method="auto").numeric.method == "probe"
-    assert pair_of(coupled, method="full").numeric.method != "probe"
+    assert pair_of(coupled, method="auto").judged_by.method == "probe"
+    assert pair_of(coupled, method="full").judged_by.method != "probe"
 
 
 def test_a_sparse_gradient_of_a_dense_function_is_probed_where_the_whole_is_too_large(monkeypatch):
     monkeypatch.setattr(analytic, "MOST_ELEMENTS", 100 * N)
     forgets = Numpy(lambda x: x - x.mean(), lambda u, _: u, {"x": POINT})
     pair = pair_of(forgets, method="auto")
-    assert pair.numeric.method == "probe"
+    assert pair.judged_by.method == "probe"
     assert pair.status is Status.MISMATCHED
 
 
@@ -318,7 +318,7 @@ def test_what_the_specs_tolerance_allows_is_no_alarm():
 def test_a_scalar_is_judged_whole_whatever_the_method():
     op = Numpy(np.tanh, lambda u, x: u * slope(x), {"x": np.array(0.5)})
     pair = pair_of(op)
-    assert (pair.status, pair.numeric.method) == (Status.PASSED, "central")
+    assert (pair.status, pair.judged_by.method) == (Status.PASSED, "central")
 
 
 def test_a_sort_of_near_ties_passes_and_counts_their_rows_as_missed():
@@ -327,4 +327,4 @@ def test_a_sort_of_near_ties_passes_and_counts_their_rows_as_missed():
     point[101] = point[100] * (1 + 1e-12)
     pair = pair_of(Numpy(np.sort, lambda u, x: u[np.argsort(np.argsort(x))], {"x": point}))
     assert pair.status is Status.PASSED
-    assert pair.numeric.miss_probability >= 2 / N
+    assert pair.judged_by.miss_probability >= 2 / N

@@ -65,7 +65,7 @@ def test_a_right_op_passes_in_few_evaluations(name):
     op, _, (_, slots) = OPS[name]
     found = check(op)
     assert all(pair.status is Status.PASSED for pair in found.pairs)
-    assert min(pair.numeric.evaluations for pair in found.pairs) <= 2 * (2 * slots + 1 + 6 + 60)
+    assert min(pair.judged_by.evaluations for pair in found.pairs) <= 2 * (2 * slots + 1 + 6 + 60)
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_a_wrong_gradient_is_no_baseline(project, invoke, a_result, tmp_path):
     project.results[0] = with_memory(a_result("huber", Status.MISMATCHED))
     result = invoke("run", "--update-baseline", "g.lock")
     assert result.code == 1
-    assert result.err == "g.lock: 1 new, 1 not right, so not recorded\n"
+    assert result.err == "g.lock: 1 new, 1 not right, so not recorded (--accept records them as known)\n"
     assert "huber" not in (tmp_path / "g.lock").read_text()
 
 

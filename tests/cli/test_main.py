@@ -72,7 +72,6 @@ def test_bad_usage_says_what_was_meant(invoke, arguments, wording):
 @pytest.mark.parametrize(
     ("arguments", "wording"),
     [
-        (["show", "a.yaml"], "Missing option '--pair'"),
         (["show", "a.yaml", "--pair", "dy/dx", "--output", "a"], "must be whole numbers from 0, such as 0,0"),
         (
             ["show", "a.yaml", "--pair", "dy/dx", "--output", "-1"],

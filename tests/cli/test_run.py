@@ -5,7 +5,7 @@ import os
 import sys
 
 import pytest
-from flat_results import make_pair
+from flat_results import altered, make_pair
 
 from gradcheck_cli.cli.commands.run import command as run_command
 from gradcheck_cli.results import CheckResult, Status
@@ -335,12 +335,43 @@ def test_the_end_lists_what_failed(invoke, engine, a_result):
     assert "failed:" not in invoke("run", "-q").out
 
 
+def test_what_is_skipped_has_one_line_for_an_op_and_is_not_called_undecided(invoke, engine, a_result):
+    skipped = CheckResult("device", Status.SKIPPED, "TensorFlow finds no GPU:0")
+    engine.results[:] = [
+        altered(a_result("far", Status.SKIPPED, case), pairs=(), checks=(skipped,)) for case in "abc"
+    ]
+    end = invoke("run").out.partition("failed:\n")[2].splitlines()
+    assert end[0].split() == [
+        "GC403",
+        "device",
+        "specs/far.yaml",
+        "·",
+        "far",
+        "·",
+        "a",
+        "·",
+        "check",
+        "device",
+        "and",
+        "2",
+        "more",
+    ]
+    assert end[1].startswith("  `gradcheck explain GC403`")
+
+
 @pytest.mark.feature  # a format for other programs
-def test_concise_is_a_line_for_each_pair(invoke, engine, a_result):
+def test_concise_names_a_skipped_check_skipped(invoke, engine, a_result):
+    skipped = CheckResult("device", Status.SKIPPED, "TensorFlow finds no GPU:0")
+    engine.results[:] = [altered(a_result("far", Status.SKIPPED), pairs=(), checks=(skipped,))]
+    (line, *_) = invoke("run", "--format", "concise").out.splitlines()
+    assert line.startswith("specs/far.yaml:1: far · check device: skipped GC403 device: TensorFlow")
+
+
+@pytest.mark.feature  # a format for other programs
+def test_concise_is_a_line_for_each_finding(invoke, engine, a_result):
     engine.results[:] = [a_result("good"), a_result("bad", Status.MISMATCHED)]
     lines = invoke("run", "--format", "concise").out.splitlines()
-    assert lines[0].startswith("specs/good.yaml:1: good · dy/dx: passed: error=")
-    assert lines[1].startswith("specs/bad.yaml:1: bad · dy/dx: mismatched GC101 value: error=")
+    assert lines[0].startswith("specs/bad.yaml:1: bad · dy/dx: mismatched GC101 value: error=")
 
 
 @pytest.mark.feature

@@ -97,6 +97,8 @@ def steps() -> list[Step]:
         Step("run right.yaml -j 0 --baseline new.lock", 2),
         Step("run right.yaml -j 0 --update-baseline right.lock", 0),
         Step("run right.yaml -j 0 --baseline right.lock --durations 3 -v", 0),
+        Step("run wrong.yaml -j 0 --update-baseline wrong.lock --accept", 1, "known faults"),
+        Step("run wrong.yaml -j 0 --baseline wrong.lock", 0, "known GC512"),
         Step(
             "run right.yaml -j 0 --cov walked --cov-report term-missing --cov-fail-under 100", 3, "wrong_cube"
         ),

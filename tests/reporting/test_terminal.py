@@ -3,9 +3,10 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 
 import pytest
-from flat_results import altered
+from flat_results import altered, make_pair
 
 from gradcheck_cli.reporting.report_text import case_lines, render_report, summary_lines
 from gradcheck_cli.reporting.terminal import layout
@@ -245,3 +246,17 @@ def test_tables_fold_to_the_terminals_width(mismatched, passed, width):
         assert max(layout.cells(line) for line in text.splitlines()) <= width, text
         assert all(pair.label in text for pair in case.pairs)
         assert f"{case.pairs[0].numbers.max_abs_error:.3e}" in text
+
+
+def test_what_several_pairs_have_to_say_is_said_once(passed):
+    told = "the bound {} lets any slope through: state a smaller tolerance"
+    pairs = [
+        make_pair(f"dy/d{name}", "y", name, Status.INCONCLUSIVE, message=told.format(size))
+        for name, size in (("a", "1.5e-01"), ("b", "6.7e+00"))
+    ]
+    other = make_pair("dy/dc", "y", "c", Status.INCONCLUSIVE, message="ops.py:3 jumps; move it")
+    case = altered(passed, pairs=(*pairs, other, replace(other, label="dy/dd")))
+    text = layout.plain(case_lines(case, width=100))
+    assert text.count("state a smaller tolerance") == 1
+    assert "    the bound 6.7e+00 lets any slope through (see above)\n" in text
+    assert text.count("ops.py:3 jumps; move it") == 2

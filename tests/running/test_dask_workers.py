@@ -17,7 +17,7 @@ from gradcheck_cli.running.run_loop import Ended, Noted, Waited, WorkersLostErro
 from gradcheck_cli.spec.load import load_cases
 
 SPEC = "op: o{}\nforward: numpy:square\n{}inputs: {{x: {{shape: [2]}}}}\n"
-MISSING = CaseError("import", "forward: no module named 'mpmath'; looked in: ...")
+MISSING = CaseError("import", "forward: no module named 'mpmath'.\nLooked in: ...")
 
 
 class Done:

@@ -7,7 +7,7 @@ import pytest
 HEAD = "op: f\nforward: m:f\n"
 INPUTS = [
     ("{shpe: [3]}", "x.shpe: unknown key. Did you mean 'shape'?"),
-    ("{shape: [3], min: 0}", "x.min: unknown key. Did you mean 'min_gap'?"),
+    ("{shape: [3], min: 0}", "x.min: unknown key. Write 'domain: {low: 0}'"),
     (
         "{shape: [3], dtype: flaot32}",
         "x.dtype: must be a TensorFlow dtype, but got 'flaot32'. Did you mean 'float32'?",
@@ -198,9 +198,9 @@ INPUTS = [
 ]
 
 
-@pytest.mark.parametrize("key", ["range", "minimum"])
+@pytest.mark.parametrize("key", ["reach", "minimum"])
 def test_a_key_that_no_other_is_near_to_gets_the_list_of_keys(faults_of, key):
-    # `ragged` is the nearest to `range`, but nobody means it.
+    # `ragged` is the nearest to `reach`, but nobody means it.
     (fault,) = faults_of(f"{HEAD}inputs:\n  x: {{shape: [3], {key}: 1}}\n")
     assert fault.startswith(
         f"a.yaml:4: inputs.x.{key}: unknown key. Possible keys: shape, dtype, value, file, uniform, normal,"

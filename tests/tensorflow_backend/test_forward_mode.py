@@ -26,7 +26,7 @@ def root(slope=0.5, *, stop=False):
 
 def verdict(run, forward, mode="eager", **more):
     (pair,) = run(forward=forward, inputs=NARROW, modes=[mode], **more).pairs
-    return pair.status, pair.numeric.method
+    return pair.status, pair.judged_by.method
 
 
 def test_it_settles_what_differences_can_not(run):
@@ -82,7 +82,7 @@ def test_a_variable(run):
         return scale
 
     result = run(forward=make, build={}, inputs=NARROW, modes=["eager"], variables=True)
-    assert {pair.label: (pair.status, pair.numeric.method) for pair in result.pairs} == {
+    assert {pair.label: (pair.status, pair.judged_by.method) for pair in result.pairs} == {
         "dy/dx": (Status.PASSED, "forward_mode"),
         "dy/dweight": (Status.PASSED, "central"),
     }

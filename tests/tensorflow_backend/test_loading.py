@@ -103,11 +103,11 @@ def test_a_missing_module_says_where_it_was_looked_for(tmp_path):
         error = failure("loading_missing:f", "gradient")
     assert error.kind == "import"
     lines = error.message.splitlines()
-    assert lines[0] == "gradient: no module named 'loading_missing'; looked in:"
-    assert lines[1:3] == ["  specs", "  ."]
+    assert lines[0] == "gradient: no module named 'loading_missing'."
+    assert lines[1:4] == ["Looked in:", "  specs", "  ."]
     assert lines[-2] == "  the installed packages"
     assert lines[-1] == "Put the module beside the spec, run from its folder, or install it."
-    assert all(Path(line.strip()).is_dir() for line in lines[1:-2])
+    assert all(Path(line.strip()).is_dir() for line in lines[2:-2])
     assert len(set(lines)) == len(lines)
     assert error.traceback == ()
 
@@ -127,7 +127,7 @@ def test_a_missing_submodule_is_missing_too(write, tmp_path):
     write("loading_package/__init__.py", "")
     with importable(str(tmp_path)):
         error = failure("loading_package.ops:f")
-    assert error.message.startswith("forward: no module named 'loading_package.ops'; looked in:\n")
+    assert error.message.startswith("forward: no module named 'loading_package.ops'.\nLooked in:\n")
 
 
 def test_a_module_that_a_module_imports_is_another_matter(write, tmp_path):

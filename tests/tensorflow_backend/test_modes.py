@@ -567,7 +567,7 @@ def test_large_jacobians_are_compared_too(run_in, mix, size, method):
     assert {mode: (str(one.status), failed(one)) for mode, one in right.items()} == dict.fromkeys(
         ALL, ("passed", {})
     )
-    assert {one.pairs[0].numeric.method for one in right.values()} == {method}
+    assert {one.pairs[0].judged_by.method for one in right.values()} == {method}
     assert {mode: "modes" in {check.name for check in one.checks} for mode, one in right.items()} == {
         mode: mode != "graph" for mode in ALL
     }

@@ -111,7 +111,7 @@ def crowded_pair(**build):
 def test_where_any_step_crosses_kinks_an_error_of_one_percent_is_seen_all_the_same():
     pair = crowded_pair()
     assert pair.status is Status.PASSED
-    assert pair.numeric.miss_probability < 0.02
+    assert pair.judged_by.miss_probability < 0.02
 
 
 @pytest.mark.parametrize("error", [0.02, -0.02, 1.0])
@@ -246,7 +246,7 @@ def test_a_variable_that_is_gathered_from_moves_in_one_call_for_all_points():
     with clock.count_work() as done:
         (_, of_table) = check_case(case, opener, [0]).pairs
     assert of_table.status is Status.PASSED
-    assert of_table.numeric.evaluations > 200
+    assert of_table.judged_by.evaluations > 200
     assert done.calls < 60
 
 

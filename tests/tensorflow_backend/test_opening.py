@@ -86,7 +86,7 @@ def test_the_formula_is_judged_there(run):
 def test_an_op_without_a_float64_kernel_is_judged_in_its_own_dtype_and_named(run):
     result = run(forward=tf.nn.lrn, inputs={"x": {"shape": [1, 1, 2, 3], "dtype": "float32"}})
     assert (result.status, result.how.numeric_dtype, result.warnings) == (Status.PASSED, "float32", ())
-    assert result.pairs[0].numeric.not_float64 == "there is no float64 form of LRN, LRNGrad"
+    assert result.pairs[0].judged_by.not_float64 == "there is no float64 form of LRN, LRNGrad"
 
 
 def test_a_float64_case_that_is_not_judged_in_float64_is_no_plain_pass(run):
@@ -119,7 +119,7 @@ def test_a_pass_by_a_gradient_that_is_wrong_in_the_declared_dtype_alone_is_none(
 
     result = run(forward=wrong, inputs={"x": {"shape": [3], "dtype": "float32"}})
     assert result.status is Status.MISMATCHED
-    assert result.pairs[0].numeric.reference_dtype == "float64"
+    assert result.pairs[0].judged_by.reference_dtype == "float64"
 
 
 def test_saturation_in_float32_is_a_warning(run):

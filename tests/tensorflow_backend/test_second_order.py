@@ -66,7 +66,7 @@ def test_an_input_of_the_upstreams_name_keeps_it(run):
 
 def test_the_formula_is_judged_in_float64(run):
     result = run(forward=tf.exp, inputs={"x": {"shape": [3], "dtype": "float32"}}, second_order=True)
-    assert {pair.numeric.reference_dtype for pair in result.pairs} == {"float64"}
+    assert {pair.judged_by.reference_dtype for pair in result.pairs} == {"float64"}
     assert result.status is Status.PASSED
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -239,14 +241,52 @@ def test_something_that_is_no_tensor_in_a_custom_gradient_says_what_happened(run
         assert result.status is Status.MISMATCHED
 
 
-def test_too_many_gradients_in_a_custom_gradient(run):
+SCALE = tf.Variable(2.0, dtype=tf.float64)
+
+
+def with_variables(returns):
     @tf.custom_gradient
     def forward(x):
-        return x * 2, lambda upstream: (upstream, upstream)
+        def grad(upstream, variables=None):
+            return returns(upstream)
 
-    result = run(forward=forward, **X)
-    assert result.status is Status.ERROR
-    assert result.error.kind in ("gradient", "gradient_count")
+        return x * SCALE, grad
+
+    return forward
+
+
+def without_variables(returns):
+    return tf.custom_gradient(lambda x: (2 * x, returns))
+
+
+def of_two(returns):
+    return lambda x: tf.custom_gradient(lambda a, b: (a * b, returns))(x, x)
+
+
+ONE = "must return 1 gradient(s), one (or None) for each argument, but returned 2."
+VARIABLE = "must return (gradients of its arguments, [gradients of its 1 variable(s)]), but returned "
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+@pytest.mark.parametrize(
+    ("make", "returns", "said"),
+    [
+        (without_variables, lambda u: (u, u), ONE),
+        (of_two, lambda u: u, "must return 2 gradient(s), one (or None) for each argument, but returned 1."),
+        (with_variables, lambda u: ([u, u], [u]), ONE),
+        (with_variables, lambda u: u, VARIABLE + "1 value(s)."),
+        (with_variables, lambda u: (u, [u], u), VARIABLE + "3 value(s)."),
+        (with_variables, lambda u: (u, []), VARIABLE + "0 gradient(s) of variables."),
+        (with_variables, lambda u: (u, u), VARIABLE + "no list of those of variables."),
+    ],
+)
+def test_a_wrong_count_of_gradients_says_both_counts_and_the_line(run, mode, make, returns, said):
+    result = run(forward=make(returns), modes=[mode], inputs={"x": {"shape": [2]}})
+    assert (result.status, result.error.kind) == (Status.ERROR, "gradient_count")
+    message = result.error.message
+    assert re.match(r"a custom gradient at \S+test_tracing.py:\d+ ", message), message
+    assert message.endswith(said)
+    assert "TensorFlow's own code" not in message
 
 
 def test_an_op_without_a_gradient_names_itself(run):

@@ -91,7 +91,7 @@ def with_dtype_fault(op: Operation, input_index: int, pair: PairResult) -> PairR
         mismatch=FORM,
         order=pair.order,
         numbers=PairNumbers(elements=pair.numbers.elements),
-        numeric=NOT_JUDGED,
+        judged_by=NOT_JUDGED,
     )
 
 

@@ -28,6 +28,7 @@ from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, agree, largest_finite, precision_of
 from gradcheck_cli.results import CheckResult, Status
+from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.values.moves import MOVED
 
 # Prefixes of op types that consume what they read. Variables and tables, by contrast, are restored.
@@ -75,7 +76,13 @@ def check_random(view: OpenedView) -> list[CheckResult]:
 
 def check_beside_gradient(view: PointView) -> list[CheckResult]:
     """Compare the forward with the one traced beside the gradient, unless `retrace` does so."""
-    return find_other_function(view.op, [view.op]) if "retrace" in view.case.judging.checks_off else []
+    is_alone = "retrace" in view.case.judging.checks_off and _is_compared(view.case)
+    return find_other_function(view.op, [view.op]) if is_alone else []
+
+
+def _is_compared(case: Case) -> bool:
+    """Whether the forward's values matter: a reference alone is differenced in their place."""
+    return case.reference is None or case.reference.equals_forward
 
 
 def find_other_function(op: Operation, traces: Sequence[Operation]) -> list[CheckResult]:
@@ -124,7 +131,7 @@ def check_rerun(view: OpenedView) -> list[CheckResult]:
     """Find a forward that returns other values at the same point, for any reason."""
     op = view.op
     input_index = next((index for index, info in enumerate(op.inputs) if info.is_differentiable), None)
-    if input_index is None or op.facts.random_types:
+    if input_index is None or op.facts.random_types or not _is_compared(view.case):
         return []
     twice = {input_index: np.stack([op.point[input_index]] * 2)}
     for info, values in zip(op.outputs, op.evaluate(twice), strict=True):
@@ -219,7 +226,7 @@ def compare_traces(view: PointView, op: OpenedOperation) -> list[CheckResult]:
             return [CheckResult("retrace", Status.MISMATCHED, message)]
     groups = group_at_hand(pull_outputs(view.case, op, view.expected_right, jacobians))
     checks = [check_same("retrace", what, group, retraced) for group in groups]
-    return [*checks, *find_other_function(op, [op, retraced])]
+    return [*checks, *(find_other_function(op, [op, retraced]) if _is_compared(view.case) else [])]
 
 
 def check_same(

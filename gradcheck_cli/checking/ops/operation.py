@@ -62,6 +62,7 @@ class OpPlace:
     line: int = 0  # its 1-based line; 0 where that isn't known
     # for a loop, a branch or a call: (name, file, line) of the user's gradients in its body
     inside: tuple[tuple[str, str, int], ...] = ()
+    draws: str = ""  # the random op in the forward of a custom gradient, if there is one
 
 
 @dataclass(frozen=True)

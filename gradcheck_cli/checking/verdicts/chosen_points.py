@@ -81,7 +81,7 @@ def _largest(arrays: Sequence[Float]) -> float:
 
 def unit_roundoff(pair: PairResult) -> float:
     """Return the unit roundoff of the dtype that a pair was judged in."""
-    return precision_of(pair.numeric.reference_dtype).unit_roundoff
+    return precision_of(pair.judged_by.reference_dtype).unit_roundoff
 
 
 def with_notes(wrong: PairResult, pair: PairResult, *notes: str, point: Written = ()) -> PairResult:

@@ -61,7 +61,7 @@ def rule_of(case: Case, label: str) -> PairRule | None:
 def make_skipped_result(judged: Judged, rule: PairRule) -> PairResult:
     """Return the result of a pair that the spec asks not to check."""
     names = judged.label, judged.output.name, judged.input_info.name
-    return PairResult(*names, Status.SKIPPED, note=rule.reason or "expect: skip", numeric=NOT_JUDGED)
+    return PairResult(*names, Status.SKIPPED, note=rule.reason or "expect: skip", judged_by=NOT_JUDGED)
 
 
 def _expect_mismatch(result: PairResult, rule: PairRule) -> PairResult:
@@ -345,7 +345,7 @@ def _report_unjudged(
             message=message,
             mismatch=mismatch,
             numbers=PairNumbers(elements=judged.output.size * judged.input_info.size),
-            numeric=NOT_JUDGED,
+            judged_by=NOT_JUDGED,
         )
         results.append(apply_expectation(result, rule, judged))
     return tuple(results)

@@ -66,7 +66,7 @@ class Findings:
     def numeric_dtype(self) -> str:
         """The dtype of the numeric derivative; empty where there is none."""
         return next(
-            (pair.numeric.reference_dtype for pair in self.pairs if pair.numeric.method != "none"), ""
+            (pair.judged_by.reference_dtype for pair in self.pairs if pair.judged_by.method != "none"), ""
         )
 
 
@@ -176,7 +176,7 @@ def summarise(judged: Judged, *, may_be_zero: bool = False, leads: bool = False)
         note=_note(samples, numbers.wrong_elements, numbers.kinks, status),
         message=message,
         numbers=numbers,
-        numeric=NumericSide(
+        judged_by=NumericSide(
             next((name for name in _NAMED_METHODS if name in methods), first.differencing.method),
             first.differencing.dtype,
             first.differencing.not_float64,

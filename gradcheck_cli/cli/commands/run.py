@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import reduce, wraps
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,6 +31,7 @@ from gradcheck_cli.cli.options.running_options import (
     worker_options,
     write_reports,
 )
+from gradcheck_cli.cli.options.typed_words import SpecPath
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -93,7 +94,7 @@ def feature_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("run", cls=RunCommand)
-@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=hooks.completing("spec_files"))
+@click.argument("paths", nargs=-1, type=SpecPath(), shell_complete=hooks.completing("spec_files"))
 @selection_options
 @case_options
 @report_options
@@ -140,7 +141,7 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
     changes, selection = options.changes, options.selection
 
     def read() -> tuple[Case, ...]:
-        return changes.apply_to(selection.select(changes.load(folders)).cases)
+        return changes.apply_to(selection.select(changes.load(folders), folders).cases)
 
     if options.is_watching:
         code = hooks.watch_cases(ctx, folders, read, options.workers, ignored.mark)
@@ -148,7 +149,7 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
             raise click.UsageError("--watch: this installation can't.", ctx)
         ctx.exit(code)
     if selection.collect_only:
-        list_cases(selection.select(changes.load(folders)).cases, options.form)
+        list_cases(selection.select(changes.load(folders), folders).cases, options.form)
         return
     ctx.exit(_run(ctx, options, folders, began))
 
@@ -171,7 +172,7 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
     policy, ignored = options.gate.policy, options.gate.ignored
     changes, selection = options.changes, options.selection
     loaded = changes.load(folders)
-    selected = selection.select(loaded)
+    selected = selection.select(loaded, folders)
     kinds = {options.form, *(target.kind for target in options.reports)}
     cases = _prepare_cases(
         changes.apply_to(selected.cases),
@@ -185,12 +186,16 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
 
         lines_of = _lines_of(options.verbosity, policy) if options.form == "table" else lambda _: []
         stopper = selection.stopper(policy, began)
+
+        def mark(case: CaseResult) -> CaseResult:
+            return reduce(lambda marked, part: part.mark(marked), parts, ignored.mark(case))
+
         report = run_and_print(
             workers,
             cases,
             lines_of,
             stopper=stopper,
-            mark=ignored.mark,
+            mark=mark,
             is_shard=selected.shard is not None,
         )
     else:
@@ -199,7 +204,9 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
         report,
         policy=policy,
         shard=selected.shard,
-        selection=selection_of(report.cases, loaded, folders, selection.narrowing_words(), changes.modes),
+        selection=selection_of(
+            report.cases, loaded, folders, selection.narrowing_words(folders), changes.modes
+        ),
     )
     report = report if selected.shard is not None else count_nothing_left(report)
     for part in parts:

@@ -9,13 +9,14 @@ from importlib import import_module
 import click
 
 from gradcheck_cli import hooks
+from gradcheck_cli.cli.options.typed_words import SpecPath
 from gradcheck_cli.errors import Fault, SpecError
 
 FORMATS = {name: form for name, form in hooks.formats().items() if form.of_faults}
 
 
 @click.command("validate")
-@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=hooks.completing("spec_files"))
+@click.argument("paths", nargs=-1, type=SpecPath(), shell_complete=hooks.completing("spec_files"))
 @click.option(
     "--format",
     "form",

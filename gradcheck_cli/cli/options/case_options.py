@@ -13,6 +13,7 @@ import click
 
 from gradcheck_cli import hooks
 from gradcheck_cli.cli.options.configured import Function, option_group
+from gradcheck_cli.cli.options.typed_words import NamedSpec, SpecPath, keep_named
 from gradcheck_cli.errors import GradcheckError, UsageError
 from gradcheck_cli.spec.words import MODES
 from gradcheck_cli.visible import clean
@@ -89,15 +90,16 @@ class NamedCases:
     op_types: tuple[str, ...]
     point: str | None
 
-    def choose(self, cases: Sequence[Case]) -> tuple[Case, ...]:
-        """Return the requested cases.
+    def choose(self, cases: Sequence[Case], paths: Sequence[str]) -> tuple[Case, ...]:
+        """Return the requested cases of some paths.
 
         Raises:
             NoSpecsError: a requested name doesn't exist.
         """
         from gradcheck_cli.running.selection import CaseFilter, choose
 
-        chosen = choose(cases, CaseFilter(self.names, self.tags, self.op_types, self.expression, self.ops))
+        case_filter = CaseFilter(self.names, self.tags, self.op_types, self.expression, self.ops)
+        chosen = choose(keep_named(cases, paths), case_filter)
         return tuple(_at_point(chosen, self.point))
 
 
@@ -122,7 +124,7 @@ class PickedCases:
     """Cases of one spec, and the requested pair; `None` for all pairs."""
 
     spec: str
-    label: str | None
+    pair: str | None
     ops: tuple[str, ...]
     names: tuple[str, ...]
     seed: int | None
@@ -138,20 +140,25 @@ class PickedCases:
         from gradcheck_cli.running.selection import CaseFilter, choose, filter_by_pair
         from gradcheck_cli.spec.load import load_cases
 
-        chosen = choose(load_cases([self.spec], seed=self.seed), CaseFilter(names=self.names, ops=self.ops))
+        cases = keep_named(load_cases([self.spec], seed=self.seed), [self.spec])
+        chosen = choose(cases, CaseFilter(names=self.names, ops=self.ops))
         return filter_by_pair(_at_point(chosen, self.point), self.label)
 
+    @property
+    def label(self) -> str | None:
+        """The requested pair: `--pair`, or the end of the name that pytest gives its test."""
+        named = self.spec.names[2:] if isinstance(self.spec, NamedSpec) else ()
+        return next((name for name in named if name != "case"), self.pair)
 
-def picking_options(text: str, *, required: bool = False) -> Callable[..., Any]:
+
+def picking_options(text: str) -> Callable[..., Any]:
     """Return a decorator that adds the options that select cases and a pair of one spec."""
     return option_group(
         "picked",
         PickedCases,
-        click.argument("spec", type=click.Path(), shell_complete=hooks.completing("spec_files")),
+        click.argument("spec", type=SpecPath(), shell_complete=hooks.completing("spec_files")),
         click.option(
             "--pair",
-            "label",
-            required=required,
             metavar="dOUT/dIN",
             shell_complete=hooks.completing("pairs"),
             help=text,
@@ -214,8 +221,8 @@ class SelectionOptions(NamedCases):
         """The folder with the history of past runs."""
         return self.cache or default_cache()
 
-    def select(self, cases: Sequence[Case]) -> SelectedCases:
-        """Return the cases to run.
+    def select(self, cases: Sequence[Case], paths: Sequence[str]) -> SelectedCases:
+        """Return the cases of some paths that are to run.
 
         A requested name that doesn't exist is an error (exit 5). A selection that is empty because of git or
         past runs is none: there is nothing to check.
@@ -223,7 +230,7 @@ class SelectionOptions(NamedCases):
         # Late imports for each option: git and reading modules cost time.
         from gradcheck_cli.running.selection import failed_before, read_history
 
-        chosen = self.choose(cases)
+        chosen = self.choose(cases, paths)
         notices = []
         shard = None
         if self.last_failed:
@@ -252,10 +259,11 @@ class SelectionOptions(NamedCases):
             notices.append(f"shard {self.shard[0]}/{self.shard[1]}: {len(chosen)} of {_cases(whole)}")
         return SelectedCases(chosen, tuple(notices), shard)
 
-    def narrowing_words(self) -> list[str]:
-        """Return the options that select cases or end a run early, as on a command line."""
+    def narrowing_words(self, paths: Sequence[str]) -> list[str]:
+        """Return what selects cases of some paths or ends a run early, as on a command line."""
+        named = ["::".join((path, *path.names)) for path in paths if isinstance(path, NamedSpec)]
         several = (("--op", self.ops), ("--case", self.names), ("--tag", self.tags))
-        words = [f"{option} {value}" for option, values in several for value in values]
+        words = named + [f"{option} {value}" for option, values in several for value in values]
         words += [f"--op-type {value}" for value in self.op_types]
         words += [] if self.expression is None else [f"-k {self.expression!r}"]
         words += ["--last-failed"] if self.last_failed else []

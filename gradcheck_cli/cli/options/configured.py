@@ -167,7 +167,7 @@ def option_group(name: str, kind: type, *options: Callable[[Function], Function]
 
 
 # Options that make no sense in a file.
-_NEVER = ("point", "help", "config", "show-config", "collect-only", "no-baseline")
+_NEVER = ("point", "help", "config", "show-config", "collect-only", "no-baseline", "accept")
 _PREFIX = "GRADCHECK_"
 _COMMAND_LINE = "command line"
 _BEFORE_FILE = {"reports": "=", "cov_report": ":"}  # the separator between a report's kind and its file

@@ -20,7 +20,7 @@ from gradcheck_cli.hooks import FeatureOptions, RunPart
 
 if TYPE_CHECKING:
     from gradcheck_cli.features.baseline.lock import Key, LockedPair
-    from gradcheck_cli.results import Report
+    from gradcheck_cli.results import CaseResult, Report
 
 
 _LOCK_TIMEOUT = 10.0  # seconds; a lock file is held for milliseconds
@@ -34,6 +34,7 @@ class BaselineOptions:
     against: Path | None
     no_baseline: bool
     update: Path | None
+    accept: bool
 
 
 class _FileOrNone(click.Path):
@@ -59,6 +60,12 @@ _OPTIONS = (
         metavar="FILE",
         help="Record in FILE what each right pair is like: error, tolerance, and a fingerprint of "
         "gradient and forward.",
+    ),
+    click.option(
+        "--accept",
+        is_flag=True,
+        help="With --update-baseline: also record what is wrong or undecided, with today's date and a reason "
+        "to fill in. --baseline then lists it as known, until it is mended, and fails on what is new.",
     ),
     click.option("--no-baseline", is_flag=True, help="Compare with no baseline, whatever is configured."),
 )
@@ -114,7 +121,10 @@ class Baseline(RunPart):
                     "--baseline and --update-baseline exclude each other: compare first, then update."
                 )
             against = None  # it is configured, and the command line requests an update
+        if options.accept and update is None:
+            raise UsageError("--accept goes with --update-baseline FILE.")
         self._against, self._update = against, update
+        self._day = time.strftime("%Y-%m-%d") if options.accept else ""
         self._old: dict[Key, LockedPair] = {}
         file = against or update
         self.needs_fingerprints, self.writes = file is not None, update is not None
@@ -130,14 +140,25 @@ class Baseline(RunPart):
             return
         self._old = read_lock(file)  # faults are reported before the run
 
+    def mark(self, case: CaseResult) -> CaseResult:
+        """Return a case whose faults are known where the baseline holds them."""
+        if self._against is None:
+            return case
+        from gradcheck_cli.features.baseline.lock import mark_known
+
+        return mark_known(case, self._old)
+
     def add_to(self, report: Report) -> Report:
         """Return the report with the changes since the baseline."""
         if self._against is None:
             return report
-        from gradcheck_cli.features.baseline.lock import Expected, compare, locked_pairs_of, skipped_pairs_of
+        from gradcheck_cli.features.baseline import lock
+        from gradcheck_cli.results import Status
 
-        new = locked_pairs_of(report.cases) | skipped_pairs_of(report.cases, self._old)
-        findings = compare(self._old, new, is_expected=Expected(report))
+        new = lock.locked_pairs_of(report.cases) | lock.skipped_pairs_of(report.cases, self._old)
+        beside = lock.faults_beside_pairs(report.cases)
+        new |= {key: entry for key, entry in beside.items() if entry.status is Status.KNOWN}
+        findings = lock.compare(self._old, new, is_expected=lock.Expected(report))
         return replace(report, baseline=findings)
 
     def write(self, report: Report) -> int:
@@ -149,6 +170,7 @@ class Baseline(RunPart):
             return 0
         from gradcheck_cli.features.baseline.lock import (
             Expected,
+            faults_beside_pairs,
             lock_text,
             locked_pairs_of,
             read_lock,
@@ -160,7 +182,8 @@ class Baseline(RunPart):
         try:
             with hold_lock(file):
                 old = read_lock(file) if file.exists() else {}
-                entries, update = update_pairs(old, locked_pairs_of(report.cases), is_gone=Expected(report))
+                new = locked_pairs_of(report.cases) | faults_beside_pairs(report.cases)
+                entries, update = update_pairs(old, new, is_gone=Expected(report), day=self._day)
                 write_text(file, lock_text(entries, file.absolute().parent))
         except UsageError as error:
             click.echo(str(error), err=True)

@@ -19,7 +19,17 @@ from gradcheck_cli import serial
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Tolerance, side_counts
 from gradcheck_cli.plain_files import MIB, read_plain
-from gradcheck_cli.results import FAILING, GREEN, UNDECIDED, CaseResult, PairResult, Report, Status
+from gradcheck_cli.results import (
+    FAILING,
+    GREEN,
+    UNDECIDED,
+    CaseResult,
+    CheckResult,
+    PairResult,
+    Report,
+    Status,
+    case_status,
+)
 
 Object = dict[str, Any]
 Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair
@@ -37,13 +47,13 @@ class Extent:
 
 @dataclass(frozen=True)
 class LockedPair:
-    """One pair of a lock file."""
+    """One pair of a lock file; a check or a case that fails has a line, too, and no numbers."""
 
     op: str
     case: str
     dtype: str  # the case's dtype; a case may occur with several
     mode: str  # graph, eager, ...
-    pair: str  # the pair's label
+    pair: str  # the pair's label; "check NAME", or "case"
     spec: str
     status: Status
     connected: bool  # whether its gradient is a tensor
@@ -53,6 +63,9 @@ class LockedPair:
     tolerance: Tolerance | None = None  # the rule behind `allowed`
     fingerprint: Fingerprint | None = None  # projections of gradient and forward
     extent: Extent = Extent()
+    fault: str = ""  # what is wrong with it, in a word; empty for what is right
+    since: str = ""  # the day on which the fault was recorded as known; empty for what isn't known
+    reason: str = ""  # why it is left as it is, as somebody wrote it
 
     @property
     def key(self) -> Key:
@@ -60,10 +73,56 @@ class LockedPair:
         return self.op, self.case, self.dtype, self.mode, self.pair
 
 
+_NOT_RIGHT = FAILING | UNDECIDED | {Status.KNOWN}
+_WHOLE = "case"  # in the place of a pair's label: the whole case
+
+
 def locked_pairs_of(cases: Iterable[CaseResult]) -> dict[Key, LockedPair]:
     """Return the pairs of a run by their keys."""
     entries = (_entry(case, pair) for case in cases for pair in case.pairs)
     return {entry.key: entry for entry in entries}
+
+
+def faults_beside_pairs(cases: Iterable[CaseResult]) -> dict[Key, LockedPair]:
+    """Return the checks and the cases of a run that failed, by their keys."""
+    entries = (entry for case in cases for entry in _faults_of(case))
+    return {entry.key: entry for entry in entries}
+
+
+def _faults_of(case: CaseResult) -> Iterator[LockedPair]:
+    failed = [(f"check {check.name}", check.status, check.name) for check in case.checks]
+    if case.error is not None:
+        failed.append((_WHOLE, Status.ERROR, case.error.kind))
+    for name, status, fault in failed:
+        if status in _NOT_RIGHT:
+            spec = case.spec.rpartition(":")[0] or case.spec
+            name = _WHOLE if fault == _WHOLE else name  # noqa: PLW2901 (a known error is a check of this name)
+            yield LockedPair(*case.key, case.mode, name, spec, status, True, 0.0, 0.0, 0.0, fault=fault)  # noqa: FBT003 (as a pair's)
+
+
+def mark_known(case: CaseResult, old: Mapping[Key, LockedPair]) -> CaseResult:
+    """Return a case in which what is wrong as the baseline holds it is `known`.
+
+    The fault must be of the same kind, and its error no larger than ten times what it was.
+    """
+
+    def is_known(entry: LockedPair) -> bool:
+        return entry.key in old and is_same_fault(old[entry.key], entry)
+
+    pairs = tuple(
+        replace(pair, status=Status.KNOWN) if is_known(_entry(case, pair)) else pair for pair in case.pairs
+    )
+    beside = {entry.pair for entry in _faults_of(case) if is_known(entry)}
+    checks = tuple(
+        replace(check, status=Status.KNOWN) if f"check {check.name}" in beside else check
+        for check in case.checks
+    )
+    if case.error is not None and _WHOLE in beside:
+        error = CheckResult(_WHOLE, Status.KNOWN, f"{case.error.kind}: {case.error.message}")
+        return replace(case, error=None, checks=(*checks, error), status=Status.KNOWN)
+    if pairs == case.pairs and checks == case.checks:
+        return case
+    return replace(case, pairs=pairs, checks=checks, status=case_status(pairs, checks))
 
 
 def skipped_pairs_of(cases: Iterable[CaseResult], old: Mapping[Key, LockedPair]) -> dict[Key, LockedPair]:
@@ -92,6 +151,7 @@ def _entry(case: CaseResult, pair: PairResult) -> LockedPair:
             case.how.samples,
             side_counts(case.seen.branches) if case.seen.branches else None,
         ),
+        fault="" if pair.status in GREEN else pair.mismatch or pair.undecided or str(pair.status),
     )
 
 
@@ -176,7 +236,8 @@ def _unfold(content: Object, _place: str) -> Object:
             name: [_parse_projection(text) for text in serial.read(tuple[str, ...], content.get(name), name)]
             for name in ("analytic", "forward")
         }
-    return {"sides": None, **content, **sizes, "tolerance": tolerance, "fingerprint": fingerprint}
+    no_fault = {"fault": "", "since": "", "reason": ""}
+    return {"sides": None, **no_fault, **content, **sizes, "tolerance": tolerance, "fingerprint": fingerprint}
 
 
 def _parse_size(text: str) -> object:
@@ -220,6 +281,8 @@ def _write_line(entry: LockedPair, folder: Path) -> str:
         tolerance = entry.tolerance
         # Not rounded: the next run would take a rounded tolerance as a loosened one.
         content |= {"rtol": tolerance.rtol, "scaled": tolerance.scaled, "atol": tolerance.atol}
+    if entry.since:
+        content |= {"fault": entry.fault, "since": entry.since, "reason": entry.reason}
     if entry.fingerprint is not None:
         content["analytic"] = [_format_projection(projection) for projection in entry.fingerprint.analytic]
         content["forward"] = [_format_projection(projection) for projection in entry.fingerprint.forward]
@@ -231,7 +294,11 @@ def _format_projection(projection: Projection) -> str:
 
 
 def update_pairs(
-    old: Mapping[Key, LockedPair], new: Mapping[Key, LockedPair], *, is_gone: Callable[[LockedPair], bool]
+    old: Mapping[Key, LockedPair],
+    new: Mapping[Key, LockedPair],
+    *,
+    is_gone: Callable[[LockedPair], bool],
+    day: str = "",
 ) -> tuple[dict[Key, LockedPair], str]:
     """Return the new content of a lock file after a run, and how many pairs were added, changed and so on.
 
@@ -240,18 +307,31 @@ def update_pairs(
 
     Args:
         is_gone: whether a pair that isn't in the run is removed.
+        day: the day since which what isn't right is recorded as known; empty if it isn't recorded. A fault
+            that is known stays as it was recorded.
     """
     right = {key: entry for key, entry in new.items() if entry.status in GREEN}
+    if day:
+        right |= {
+            key: replace(entry, since=day)
+            for key, entry in new.items()
+            if entry.status in FAILING | UNDECIDED and not (key in old and is_same_fault(old[key], entry))
+        }
     remaining = {key: entry for key, entry in old.items() if key in new or not is_gone(entry)}
     changed = {key: entry for key, entry in right.items() if key in old and not is_same(old[key], entry)}
     added = {key: entry for key, entry in right.items() if key not in old}
+    known_count = sum(bool(entry.since) for entry in (added | changed).values())
     result = remaining | changed | added
     counts = (
         (len(added), "new"),
         (len(changed), "changed"),
+        (known_count, "of them known faults: write the reason of each into its line"),
         (len(old) - len(remaining), "removed"),
         (len(result) - len(added) - len(changed), "as they were"),
-        (len(new) - len(right), "not right, so not recorded"),
+        (
+            sum(key not in right and not (key in old and old[key].since) for key in new),
+            "not right, so not recorded (--accept records them as known)",
+        ),
     )
     return result, ", ".join(f"{amount} {what}" for amount, what in counts if amount) or "no pairs"
 
@@ -289,7 +369,9 @@ def compare(
     reported: set[Key] = set()  # a finding about a whole case is reported with the first of its pairs
     renamed = _find_renamed(old, new, is_expected)
     for key, pair in old.items():
-        if key in renamed:
+        if pair.since:
+            findings += _find_change_of_known(pair, new.get(key), is_expected)
+        elif key in renamed:
             now = new[renamed[key]]
             was = " · ".join(
                 old_part for old_part, new_part in zip(key, now.key, strict=True) if old_part != new_part
@@ -325,7 +407,7 @@ def _find_renamed(
     Drawn values depend on the op's name, so this recognises only pairs whose inputs are written down. If
     several fit, none is chosen.
     """
-    gone = {key: pair for key, pair in old.items() if key not in new and is_expected(pair)}
+    gone = {key: pair for key, pair in old.items() if key not in new and not pair.since and is_expected(pair)}
     fresh = {key: pair for key, pair in new.items() if key not in old}
     fits = {
         key: [new_key for new_key, now in fresh.items() if _is_alike(pair, now)] for key, pair in gone.items()
@@ -336,6 +418,26 @@ def _find_renamed(
         for key, candidates in fits.items()
         if len(candidates) == 1 and claims[candidates[0]] == 1
     }
+
+
+def _find_change_of_known(
+    old: LockedPair, now: LockedPair | None, is_expected: Callable[[LockedPair], bool]
+) -> Iterator[BaselineFinding]:
+    """Yield that a known fault is still there, or isn't any more; what is worse, the run says by itself."""
+    since = f"since {old.since}: {old.reason or 'no reason is written down yet'}"
+    if now is None:
+        if is_expected(old):
+            yield _finding(old, Change.MENDED, f"it is gone, and was known {since}")
+    elif now.status is Status.KNOWN:
+        yield _finding(now, Change.KNOWN, since)
+    elif now.status in GREEN:
+        yield _finding(now, Change.MENDED, f"it is right, and was known {since}")
+
+
+def is_same_fault(old: LockedPair, now: LockedPair) -> bool:
+    """Whether a fault is the one that a baseline holds as known."""
+    is_alike = bool(old.since) and (old.status, old.fault) == (now.status, now.fault)
+    return is_alike and now.error <= GROWTH * max(old.error, old.noise)
 
 
 def _is_alike(old: LockedPair, new: LockedPair) -> bool:

@@ -99,9 +99,12 @@ def _blame_at(
             return Blame((), None, reason), op
         wide = None if after_run else opener.in_dtype(op, "float64")
         try:
-            return find_blame(WalkedPath.of(wide or op, output, input_indices), each_alone=after_run), op
+            blame = find_blame(WalkedPath.of(wide or op, output, input_indices), each_alone=after_run)
         except GradientFormError as error:
-            return _blame_form(error), op
+            blame = _blame_form(error)
+        if opener.case.judging.freeze is False and blame.agrees is False and not blame.named:
+            blame = replace(blame, reason=_describe_unheld(op, output, input_indices))
+        return blame, op
 
 
 def _blame_form(error: GradientFormError) -> Blame:
@@ -263,6 +266,16 @@ def _unheld_stops(traced: TracedCase, output: int, input_index: int) -> list[Unh
     tensors = [op.outputs[0] for op in between if op.type in STOPS and id(op.outputs[0]) not in held_ids]
     stops = [UnheldStop(Stop.of(tensor.op).place, id(tensor) in forward_ids) for tensor in tensors]
     return [stop for stop in stops if not stop.is_of_forward] or stops
+
+
+def _describe_unheld(op: GraphOperation, output: int, input_indices: Sequence[int]) -> str:
+    """Name the `stop_gradient`s on a path, none of which the spec lets hold; empty where there is none."""
+    stops = [stop for index in input_indices for stop in _unheld_stops(op.traced, output, index)]
+    places = ", ".join(dict.fromkeys(stop.place for stop in stops))
+    return places and (
+        f"backpropagation takes what the stop_gradient at {places} stops for a constant, and with 'freeze: "
+        "false' it moves: say 'freeze: true' if the stop is meant, else leave the stop out"
+    )
 
 
 def _describe_cut(stops: Sequence[UnheldStop]) -> str:

@@ -356,10 +356,7 @@ def gradient_at(name: str, file: str, line: int) -> str:
 def sentence(blame: Blame) -> str:
     """Say in one sentence which op is to blame, or why none can be named."""
     if blame.named:
-        first = blame.named[0]
-        other_count = len(blame.named) - 1
-        more = f"; {other_count} other(s) are wrong too" if other_count else ""
-        return f"{describe_op(first.place)} is the first whose own gradient is wrong: {first.evidence}{more}"
+        return _accuse(*blame.named)
     if blame.status is Status.PASSED:
         return _explain_pass(blame)
     if blame.run:
@@ -373,6 +370,18 @@ def sentence(blame: Blame) -> str:
     return _explain_remaining(blame, names)
 
 
+def _accuse(first: OpVerdict, *others: OpVerdict) -> str:
+    """Name the first op whose own gradient is wrong; a sampler's may be right, and no slope of its draw."""
+    more = f"; {len(others)} other(s) are wrong too" if others else ""
+    text = f"{describe_op(first.place)} is the first whose own gradient is wrong: {first.evidence}{more}"
+    if not first.place.draws:
+        return text
+    return (
+        f"{text}. It is a sampler ({first.place.draws}): an implicit gradient, that of the sample's "
+        "distribution, isn't the slope of a draw; name the distribution as 'reference', with 'implicit: true'"
+    )
+
+
 def _explain_remaining(blame: Blame, names: str) -> str:
     """Say what is left where the whole gradient is wrong and no op can be named."""
     adding = next((op for op in blame.undecided if op.contributes), None)
@@ -383,6 +392,8 @@ def _explain_remaining(blame: Blame, names: str) -> str:
         )
     if names:
         return f"the gradient is wrong, and no op that could be checked is to blame; undecided: {names}"
+    if blame.reason:
+        return f"each of the {len(blame.ops)} ops' own gradient is right: {blame.reason}"
     return (
         f"the gradient is wrong, but each of its {len(blame.ops)} ops' own gradient is right within its "
         "tolerance: the mistake is in how they are joined, or errors within these tolerances add up"

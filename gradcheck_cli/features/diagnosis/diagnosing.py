@@ -24,6 +24,10 @@ _NOISY = (
     "the gradient differs each time it runs (see check repeat): its differences from the "
     "derivative follow from that"
 )
+_FACTOR = (
+    "if the factor k is meant, the reference says so: x = k * x + tf.stop_gradient((1 - k) * x) in its first "
+    "line"
+)
 
 
 def diagnose(
@@ -108,23 +112,26 @@ def _describe_nonfinite(
 
 
 def _hint_on_conjugate(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:
-    if not input_info.is_complex:
-        return ""
-    by_columns, by_rows_too = [], []
-    for sample in samples:
-        conjugated = sample.analytic.copy()
-        conjugated[:, input_info.size :] *= -1
-        by_columns.append(are_equal(conjugated, sample.numeric))
-        # conj(J' u) in place of J' conj(u) and the like: the rows of imaginary upstreams change sign too.
-        conjugated[output.size :] *= -1
-        by_rows_too.append(output.is_complex and are_equal(conjugated, sample.numeric))
-    if all(by_columns):
-        return f"the gradient for {input_info.name} is conjugated: tf.math.conj is missing, or one too many"
-    if all(by_rows_too):
-        return (
-            f"a factor in the gradient for {input_info.name} isn't conjugated: TensorFlow's convention is "
-            "conj(df/dx) u"
-        )
+    """Say that a conjugate is missing, or one too many: the imaginary rows or columns have the other sign."""
+    # conj(g) flips the columns, the gradient of conj(u) the rows, and J' u in place of conj(J') u both.
+    name, convention = input_info.name, "TensorFlow's convention is conj(df/dx) u"
+    if input_info.is_complex:
+        said = {
+            (False, True): f"the gradient for {name} is conjugated: tf.math.conj is missing, or one too many",
+            (True, False): f"the gradient for {name} is that of the conjugated upstream: {convention}",
+            (True, True): f"a factor in the gradient for {name} isn't conjugated: {convention}",
+        }
+    else:
+        said = {
+            (True, False): f"a factor in the gradient for {name}, or the upstream, is conjugated where it "
+            f"shouldn't be, or the other way round: {convention}, of which a real input gets the real part"
+        }
+    for (flips_rows, flips_columns), description in said.items():
+        signs = np.ones(samples[0].analytic.shape)
+        signs[output.size :] *= -1 if flips_rows else 1
+        signs[:, input_info.size :] *= -1 if flips_columns else 1
+        if (signs < 0).any() and all(are_equal(signs * each.analytic, each.numeric) for each in samples):
+            return description
     return ""
 
 
@@ -154,6 +161,12 @@ def find_common_cause(
     wrong = any(pair.status is Status.MISMATCHED for pair in pairs)
     if case.reference is None or case.reference.equals_forward or operations is None or not wrong:
         return pairs, checks
+    pairs = tuple(
+        pair.explained(*pair.cause.diagnosis, _FACTOR)
+        if any(hints.TIMES in line for line in pair.cause.diagnosis)
+        else pair
+        for pair in pairs
+    )
     comparison = compare_with_reference(case, operations.declared, operations.differenced)
     if comparison.status is not Status.MISMATCHED:
         return pairs, checks

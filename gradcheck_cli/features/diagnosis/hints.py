@@ -29,6 +29,7 @@ _NICE = 12  # the largest denominator of a factor that is written as a fraction
 _FEW = 3  # this many elements agree with a fitted number by chance in one case of many thousands
 _MOST_AXES = 4  # which have 24 orders
 _MOST_STEPS = 16  # the longest axis along which all shifts are tried: parts of a concatenation swapped
+TIMES = " times the derivative"  # of a hint on a factor that is the same everywhere
 _LISTED = 3  # at most this many slices are named
 
 
@@ -137,6 +138,7 @@ def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> s
         or _hint_on_mask(views)
         or _hint_on_multiplier(views, output, input_info)
         or _hint_on_term(views, output, input_info)
+        or _hint_on_simplex(views, output, input_info)
     )
 
 
@@ -158,7 +160,7 @@ def _hint_on_factor(views: Sequence[View], output: TensorInfo, input_info: Tenso
         return ""
     if name == "-1":
         return "the sign is flipped: the gradient is -1 times the derivative"
-    return f"the gradient is {name} times the derivative{_of_a_size(factor, sizes)}"
+    return f"the gradient is {name}{TIMES}{_of_a_size(factor, sizes)}"
 
 
 def _sizes(info: TensorInfo) -> dict[int, str]:
@@ -231,6 +233,28 @@ def _hint_on_multiplier(views: Sequence[View], output: TensorInfo, input_info: T
             if factor is not None:
                 multiple = "" if factor == 1 else f"{_name_factor(factor)} times "
                 return f"the gradient is {multiple}the derivative {relation.format(name)}"
+    return ""
+
+
+def _hint_on_simplex(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+    """Say that the gradient is right along the moves that keep the sum of what may be probabilities."""
+    if not all(view.is_judged.all() and (view.point[input_info.name] >= 0).all() for view in views):
+        return ""
+    for axis, size in enumerate(input_info.shape):
+        # What is wrong is one number for all elements along the axis.
+        levels = [view.error.reshape(output.size, *input_info.shape) for view in views]
+        slacks = [view.slack.reshape(levels[0].shape) for view in views]
+        is_level = all(
+            (np.abs(error - error.mean(axis + 1, keepdims=True)) <= slack.max()).all()
+            for error, slack in zip(levels, slacks, strict=True)
+        )
+        if size >= _FEW and is_level:
+            name = input_info.name
+            return (
+                f"the gradient is right along each move of {name} that keeps its sums along axis {axis}: if "
+                f"{name} holds probabilities, give it 'probabilities: true', or check the function of "
+                "tf.nn.softmax"
+            )
     return ""
 
 

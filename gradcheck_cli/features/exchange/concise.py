@@ -10,14 +10,12 @@ from gradcheck_cli.results import Report
 
 
 def to_concise(report: Report) -> str:
-    """Render a report as lines `file:line: op · pair: status CODE name: numbers`, one for each pair.
+    """Render a report as lines `file:line: op · pair: status CODE name: numbers`, one for each finding.
 
-    Other findings (a check, an error, a change since the baseline) have a line of their own.
+    What passed has none: a JSON report has every pair.
     """
     lines = [
-        _concise_line(finding)
-        for finding in findings_of(report)
-        if finding.pair is not None or finding.outcome is not Outcome.PASSED
+        _concise_line(finding) for finding in findings_of(report) if finding.outcome is not Outcome.PASSED
     ]
     end = layout.plain(summary_lines(report, width=layout.MAX_WIDTH))
     return "".join(f"{line}\n" for line in lines) + end
@@ -27,7 +25,9 @@ def _concise_line(finding: Finding) -> str:
     """Return a finding's line."""
     where = f"{finding.file}:{finding.line}" if finding.line else finding.file
     about = f"{finding.case_name} · {finding.name}" if finding.case is not None else ""
-    word = finding.outcome.value if finding.pair is None else str(finding.pair.status)
+    is_skipped = finding.title == f"{finding.name} skipped"  # a check, which isn't undecided then
+    word = "skipped" if is_skipped else finding.outcome.value
+    word = word if finding.pair is None else str(finding.pair.status)
     code = f" {finding.code}" if finding.code is not None else ""
     parts = [where, about, f"{word}{code}"]
     details = _numbers(finding) if finding.pair is not None else first_line(finding.text or finding.title)

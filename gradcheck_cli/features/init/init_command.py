@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli import hooks
+from gradcheck_cli.cli.options.typed_words import function_named
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, UsageError
 from gradcheck_cli.plain_files import write_text
 
 if TYPE_CHECKING:
     from gradcheck_cli.features.init.drafting import Drafted
 
-_TARGET = re.compile(r"[\w.]+:[\w.]+")
 _GRADIENT = re.compile(r"_(grad|gradient|backward|vjp)$")
 _INVENTED = (
     "is no op type, but a name that gradient_override_map uses. Write a spec with the function as forward, "
@@ -80,9 +80,7 @@ def command(  # noqa: PLR0913 (one argument per option)
     """
     if sum([bool(targets), op_type is not None, missing is not None]) != 1:
         raise click.UsageError("name either MODULE:FUNCTION, --op-type TYPE or --missing PACKAGE.", ctx)
-    for target in targets:
-        if not _TARGET.fullmatch(target):
-            raise click.UsageError(f"must be MODULE:FUNCTION, such as ops:huber, but got '{target}'.", ctx)
+    targets = tuple(function_named(target) for target in targets)
     if missing is not None:
         targets = _find_uncovered(missing)
     if output not in {None, STANDARD_OUTPUT} and len(targets) > 1:

@@ -1,1 +1,5 @@
 """The library for notebooks and tests: `check`, `check_function`, `assert_gradients`, `py_func`."""
+
+from __future__ import annotations
+
+HOOKS = {"keep_jacobians": "gradcheck_cli.features.library.library:keep_jacobians"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,12 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.plain_files import short_path
-from gradcheck_cli.spec.case import Argument, Given, InputSpec, Source
+from gradcheck_cli.spec.case import Argument, Given, InputSpec, Source, matches
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import NO_LABEL, leaves_of, unique
 from gradcheck_cli.tensorflow_backend.private import private_state
 
-OPTIONS = ("reference", "variables", "modes", "rtol", "atol", "seed")  # those of `check_function`
 _SHOWN = 4  # arguments that a message names
 _PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -46,8 +46,7 @@ def split_call(
     function: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    *,
-    variables: bool | Sequence[Any] | None,
+    options: Mapping[str, Any],
 ) -> tuple[tuple[Argument, ...], Given]:
     """Make an input of each floating array, tensor, variable and number in a call.
 
@@ -59,16 +58,20 @@ def split_call(
         function: the function, whose parameters name the inputs.
         args: its positional arguments: any nest of `tf.nest`.
         kwargs: its keyword arguments.
-        variables: `None`, whether all trainable variables become inputs, or those that do.
+        options: those of `check_function`, of which `variables`, `differentiate` and `domain` count here.
 
     Returns:
         The inputs, and how the function is called with them.
 
     Raises:
-        TypeError: the function doesn't take these arguments, or none is floating.
+        TypeError: the function doesn't take these arguments.
+        ValueError: an option names an input that isn't there.
     """
     if args or kwargs:
-        _require_callable_so(function, args, kwargs)
+        _require_callable_so(function, args, kwargs, options)
+    variables = options["variables"]
+    if variables is not None and not isinstance(variables, bool | list | tuple):
+        variables = [variables]
     names = _names(function, len(args))
     trees = [
         tf.nest.map_structure(partial(_value, name), tree) for name, tree in zip(names, args, strict=True)
@@ -89,13 +92,19 @@ def split_call(
             kinds[index] = default if is_fitting else tf.complex64
     chosen = [index for index, kind in enumerate(kinds) if kind is not None]
     wanted = None if variables is None or isinstance(variables, bool) else tuple(map(_variable, variables))
-    if not chosen and not wanted and variables is not True:
-        raise TypeError(_nothing_floating([*zip(names, args, strict=True), *kwargs.items()]))
     named = [*zip(names, trees, strict=True), *sorted(keyword_trees.items())]
     labels = _labels(named, len(flat))
+    chosen_labels = [labels[index] for index in chosen]
+    limits = _by_input(options["domain"], chosen_labels, "domain")
+    asked = options["differentiate"]
+    asked = dict.fromkeys([asked] if isinstance(asked, str) else asked, True) if asked is not None else True
+    moving = _by_input(asked, chosen_labels, "differentiate")
     arguments = tuple(
-        Argument(labels[index], (_input_of(labels[index], flat[index], kinds[index]),)) for index in chosen
+        Argument(label, (_input_of(label, flat[index], kinds[index], moving[label], limits[label]),))
+        for label, index in zip(chosen_labels, chosen, strict=True)
     )
+    if not any(argument.tensors[0].differentiate for argument in arguments):  # then that is an error
+        arguments = tuple(replace(argument, tensors=_freed(argument.tensors)) for argument in arguments)
 
     def pack(tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         leaves = list(flat)
@@ -109,11 +118,44 @@ def split_call(
     return arguments, Given(pack, wanted)
 
 
+def _freed(tensors: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
+    return tuple(
+        replace(tensor, differentiate=True, keeps="") if tensor.keeps else tensor for tensor in tensors
+    )
+
+
+def _by_input(option: Any, labels: Sequence[str], name: str) -> dict[str, Any]:
+    """Return what an option says of each input: one value for all, or a mapping by their names.
+
+    Raises:
+        ValueError: it names an input that isn't there.
+    """
+    if not isinstance(option, Mapping):
+        return dict.fromkeys(labels, option)
+    globs = {label: next((glob for glob in option if _names_input(glob, label)), None) for label in labels}
+    unknown = [glob for glob in option if glob not in globs.values()]
+    if unknown:
+        raise ValueError(f"{name}: no input is named {unknown[0]!r}; there are {', '.join(labels)}.")
+    return {label: None if glob is None else option[glob] for label, glob in globs.items()}
+
+
+def _names_input(glob: str, label: str) -> bool:
+    """Whether a name stands for an input: its own, or that of the argument that it is a part of."""
+    return matches(glob, label) or label.startswith((f"{glob}.", f"{glob}["))
+
+
 # What options of other gradient checkers are here.
 _OF_OTHERS = {
-    "order": "Second order is for a spec: check({'forward': f, 'second_order': True, ...}).",
-    "eps": "Steps are chosen for each element. Options of gradcheck's are " + ", ".join(OPTIONS) + ".",
+    "order": "For order=2 type second_order=True.",
+    **dict.fromkeys(("eps", "delta", "step"), "Steps are chosen for each element: leave it out."),
+    "tol": "Type rtol and atol, or neither.",
+    "nondet_tol": "Type nondeterminism=1e-6.",
+    "fast_mode": "Type method='probe'.",
+    "mode": "Type modes=['eager'].",
     "raise_exception": "check_function(f, x) returns a report and raises nothing.",
+    "check_undefined_grad": "A gradient of zero upstreams is checked by itself (zero_upstream).",
+    "check_batched_grad": "It isn't checked here: call tape.jacobian, which vectorises.",
+    "check_forward_ad": "TensorFlow's forward mode needs no gradient function.",
 }
 
 
@@ -140,7 +182,10 @@ def _signature(function: Any) -> inspect.Signature | None:
 
 
 def _require_callable_so(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> None:
     """Refuse arguments that the function's signature doesn't take.
 
@@ -152,7 +197,7 @@ def _require_callable_so(
         if signature is not None and not private_state.is_layer(function):  # Keras adds arguments
             signature.bind(*args, **kwargs)
     except TypeError as error:
-        hint = f"Options of gradcheck's are {', '.join(OPTIONS)}; other keywords go to the function."
+        hint = f"Options of gradcheck's are {', '.join(options)}; other keywords go to the function."
         if len(args) == 1 and isinstance(args[0], list | tuple):
             hint = "Arguments are passed one by one: f(x, y) is checked by assert_gradients(f, x, y)."
         elif next(iter(signature.parameters if signature is not None else ()), "") == "self":
@@ -229,9 +274,25 @@ def _dtype(leaf: Any) -> Any:
     return dtype if dtypes.is_differentiable(dtype) else None
 
 
-def _input_of(label: str, leaf: Any, dtype: Any) -> InputSpec:
+def _input_of(label: str, leaf: Any, dtype: Any, moves: Any, limits: Any) -> InputSpec:
+    """Return an input at the value given. One that isn't finite is held: no difference can be taken there."""
     value = dtypes.widen(leaf.numpy() if hasattr(leaf, "numpy") else np.asarray(leaf))
-    return InputSpec(label, dtype.name, value.shape, Source("value", {"value": value}))
+    spoilt = np.argwhere(~np.isfinite(value)) if moves else np.zeros((0, 0), int)
+    where = [int(index) for index in spoilt[0]] if len(spoilt) else []
+    low, high = (None, None) if limits is None else limits
+    if (low is not None and (value < low).any()) or (high is not None and (value > high).any()):
+        raise ValueError(f"domain: {label} has values outside of {low} to {high}.")
+    return InputSpec(
+        label,
+        dtype.name,
+        value.shape,
+        Source("value", {"value": value}),
+        differentiate=bool(moves) and not len(spoilt),
+        domain=(low, high),
+        keeps=f"is {value[tuple(where)]} at {where}: there is no difference to take there"
+        if len(spoilt)
+        else "",
+    )
 
 
 def _labels(named: Sequence[tuple[str, Any]], count: int) -> list[str]:
@@ -246,8 +307,9 @@ def _labels(named: Sequence[tuple[str, Any]], count: int) -> list[str]:
     return unique(labels if len(labels) == count else [f"x{index}" for index in range(count)])
 
 
-def _nothing_floating(named: Sequence[tuple[str, Any]]) -> str:
+def describe_no_input(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Say that there is nothing to differentiate by, and what there is."""
+    named = [*zip(_names(function, len(args)), args, strict=True), *kwargs.items()]
     if not named:
         return (
             "there is nothing to differentiate by: pass the function's arguments after it, or "

@@ -5,40 +5,38 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-import math
-import operator
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from functools import partial, wraps
 from pathlib import Path
 from types import ModuleType
-from typing import Any, SupportsFloat, SupportsIndex, cast
+from typing import Any, ParamSpec, cast
 
 import numpy as np
 
+from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.cli.options.gate_options import GateOptions, configured_gate
-from gradcheck_cli.errors import NoSpecsError, suggest
+from gradcheck_cli.errors import NoSpecsError, SpecError, suggest
+from gradcheck_cli.hooks import OpenCase
 from gradcheck_cli.reporting.exchange.findings import BAD, findings_of
 from gradcheck_cli.reporting.report_text import render_report
-from gradcheck_cli.results import Report, count_nothing_left
+from gradcheck_cli.results import NOT_JUDGED, PairResult, Report, Status, case_status, count_nothing_left
 from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.running.session import InProcess, start_tensorflow
 from gradcheck_cli.spec.case import (
     Case,
     CodeUnderTest,
     FunctionRef,
-    Judging,
+    InputSpec,
     Origin,
     Reference,
-    Running,
-    StatedTolerance,
     Wanted,
     in_each_mode,
 )
 from gradcheck_cli.spec.load import load_cases, load_mapping
 from gradcheck_cli.spec.values.arrays import as_lists
-from gradcheck_cli.spec.words import MODES
 
 __unittest = True  # unittest leaves this file's lines out of a failure, as `__tracebackhide__` does in pytest
 _SPEC_KEY = re.compile(r"'[a-z_]+: [^']+'|binding:")
@@ -50,6 +48,7 @@ _NUMBERS_ARE_INPUTS = (
 )
 _LIST_OF_NUMBERS = "A list is as many arguments as it has numbers. Pass np.array([...]) if it is one tensor."
 _NUMBERS = itertools.count(1)
+_MOST_KEPT = 2**22  # elements of a Jacobian that a report keeps: 32 MiB, and as much for the other one
 _FUNCTIONS = ("forward", "gradient", "reference", "object", "numpy")
 
 Spec = Mapping[str, object] | str | Path
@@ -123,135 +122,243 @@ def check_function(  # noqa: PLR0913 (the options of one call)
     *args: object,
     reference: Callable[..., Any] | None = None,
     variables: bool | Sequence[Any] | None = None,
-    modes: Sequence[str] = ("graph",),
+    differentiate: str | Sequence[str] | None = None,
+    expect: str | Mapping[str, str] | None = None,
+    second_order: bool = False,
+    modes: str | Sequence[str] = ("graph",),
     rtol: float | None = None,
     atol: float | None = None,
+    nondeterminism: float | None = None,
+    method: str = "auto",
+    power: tuple[float, float] | None = None,
+    budget: float | None = None,
+    domain: tuple[float | None, float | None] | Mapping[str, tuple[float | None, float | None]] | None = None,
+    freeze: bool | None = None,
+    checks: Mapping[str, bool] | None = None,
+    device: str | None = None,
     seed: int = 0,
     **kwargs: object,
 ) -> Report:
     """Check a function's gradients at the arguments given, in this process.
+
+    The options say what the keys of these names say in a spec. Inputs are named by the function's parameters,
+    with the path inside a nest: "x", "params.w", "xs[0]"; `*` stands for any text.
 
     Args:
         fn: what to check: a function, a method, a `tf.function`, a layer or a model.
         args: its arguments: any nest of arrays, tensors, variables and numbers. What is floating is
             differentiated, a Python number too; everything else is passed on as it is.
         reference: a function of the same arguments whose derivative the gradient should be, where that is
-            another one on purpose.
+            another one on purpose. Of the keyword arguments it gets those that it takes.
         variables: whether trainable variables that the function uses are checked too, or a list of those to
-            check; default: those of a Keras layer or model, and those of custom gradients.
+            check; default: those of a Keras layer or model, those of custom gradients, and all where no
+            argument is floating.
+        differentiate: the inputs to differentiate by; the others are held. Default: all.
+        expect: "zero", "disconnected" or "mismatch", where that is meant; or such a word by pair,
+            {"dy/dx": "zero"}.
+        second_order: whether the gradient's own gradient is checked, too.
         modes: how it is called: "graph", "dynamic" (shapes unknown), "eager", "xla".
         rtol: relative tolerance; default: by dtype.
         atol: absolute tolerance; default: by dtype and scale.
+        nondeterminism: how far a repeated gradient may differ, absolute.
+        method: how pairs are judged: "auto", "central", "ladder", "complex_step", "full" (each element),
+            "probe".
+        power: what random probes must see: a relative error in one element, and the chance to miss it.
+        budget: seconds of processor time that it may take, about, before probes replace single elements.
+        domain: the lowest and the highest value that an input may take, or these by input.
+        freeze: whether a `stop_gradient` is meant, so that its value is held.
+        checks: structural checks to turn off: {"linearity": False}.
+        device: where it runs, such as "GPU:0".
         seed: of random ops that the function uses.
         kwargs: the function's keyword arguments. Arrays and tensors among them are differentiated too;
             Python numbers, and `np.float64`, which is one, aren't.
 
     Returns:
-        The report; `bool(report)` says whether everything is right.
+        The report; `bool(report)` says whether everything is right, and `print(report)` prints the table.
+        `report.cases[0].pairs[0].analytic` and `.numeric` are the Jacobians, as arrays.
 
     Raises:
         TypeError: the function can't be called, or no argument is floating.
-        ValueError: a mode is unknown, or a tolerance is negative.
+        ValueError: an option has a value that it can't have.
 
     Example:
         >>> report = gradcheck_cli.check_function(log1pexp, np.linspace(-3, 3, 7))
         >>> assert report
     """
-    options = {
-        "reference": reference,
-        "variables": variables,
-        "modes": modes,
-        "rtol": rtol,
-        "atol": atol,
-        "seed": seed,
-    }
+    values = dict(locals())
     defaults = inspect.signature(check_function).parameters
+    options = {name: values[name] for name in defaults if name not in {"fn", "args", "kwargs"}}
     passed = [name for name, value in options.items() if value is not defaults[name].default]
-    modes = _check_call(fn, reference, modes)
-    _check_numbers({"rtol": rtol, "atol": atol}, seed)
-    if variables is not None and not isinstance(variables, bool | list | tuple):
-        variables = [variables]
+    _require_functions(fn, reference)
     gate = configured_gate()
     start_tensorflow()
     # Late: it imports TensorFlow.
-    from gradcheck_cli.features.library.given_call import place_of, require_own_options, split_call
+    from gradcheck_cli.features.library import given_call
 
-    require_own_options(fn, args, passed)
-    arguments, call = split_call(fn, args, kwargs, variables=variables)
-    file, line = place_of(fn)
-    inputs = [tensor for argument in arguments for tensor in argument.tensors]
+    given_call.require_own_options(fn, args, passed)
     with _named(fn) as forward, _named(reference) as truth:
-        case = Case(
+        case = _case_of(options)
+        arguments, call = given_call.split_call(fn, args, kwargs, options)
+        file, line = given_call.place_of(fn)
+        inputs = [tensor for argument in arguments for tensor in argument.tensors]
+        has_none = not inputs and (variables is None or variables is False)
+        uses_variables = True if call.variables is not None or (has_none and variables is None) else variables
+        case = replace(
+            case,
             op=_op_name(fn),
-            name="default",
             dtype=inputs[0].dtype if inputs else "float32",
             arguments=arguments,
-            mode=modes[0],
-            seed=seed,
-            code=CodeUnderTest(
-                forward,
-                variables=True if call.variables is not None else cast("bool | None", variables),
-                given=call,
-            ),
+            code=CodeUnderTest(forward, variables=cast("bool | None", uses_variables), given=call),
             reference=Reference(truth) if truth else None,
-            judging=Judging(tolerance=StatedTolerance(atol, rtol)),
-            running=Running(modes=modes),
             origin=Origin(file, str(Path.cwd()), line),
-            wanted=Wanted(records_fingerprint=False),
+            wanted=Wanted(records_fingerprint=False, keeps_jacobians=True),
         )
         report = _run([case], gate)
+    report = _in_python(_add_unmovable(report, inputs))
+    if has_none and report.cases[0].error is not None:
+        raise TypeError(given_call.describe_no_input(fn, args, kwargs))
     if any(isinstance(arg, float | complex) for arg in args):
         return _advise(report, _NUMBERS_ARE_INPUTS)
     return _advise(report, _LIST_OF_NUMBERS) if any(map(_is_list_of_numbers, args)) else report
 
 
-def assert_gradients(  # noqa: PLR0913 (the options of one call)
-    fn: Callable[..., Any],
-    /,
-    *args: object,
-    reference: Callable[..., Any] | None = None,
-    variables: bool | Sequence[Any] | None = None,
-    modes: Sequence[str] = ("graph",),
-    rtol: float | None = None,
-    atol: float | None = None,
-    seed: int = 0,
-    **kwargs: object,
-) -> None:
-    """Assert that a function's gradients are right at the arguments given; see `check_function`.
+# How a message names a key of a spec, and an option of the command line, that is an option here.
+_KEY_HERE = re.compile(
+    r"'(?P<key>[a-z_]+): (?P<value>[^']+)'(?: \(or --mode \w+\))?|\(--(?P<option>budget)\)"
+)
+_WORD = re.compile(r"[a-z]+")
 
-    Args:
-        args: its positional arguments.
-        reference: a function whose derivative the gradient should be instead.
-        variables: whether its trainable variables are checked too, or which.
-        modes: how it is called: "graph", "dynamic", "eager", "xla".
-        rtol: relative tolerance.
-        atol: absolute tolerance.
-        seed: of random ops that it uses.
-        kwargs: its keyword arguments.
+
+def _in_python(report: Report) -> Report:
+    """Return a report whose messages name options of this call, where they named keys of a spec."""
+    options = inspect.signature(check_function).parameters
+
+    def name_here(match: re.Match[str]) -> str:
+        key, value = match["key"] or match["option"], match["value"] or "60"
+        if key not in options:
+            return match[0]
+        if key == "differentiate":
+            return "differentiate=[...] without it"
+        words = {"true": "True", "false": "False", "60": "60"}
+        return f"{key}={_WORD.sub(lambda word: words.get(word[0], repr(word[0])), value)}"
+
+    def change(value: Any) -> Any:
+        if type(value) is str:
+            return _KEY_HERE.sub(name_here, value)
+        if isinstance(value, tuple):
+            return tuple(map(change, value))
+        if is_dataclass(value) and not isinstance(value, type):
+            return replace(value, **{part.name: change(getattr(value, part.name)) for part in fields(value)})
+        return value
+
+    texts = ("pairs", "checks", "error", "warnings")
+    cases = [replace(case, **{name: change(getattr(case, name)) for name in texts}) for case in report.cases]
+    return replace(report, cases=tuple(cases))
+
+
+def _add_unmovable(report: Report, inputs: Sequence[InputSpec]) -> Report:
+    """Add the pairs of inputs that were held because they aren't finite, as undecided."""
+    held = [tensor for tensor in inputs if tensor.keeps]
+    cases = []
+    for case in report.cases:
+        outputs = dict.fromkeys(pair.output for pair in case.pairs if pair.order == 1)
+        undecided = tuple(
+            PairResult(
+                f"d{output}/d{tensor.name}",
+                output,
+                tensor.name,
+                Status.INCONCLUSIVE,
+                message=f"{tensor.name} {tensor.keeps}; give it a finite value, or 'differentiate: ...'.",
+                undecided="singular",
+                judged_by=NOT_JUDGED,
+            )
+            for output in outputs
+            for tensor in held
+        )
+        pairs = (*case.pairs, *undecided)
+        cases.append(
+            replace(case, pairs=pairs, status=case_status(pairs, case.checks)) if undecided else case
+        )
+    return replace(report, cases=tuple(cases))
+
+
+def keep_jacobians(judged: OpenCase) -> None:
+    """Add both Jacobians to the result of each pair of which every element was compared."""
+    findings = judged.findings
+    pairs = []
+    for pair in findings.pairs:
+        judged_pair = findings.judged.get(pair.label)
+        samples = judged_pair.samples if judged_pair is not None else ()
+        sample = next((each for each in samples if each.is_wrong), next(iter(samples), None))
+        is_written_out = sample is not None and sample.probes is None and sample.rows is None
+        if judged_pair is None or sample is None or not is_written_out or sample.elements > _MOST_KEPT:
+            pairs.append(pair)
+            continue
+        whole, arrays_of = sample.whole(), partial(_shaped, judged_pair.output, judged_pair.input_info)
+        pairs.append(replace(pair, analytic=arrays_of(whole.analytic), numeric=arrays_of(whole.numeric)))
+    judged.findings = replace(findings, pairs=tuple(pairs))
+
+
+def _shaped(output: TensorInfo, input_info: TensorInfo, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a packed Jacobian in the dimensions of its output and its input."""
+    if input_info.is_complex:
+        values = values[:, : input_info.size] + 1j * values[:, input_info.size :]
+    return values.reshape([*((2,) if output.is_complex else ()), *output.shape, *input_info.shape])
+
+
+def _case_of(options: Mapping[str, Any]) -> Case:
+    """Return a case of some function that has these options, which a spec's reader checks.
+
+    Raises:
+        ValueError: an option has a value that it can't have; all of them are named.
+    """
+    keys = ("second_order", "modes", "method", "budget", "freeze", "checks", "device", "seed")
+    tolerance = {name: options[name] for name in ("atol", "rtol") if options[name] is not None}
+    expect, power, noise = options["expect"], options["power"], options["nondeterminism"]
+    spec: dict[str, Any] = {name: options[name] for name in keys if options[name] is not None}
+    spec |= {"op": "f", "forward": f"{MODULE}:f", "inputs": {"x": {"shape": []}}, "tolerance": tolerance}
+    spec["pairs"] = {"*": expect} if isinstance(expect, str) else dict(expect or {})
+    spec |= {} if power is None else {"power": dict(zip(("size", "miss"), power, strict=True))}
+    spec |= {} if noise is None else {"nondeterminism": {"atol": noise}}
+    try:
+        (case,) = load_mapping(plain_spec({name: value for name, value in spec.items() if value != {}}))
+    except SpecError as error:
+        faults = [f"{fault.place}: {fault.message}" for fault in error.faults]
+        raise ValueError("\n".join(faults)) from None
+    return case
+
+
+_Arguments = ParamSpec("_Arguments")
+
+
+def _asserting(check: Callable[_Arguments, Report]) -> Callable[_Arguments, None]:
+    """Return a function of the same arguments that raises where the report isn't all right."""
+
+    @wraps(check)
+    def assert_gradients(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+        __tracebackhide__ = True  # pytest shows the test's own line
+        report = check(*args, **kwargs)
+        if not report:
+            raise AssertionError(describe_failure(report))
+
+    assert_gradients.__name__ = assert_gradients.__qualname__ = "assert_gradients"
+    assert_gradients.__doc__ = """Assert that a function's gradients are right at the arguments given.
+
+    It takes what `check_function` takes.
 
     Raises:
         AssertionError: a gradient is wrong, or couldn't be checked; with the table of all pairs.
         TypeError: the function can't be called, or no argument is floating.
-        ValueError: a mode is unknown, or a tolerance is negative.
+        ValueError: an option has a value that it can't have.
 
     Example:
         >>> def test_log1pexp():
         ...     assert_gradients(log1pexp, np.linspace(-3, 3, 7))
     """
-    __tracebackhide__ = True  # pytest shows the test's own line
-    report = check_function(
-        fn,
-        *args,
-        reference=reference,
-        variables=variables,
-        modes=modes,
-        rtol=rtol,
-        atol=atol,
-        seed=seed,
-        **kwargs,
-    )
-    if not report:
-        raise AssertionError(describe_failure(report))
+    return assert_gradients
+
+
+assert_gradients = _asserting(check_function)
 
 
 def describe_failure(report: Report) -> str:
@@ -282,8 +389,12 @@ def _advise(report: Report, advice: str) -> Report:
     return replace(report, cases=tuple(cases))
 
 
-def _check_call(function: object, reference: object, modes: Sequence[str]) -> tuple[str, ...]:
-    """Refuse what can't be checked, and return the modes as a tuple."""
+def _require_functions(function: object, reference: object) -> None:
+    """Refuse what can't be checked.
+
+    Raises:
+        TypeError: with what to pass instead.
+    """
     if isinstance(function, str | Path | Mapping):
         raise TypeError(
             f"the first argument must be a function, but is of type {type(function).__name__}. A spec or "
@@ -300,24 +411,6 @@ def _check_call(function: object, reference: object, modes: Sequence[str]) -> tu
     if isinstance(function, type) and any("__call__" in vars(owner) for owner in function.__mro__[:-1]):
         name = function.__name__
         raise TypeError(f"{name} is a class: pass an object of it, assert_gradients({name}(...), x).")
-    several = (modes,) if isinstance(modes, str) else tuple(modes)
-    for mode in several:
-        if mode not in MODES:
-            near = suggest(str(mode), MODES)
-            raise ValueError(f"modes: must be of {', '.join(MODES)}, but got {mode!r}.{near and ' ' + near}")
-    if not several:
-        raise ValueError(f"modes: must name at least one of {', '.join(MODES)}.")
-    return tuple(dict.fromkeys(several))
-
-
-def _check_numbers(tolerances: Mapping[str, object], seed: object) -> None:
-    """Refuse tolerances and seeds that are none."""
-    for name, tolerance in tolerances.items():
-        if tolerance is None or (isinstance(tolerance, SupportsFloat) and 0 <= float(tolerance) < math.inf):
-            continue
-        raise ValueError(f"{name}: must be a finite number, zero or more, but got {tolerance!r}.")
-    if not isinstance(seed, SupportsIndex) or operator.index(seed) < 0:
-        raise ValueError(f"seed: must be a whole number, zero or more, but got {seed!r}.")
 
 
 def _op_name(function: object) -> str:

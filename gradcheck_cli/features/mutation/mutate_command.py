@@ -17,6 +17,7 @@ from gradcheck_cli import hooks, results
 from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
 from gradcheck_cli.cli.options.configured import SharingCommand, option_group
 from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
+from gradcheck_cli.cli.options.typed_words import SpecPath
 from gradcheck_cli.serial import plain
 from gradcheck_cli.spec.words import CORRUPTIONS
 
@@ -54,7 +55,7 @@ class MutateOptions:
 
 
 @click.command("mutate", cls=SharingCommand)
-@click.argument("paths", nargs=-1, type=click.Path(), shell_complete=hooks.completing("spec_files"))
+@click.argument("paths", nargs=-1, type=SpecPath(), shell_complete=hooks.completing("spec_files"))
 @click.option(
     "--kind",
     "kinds",
@@ -98,7 +99,7 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     from gradcheck_cli.spec.load import load_cases
 
     paths = options.paths or default_paths(settings=ctx.obj)
-    cases = options.named.choose(load_cases(paths, seed=options.seed))
+    cases = options.named.choose(load_cases(paths, seed=options.seed), paths)
     cases = _add_corruptions(cases, options.kinds or tuple(CORRUPTIONS))
     workers = start_workers(ctx, options.workers)
     from gradcheck_cli.cli.console import run_and_print, terminal_width

@@ -36,7 +36,7 @@ _RUNGS = 24  # a factor of four apart, from the input's own size down to roundin
 def is_plain(pair: PairResult) -> bool:
     """Whether there is nothing to draw: a pass without kinks, or nothing that was judged."""
     if pair.status is Status.PASSED:
-        return not (pair.numbers.kinks or pair.numeric.not_float64)
+        return not (pair.numbers.kinks or pair.judged_by.not_float64)
     return pair.status is Status.SKIPPED or not pair.numbers.elements
 
 

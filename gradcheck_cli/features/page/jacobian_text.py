@@ -82,16 +82,25 @@ def _flat(index: tuple[int, ...], shape: tuple[int, ...]) -> int:
     return int(np.ravel_multi_index(index, shape)) if index else 0
 
 
-def pair_view(case: Case, label: str) -> PairView:
+def pair_view(case: Case, label: str | None) -> PairView:
     """Check a case, and return one of its pairs at the sample point that shows most.
 
+    Args:
+        case: the case.
+        label: the pair's; `None` for the only one.
+
     Raises:
-        UsageError: there is no such pair.
+        UsageError: there is no such pair, or there are several.
         CaseFailedError: the case can't be checked, or its gradient has no Jacobian to show.
     """
     start_tensorflow()
     with user_code(case):
         findings = check(case, explains=False)
+        if label is None:
+            label, *others = [pair.label for pair in findings.pairs] or [""]
+            if others:
+                labels = ", ".join((label, *others))
+                raise UsageError(f"{case.op} has several pairs: {labels}. Name one: --pair {label}")
         if label in {pair.label for pair in findings.pairs} and not _is_whole(findings, label):
             # It may be skipped by its spec, or too large to be judged whole unless someone asks for it.
             rules = (*case.expected.pairs, PairRule("*", _SKIP), _rule_without_skip(case, label))
@@ -194,7 +203,7 @@ def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = No
         "output_shape": list(view.output.shape),
         "input_shape": list(view.input_info.shape),
         "output_index": None if index is None else list(index),
-        "numeric_dtype": view.result.numeric.reference_dtype,
+        "numeric_dtype": view.result.judged_by.reference_dtype,
         "sample": view.point,
         "status": str(view.result.status),
         "message": view.result.message,
@@ -242,7 +251,7 @@ def jacobian_text(
     title, output = view.label, view.output.name
     if index is not None:
         title = f"d{layout.element(output, index)}/d{view.input_info.name}"
-    judged_in = view.result.numeric.reference_dtype
+    judged_in = view.result.judged_by.reference_dtype
     dtype = case.dtype if judged_in == case.dtype else f"{case.dtype} (in {judged_in})"
     parts = [case.origin.path, case.op, dtype]
     if case.name != "default":

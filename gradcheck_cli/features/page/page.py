@@ -37,7 +37,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     split_place,
     summarize_specs,
 )
-from gradcheck_cli.reporting.report_text import all_right, branch_line, summary_lines
+from gradcheck_cli.reporting.report_text import all_right, branch_line, left_out, summary_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, describe_rules, is_plain, number_cells
 from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, PathOp, Report, Status
@@ -115,7 +115,7 @@ def to_html(report: Report, root: Path) -> str:
         "page.html",
         title=f"gradcheck: {_verdict(report)}",
         verdict=_verdict(report),
-        tone="bad" if report.exit_code else "partly" if report.summary["ignored"] else "good",
+        tone="bad" if report.exit_code else "partly" if left_out(report) else "good",
         counts=counts_of(report),
         versions=", ".join(f"{name} {value}" for name, value in report.facts.items()),
         first=first,
@@ -170,7 +170,7 @@ def _needs_details(finding: Finding) -> bool:
     return (
         pair.status is not Status.PASSED
         or pair.figure is not None
-        or bool(pair.numbers.kinks or pair.numeric.not_float64)
+        or bool(pair.numbers.kinks or pair.judged_by.not_float64)
         or not is_plain(pair)
     )
 

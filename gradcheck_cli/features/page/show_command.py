@@ -47,7 +47,7 @@ def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
 
 
 @click.command("show")
-@picking_options("Which pair, such as dM1/dM0.", required=True)
+@picking_options("Which pair, such as dM1/dM0. [default: the only one]")
 @click.option(
     "--output",
     "index",
@@ -96,13 +96,13 @@ def command(
     if target is not None:
         if target != TERMINAL and len(cases) > 1:
             raise UsageError("--plot: a file holds one picture; pick one by --op and --case.")
-        ctx.exit(handle_cases(cases, lambda case: _plot(case, str(picked.label), target)))
+        ctx.exit(handle_cases(cases, lambda case: _plot(case, picked.label, target)))
 
     from gradcheck_cli.features.page.jacobian_text import jacobian_json, jacobian_text, pair_view
 
     def show(case: Case) -> int:
         with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
-            view = pair_view(case, str(picked.label))
+            view = pair_view(case, picked.label)
         if index is not None:
             _check_index(index, view.output.name, view.output.shape)
         if form == "json":
@@ -128,11 +128,12 @@ def _check_index(index: tuple[int, ...], output: str, shape: tuple[int, ...]) ->
         )
 
 
-def _plot(case: Case, label: str, target: str) -> int:
+def _plot(case: Case, label: str | None, target: str) -> int:
     """Check a case, and draw one of its pairs. Return 0 whatever the verdict: `run` reports that."""
-    from gradcheck_cli.features.page.jacobian_text import draw_pair
+    from gradcheck_cli.features.page.jacobian_text import draw_pair, pair_view
 
     with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
+        label = label or pair_view(case, None).label
         result = draw_pair(case, label)
     figure = result.pairs[0].figure
     if figure is None:

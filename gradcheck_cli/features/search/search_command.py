@@ -13,6 +13,7 @@ from gradcheck_cli import hooks
 from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
 from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
+from gradcheck_cli.cli.options.typed_words import SpecPath
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -42,7 +43,7 @@ class SearchOptions:
     metavar="SPEC...",
     nargs=-1,
     required=True,
-    type=click.Path(),
+    type=SpecPath(),
     shell_complete=hooks.completing("spec_files"),
 )
 @click.option(
@@ -81,7 +82,7 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
     from gradcheck_cli.spec.case import Wanted, in_each_mode
     from gradcheck_cli.spec.load import load_cases
 
-    cases = options.named.choose(load_cases(options.paths, seed=options.seed))
+    cases = options.named.choose(load_cases(options.paths, seed=options.seed), options.paths)
     wanted = Wanted(search=options.seconds, records_fingerprint=False)
     cases = tuple(replace(case, wanted=wanted) for case in in_each_mode(cases))
     workers = start_workers(ctx, options.workers)

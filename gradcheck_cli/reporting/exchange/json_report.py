@@ -35,7 +35,7 @@ def _number_getter(code_of: Callable[[Any], Code | None]) -> Callable[[Any], str
 
 def _require_agreement(case: results.CaseResult, place: str) -> None:
     """Refuse a case that is called green although nothing in it was checked, or something isn't green."""
-    if case.status not in results.GREEN | {results.Status.IGNORED}:
+    if case.status not in results.GREEN | results.EXCUSED:
         return
     statuses = {*(pair.status for pair in case.pairs), *(check.status for check in case.checks)}
     if statuses & (results.FAILING | results.UNDECIDED):
@@ -43,7 +43,7 @@ def _require_agreement(case: results.CaseResult, place: str) -> None:
     elif case.error is not None:
         why = "it has an error"
     else:
-        why = "" if case.pairs else "it has no pairs"
+        why = "" if case.pairs or results.Status.KNOWN in statuses else "it has no pairs"
     if why:
         raise TypeFault(f"{place}.status must not be {case.status}: {why}")
 
@@ -114,7 +114,8 @@ LAYOUTS: serial.Layouts = {
         require=_require_agreement,
     ),
     results.PairResult: Layout(
-        inline=frozenset({"numbers", "numeric", "cause"}),
+        inline=frozenset({"numbers", "judged_by", "cause"}),
+        left_out=frozenset({"analytic", "numeric"}),
         null=frozenset({"mismatch", "undecided"}),
         computed={
             "worst_error": lambda pair: pair.error,
@@ -200,6 +201,8 @@ def _require_sums(content: Object, report: results.Report) -> None:
         if key not in content:
             raise TypeFault(f"it lacks {key!r}")
         # A report that was written before there was such a status has no count of it.
-        stated = {"ignored": 0, **content[key]} if isinstance(content[key], dict) else content[key]
+        stated = (
+            {"ignored": 0, "known": 0, **content[key]} if isinstance(content[key], dict) else content[key]
+        )
         if stated != expected:
             raise TypeFault(f"{key} says otherwise than the cases do: a part of it was changed or lost")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -17,6 +18,7 @@ VERDICTS = {
     Status.ERROR: ("ERROR", "bold red"),
     Status.SKIPPED: ("skip", "yellow"),
     Status.IGNORED: ("ignored", "yellow"),
+    Status.KNOWN: ("known", "yellow"),
     Status.EXPECTED_MISMATCH: ("expected mismatch", "green"),
     Status.UNEXPECTED_PASS: ("UNEXPECTED PASS", "bold red"),
 }
@@ -42,11 +44,12 @@ def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
     """Lay out a case's pairs: a heading and a row each, in columns if there is room for them."""
     labels = [layout.clean(pair.label) for pair in case.pairs]
     verdicts = [verdict_text(pair.status, code_of_pair(pair)) for pair in case.pairs]
+    messages = _shorten_repeated([pair.message for pair in case.pairs])
     beside_label = INDENT + NUMBERS_WIDTH + max(MIN_VERDICT, *(2 + verdict.cell_len for verdict in verdicts))
     if width < beside_label + MIN_LABEL:
         folded = []
-        for pair, label, verdict in zip(case.pairs, labels, verdicts, strict=True):
-            folded += [*_fold(pair, label, verdict, width), *_details(pair, width, verbose=verbose)]
+        for pair, label, verdict, message in zip(case.pairs, labels, verdicts, messages, strict=True):
+            folded += [*_fold(pair, label, verdict, width), *_details(pair, message, width, verbose=verbose)]
         return folded
     fitting = [cells for cells in map(layout.cells, labels) if cells <= width - beside_label]
     widest = max([len("pair"), *fitting])
@@ -59,10 +62,25 @@ def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
     column = max(widest, min(MIN_LABEL, room))
     heading = f"{'':{INDENT}}{'pair':{column}}{_columns(NUMBERS)}  verdict"
     lines = [Text(heading, style="dim")]
-    for pair, label, verdict in zip(case.pairs, labels, verdicts, strict=True):
+    for pair, label, verdict, message in zip(case.pairs, labels, verdicts, messages, strict=True):
         lines += _row(pair, label, verdict, column, width)
-        lines += _details(pair, width, verbose=verbose)
+        lines += _details(pair, message, width, verbose=verbose)
     return lines
+
+
+_NUMBER = re.compile(r"\d[\d.e+-]*")
+
+
+def _shorten_repeated(messages: Sequence[str]) -> list[str]:
+    """Leave out what a message explains after its colon, if one with other numbers explains the same."""
+    said: set[str] = set()
+    shown = []
+    for message in messages:
+        what, _, explanation = message.partition(": ")
+        form = _NUMBER.sub("#", message)
+        shown.append(f"{what} (see above)" if explanation and form in said else message)
+        said.add(form)
+    return shown
 
 
 def _row(pair: PairResult, label: str, verdict: Text, column: int, width: int) -> list[Text]:
@@ -90,7 +108,7 @@ def _fold(pair: PairResult, label: str, verdict: Text, width: int) -> list[Text]
         lines += layout.wrap(note, width=width, indent=4)
     if not pair.connected:
         lines.append(Text("    disconnected"))
-    elif pair.status is not Status.SKIPPED and pair.numbers.elements and pair.numeric.method != "none":
+    elif pair.status is not Status.SKIPPED and pair.numbers.elements and pair.judged_by.method != "none":
         parts = [f"{name} {value}" for name, value in named_numbers(pair).items()]
         parts[0] = " " * 4 + parts[0]
         lines += [Text(line) for line in layout.pack(parts, separator="  ", width=width, indent=4)]
@@ -101,7 +119,7 @@ def number_cells(pair: PairResult) -> Sequence[str]:
     """Return a pair's cells in the columns `NUMBERS` of a table."""
     if not pair.connected:
         return "disconnected", "", ""
-    if pair.status is Status.SKIPPED or not pair.numbers.elements or pair.numeric.method == "none":
+    if pair.status is Status.SKIPPED or not pair.numbers.elements or pair.judged_by.method == "none":
         return "-", "-", "-"
     return list(named_numbers(pair).values())
 
@@ -141,19 +159,19 @@ def _note(pair: PairResult) -> str:
         notes.append(f"{pair.numbers.wrong_elements:,} of {layout.count(pair.numbers.elements, 'element')}")
     if pair.numbers.kinks:
         notes.append(layout.count(pair.numbers.kinks, "kink"))
-    if pair.numeric.miss_probability is not None and pair.numeric.miss_size is not None:
-        size = f"{100 * pair.numeric.miss_size:g} %"
-        notes.append(f"miss probability {pair.numeric.miss_probability:.1e} for {size} in one element")
+    if pair.judged_by.miss_probability is not None and pair.judged_by.miss_size is not None:
+        size = f"{100 * pair.judged_by.miss_size:g} %"
+        notes.append(f"miss probability {pair.judged_by.miss_probability:.1e} for {size} in one element")
     return ", ".join(notes)
 
 
-def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
+def _details(pair: PairResult, message: str, width: int, *, verbose: bool) -> list[Text]:
     lines = []
     if verbose and pair.status is not Status.SKIPPED:
         parts = [
-            pair.numeric.method,
-            pair.numeric.reference_dtype,
-            layout.count(pair.numeric.evaluations, "evaluation"),
+            pair.judged_by.method,
+            pair.judged_by.reference_dtype,
+            layout.count(pair.judged_by.evaluations, "evaluation"),
             layout.count(pair.numbers.elements, "element") if is_plain(pair) else describe_rules(pair),
             f"± {pair.numbers.uncertainty:.1e}",
             f"max abs error {pair.numbers.max_abs_error:.3e}",
@@ -161,11 +179,11 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
         ]
         packed = layout.pack(parts, separator=" · ", width=width - 4, indent=2)
         lines += [Text(f"    {line}", style="dim") for line in packed]
-    if pair.numeric.not_float64:
-        dtype = pair.numeric.reference_dtype
+    if pair.judged_by.not_float64:
+        dtype = pair.judged_by.reference_dtype
         but_a_part = ", but for a part" if dtype == "float64" else ""
-        message = f"judged in {layout.clean(dtype)}{but_a_part}: {layout.clean(pair.numeric.not_float64)}"
-        lines += layout.wrap(message, width=width, indent=4)
+        judged = f"judged in {layout.clean(dtype)}{but_a_part}: {layout.clean(pair.judged_by.not_float64)}"
+        lines += layout.wrap(judged, width=width, indent=4)
     worst = pair.numbers.worst
     if pair.status not in (Status.PASSED, Status.SKIPPED, Status.UNEXPECTED_PASS) and worst is not None:
         where, *values = worst_element(pair, worst)
@@ -175,6 +193,6 @@ def _details(pair: PairResult, width: int, *, verbose: bool) -> list[Text]:
         lines += [Text(line) for line in layout.pack(parts, separator="   ", width=width, indent=11)]
     for diagnosis in pair.cause.diagnosis:
         lines += layout.wrap(f"diagnosis: {diagnosis}", width=width, indent=4)
-    if pair.message:
-        lines += layout.wrap(pair.message, width=width, indent=4)
+    if message:
+        lines += layout.wrap(message, width=width, indent=4)
     return lines

@@ -124,7 +124,7 @@ def _structure(value: Array) -> tuple[str, Restore]:
     is_real, is_square = value.dtype.kind == "f", value.ndim > 1 and value.shape[-1] == value.shape[-2]
     transposed = np.conj(np.swapaxes(value, -1, -2)) if is_square else value
     is_symmetric = is_square and np.allclose(value, transposed, _NEAR) and np.ptp(np.abs(value)) > 0
-    identity = np.eye(value.shape[-1])
+    identity = np.eye(value.shape[-1] if is_square else 0)  # of a long vector it has no room
     lengths = np.linalg.norm(value, axis=-1)
     structures = (
         (

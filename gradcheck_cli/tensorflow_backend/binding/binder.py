@@ -25,8 +25,8 @@ from gradcheck_cli.spec.case import Case, FunctionRef
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import users_code
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import (
-    attrs_of_reference,
     call_with,
+    code_of_reference,
     create_raw_op,
     flat_arrays,
     flat_outputs,
@@ -136,8 +136,7 @@ class Binder:
         """
         reference = self.case.reference
         function = self._load(reference.function if reference else None, "reference")
-        attrs = attrs_of_reference(function, self.case)
-        case = replace(self.case, code=replace(self.case.code, attrs=attrs))
+        case = replace(self.case, code=code_of_reference(function, self.case))
         if reference is not None and reference.implicit:
 
             def make_distribution(tensors: Sequence[Any]) -> Any:

@@ -117,16 +117,28 @@ def require_order(function: Callable[..., Any], case: Case, role: str) -> None:
         )
 
 
-def attrs_of_reference(function: Callable[..., Any], case: Case) -> dict[str, Any]:
-    """Return the keyword arguments that a reference takes: the forward's own, and those that build it."""
-    keywords = {**(case.code.build or {}), **case.code.attrs}
-    parameters = _parameters_of(function)
+def code_of_reference(function: Callable[..., Any], case: Case) -> CodeUnderTest:
+    """Return a case's code with the keyword arguments that a reference takes.
+
+    These are the forward's own, and those that build it.
+    """
+    code, parameters = case.code, _parameters_of(function)
     if parameters is None or any(
         parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
     ):
-        return dict(case.code.attrs)
-    names = {argument.name for argument in case.arguments}
-    return {name: value for name, value in keywords.items() if name in parameters and name not in names}
+        return code
+    call, names = code.given, {argument.name for argument in case.arguments}
+    if call is not None:
+        pack = call.pack
+
+        def pack_taken(tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+            positional, keywords = pack(tensors)
+            return positional, {name: value for name, value in keywords.items() if name in parameters}
+
+        call = replace(call, pack=pack_taken)
+    keywords = {**(code.build or {}), **code.attrs}
+    attrs = {name: value for name, value in keywords.items() if name in parameters and name not in names}
+    return replace(code, attrs=attrs, given=call)
 
 
 def takes_build_alone(function: Callable[..., Any], code: CodeUnderTest) -> bool:

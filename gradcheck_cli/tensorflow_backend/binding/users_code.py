@@ -202,7 +202,7 @@ def _import(name: str, role: str) -> Any:
             looked = "\n".join(f"  {place}" for place in _places())
             raise CaseFailedError(
                 "import",
-                f"{role}: no module named {error.name!r}; looked in:\n{looked}\n{_layout_hint(name)}"
+                f"{role}: no module named {error.name!r}.\nLooked in:\n{looked}\n{_layout_hint(name)}"
                 "Put the module beside the spec, run from its folder, or install it.",
             ) from None
         raise CaseFailedError(

@@ -32,6 +32,7 @@ from tensorflow.python.framework import ops, registry
 from tensorflow.python.ops import custom_gradient, gradients_util
 from tensorflow.python.ops.custom_gradient import Bind
 
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.gate import GradientRun
 from gradcheck_cli.plain_files import GENERATED, short_path
 from gradcheck_cli.tensorflow_backend.private import private_graphs
@@ -425,13 +426,53 @@ def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
             if why:
                 site = site_of(getattr(function, "__func__", function))
                 log.lost[site] = log.lost.get(site, why) if why == _TAKEN_BY_NONE else why
-            if isinstance(result, tuple | list) and len(result) == 2:  # noqa: PLR2004 (results, gradient)
-                _put(_BY_GRADIENT, result[1], site_of(getattr(function, "__func__", function)))
-            return result
+            if not isinstance(result, tuple | list) or len(result) != 2:  # noqa: PLR2004 (results, gradient)
+                return result
+            _put(_BY_GRADIENT, result[1], site_of(getattr(function, "__func__", function)))
+            return result[0], _require_gradients_of_variables(result[1])
 
         return original(noting, args, keywords)
 
     return call
+
+
+def _require_gradients_of_variables(gradient: Any) -> Any:
+    """Let a gradient function that takes `variables` refuse to return anything but two things."""
+    try:
+        signature = inspect.signature(gradient)
+    except (TypeError, ValueError):  # no Python function, and TensorFlow says so
+        return gradient
+
+    @functools.wraps(gradient)
+    def call(*upstreams: Any, **keywords: Any) -> Any:
+        returned = gradient(*upstreams, **keywords)
+        count = len(keywords.get("variables") or ())
+        fault = _describe_count(returned, count) if count else ""
+        if fault:
+            raise CaseFailedError(
+                "gradient_count",
+                f"a custom gradient{place_of_gradient(gradient)} must return (gradients of its arguments, "
+                f"[gradients of its {count} variable(s)]), but returned {fault}.",
+            )
+        return returned
+
+    # TensorFlow looks there for `variables`; `custom_gradient_behind` finds what the user wrote.
+    call.__dict__.update(__signature__=signature, **{private_graphs.USERS_GRADIENT: gradient})
+    return call
+
+
+def place_of_gradient(gradient: Any) -> str:
+    """Return " at file:line" of a gradient function; empty if it isn't Python code."""
+    return next((f" at {place}" for place in site_of(gradient).places), "")
+
+
+def _describe_count(returned: Any, count: int) -> str:
+    """Say what a gradient function returned instead of those of its arguments and those of its variables."""
+    if not isinstance(returned, tuple | list) or len(returned) != 2:  # noqa: PLR2004 (arguments, variables)
+        return f"{len(returned) if isinstance(returned, tuple | list) else 1} value(s)"
+    if not isinstance(returned[1], list):  # TensorFlow appends it to a list
+        return "no list of those of variables"
+    return "" if len(returned[1]) == count else f"{len(returned[1])} gradient(s) of variables"
 
 
 def _why_lost() -> str:

@@ -241,6 +241,10 @@ def registered_gradient(name: str) -> Any | None:
     return ops.gradient_registry.lookup(name) if is_registered(name) else None
 
 
+# The attribute of a wrapper around a custom gradient's function: what the user wrote.
+USERS_GRADIENT = "_gradcheck_users_gradient"
+
+
 @dataclass(frozen=True)
 class CustomGradient:
     """A `tf.custom_gradient` in a graph.
@@ -269,9 +273,8 @@ def custom_gradient_behind(function: Any) -> CustomGradient | None:
     try:
         wrapper = inspect.unwrap(function)  # our own wrapper counts its calls
         closure = closure_of(closure_of(wrapper)["tape_grad_fn"])
-        return CustomGradient(
-            int(closure["flat_result_len"]), closure["grad_fn"], tuple(closure["variables"])
-        )
+        function = getattr(closure["grad_fn"], USERS_GRADIENT, closure["grad_fn"])
+        return CustomGradient(int(closure["flat_result_len"]), function, tuple(closure["variables"]))
     except (LookupError, AttributeError, TypeError):  # the user's own override
         return None
 

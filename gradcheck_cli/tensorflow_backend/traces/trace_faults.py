@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -159,7 +160,8 @@ def require_no_leak(function: Any, forward_ops: Iterable[Any]) -> None:
             )
 
 
-_COUNT_CLASH = "custom_gradient function expected to return"
+# What TensorFlow says in eager mode.
+_COUNT_CLASH = re.compile(r"custom_gradient function expected to return (\d+) gradients, but returned (\d+)")
 # TensorFlow writes the whole node into its message, followed by the reason.
 _COUNTS = re.compile(
     r"Num gradients (\d+) generated for op name: \"(?P<name>[^\"]+)\".* do not match num inputs (\d+)",
@@ -219,12 +221,17 @@ def _refuse_shape(op: Any, input_index: int, gradient: Any) -> None:
 
 
 def _explain(error: BaseException) -> CaseFailedError:
-    text, kind = frames.text_of(error), "gradient"
+    text = frames.text_of(error)
     if isinstance(error, ValueError):
-        counts = _COUNTS.search(text)
+        counts, clash = _COUNTS.search(text), _COUNT_CLASH.search(text)
         if counts is not None:
             return CaseFailedError("gradient_count", _count_fault(counts))
-        kind = "gradient_count" if _COUNT_CLASH in text else kind
+        if clash is not None:
+            inside = [frame.f_locals.get("grad_fn") for frame, _ in traceback.walk_tb(error.__traceback__)]
+            place = private_gradients.place_of_gradient(inside[-1])
+            return CaseFailedError(
+                "gradient_count", _wrong_count(f"a custom gradient{place}", int(clash[1]), int(clash[2]))
+            )
     if isinstance(error, AttributeError) and any(name in text for name in ("'name'", "'op'", "'dtype'")):
         message = (
             "a gradient function returned something that is no tensor (an ndarray or a Python number): "
@@ -236,9 +243,8 @@ def _explain(error: BaseException) -> CaseFailedError:
             f"{text.strip(chr(39))} Register one with tf.RegisterGradient, or give the spec a 'gradient'."
         )
     else:
-        is_count = kind == "gradient_count"
-        message = frames.first_line(error) + _COUNTS_SETTINGS if is_count else _describe(error)
-    return CaseFailedError(kind, message, frames.user_frames(error))
+        message = _describe(error)
+    return CaseFailedError("gradient", message, frames.user_frames(error))
 
 
 def _describe(error: BaseException) -> str:
@@ -247,10 +253,12 @@ def _describe(error: BaseException) -> str:
     place = frames.place_in_tensorflow(error)
     if not place or frames.user_frames(error):
         return raised
+    raised = f"{raised.rstrip('.')}. TensorFlow's own code raised it ({place}), not a gradient function"
+    if tf.executing_eagerly():
+        return f"{raised}."
     return (
-        f"{raised.rstrip('.')}. TensorFlow's own code raised it ({place}), not a gradient function: it "
-        "can't differentiate some nests of branches and loops, not even in a tf.function. Say 'modes: "
-        "[eager]' (or --mode eager) to check it there."
+        f"{raised}: it can't differentiate some nests of branches and loops, not even in a tf.function. Say "
+        "'modes: [eager]' (or --mode eager) to check it there."
     )
 
 
@@ -292,15 +300,18 @@ def _count_fault(counts: re.Match[str]) -> str:
     op = _op_named(counts["name"])
     unit = None if op is None else private_graphs.custom_gradient_of(op)
     if unit is not None:
-        returned, expected = returned - unit.results, expected - unit.results
+        others = unit.results + len(unit.variables)
+        returned, expected = returned - others, expected - others
     what = "a custom gradient" if unit is not None else f"the gradient function of op {counts['name']}"
-    remedy = _COUNTS_SETTINGS if unit is not None and returned > expected else ""
     function = None if op is None else place_of(op)
     place = f" at {function.file}:{function.line}" if function is not None and function.file else ""
-    return (
-        f"{what}{place} must return {expected} gradient(s), one (or None) for each "
-        f"argument, but returned {returned}.{remedy}"
-    )
+    return _wrong_count(what + place, expected, returned)
+
+
+def _wrong_count(what: str, expected: int, returned: int) -> str:
+    gradients = f"{expected} gradient(s), one (or None) for each argument"
+    remedy = _COUNTS_SETTINGS if what.startswith("a custom gradient") and returned > expected else ""
+    return f"{what} must return {gradients}, but returned {returned}.{remedy}"
 
 
 def dense(gradient: Any, tensor: Any) -> Any:

@@ -154,7 +154,10 @@ def test_an_update_takes_up_removes_and_leaves_out():
         "elsewhere": BASE.error,
         "wrong": BASE.error,  # as it was when it was right
     }
-    assert str(update) == "1 new, 1 changed, 1 removed, 2 as they were, 2 not right, so not recorded"
+    assert update == (
+        "1 new, 1 changed, 1 removed, 2 as they were, "
+        "2 not right, so not recorded (--accept records them as known)"
+    )
 
 
 def test_an_update_of_nothing():
