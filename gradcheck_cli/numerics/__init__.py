@@ -4,7 +4,7 @@ A `Problem` is a function at a point. `judge` compares an analytic Jacobian with
 returns the differences alone.
 """
 
-from gradcheck_cli.numerics.judge import Judgement, estimate, judge, judge_complex_step
+from gradcheck_cli.numerics.judge import Judgement, estimate, judge
 from gradcheck_cli.numerics.precision import (
     BFLOAT16,
     FLOAT16,
@@ -35,7 +35,6 @@ __all__ = [
     "allowed_error",
     "estimate",
     "judge",
-    "judge_complex_step",
     "precision_of",
     "rule_for",
 ]

@@ -26,7 +26,6 @@ class Reason(IntEnum):
     UNRESOLVED = 5
     STAIRCASE = 6
     LOW_PRECISION = 7
-    NOT_ANALYTIC = 8
     TIES = 9
     JOINED_KINKS = 11
 
@@ -72,11 +71,6 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "this precision shows too few digits to tell",
         "check in float64, or give the forward a float64 path; in float64, check elements of very different "
         "sizes in separate cases, or state an atol",
-    ),
-    Reason.NOT_ANALYTIC: Explanation(
-        "the complex step gives another slope than a difference does: the forward isn't analytic here "
-        "(abs, conj, a comparison), or it turns sharply",
-        "use method: auto",
     ),
     Reason.TIES: Explanation(
         "inputs are tied here, and the smooth pieces of the function around the point are too many, or too "

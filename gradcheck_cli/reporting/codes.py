@@ -68,7 +68,6 @@ _CODES = {
     "undecided/unresolved": Code("GC215", "unresolved", "Differences don't settle on one slope."),
     "undecided/staircase": Code("GC216", "staircase", "The function is a staircase, like rounding."),
     "undecided/low_precision": Code("GC217", "low_precision", "This precision shows too few digits."),
-    "undecided/not_analytic": Code("GC218", "not_analytic", "The complex step doesn't apply here."),
     "undecided/ties": Code("GC219", "ties", "Inputs are tied at this point."),
     "undecided/range": Code("GC220", "range", "Wrong farther out than the spec says that inputs go."),
     "undecided/joined_kinks": Code("GC221", "joined_kinks", "Several ops are at a kink here at once."),

@@ -212,7 +212,7 @@ class CaseKeys(Strict):
         description="How a pair is judged. auto: central differences, with a ladder of steps where in doubt, "
         "and random probes where a Jacobian has more than half a million elements, structural zeros aside. "
         "full: every element, whatever the size. probe: random probes above 4,096 elements. central, ladder: "
-        "only this way of differencing. complex_step: for an analytic forward.",
+        "only this way of differencing.",
     )
     checks: ChecksModel | None = optional("Structural checks to turn off.", {"linearity": False})
     nondeterminism: NondeterminismModel | None = optional(

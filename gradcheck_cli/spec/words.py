@@ -75,7 +75,7 @@ EXCEPTIONS = ("gpu", "tpu", "dtensor", "removed", "raises", "nothing", "crash", 
 class Method:
     """How a pair is judged."""
 
-    differences: str = "auto"  # which differences are taken: "auto", "central" or "ladder"; or "complex_step"
+    differences: str = "auto"  # which differences are taken: "auto", "central" or "ladder"
     # whether independent columns of a Jacobian are searched for and moved together
     guesses_sparsity: bool = False
 
@@ -84,7 +84,6 @@ METHODS = {
     "auto": Method(guesses_sparsity=True),
     "central": Method("central", guesses_sparsity=True),
     "ladder": Method("ladder"),
-    "complex_step": Method("complex_step"),
     "full": Method(guesses_sparsity=True),
     "probe": Method(),
 }

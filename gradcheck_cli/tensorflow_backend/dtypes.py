@@ -47,11 +47,6 @@ def magnitude(value: Array) -> Array:
     return np.abs(value) if value.dtype.kind in "fciu" else np.zeros(value.shape)
 
 
-def complex_dtype(dtype: str) -> str:
-    """Return the dtype in which a float dtype takes a complex step; return others unchanged."""
-    return "complex128" if tf.as_dtype(dtype).is_floating else dtype
-
-
 def reference_dtype(dtype: str) -> str:
     """Return the dtype in which a float or complex dtype is referenced; return others unchanged."""
     return REFERENCE.get(dtype, dtype)

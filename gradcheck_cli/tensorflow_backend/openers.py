@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli import hooks
-from gradcheck_cli.checking.ops.operation import Dtype, GradientFormError, OpenedOperation, Opening, Operation
+from gradcheck_cli.checking.ops.operation import GradientFormError, OpenedOperation, Opening, Operation
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.optional import describe_missing
@@ -115,40 +115,6 @@ def pull_random(op: OpenedOperation, case: Case) -> Iterator[tuple[int, Any, Any
             yield output_index, upstream, op.vjp(output_index, upstream)
 
 
-def _require_real(op: Operation, variables: Sequence[Any]) -> None:
-    """Refuse the complex step for an op that is complex already, or for variables, which keep their dtype."""
-    if variables:
-        raise CaseFailedError(
-            "forward", "method: complex_step can't move variables, which stay real: use method: auto."
-        )
-    if any(info.is_complex for info in (*op.inputs, *op.outputs)):
-        raise CaseFailedError(
-            "forward", "method: complex_step is for real functions; this one is complex: use method: auto."
-        )
-
-
-def _require_complex(op: Operation) -> None:
-    """Refuse an op that raises in complex128, or returns real values there.
-
-    Raises:
-        CaseFailedError: of kind "forward", or of the kind that the forward raises.
-    """
-    try:
-        real_names = [info.name for info in op.outputs if info.is_differentiable and not info.is_complex]
-    except CaseFailedError as error:
-        raise CaseFailedError(
-            error.kind,
-            f"method: complex_step needs a forward that takes complex128: {error.message} Use method: auto.",
-            error.traceback,
-        ) from error
-    if real_names:
-        raise CaseFailedError(
-            "forward",
-            f"method: complex_step needs a forward that stays complex, but {', '.join(real_names)} is real "
-            "when the inputs are complex128. Use method: auto.",
-        )
-
-
 def check_output_shapes(case: Case, op: Any) -> None:
     """Compare the outputs' shapes with those that the spec states.
 
@@ -219,11 +185,6 @@ class GraphMode:
         """Open an opened op in float64; `None` where that isn't needed, or isn't the same function."""
         return float64_twin(op)
 
-    def in_complex(self, op: Any) -> Any:
-        """Open an opened op in complex128, for the complex step."""
-        opening = replace(op.opening, dtype="complex128")
-        return GraphOperation.open(op.traced.case, opening, op.traced.state, op.traced.trace_mode)
-
 
 def require_version(running: Running) -> None:
     """Refuse a case that is for other versions of TensorFlow, or for modules that aren't installed.
@@ -278,7 +239,7 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         ]
         if variables:
             return _with_variables(opener, variables, op)
-    if case.code.variables is None and case.judging.method != "complex_step":  # it can't move them
+    if case.code.variables is None:
         variables = _variables_of_custom_gradients(opener)
         return _with_variables(opener, variables, opener.open(Opening())) if variables else opener
     return opener
@@ -409,21 +370,10 @@ class CaseOpener(Generic[Op]):
         """Move the weights the other way; if they do so already, let them stay as they are."""
         self.state.weights.direction = -1 if self.state.weights.direction == 1 else 0
 
-    def in_dtype(self, op: Any, dtype: Dtype) -> Op | None:
-        """Open an opened op in float64, or in complex128 for the complex step; see `Opener`.
-
-        Raises:
-            CaseFailedError: it has complex tensors already, or its forward refuses complex ones.
-        """
-        wide: Any
-        if dtype == "float64":
-            wide = self.mode.in_float64(op)
-        else:
-            _require_real(op, self.state.variables)
-            wide = self.mode.in_complex(op)
-            _require_complex(wide)
-        opened: Op | None = wide
-        return opened
+    def in_float64(self, op: Any) -> Op | None:
+        """Open an opened op in float64; see `Opener`."""
+        wide: Op | None = self.mode.in_float64(op)
+        return wide
 
     def retrace(self, op: Any) -> Op:
         """Trace or call an opened op's gradient again, for the same point."""

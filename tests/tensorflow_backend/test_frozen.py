@@ -265,12 +265,6 @@ def test_in_other_dtypes(run, dtype):
     assert run(forward=constant_self, inputs=inputs).status is Status.INCONCLUSIVE
 
 
-def test_a_complex_step_leaves_it_where_it_is(run):
-    spec = {"forward": constant_self, "inputs": X, "method": "complex_step"}
-    assert run(**spec, freeze=True).status is Status.PASSED
-    assert run(**spec).status is Status.INCONCLUSIVE
-
-
 # --- draws ---
 
 

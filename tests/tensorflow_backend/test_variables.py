@@ -381,15 +381,6 @@ def test_a_float32_input_of_a_float64_layer_is_judged_in_float64(run_in):
         assert (result.status, result.how.numeric_dtype) == (Status.PASSED, "float64")
 
 
-@pytest.mark.parametrize("mode", GRAPH_AND_EAGER)
-def test_a_complex_step_moves_no_variable(run_in, mode):
-    weight = variable(1.0, 2.0, 0.5, name="weight")
-    result = run_in([mode], forward=lambda x: x * tf.cast(weight, x.dtype), method="complex_step")[mode]
-    assert result.error.message == (
-        "method: complex_step can't move variables, which stay real: use method: auto."
-    )
-
-
 def test_modes_that_use_other_variables_are_told(run_in):
     first, second = variable(2.0, name="first"), variable(2.0, name="second")
     results = run_in(GRAPH_AND_EAGER, forward=lambda x: x * (first if tf.executing_eagerly() else second))

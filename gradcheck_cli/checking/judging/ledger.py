@@ -21,7 +21,6 @@ from gradcheck_cli.checking.ops.budget import OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import (
     Jacobian,
     PairKey,
-    packed_complex_function,
     packed_point,
     working_dtype,
 )
@@ -44,7 +43,6 @@ from gradcheck_cli.numerics import (
     ToleranceRule,
     Verdict,
     judge,
-    judge_complex_step,
 )
 from gradcheck_cli.numerics.problem import typical_size
 from gradcheck_cli.numerics.sampling import Sparsity
@@ -137,10 +135,6 @@ def _judge_together(
     method = pairs[0].case.judging.method
     if not whole.size:
         judgement = _judge_nothing(whole)
-    elif (in_complex := pairs[0].operations.in_complex) is not None:
-        outputs = [pair.output_index for pair in pairs]
-        evaluate = packed_complex_function(in_complex, pairs[0].input_index, outputs)
-        judgement = judge_complex_step(problem, evaluate, whole)
     else:
         judgement = judge(problem, whole, method=METHODS[method].differences)
     ends = np.cumsum([len(values) for values in matrices]).tolist()
@@ -221,7 +215,7 @@ def _judge_at_exact_point(pair: Pair, sparsities: Mapping[PairKey, Sparsity]) ->
     """Judge a pair at the inputs as they were drawn, before rounding; `None` where that isn't possible."""
     operations = pair.operations
     formula = operations.formula.forms.at_unrounded_point()
-    if formula is None or operations.in_complex is not None:
+    if formula is None:
         return None
     differenced = formula
     if operations.differenced is not operations.formula:

@@ -176,12 +176,7 @@ class _HeldVerdicts:
 
 
 def _hold(operations: Operations, stops: Mapping[str, str]) -> Operations:
-    held, in_complex = frozenset(stops), operations.in_complex
-    return replace(
-        operations,
-        differenced=_holding(operations.differenced, held),
-        in_complex=None if in_complex is None else _holding(in_complex, held),
-    )
+    return replace(operations, differenced=_holding(operations.differenced, frozenset(stops)))
 
 
 def _holding(op: Operation, stops: frozenset[str]) -> Operation:

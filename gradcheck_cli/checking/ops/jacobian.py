@@ -183,19 +183,6 @@ def packed_function(
     return evaluate
 
 
-def packed_complex_function(
-    op: Operation, input_index: int, outputs: Sequence[int]
-) -> Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.complex128]]:
-    """Return an op opened in complex128 as a function of one input, with real tensors for real ones."""
-    shape = op.inputs[input_index].shape
-
-    def evaluate(points: npt.NDArray[np.complex128]) -> npt.NDArray[np.complex128]:
-        values = op.evaluate({input_index: points.reshape(len(points), *shape)})
-        return np.concatenate([values[output].reshape(len(points), -1) for output in outputs], axis=1)
-
-    return evaluate
-
-
 def packed_point(op: Operation, input_index: int) -> Float:
     """Return the packed base point of one input."""
     return np.asarray(pack(op.point[input_index][np.newaxis], op.inputs[input_index])[0])

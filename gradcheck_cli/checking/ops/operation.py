@@ -419,7 +419,7 @@ class Opener(Protocol[Op]):
         """The case, with what only opening shows: its variables are among the arguments."""
 
     def open(self, opening: Opening) -> Op:
-        """Open a form of the case in the dtypes that the spec names; `in_dtype` opens it in others.
+        """Open a form of the case in the dtypes that the spec names; `in_float64` opens it in wide ones.
 
         Raises:
             CaseFailedError: it can't be opened.
@@ -431,15 +431,8 @@ class Opener(Protocol[Op]):
     def turn_weights(self) -> None:
         """Move the weights the other way; if they do so already, let them stay as they are."""
 
-    def in_dtype(self, op: Op, dtype: Dtype) -> Op | None:
-        """Open an opened op in float64, or in complex128 for the complex step.
-
-        Returns:
-            `None` where float64 isn't needed, or isn't the same function.
-
-        Raises:
-            CaseFailedError: the op can't be opened in complex128.
-        """
+    def in_float64(self, op: Op) -> Op | None:
+        """Open an opened op in float64; `None` where that isn't needed, or isn't the same function."""
 
     def retrace(self, op: Op) -> Op:
         """Trace an opened op's gradient again, for the same point."""
@@ -465,7 +458,7 @@ class Opener(Protocol[Op]):
         """Say which custom gradients the forward called and no backward pass of an op ran, and why."""
 
 
-Dtype = Literal["declared", "float64", "complex128"]
+Dtype = Literal["declared", "float64"]
 
 
 @dataclass(frozen=True)
@@ -474,7 +467,7 @@ class Opening:
 
     sample: int = 0  # index of the sample point
     of: Literal["forward", "reference"] = "forward"  # the case's forward, or the spec's reference function
-    # the dtypes that the spec names; or float64, with complex128 for complex tensors; or complex128
+    # the dtypes that the spec names; or float64, with complex128 for complex tensors
     dtype: Dtype = "declared"
     reversed: bool = False  # give custom gradients their variables in reverse order
 
@@ -491,7 +484,6 @@ class Operations:
     declared: Operation  # the op in the dtypes that the spec names
     formula: Operation  # the same op in float64, or `declared` where there is none
     differenced: Operation  # the op that is differenced: `formula`, or the spec's reference
-    in_complex: Operation | None = None  # the same in complex128, for the complex step
     budget: Budget = field(default_factory=Budget)  # limits what judging element by element may spend
     # the inputs that are known to be on a kink of some element; probing adds to them
     on_kinks: set[int] = field(default_factory=set)
@@ -523,12 +515,12 @@ def open_operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Oper
     Raises:
         CaseFailedError: the reference can't be evaluated, or doesn't have the forward's outputs.
     """
-    formula = opener.in_dtype(op, "float64") or op
+    formula = opener.in_float64(op) or op
     if case.reference is None:
-        return Operations(op, formula, formula, _open_in_complex(case, opener, formula))
+        return Operations(op, formula, formula)
     try:
         surrogate = opener.open(Opening(sample, of="reference"))
-        surrogate = opener.in_dtype(surrogate, "float64") or surrogate
+        surrogate = opener.in_float64(surrogate) or surrogate
         shapes = _shapes(surrogate)
     except CaseFailedError as error:
         if error.kind != "forward":
@@ -547,11 +539,7 @@ def open_operations(case: Case, opener: Opener[Op], sample: int, op: Op) -> Oper
             f"the reference must return what the forward does, {', '.join(_names(op))}, but returns "
             f"{', '.join(_names(surrogate))}: return the same structure, or name the outputs in the spec.",
         )
-    return Operations(op, formula, surrogate, _open_in_complex(case, opener, surrogate))
-
-
-def _open_in_complex(case: Case, opener: Opener[Op], differenced: Op) -> Op | None:
-    return opener.in_dtype(differenced, "complex128") if case.judging.method == "complex_step" else None
+    return Operations(op, formula, surrogate)
 
 
 def _names(op: Operation) -> list[str]:

@@ -361,7 +361,7 @@ class ProbeNumbers:
 class Differencing:
     """How a pair was differenced."""
 
-    method: str = "none"  # "central", "ladder", "complex_step", "forward_mode", "probe" or "none"
+    method: str = "none"  # "central", "ladder", "forward_mode", "probe" or "none"
     evaluations: int = 0  # of the forward
     dtype: str = ""  # in which it was differenced
     not_float64: str = ""  # why it wasn't judged in float64; empty where it was

@@ -97,7 +97,7 @@ def _blame_at(
         )
         if reason:
             return Blame((), None, reason), op
-        wide = None if after_run else opener.in_dtype(op, "float64")
+        wide = None if after_run else opener.in_float64(op)
         try:
             blame = find_blame(WalkedPath.of(wide or op, output, input_indices), each_alone=after_run)
         except GradientFormError as error:

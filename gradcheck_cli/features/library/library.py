@@ -161,7 +161,7 @@ def check_function(  # noqa: PLR0913 (the options of one call)
         rtol: relative tolerance; default: by dtype.
         atol: absolute tolerance; default: by dtype and scale.
         nondeterminism: how far a repeated gradient may differ, absolute.
-        method: how pairs are judged: "auto", "central", "ladder", "complex_step", "full" (each element),
+        method: how pairs are judged: "auto", "central", "ladder", "full" (each element),
             "probe".
         power: what random probes must see: a relative error in one element, and the chance to miss it.
         budget: seconds of processor time that it may take, about, before probes replace single elements.

@@ -75,7 +75,7 @@ def _open_comparable(operations: Operations, opener: Opener[Any], sample: int) -
     """Return the two ops in one precision: float64 where both have it, else the declared dtypes."""
     declared = opener.open(Opening(sample))
     if operations.has_reference_precision:
-        wide = opener.in_dtype(declared, "float64")
+        wide = opener.in_float64(declared)
         if wide is not None:
             return operations.formula, wide
     return operations.declared, declared

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli import hooks
-from gradcheck_cli.checking.ops.operation import Dtype, GradientFormError, Opening
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.modes.eager_operation import CalledCase, EagerOperation
 from gradcheck_cli.numerics import precision_of
@@ -205,10 +205,6 @@ class EagerMode(GraphMode):
             return None
         return _trace_in_float64(op) or _call_in_float64(op)
 
-    def in_complex(self, op: EagerOperation | GraphOperation) -> EagerOperation | GraphOperation:
-        """Open an opened op in complex128; see `GraphMode`."""
-        return super().in_complex(op) if isinstance(op, GraphOperation) else _call_in(op, "complex128")
-
 
 def _trace_in_float64(op: EagerOperation) -> GraphOperation | None:
     traced = GraphOperation.of(TracedCase(op.called.case, op.opening, op.called.state))
@@ -220,13 +216,10 @@ def _trace_in_float64(op: EagerOperation) -> GraphOperation | None:
     return float64_twin(traced)
 
 
-def _call_in(op: EagerOperation, dtype: Dtype) -> EagerOperation:
-    called = op.called
-    return EagerOperation.of(CalledCase(called.case, replace(op.opening, dtype=dtype), called.state))
-
-
 def _call_in_float64(op: EagerOperation) -> EagerOperation | None:
-    wide = _call_in(op, "float64")
+    called = op.called
+    opening = replace(op.opening, dtype="float64")
+    wide = EagerOperation.of(CalledCase(called.case, opening, called.state))
     try:
         if wide.facts.low_precision or not agree(op, wide):
             return None

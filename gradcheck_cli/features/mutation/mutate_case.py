@@ -20,7 +20,6 @@ from gradcheck_cli.checking.check_case import FirstOrder, examine
 from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import (
     Array,
-    Dtype,
     Gradients,
     OpenedOperation,
     Opener,
@@ -129,7 +128,7 @@ class _Subject:
             for pair in pair_keys(op)
             if op.outputs[pair[0]].size and (label := label_of(op, pair)) in right
         }
-        formula = self.opener.in_dtype(op, "float64") or op
+        formula = self.opener.in_float64(op) or op
         flows = {output: _draw_upstreams(formula, output) for output, _ in pairs.values()}
         for corruption in corruptions:
             if corruption in _ONLY_HIDDEN:
@@ -541,10 +540,10 @@ class CachingOpener:
         """Open a form of the case; see `Opener`."""
         return self._look_up(opening, lambda: self.inner.open(opening))
 
-    def in_dtype(self, op: OpenedOperation, dtype: Dtype) -> Any:
-        """Open an opened op in another dtype; see `Opener`."""
+    def in_float64(self, op: OpenedOperation) -> Any:
+        """Open an opened op in float64; see `Opener`."""
         right = self.opened[op.opening]
-        return self._look_up(replace(op.opening, dtype=dtype), lambda: self.inner.in_dtype(right, dtype))
+        return self._look_up(replace(op.opening, dtype="float64"), lambda: self.inner.in_float64(right))
 
     def at(self, sample: int) -> AbstractContextManager[None]:
         """Give the weights their values at a sample point; see `Opener`."""
@@ -581,7 +580,7 @@ class CachingOpener:
             op = compute()
             self.opened[opening] = None if op is None else cached(op)
         op = self.opened[opening]
-        # Nothing looks at the gradient of a reference, or at the one in complex128.
-        if op is None or self.corruption is None or opening.is_reference or opening.dtype == "complex128":
+        # Nothing looks at the gradient of a reference.
+        if op is None or self.corruption is None or opening.is_reference:
             return op
         return self.corruption.corrupt(op)

@@ -202,7 +202,7 @@ def _draw_figure(findings: Findings, pair: PairResult, opener: CaseOpener[Any]) 
             differenced = (
                 op if own_opener.case.reference is None else own_opener.open(Opening(point, of="reference"))
             )
-            differenced = own_opener.in_dtype(differenced, "float64") or differenced
+            differenced = own_opener.in_float64(differenced) or differenced
             ladder = ladder_of(own_opener.case, differenced, pair_key, judged.samples[figure.point])
         figure = replace(figure, ladder=ladder)
         if any(line.startswith("blame: op") for line in pair.cause.diagnosis):

@@ -178,8 +178,6 @@ def second_order_case(
         reference=case.reference and replace(case.reference, equals_forward=False),
         judging=replace(
             case.judging,
-            # A vjp may take inputs that a complex step can't move; the method was chosen for the forward.
-            method="auto" if case.judging.method == "complex_step" else case.judging.method,
             checks_off=case.judging.checks_off | _CHECKS_OFF,
             second_order=(),
         ),

@@ -73,8 +73,6 @@ class SamplePoint:
 
     def dtype_of(self, dtype: str) -> str:
         """Return the dtype that is traced where the spec names this one."""
-        if self.dtype == "complex128":
-            return dtypes.complex_dtype(dtype)
         return dtypes.reference_dtype(dtype) if self.dtype == "float64" else dtype
 
     @cached_property
