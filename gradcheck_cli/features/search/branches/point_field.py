@@ -310,14 +310,20 @@ def suspect(
         rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
         if not len(rows):
             return seen
-        below = free.clip(2 * vectors[rows] - above[rows])
+        # At the end of a range there is no other side: how far the way from there on bends shows a kink.
+        vectors, above = vectors[rows], above[rows]
+        outer = 2 * vectors - above
+        is_inside = (free.clip(outer) == outer).all(axis=1)
         own_others = {index: stack if len(stack) == 1 else stack[rows] for index, stack in others.items()}
-        values = op.evaluate(free.unpack(below, own_others))
-        behind = [values[index] for index in indices]
+        between = free.unpack(np.where(is_inside[:, None], outer, (vectors + above) / 2), own_others)
+        values = op.evaluate(between)
         ahead, here = ([stack[rows] for stack in stacks] for stacks in (ahead, here))
-        both = [end - other for end, other in zip(ahead, behind, strict=True)]
-        bends = [end - 2 * middle + other for end, middle, other in zip(ahead, here, behind, strict=True)]
-        again = _compare(looked.at(rows), free, (both, here, bends), above[rows] - below)
+        both, bends = [], []
+        for end, middle, other in zip(ahead, here, [values[index] for index in indices], strict=True):
+            inside = is_inside.reshape(-1, *[1] * (end.ndim - 1))
+            both.append(np.where(inside, end - other, 2 * (end - middle)))
+            bends.append(np.where(inside, end - 2 * middle + other, end - 2 * other + middle))
+        again = _compare(looked.at(rows), free, (both, here, bends), 2 * (above - vectors))
         seen.disagreement[rows], seen.is_spoilt[rows] = again.disagreement, again.is_spoilt
         seen.is_bent[rows] = again.is_bent
     return seen
@@ -392,23 +398,25 @@ def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> A
     smooth = np.ones(len(vectors), bool)
     steps = STEP * np.maximum(np.abs(vectors), free.spreads)
     tiny = np.abs(vectors) < _TINY * free.spreads
-    here = op.evaluate(free.unpack(vectors, others))
     for seed in range(_DIRECTIONS):
         moves = steps * np.random.default_rng(seed).choice([-1.0, 1.0], vectors.shape)
         if seed % 2:
             moves = np.where(tiny.any(axis=1, keepdims=True) & ~tiny, 0.0, moves)
+        moves = np.where(free.clip(vectors + moves) == vectors + moves, moves, -moves)
+        # At the end of a range, the function is looked at from there on.
+        is_end = (free.clip(vectors - moves) != vectors - moves).any(axis=1, keepdims=True)
         long, short = (
-            [op.evaluate(free.unpack(free.clip(vectors + move), others)) for move in (size, -size)]
+            [op.evaluate(free.unpack(vectors + (is_end + way) * size, others)) for way in (0, 1, -1)]
             for size in (moves, moves / FINER)
         )
         for index in _differentiable_outputs(op):
-            ends = [(here[index], ahead[index], behind[index]) for ahead, behind in (long, short)]
             with np.errstate(all="ignore"):
-                smooth &= _rows(_is_regular(*ends)).all(axis=1)
+                is_regular = _is_regular(*([value[index] for value in values] for values in (long, short)))
+                smooth &= _rows(is_regular).all(axis=1)
     return smooth
 
 
-def _is_regular(long: tuple[Array, ...], short: tuple[Array, ...]) -> Array:
+def _is_regular(long: Sequence[Array], short: Sequence[Array]) -> Array:
     """Whether values at, ahead of and behind a point are those of a smooth function, for two steps."""
     noise = _ROUNDINGS * sum(np.abs(value) for value in long)
     bends, changes = (
