@@ -110,6 +110,7 @@ def test_the_summary_counts_ops_cases_pairs_by_status_and_failed_checks():
         "specs": 2,
         "cases": 3,
         "pairs": 4,
+        "known": 0,
         "passed": 2,
         "mismatched": 1,
         "inconclusive": 0,

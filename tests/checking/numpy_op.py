@@ -276,9 +276,9 @@ class Numpy:
             return self.reordered(opening)
         return self.operation(opening)
 
-    def in_dtype(self, op, dtype):
-        if dtype == "float64" and op.facts.low_precision and not self.refuses_float64:
-            return self.operation(replace(op.opening, dtype=dtype))
+    def in_float64(self, op):
+        if op.facts.low_precision and not self.refuses_float64:
+            return self.operation(replace(op.opening, dtype="float64"))
         return None
 
     def retrace(self, op):
@@ -324,7 +324,7 @@ class Numpy:
     def operations(self, sample=0):
         """The ops that take part at a sample point, as `check_case` would open them."""
         declared = self.open(Opening(sample))
-        formula = self.in_dtype(declared, "float64") or declared
+        formula = self.in_float64(declared) or declared
         return Operations(declared, formula, formula)
 
 

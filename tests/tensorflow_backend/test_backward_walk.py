@@ -153,6 +153,6 @@ def test_of_a_float32_case_the_float64_op_can_be_walked(case_of):
     opener = CaseOpener(
         case_of(forward=tf.sin, inputs={"x": {"shape": [2], "dtype": "float32"}}), GraphMode()
     )
-    wide = opener.in_dtype(opener.open(Opening()), "float64")
+    wide = opener.in_float64(opener.open(Opening()))
     found = Walk.of(wide, 0, [0])
     assert found.base[id(found.result)].dtype == np.float64

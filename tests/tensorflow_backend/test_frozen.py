@@ -347,7 +347,7 @@ def test_float64_takes_the_same_draw(case_of):
         case_of(forward=dropout, inputs={"x": {"shape": [64], "dtype": "float32"}}), GraphMode()
     )
     own = opener.open(Opening())
-    wide = opener.in_dtype(own, "float64")
+    wide = opener.in_float64(own)
     assert wide is not None
     np.testing.assert_array_equal(own.base_values[0] == 0, wide.base_values[0] == 0)
     again = opener.open(Opening())

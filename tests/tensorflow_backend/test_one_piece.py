@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -91,7 +93,7 @@ def crowded(error=0.0):
     return lambda x: tf.reduce_sum(tf.sin(tf.nn.relu(passed(x) @ weights)))
 
 
-def opened(function, **changes):
+def opened(function, budget=None, **changes):
     spec = {
         "op": function,
         "forward": f"{__name__}:{function}",
@@ -100,6 +102,8 @@ def opened(function, **changes):
         "samples": 1,
     }
     case = load_mapping(spec | changes)[0]
+    if budget is not None:
+        case = replace(case, judging=replace(case.judging, budget=budget))
     opener = opener_of(case, case.mode)
     return opener.case, opener
 

@@ -13,7 +13,7 @@ from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 def in_float64(case_of, forward, dtype="float32", **spec):
     case = case_of(forward=forward, inputs={"x": {"shape": [2, 4], "dtype": dtype}}, **spec)
     opener = CaseOpener(case, GraphMode())
-    return opener.in_dtype(opener.open(Opening()), "float64")
+    return opener.in_float64(opener.open(Opening()))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_overflows_in_its_own_dtype_has_none(case_of):
     case = case_of(forward=lambda x: tf.exp(100 + x), inputs={"x": {"shape": [2], "dtype": "float32"}})
     opener = CaseOpener(case, GraphMode())
     own = opener.open(Opening())
-    assert opener.in_dtype(own, "float64") is None
+    assert opener.in_float64(own) is None
     assert own.facts.not_float64 == "its outputs differ in float64: it overflows, or takes another branch"
 
 

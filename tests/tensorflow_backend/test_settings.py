@@ -9,8 +9,8 @@ import tensorflow as tf
 import gradcheck_cli
 
 NOT_ZERO = (
-    "the gradient for the setting power must be None or zero, but is not: a setting is not differentiated. "
-    "Return None for it, or make it an input: power: {value: 3}."
+    "the gradient for the setting times must be None or zero, but is not: a setting is not differentiated. "
+    "Return None for it, or make it an input: times: {value: 3}."
 )
 COUNT = (
     "If it returns one for a setting that has a default, give that a value: 'attrs: {NAME: VALUE}' in a "
@@ -21,9 +21,9 @@ MODES = ["graph", "dynamic", "eager"]
 
 def powered(for_setting=lambda u: None):
     @tf.custom_gradient
-    def call(x, power=2, kind="same"):
-        assert isinstance(power, int)
-        return x**power, lambda u: (u * power * x ** (power - 1), for_setting(u), None)
+    def call(x, times=2, kind="same"):
+        assert isinstance(times, int)
+        return x**times, lambda u: (u * times * x ** (times - 1), for_setting(u), None)
 
     return call
 
@@ -31,7 +31,7 @@ def powered(for_setting=lambda u: None):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("for_setting", [tf.ones_like, tf.reduce_sum])
 def test_a_gradient_for_a_setting_is_told(run, mode, for_setting):
-    result = run(forward=powered(for_setting), inputs={"x": {"shape": [3]}}, attrs={"power": 3}, modes=[mode])
+    result = run(forward=powered(for_setting), inputs={"x": {"shape": [3]}}, attrs={"times": 3}, modes=[mode])
     assert (result.error.kind, result.error.message) == ("gradient", NOT_ZERO)
 
 
@@ -43,7 +43,7 @@ def test_a_setting_that_is_counted_and_not_given_is_told(run, mode):
 
 
 def test_keywords_of_a_custom_gradient_inside_of_another_function_are_told(run):
-    result = run(forward=lambda x: powered()(x, power=3), inputs={"x": {"shape": [3]}})
+    result = run(forward=lambda x: powered()(x, times=3), inputs={"x": {"shape": [3]}})
     assert result.error.message.endswith(
         "In a graph, a tf.custom_gradient takes no keyword argument, and makes a tensor of any other. Write "
         "a function of the settings that defines it and returns it: def make(bits): ..., and call make(4)(x)."
@@ -52,7 +52,7 @@ def test_keywords_of_a_custom_gradient_inside_of_another_function_are_told(run):
 
 @pytest.mark.parametrize(
     ("args", "keywords"),
-    [((3,), {}), ((3, "same"), {}), ((), {"power": 3}), ((), {"kind": "other", "power": 3})],
+    [((3,), {}), ((3, "same"), {}), ((), {"times": 3}), ((), {"kind": "other", "times": 3})],
 )
 def test_settings_of_a_call_are_bound(args, keywords):
     x = np.array([0.5, 1.5, -2.0])

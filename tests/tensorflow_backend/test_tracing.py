@@ -285,7 +285,7 @@ def test_a_wrong_count_of_gradients_says_both_counts_and_the_line(run, mode, mak
     assert (result.status, result.error.kind) == (Status.ERROR, "gradient_count")
     message = result.error.message
     assert re.match(r"a custom gradient at \S+test_tracing.py:\d+ ", message), message
-    assert message.endswith(said)
+    assert said in message
     assert "TensorFlow's own code" not in message
 
 
@@ -511,7 +511,7 @@ def test_points_are_those_of_the_declared_dtype_in_float64_too(case_of):
     case = case_of(forward=tf.tanh, inputs={"x": {"value": [0.1, 0.2], "shape": [2], "dtype": "float32"}})
     opener = CaseOpener(case, GraphMode())
     own = opener.open(Opening())
-    wide = opener.in_dtype(own, "float64")
+    wide = opener.in_float64(own)
     np.testing.assert_array_equal(own.point[0], np.array([0.1, 0.2], np.float32).astype(np.float64))
     np.testing.assert_array_equal(own.point[0], wide.point[0])
     assert (own.inputs[0].dtype, wide.inputs[0].dtype) == ("float32", "float64")

@@ -428,8 +428,10 @@ def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
                 log.lost[site] = log.lost.get(site, why) if why == _TAKEN_BY_NONE else why
             if not isinstance(result, tuple | list) or len(result) != 2:  # noqa: PLR2004 (results, gradient)
                 return result
-            _put(_BY_GRADIENT, result[1], site_of(getattr(function, "__func__", function)))
-            return result[0], _require_gradients_of_variables(result[1])
+            gradient = _require_gradients_of_variables(result[1])
+            for each in (result[1], gradient):
+                _put(_BY_GRADIENT, each, site_of(getattr(function, "__func__", function)))
+            return result[0], gradient
 
         return original(noting, args, keywords)
 
