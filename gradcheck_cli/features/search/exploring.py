@@ -375,7 +375,11 @@ class Exploration:
                 wrong = WrongPoint(point, at_point)
             return is_so
 
-        shrink(free.pack(stacked)[0], is_wrong, free.clip, home)
+        # What is wrong within what would be drawn is no question about the range.
+        start = free.pack(stacked)[0]
+        near = self.mixed.draw_near(start)
+        start = near if not np.array_equal(near, start) and is_wrong(near) else start
+        shrink(start, is_wrong, free.clip, home)
         return wrong
 
     def _ask(self, wrong: WrongPoint) -> str:
