@@ -147,7 +147,7 @@ def _heading(case: results.CaseResult, width: int) -> list[Text]:
     dtype = case.dtype
     if case.how.numeric_dtype and case.how.numeric_dtype != dtype:
         dtype += f" (numeric: {case.how.numeric_dtype})"
-    parts = [case.spec.rpartition(":")[0] or case.spec, case.op, dtype, case.mode]
+    parts = [case.file, case.op, dtype, case.mode]
     if case.case != "default":
         parts.append(f"case {case.case}")
     duration = f"{case.ran.duration_s:.2f} s"
@@ -265,17 +265,18 @@ def failed_lines(report: results.Report, width: int) -> list[Text]:
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in failed:  # what is skipped has one line for an op
         is_skipped = finding.title.startswith(f"{finding.name} skipped")
-        op = "" if finding.case is None else finding.case.op
+        op = "" if finding.case is None else finding.case.key[0]
         key = (finding.code, op) if is_skipped else (id(finding),)
         groups.setdefault(key, []).append(finding)
     for finding, *others in list(groups.values())[:_MOST_FAILED]:
         code = "" if finding.code is None else str(finding.code)
-        where = finding.case.spec.rpartition(":")[0] if finding.case is not None else ""
+        where = finding.case.file if finding.case is not None else ""
+        name = finding.case_name.removeprefix(f"{where}::")
         line = Text("  ") + Text(
             f"{code:{code_width}}", style="bold red" if finding.outcome is Outcome.FAILED else "bold yellow"
         )
         more = f" and {len(others):,} more" if others else ""
-        line += Text(layout.clean(f"{where} · {finding.case_name} · {finding.name}{more}"))
+        line += Text(layout.clean(f"{where} · {name} · {finding.name}{more}"))
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
     if len(groups) > _MOST_FAILED:
@@ -295,8 +296,8 @@ def duration_lines(report: results.Report, count: int) -> list[Text]:
     slowest = sorted(report.cases, key=lambda case: -case.ran.duration_s)[:count]
     lines = [Text(f"slowest {layout.count(len(slowest), 'case')}:")]
     for case in slowest:
-        path = case.spec.rpartition(":")[0] or case.spec
-        lines.append(Text(f"  {case.ran.duration_s:8.2f} s  {layout.clean(f'{path} · {name_of(case)}')}"))
+        name = name_of(case).removeprefix(f"{case.file}::")
+        lines.append(Text(f"  {case.ran.duration_s:8.2f} s  {layout.clean(f'{case.file} · {name}')}"))
     return lines
 
 

@@ -21,7 +21,7 @@ from gradcheck_cli.cli.options.running_options import (
     write_reports,
 )
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.gate import CoverageStatus, GradientCoverage, Selection, WrittenGradient
+from gradcheck_cli.gate import CoverageStatus, GradientCoverage, Selection, WrittenGradient, tell_apart
 from gradcheck_cli.results import Machine, Policy, Report, count_nothing_left, judge_empty_pairs
 
 _SHOWN = 5  # cases that a message names; they fit a line
@@ -90,6 +90,8 @@ def merge(reports: Mapping[str, Report]) -> Report:
     unchecked = [text for report in several for text in report.unchecked]
     cases = [case for report in several for case in report.cases]
     _require_disjoint(reports)
+    names = tell_apart((case.op, case.file) for case in cases)
+    cases = [replace(case, full_op=case.full_op or names[case.op, case.file]) for case in cases]
     shards = {name: report.shard for name, report in reports.items() if report.shard is not None}
     if shards:
         missing = _require_one_cut(reports)
@@ -181,9 +183,9 @@ def _join_versions(versions: Iterable[str]) -> str:
 
 def _require_disjoint(reports: Mapping[str, Report]) -> None:
     """Refuse two reports of the same case: it isn't clear which of them counts."""
-    seen: dict[tuple[str, str, str, str], str] = {}
+    seen: dict[tuple[str, ...], str] = {}
     for name, report in reports.items():
-        for key in Counter((*case.key, case.mode) for case in report.cases):
+        for key in Counter((*case.key, case.mode, case.file) for case in report.cases):
             if key in seen:
                 raise UsageError(
                     f"{seen[key]} and {name} both hold {key[0]}, case {key[1]}, {key[2]}: merge joins "
