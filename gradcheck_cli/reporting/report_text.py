@@ -18,7 +18,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     Outcome,
     findings_of,
     inputs_of,
-    name_of,
+    placed_name_of,
     search_summary,
 )
 from gradcheck_cli.reporting.terminal import layout
@@ -270,13 +270,12 @@ def failed_lines(report: results.Report, width: int) -> list[Text]:
         groups.setdefault(key, []).append(finding)
     for finding, *others in list(groups.values())[:_MOST_FAILED]:
         code = "" if finding.code is None else str(finding.code)
-        where = finding.case.file if finding.case is not None else ""
-        name = finding.case_name.removeprefix(f"{where}::")
+        where = "" if finding.case is None else placed_name_of(finding.case)
         line = Text("  ") + Text(
             f"{code:{code_width}}", style="bold red" if finding.outcome is Outcome.FAILED else "bold yellow"
         )
         more = f" and {len(others):,} more" if others else ""
-        line += Text(layout.clean(f"{where} · {name} · {finding.name}{more}"))
+        line += Text(layout.clean(f"{where} · {finding.name}{more}"))
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
     if len(groups) > _MOST_FAILED:
@@ -295,9 +294,9 @@ def duration_lines(report: results.Report, count: int) -> list[Text]:
         return []
     slowest = sorted(report.cases, key=lambda case: -case.ran.duration_s)[:count]
     lines = [Text(f"slowest {layout.count(len(slowest), 'case')}:")]
-    for case in slowest:
-        name = name_of(case).removeprefix(f"{case.file}::")
-        lines.append(Text(f"  {case.ran.duration_s:8.2f} s  {layout.clean(f'{case.file} · {name}')}"))
+    lines += [
+        Text(f"  {case.ran.duration_s:8.2f} s  {layout.clean(placed_name_of(case))}") for case in slowest
+    ]
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Two files that have an op of one name: the file tells them apart, and a name that is alone stays as it is."""
+"""Two files that have an op of one name: the file tells them apart; a name that is alone stays."""
 
 from __future__ import annotations
 

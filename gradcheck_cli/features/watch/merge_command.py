@@ -22,7 +22,7 @@ from gradcheck_cli.cli.options.running_options import (
 )
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import CoverageStatus, GradientCoverage, Selection, WrittenGradient, tell_apart
-from gradcheck_cli.results import Machine, Policy, Report, count_nothing_left, judge_empty_pairs
+from gradcheck_cli.results import CaseResult, Machine, Policy, Report, count_nothing_left, judge_empty_pairs
 
 _SHOWN = 5  # cases that a message names; they fit a line
 
@@ -134,7 +134,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
         baseline=tuple(sorted({finding for report in several for finding in report.baseline})),
         shard=None,
         coverage=join_coverage([report.coverage for report in several if report.coverage is not None]),
-        selection=_merge_selections(several),
+        selection=_merge_selections(several, cases),
     )
     return count_nothing_left(merged)
 
@@ -158,12 +158,12 @@ def join_coverage(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
     )
 
 
-def _merge_selections(reports: Sequence[Report]) -> Selection | None:
+def _merge_selections(reports: Sequence[Report], cases: Iterable[CaseResult]) -> Selection | None:
     """Merge what was requested of reports; `None` if one of them doesn't say."""
     selections = [report.selection for report in reports if report.selection is not None]
     if len(selections) < len(reports):
         return None
-    done = {case.key for report in reports for case in report.cases if case.pairs}
+    done = {case.key for case in cases if case.pairs}
     left_out = dict.fromkeys(key for selection in selections for key in selection.left_out if key not in done)
     modes = dict.fromkeys(mode for selection in selections for mode in selection.modes)
     options = dict.fromkeys(
