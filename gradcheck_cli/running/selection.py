@@ -331,11 +331,7 @@ class _History:
 
 def past_key(case: Case | CaseResult) -> Key:
     """Return what identifies a case in the history: its file, too, since each run may be of other files."""
-    return _place_of(case.file, case.op), *case.key[1:]
-
-
-def _place_of(file: str | Path, op: str) -> str:
-    return f"{os.path.realpath(file)}::{op}"
+    return f"{os.path.realpath(case.file)}::{case.op}", *case.key[1:]
 
 
 def read_history(folder: Path) -> dict[Key, Past]:
@@ -346,7 +342,10 @@ def read_history(folder: Path) -> dict[Key, Past]:
         return {}
     if content.version != VERSION or not all(past.is_possible for past in content.cases):
         return {}
-    return {(_place_of(folder / past.spec, past.op), past.case, past.dtype): past for past in content.cases}
+    return {
+        (f"{os.path.realpath(folder / past.spec)}::{past.op}", past.case, past.dtype): past
+        for past in content.cases
+    }
 
 
 def write_history(folder: Path, report: Report) -> None:
@@ -363,8 +362,7 @@ def write_history(folder: Path, report: Report) -> None:
     now: dict[Key, Past] = {}
     for case in report.cases:
         key = past_key(case)
-        spec = os.path.relpath(os.path.realpath(case.file), os.path.realpath(folder))
-        earlier = now.get(key, Past(case.op, *key[1:], spec=spec))
+        earlier = now.get(key, Past(case.op, *key[1:], spec=os.path.relpath(case.file, folder)))
         failed = earlier.failed or not report.is_fine(case) or case.key in broken
         duration = (earlier.duration_s or 0.0) + case.ran.duration_s
         # A record holds as long as the files are as they were, whatever later runs know of them.

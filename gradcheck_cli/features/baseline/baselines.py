@@ -170,26 +170,17 @@ class Baseline(RunPart):
         """
         if self._update is None:
             return 0
-        from gradcheck_cli.features.baseline.lock import (
-            Expected,
-            as_in_run,
-            by_key,
-            faults_beside_pairs,
-            lock_text,
-            locked_pairs_of,
-            read_lock,
-            update_pairs,
-        )
+        from gradcheck_cli.features.baseline import lock
         from gradcheck_cli.plain_files import write_text
 
         file = self._update
         try:
             with hold_lock(file):
-                held = read_lock(file).values() if file.exists() else ()
-                old = by_key(as_in_run(held, report.cases, self._paths))
-                new = locked_pairs_of(report.cases) | faults_beside_pairs(report.cases)
-                entries, update = update_pairs(old, new, is_gone=Expected(report), day=self._day)
-                write_text(file, lock_text(entries, file.absolute().parent))
+                held = lock.read_lock(file).values() if file.exists() else ()
+                old = lock.by_key(lock.as_in_run(held, report.cases, self._paths))
+                new = lock.locked_pairs_of(report.cases) | lock.faults_beside_pairs(report.cases)
+                entries, update = lock.update_pairs(old, new, is_gone=lock.Expected(report), day=self._day)
+                write_text(file, lock.lock_text(entries, file.absolute().parent))
         except UsageError as error:
             click.echo(str(error), err=True)
         except OSError as error:
