@@ -258,8 +258,9 @@ class Exploration:
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
         self.spoilt += int(suspicion.is_spoilt.sum())
         # Where all slopes are tiny, so are errors: the judge would say that they can't matter.
-        least = MATTERS * np.median(np.nan_to_num(suspicion.slope, nan=0.0))
-        is_wrong = (suspicion.disagreement > threshold) & (suspicion.disagreement * suspicion.slope > least)
+        slopes = np.nan_to_num(suspicion.slope)
+        matters = slopes > MATTERS * np.median(slopes) / np.maximum(suspicion.disagreement, threshold)
+        is_wrong = (suspicion.disagreement > threshold) & matters
         doubtful = np.flatnonzero(is_wrong | suspicion.is_spoilt)
         rows = self._persisting(points, doubtful[:_DOUBTED], suspicion, threshold)
         agreeing = set(range(count)) - {*rows, *doubtful[_DOUBTED:]}
