@@ -5,6 +5,7 @@ Coverage is which parts of the code under test it has seen: hand-written gradien
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -89,6 +90,13 @@ class BaselineFinding:
     def is_failure(self) -> bool:
         """Whether it fails the gate."""
         return self.change not in HARMLESS
+
+
+def tell_apart(ops: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Return `file::op` for each op (its name, its file) whose name another file has, too, else nothing."""
+    places = set(ops)
+    counts = Counter(op for op, _ in places)
+    return {(op, file): f"{file}::{op}" if counts[op] > 1 else "" for op, file in places}
 
 
 @dataclass(frozen=True)

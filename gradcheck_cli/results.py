@@ -428,6 +428,12 @@ class CaseResult:
     warnings: tuple[str, ...] = ()
     checks: tuple[CheckResult, ...] = ()
     pairs: tuple[PairResult, ...] = ()
+    full_op: str = ""  # `file::op` where another file of the run has an op of this name
+
+    @property
+    def file(self) -> str:
+        """The file of its spec."""
+        return self.spec.rpartition(":")[0] or self.spec
 
     def printed(self, lines: Sequence[str], file: str) -> CaseResult:
         """Return the result with the last lines that the user's code printed, and the file of all lines."""
@@ -446,8 +452,8 @@ class CaseResult:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What identifies its case in all of its modes, in this run and the next: op, case and dtype."""
-        return self.op, self.case, self.dtype
+        """What identifies its case in all of its modes: op (with its file if need be), case and dtype."""
+        return self.full_op or self.op, self.case, self.dtype
 
     @property
     def is_for_another_version(self) -> bool:

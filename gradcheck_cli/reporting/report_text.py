@@ -18,7 +18,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     Outcome,
     findings_of,
     inputs_of,
-    name_of,
+    placed_name_of,
     search_summary,
 )
 from gradcheck_cli.reporting.terminal import layout
@@ -147,7 +147,7 @@ def _heading(case: results.CaseResult, width: int) -> list[Text]:
     dtype = case.dtype
     if case.how.numeric_dtype and case.how.numeric_dtype != dtype:
         dtype += f" (numeric: {case.how.numeric_dtype})"
-    parts = [case.spec.rpartition(":")[0] or case.spec, case.op, dtype, case.mode]
+    parts = [case.file, case.op, dtype, case.mode]
     if case.case != "default":
         parts.append(f"case {case.case}")
     duration = f"{case.ran.duration_s:.2f} s"
@@ -265,17 +265,17 @@ def failed_lines(report: results.Report, width: int) -> list[Text]:
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in failed:  # what is skipped has one line for an op
         is_skipped = finding.title.startswith(f"{finding.name} skipped")
-        op = "" if finding.case is None else finding.case.op
+        op = "" if finding.case is None else finding.case.key[0]
         key = (finding.code, op) if is_skipped else (id(finding),)
         groups.setdefault(key, []).append(finding)
     for finding, *others in list(groups.values())[:_MOST_FAILED]:
         code = "" if finding.code is None else str(finding.code)
-        where = finding.case.spec.rpartition(":")[0] if finding.case is not None else ""
+        where = "" if finding.case is None else placed_name_of(finding.case)
         line = Text("  ") + Text(
             f"{code:{code_width}}", style="bold red" if finding.outcome is Outcome.FAILED else "bold yellow"
         )
         more = f" and {len(others):,} more" if others else ""
-        line += Text(layout.clean(f"{where} · {finding.case_name} · {finding.name}{more}"))
+        line += Text(layout.clean(f"{where} · {finding.name}{more}"))
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
     if len(groups) > _MOST_FAILED:
@@ -294,9 +294,9 @@ def duration_lines(report: results.Report, count: int) -> list[Text]:
         return []
     slowest = sorted(report.cases, key=lambda case: -case.ran.duration_s)[:count]
     lines = [Text(f"slowest {layout.count(len(slowest), 'case')}:")]
-    for case in slowest:
-        path = case.spec.rpartition(":")[0] or case.spec
-        lines.append(Text(f"  {case.ran.duration_s:8.2f} s  {layout.clean(f'{path} · {name_of(case)}')}"))
+    lines += [
+        Text(f"  {case.ran.duration_s:8.2f} s  {layout.clean(placed_name_of(case))}") for case in slowest
+    ]
     return lines
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.results import FilesRead
 from gradcheck_cli.running.files_read import Contents
-from gradcheck_cli.running.selection import Key, Past
+from gradcheck_cli.running.selection import Key, Past, past_key
 from gradcheck_cli.spec.case import Case
 
 _PATIENCE = 60  # seconds; git may wait for a lock or a network disk
@@ -38,7 +38,7 @@ def changed_cases(
         UsageError: there is no git, no repository, or no such revision.
     """
     changes = _Changes(_top().resolve(), changed_files(revision), cache, Contents())
-    touched = {case.spec for case in cases if changes.may_touch(case, history.get(case.key))}
+    touched = {case.spec for case in cases if changes.may_touch(case, history.get(past_key(case)))}
     return tuple(case for case in cases if case.spec in touched)
 
 

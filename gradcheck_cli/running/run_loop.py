@@ -124,6 +124,7 @@ def blank_result(case: Case, status: Status, duration_s: float) -> CaseResult:
         status=status,
         how=HowChecked(reason=case.expected.reason),
         ran=Execution(duration_s, reproduce(case)),
+        full_op=case.full_op,
     )
 
 

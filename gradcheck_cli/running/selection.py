@@ -149,7 +149,7 @@ def shard_of(
     """
     durations = {key: past.duration_s for key, past in history.items() if past.duration_s is not None}
     usual = median(durations.values()) if durations else 1.0
-    cost = [durations.get(case.key, usual) for case in cases]
+    cost = [durations.get(past_key(case), usual) for case in cases]
     loads = [0.0] * count
     parts = [0] * len(cases)
     for case_index in sorted(
@@ -281,7 +281,7 @@ def _tokens(text: str) -> Iterator[_Token]:
     yield _Token("", len(text), is_name=False)
 
 
-VERSION = 2
+VERSION = 3
 _FILE = "history.json"
 _LIMIT = 64 * MIB  # a case has some 100 bytes
 
@@ -315,11 +315,7 @@ class Past:
     failed: bool = False
     duration_s: float | None = 0.0
     records: tuple[Record, ...] = ()  # one of each mode
-
-    @property
-    def key(self) -> Key:
-        """What identifies the case."""
-        return self.op, self.case, self.dtype
+    spec: str = ""  # its file, relative to the history's folder
 
     @property
     def is_possible(self) -> bool:
@@ -333,6 +329,11 @@ class _History:
     cases: tuple[Past, ...]
 
 
+def past_key(case: Case | CaseResult) -> Key:
+    """Return what identifies a case in the history: its file, too, since each run may be of other files."""
+    return f"{os.path.realpath(case.file)}::{case.op}", *case.key[1:]
+
+
 def read_history(folder: Path) -> dict[Key, Past]:
     """Return what is known about cases; nothing if there is no file, or it isn't ours."""
     try:
@@ -341,7 +342,10 @@ def read_history(folder: Path) -> dict[Key, Past]:
         return {}
     if content.version != VERSION or not all(past.is_possible for past in content.cases):
         return {}
-    return {past.key: past for past in content.cases}
+    return {
+        (f"{os.path.realpath(folder / past.spec)}::{past.op}", past.case, past.dtype): past
+        for past in content.cases
+    }
 
 
 def write_history(folder: Path, report: Report) -> None:
@@ -357,13 +361,14 @@ def write_history(folder: Path, report: Report) -> None:
     broken = {finding.key[:3] for finding in report.baseline if finding.is_failure}
     now: dict[Key, Past] = {}
     for case in report.cases:
-        earlier = now.get(case.key, Past(*case.key))
+        key = past_key(case)
+        earlier = now.get(key, Past(case.op, *key[1:], spec=os.path.relpath(case.file, folder)))
         failed = earlier.failed or not report.is_fine(case) or case.key in broken
         duration = (earlier.duration_s or 0.0) + case.ran.duration_s
         # A record holds as long as the files are as they were, whatever later runs know of them.
-        old = {record.mode: record for record in before.get(case.key, earlier).records}
-        kept = tuple({**old, **records.get(case.key, {})}.values())
-        now[case.key] = Past(*case.key, failed, duration, kept)
+        old = {record.mode: record for record in before.get(key, earlier).records}
+        kept = tuple({**old, **records.get(key, {})}.values())
+        now[key] = replace(earlier, failed=failed, duration_s=duration, records=kept)
     if report.shard is not None:
         now = {
             key: replace(past, duration_s=before[key].duration_s if key in before else None)
@@ -388,10 +393,10 @@ def _records_of(report: Report, folder: Path) -> dict[Key, dict[str, Record]]:
                 tuple(os.path.relpath(path, folder) for path in sorted(paths))
                 for paths in (read.files, read.folders)
             )
-            records.setdefault(case.key, {})[case.mode] = Record(case.mode, files, folders, digest)
+            records.setdefault(past_key(case), {})[case.mode] = Record(case.mode, files, folders, digest)
     return records
 
 
 def failed_before(cases: Sequence[Case], history: Mapping[Key, Past]) -> tuple[Case, ...]:
     """Return the cases that failed when they last ran."""
-    return tuple(case for case in cases if (past := history.get(case.key)) is not None and past.failed)
+    return tuple(case for case in cases if (past := history.get(past_key(case))) is not None and past.failed)

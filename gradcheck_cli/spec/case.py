@@ -326,6 +326,7 @@ class Case:
     running: Running = Running()
     origin: Origin = Origin()
     wanted: Wanted = Wanted()
+    full_op: str = ""  # see `CaseResult.full_op`
 
     @property
     def tensors(self) -> tuple[InputSpec, ...]:
@@ -342,7 +343,12 @@ class Case:
     @property
     def key(self) -> tuple[str, str, str]:
         """What identifies it in all of its modes; see `CaseResult.key`."""
-        return self.op, self.name, self.dtype
+        return self.full_op or self.op, self.name, self.dtype
+
+    @property
+    def file(self) -> str:
+        """The file of its spec."""
+        return self.origin.path
 
     @property
     def spec(self) -> str:

@@ -329,8 +329,8 @@ class Defaults(CaseKeys):
     """Keys merged under each op of the file."""
 
     op: OpName | None = optional(
-        "Name of the op; unique. In it, `{op_type}` stands for the op type, or for the first that the op "
-        "covers. Default: the op type, or the file's stem.",
+        "Name of the op; unique in its file. In it, `{op_type}` stands for the op type, or for the first "
+        "that the op covers. Default: the op type, or the file's stem.",
         "huber",
         "tf_{op_type}",
     )

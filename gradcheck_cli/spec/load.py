@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeAlias
 import yaml
 
 from gradcheck_cli.errors import Fault, NoSpecsError, SpecError, suggest
+from gradcheck_cli.gate import tell_apart
 from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.spec import yaml_tree
 from gradcheck_cli.spec.case import (
@@ -131,7 +132,9 @@ def load(paths: Sequence[str | Path], *, seed: int | None = None) -> Loaded:
         empty = [display_path(Path(path)) for path in paths]
     if empty:
         raise NoSpecsError(f"{', '.join(empty)}: no specs: looked for *.yaml and *.yml in it and below")
-    return Loaded(tuple(reading.cases), tuple(reading.exceptions))
+    names = tell_apart((case.op, case.file) for case in reading.cases)
+    cases = tuple(replace(case, full_op=names[case.op, case.file]) for case in reading.cases)
+    return Loaded(cases, tuple(reading.exceptions))
 
 
 def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tuple[Case, ...]:
@@ -197,7 +200,6 @@ class _Reading:
     faults: list[Fault] = field(default_factory=list)
     cases: list[Case] = field(default_factory=list)
     exceptions: list[Excepted] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)  # the place of each op's name
     excepted: dict[str, str] = field(default_factory=dict)  # the place of each exception
     # the defaults that each folder has for all of its files
     folders: dict[str, Written | None] = field(default_factory=dict)
@@ -261,13 +263,14 @@ class _Reading:
             self.faults.append(Fault(source.path, 0, "", message))
         shared = self.folders.get(source.folder)
         ops: list[_Op] = []
+        names: dict[str, str] = {}  # the place of each op's name
         for document in documents:
             if "exceptions" in document.entries:
                 self.exceptions.extend(_read_exceptions(document, self.excepted))
             else:
                 ops += _read_ops(document, shared)
         for op, cases in ops:
-            name = _name_op(op, self.names, source.stem if len(ops) == 1 else None)
+            name = _name_op(op, names, source.stem if len(ops) == 1 else None)
             origin = Origin(source.path, source.folder, op.line)
             self.cases.extend(read_cases(op, cases, _Heading(name, origin, self.seed)))
         self.faults += log.faults
@@ -357,7 +360,7 @@ def _name_op(op: Written, names: dict[str, str], stem: str | None) -> str:
     if not name or not isinstance(name, str):
         return ""  # the model reports what isn't a text
     if name in names:
-        op.add(f"must be unique, but got {name!r}, which {names[name]} has. Rename one", "op")
+        op.add(f"must be unique in a file, but got {name!r}, which {names[name]} has. Rename one", "op")
     names.setdefault(name, f"{op.log.path}:{op.line}")
     return name
 

@@ -237,7 +237,7 @@ OPS = [
         1,
         "op: must be a name without spaces or commas, but got 3. Quote it if it is a number",
     ),
-    (ONE + "---\n" + ONE, 5, "op: must be unique, but got 'f', which a.yaml:1 has. Rename one"),
+    (ONE + "---\n" + ONE, 5, "op: must be unique in a file, but got 'f', which a.yaml:1 has. Rename one"),
     (
         ONE + "---\n" + ONE[6:],
         5,

@@ -66,12 +66,26 @@ def test_a_folder_without_specs(folder):
 
 
 def test_a_duplicate_op_names_the_first_place(folder):
-    (folder / "specs/z.yaml").write_text("# again\n" + SPEC.format("a"))
-    with pytest.raises(SpecError) as caught:
+    (folder / "specs/z.yaml").write_text(SPEC.format("a") + "\n---\n" + SPEC.format("a"))
+    with pytest.raises(
+        SpecError, match=r"^specs/z.yaml:\d+: op: must be unique in a file, but got 'a', "
+    ) as caught:
         load_cases(["specs"])
     assert str(caught.value) == (
-        "specs/z.yaml:2: op: must be unique, but got 'a', which specs/a.yml:1 has. Rename one"
+        "specs/z.yaml:6: op: must be unique in a file, but got 'a', which specs/z.yaml:1 has. Rename one"
     )
+
+
+def test_two_files_may_have_an_op_of_one_name(folder):
+    """The file is part of such an op's key, and of no other's: nor of its name, which values depend on."""
+    (folder / "specs/z.yaml").write_text(SPEC.format("a"))
+    cases = {case.file: case for case in load_cases(["specs"])}
+    assert [cases[file].key[0] for file in ("specs/a.yml", "specs/z.yaml")] == [
+        "specs/a.yml::a",
+        "specs/z.yaml::a",
+    ]
+    assert {case.op for case in cases.values() if case.full_op} == {"a"}
+    assert all(case.key[0] == case.op for case in load_cases(["specs/z.yaml"]))
 
 
 def test_the_stem_stands_in_for_the_name(folder):

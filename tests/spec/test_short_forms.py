@@ -240,7 +240,7 @@ def test_faults_name_their_place(faults_of, written, message):
         ),
         (
             "op: f\nop_type: [Sin, Cos]\ninputs: {x: [2]}",
-            "a.yaml:1: op: must be unique, but got 'f', which a.yaml:1 has. Rename one",
+            "a.yaml:1: op: must be unique in a file, but got 'f', which a.yaml:1 has. Rename one",
         ),
         (
             "op_type: [Sin, 3]\ninputs: {x: [2]}",

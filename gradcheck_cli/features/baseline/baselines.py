@@ -107,7 +107,7 @@ def _lock(folder: int) -> None:
 class Baseline(RunPart):
     """The baseline of a run: read before it, compared and written after it."""
 
-    def __init__(self, ctx: click.Context, _paths: Sequence[str], options: BaselineOptions) -> None:
+    def __init__(self, ctx: click.Context, paths: Sequence[str], options: BaselineOptions) -> None:
         """Read the lock files before anything runs.
 
         Raises:
@@ -123,7 +123,7 @@ class Baseline(RunPart):
             against = None  # it is configured, and the command line requests an update
         if options.accept and update is None:
             raise UsageError("--accept goes with --update-baseline FILE.")
-        self._against, self._update = against, update
+        self._against, self._update, self._paths = against, update, paths
         self._day = time.strftime("%Y-%m-%d") if options.accept else ""
         self._old: dict[Key, LockedPair] = {}
         file = against or update
@@ -144,9 +144,10 @@ class Baseline(RunPart):
         """Return a case whose faults are known where the baseline holds them."""
         if self._against is None:
             return case
-        from gradcheck_cli.features.baseline.lock import mark_known
+        from gradcheck_cli.features.baseline.lock import as_in_run, by_key, mark_known
 
-        return mark_known(case, self._old)
+        of_name = [entry for entry in self._old.values() if entry.op == case.op]
+        return mark_known(case, by_key(as_in_run(of_name, [case], self._paths)))
 
     def add_to(self, report: Report) -> Report:
         """Return the report with the changes since the baseline."""
@@ -155,10 +156,11 @@ class Baseline(RunPart):
         from gradcheck_cli.features.baseline import lock
         from gradcheck_cli.results import Status
 
-        new = lock.locked_pairs_of(report.cases) | lock.skipped_pairs_of(report.cases, self._old)
+        old = lock.by_key(lock.as_in_run(self._old.values(), report.cases, self._paths))
+        new = lock.locked_pairs_of(report.cases) | lock.skipped_pairs_of(report.cases, old)
         beside = lock.faults_beside_pairs(report.cases)
         new |= {key: entry for key, entry in beside.items() if entry.status is Status.KNOWN}
-        findings = lock.compare(self._old, new, is_expected=lock.Expected(report))
+        findings = lock.compare(old, new, is_expected=lock.Expected(report))
         return replace(report, baseline=findings)
 
     def write(self, report: Report) -> int:
@@ -168,23 +170,17 @@ class Baseline(RunPart):
         """
         if self._update is None:
             return 0
-        from gradcheck_cli.features.baseline.lock import (
-            Expected,
-            faults_beside_pairs,
-            lock_text,
-            locked_pairs_of,
-            read_lock,
-            update_pairs,
-        )
+        from gradcheck_cli.features.baseline import lock
         from gradcheck_cli.plain_files import write_text
 
         file = self._update
         try:
             with hold_lock(file):
-                old = read_lock(file) if file.exists() else {}
-                new = locked_pairs_of(report.cases) | faults_beside_pairs(report.cases)
-                entries, update = update_pairs(old, new, is_gone=Expected(report), day=self._day)
-                write_text(file, lock_text(entries, file.absolute().parent))
+                held = lock.read_lock(file).values() if file.exists() else ()
+                old = lock.by_key(lock.as_in_run(held, report.cases, self._paths))
+                new = lock.locked_pairs_of(report.cases) | lock.faults_beside_pairs(report.cases)
+                entries, update = lock.update_pairs(old, new, is_gone=lock.Expected(report), day=self._day)
+                write_text(file, lock.lock_text(entries, file.absolute().parent))
         except UsageError as error:
             click.echo(str(error), err=True)
         except OSError as error:

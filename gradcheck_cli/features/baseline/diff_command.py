@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli import hooks
-from gradcheck_cli.features.baseline.lock import Expected, compare, locked_pairs_of
+from gradcheck_cli.features.baseline.lock import Expected, as_in_run, compare, locked_pairs_of
 from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.results import FAILING, GREEN, UNDECIDED, CaseResult, Report
 
@@ -79,6 +79,8 @@ def compare_reports(before: Report, after: Report) -> tuple[tuple[BaselineFindin
 
     Returns the changes, sorted, and how many pairs of `before` weren't requested in `after`.
     """
+    paths = () if after.selection is None else after.selection.paths
+    before = replace(before, cases=tuple(as_in_run(before.cases, after.cases, paths)))
     old, new = locked_pairs_of(before.cases), locked_pairs_of(after.cases)
     is_expected, was_expected = Expected(after), Expected(before)
     lost, were_lost = _explain_unchecked(after), _explain_unchecked(before)
@@ -125,8 +127,7 @@ def _changed_checks(before: Report, after: Report) -> Iterator[BaselineFinding]:
             elif name not in new:
                 change = Change.MENDED, f"was {old[name]}, and no longer is"
             if change is not None:
-                spec = case.spec.rpartition(":")[0] or case.spec
-                yield BaselineFinding(*_key(case), f"check {name}", *change, spec)
+                yield BaselineFinding(*_key(case), f"check {name}", *change, case.file)
 
 
 def _key(case: CaseResult) -> tuple[str, str, str, str]:

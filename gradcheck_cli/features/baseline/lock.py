@@ -13,11 +13,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os.path import relpath
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gradcheck_cli import serial
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Tolerance, side_counts
+from gradcheck_cli.gate import (
+    BaselineFinding,
+    Change,
+    Fingerprint,
+    Projection,
+    Tolerance,
+    side_counts,
+    tell_apart,
+)
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.results import (
     FAILING,
@@ -66,27 +74,36 @@ class LockedPair:
     fault: str = ""  # what is wrong with it, in a word; empty for what is right
     since: str = ""  # the day on which the fault was recorded as known; empty for what isn't known
     reason: str = ""  # why it is left as it is, as somebody wrote it
+    full_op: str = ""  # as that of a `CaseResult`; a line has the op's name and its file
+
+    @property
+    def file(self) -> str:
+        """The file of its spec."""
+        return self.spec
 
     @property
     def key(self) -> Key:
-        """What identifies the pair; its file doesn't, so that specs can be moved."""
-        return self.op, self.case, self.dtype, self.mode, self.pair
+        """What identifies the pair; its file does only where two have the op, so that specs can be moved."""
+        return self.full_op or self.op, self.case, self.dtype, self.mode, self.pair
 
 
 _NOT_RIGHT = FAILING | UNDECIDED | {Status.KNOWN}
 _WHOLE = "case"  # in the place of a pair's label: the whole case
 
 
+def by_key(entries: Iterable[LockedPair]) -> dict[Key, LockedPair]:
+    """Return pairs by their keys."""
+    return {entry.key: entry for entry in entries}
+
+
 def locked_pairs_of(cases: Iterable[CaseResult]) -> dict[Key, LockedPair]:
     """Return the pairs of a run by their keys."""
-    entries = (_entry(case, pair) for case in cases for pair in case.pairs)
-    return {entry.key: entry for entry in entries}
+    return by_key(_entry(case, pair) for case in cases for pair in case.pairs)
 
 
 def faults_beside_pairs(cases: Iterable[CaseResult]) -> dict[Key, LockedPair]:
     """Return the checks and the cases of a run that failed, by their keys."""
-    entries = (entry for case in cases for entry in _faults_of(case))
-    return {entry.key: entry for entry in entries}
+    return by_key(entry for case in cases for entry in _faults_of(case))
 
 
 def _faults_of(case: CaseResult) -> Iterator[LockedPair]:
@@ -95,9 +112,41 @@ def _faults_of(case: CaseResult) -> Iterator[LockedPair]:
         failed.append((_WHOLE, Status.ERROR, case.error.kind))
     for name, status, fault in failed:
         if status in _NOT_RIGHT:
-            spec = case.spec.rpartition(":")[0] or case.spec
             name = _WHOLE if fault == _WHOLE else name  # noqa: PLW2901 (a known error is a check of this name)
-            yield LockedPair(*case.key, case.mode, name, spec, status, True, 0.0, 0.0, 0.0, fault=fault)  # noqa: FBT003 (as a pair's)
+            where = case.op, case.case, case.dtype, case.mode, name, case.file
+            yield LockedPair(*where, status, True, 0.0, 0.0, 0.0, fault=fault, full_op=case.full_op)  # noqa: FBT003 (as a pair's)
+
+
+Named = TypeVar("Named", LockedPair, CaseResult)
+
+
+def as_in_run(old: Iterable[Named], cases: Iterable[CaseResult], paths: Iterable[str]) -> list[Named]:
+    """Return what a baseline holds, with its ops named as in a run of these cases, and of specs at `paths`.
+
+    An op that the run has from another file has moved, unless the baseline has its name from several files,
+    the run does, or its old file is still there and wasn't read.
+    """
+    entries = list(old)
+    several = tell_apart((entry.op, entry.file) for entry in entries)
+    homes: dict[str, dict[str, str]] = {}
+    for case in cases:
+        homes.setdefault(case.op, {})[relpath(case.file)] = case.full_op
+    folders = [Path(path).resolve() for path in paths]
+
+    def name(op: str, file: str) -> str:
+        home = homes.get(op, {})
+        if relpath(file) in home:
+            return home[relpath(file)]
+        is_unread = Path(file).exists() and not _is_below(file, folders)
+        return f"{file}::{op}" if home and (any(home.values()) or is_unread) else several[op, file]
+
+    names = {place: name(*place) for place in several}
+    return [replace(entry, full_op=names[entry.op, entry.file]) for entry in entries]
+
+
+def _is_below(file: str, folders: Iterable[Path]) -> bool:
+    path = Path(file).resolve()
+    return any(folder in (path, *path.parents) for folder in folders)
 
 
 def mark_known(case: CaseResult, old: Mapping[Key, LockedPair]) -> CaseResult:
@@ -138,7 +187,7 @@ def _entry(case: CaseResult, pair: PairResult) -> LockedPair:
         dtype=case.dtype,
         mode=case.mode,
         pair=pair.label,
-        spec=case.spec.rpartition(":")[0] or case.spec,
+        spec=case.file,
         status=pair.status,
         connected=pair.connected,
         error=_error(pair),
@@ -152,6 +201,7 @@ def _entry(case: CaseResult, pair: PairResult) -> LockedPair:
             side_counts(case.seen.branches) if case.seen.branches else None,
         ),
         fault="" if pair.status in GREEN else pair.mismatch or pair.undecided or str(pair.status),
+        full_op=case.full_op,
     )
 
 
@@ -192,7 +242,8 @@ def read_lock(file: Path) -> dict[Key, LockedPair]:
     _require_merged(file, lines)
     if lines[0] != HEADER:
         raise UsageError(f"{file}:1: must be {HEADER}: is this a baseline, and of this gradcheck?")
-    entries: dict[Key, LockedPair] = {}
+    entries: list[LockedPair] = []
+    places: set[tuple[str, ...]] = set()
     faults = []
     for line_number, line in enumerate(lines[1:], start=2):
         try:
@@ -201,17 +252,18 @@ def read_lock(file: Path) -> dict[Key, LockedPair]:
         except ValueError as error:
             faults.append(f"{file}:{line_number}: isn't a pair's line: {line[:40]!r} ({error})")
             continue
-        if entry.key in entries:
+        if (place := (*entry.key, entry.spec)) in places:
             faults.append(
                 f"{file}:{line_number}: {entry.op}, case {entry.case}, {entry.dtype}, {entry.pair} is there "
                 "twice, as after a merge of two branches that changed it: delete one of the lines, and run "
                 "--update-baseline"
             )
-        entries[entry.key] = entry
+        places.add(place)
+        entries.append(entry)
     if faults:
         faults[_SHOWN:] = [f"... and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
         raise UsageError("\n".join(faults))
-    return entries
+    return by_key(as_in_run(entries, (), ()))
 
 
 def _require_merged(file: Path, lines: Sequence[str]) -> None:
@@ -236,7 +288,7 @@ def _unfold(content: Object, _place: str) -> Object:
             name: [_parse_projection(text) for text in serial.read(tuple[str, ...], content.get(name), name)]
             for name in ("analytic", "forward")
         }
-    no_fault = {"fault": "", "since": "", "reason": ""}
+    no_fault = {"fault": "", "since": "", "reason": "", "full_op": ""}
     return {"sides": None, **no_fault, **content, **sizes, "tolerance": tolerance, "fingerprint": fingerprint}
 
 
@@ -257,7 +309,8 @@ _LINES: serial.Layouts = {LockedPair: serial.Layout(inline=frozenset({"extent"})
 
 def lock_text(entries: Mapping[Key, LockedPair], folder: Path) -> str:
     """Return a lock file's text, in which specs are named relative to its folder."""
-    lines = [_write_line(entries[key], folder) for key in sorted(entries)]
+    order = sorted(entries.values(), key=lambda entry: (entry.op, entry.key[1:], entry.spec))
+    lines = [_write_line(entry, folder) for entry in order]
     return "".join(f"{line}\n" for line in [HEADER, *lines])
 
 
@@ -600,8 +653,8 @@ class Expected:
         key = entry.key[:3]
         if key in self._done:
             return True  # the case ran, and this pair wasn't in it
-        if key in self._left_out:
+        names = entry.op, f"{entry.spec}::{entry.op}"  # either: none of these ops may have run
+        if any((name, *key[1:]) in self._left_out for name in names):
             return False  # not selected, not done, or not checkable: said elsewhere
         # The case or its spec was deleted from a path that was to be checked.
-        file = Path(entry.spec).resolve()
-        return any(folder in (file, *file.parents) for folder in self._folders)
+        return _is_below(entry.spec, self._folders)

@@ -72,7 +72,7 @@ def _classname(finding: Finding) -> str:
     """Return the name that viewers group by: the spec's path with dots, as in a module's name, and the op."""
     if finding.case is None:
         return "gradcheck.baseline" if finding.rule.startswith("baseline/") else "gradcheck"
-    path = finding.case.spec.rpartition(":")[0].rpartition(".")[0] or finding.case.spec
+    path = finding.case.file.rpartition(".")[0] or finding.case.spec
     return _clean(
         ".".join([*(part for part in path.split("/") if part not in ("", ".", "..")), finding.case.op])
     )

@@ -206,7 +206,7 @@ def case_lines(case: results.CaseResult, *, width: int, verbose: bool = False) -
     untried = _why_untried(case)
     if not shown and not untried:
         return []
-    name = f"{case.spec.rpartition(':')[0]} · {case.op} · {case.dtype} · {case.mode}"
+    name = f"{case.file} · {case.op} · {case.dtype} · {case.mode}"
     lines = [
         Text(layout.clean(name if case.case == "default" else f"{name} · case {case.case}"), style="bold")
     ]

@@ -90,7 +90,7 @@ def to_html(report: Report, root: Path) -> str:
             **_entry(alike[0], anchors[id(alike[0])], root),
             "names": [finding.case_name for finding in alike],
             "anchors": [anchors[id(finding)] for finding in alike],
-            "specs": {split_place(finding.case.spec)[0] for finding in alike if finding.case is not None},
+            "specs": {finding.case.file for finding in alike if finding.case is not None},
         }
         for alike in group_alike(beside)
     ]
@@ -229,7 +229,7 @@ def _row(finding: Finding, case: CaseResult, anchor: str) -> dict[str, str]:
     status = case.status if pair is None else pair.status
     numbers = ["-"] * len(NUMBERS) if pair is None else number_cells(pair)
     return {
-        "spec": split_place(case.spec)[0],
+        "spec": case.file,
         "op": f"{case.op} · {case.case}" if case.case != "default" else case.op,
         "how": f"{case.mode} · {case.dtype}",
         "seconds": f"{case.ran.duration_s:.2f}",
@@ -303,8 +303,7 @@ def _pictures(
     pair: PairResult, figure: Figure | None, case: CaseResult, draw: _Draw | None
 ) -> tuple[Sequence[Picture], str]:
     """Draw a pair, or say why it isn't drawn."""
-    file, _ = split_place(case.spec)
-    on_demand = f"gradcheck show {file} --op {case.op} --case {case.case} --pair '{pair.label}' --plot"
+    on_demand = f"gradcheck show {case.file} --op {case.op} --case {case.case} --pair '{pair.label}' --plot"
     if figure is None:
         undrawn = f"No picture was made in the run; {on_demand} FILE.html makes one."
         return (), undrawn if pair.numbers.elements else ""

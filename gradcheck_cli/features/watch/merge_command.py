@@ -21,8 +21,8 @@ from gradcheck_cli.cli.options.running_options import (
     write_reports,
 )
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.gate import CoverageStatus, GradientCoverage, Selection, WrittenGradient
-from gradcheck_cli.results import Machine, Policy, Report, count_nothing_left, judge_empty_pairs
+from gradcheck_cli.gate import CoverageStatus, GradientCoverage, Selection, WrittenGradient, tell_apart
+from gradcheck_cli.results import CaseResult, Machine, Policy, Report, count_nothing_left, judge_empty_pairs
 
 _SHOWN = 5  # cases that a message names; they fit a line
 
@@ -90,6 +90,8 @@ def merge(reports: Mapping[str, Report]) -> Report:
     unchecked = [text for report in several for text in report.unchecked]
     cases = [case for report in several for case in report.cases]
     _require_disjoint(reports)
+    names = tell_apart((case.op, case.file) for case in cases)
+    cases = [replace(case, full_op=case.full_op or names[case.op, case.file]) for case in cases]
     shards = {name: report.shard for name, report in reports.items() if report.shard is not None}
     if shards:
         missing = _require_one_cut(reports)
@@ -132,7 +134,7 @@ def merge(reports: Mapping[str, Report]) -> Report:
         baseline=tuple(sorted({finding for report in several for finding in report.baseline})),
         shard=None,
         coverage=join_coverage([report.coverage for report in several if report.coverage is not None]),
-        selection=_merge_selections(several),
+        selection=_merge_selections(several, cases),
     )
     return count_nothing_left(merged)
 
@@ -156,12 +158,12 @@ def join_coverage(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
     )
 
 
-def _merge_selections(reports: Sequence[Report]) -> Selection | None:
+def _merge_selections(reports: Sequence[Report], cases: Iterable[CaseResult]) -> Selection | None:
     """Merge what was requested of reports; `None` if one of them doesn't say."""
     selections = [report.selection for report in reports if report.selection is not None]
     if len(selections) < len(reports):
         return None
-    done = {case.key for report in reports for case in report.cases if case.pairs}
+    done = {case.key for case in cases if case.pairs}
     left_out = dict.fromkeys(key for selection in selections for key in selection.left_out if key not in done)
     modes = dict.fromkeys(mode for selection in selections for mode in selection.modes)
     options = dict.fromkeys(
@@ -181,9 +183,9 @@ def _join_versions(versions: Iterable[str]) -> str:
 
 def _require_disjoint(reports: Mapping[str, Report]) -> None:
     """Refuse two reports of the same case: it isn't clear which of them counts."""
-    seen: dict[tuple[str, str, str, str], str] = {}
+    seen: dict[tuple[str, ...], str] = {}
     for name, report in reports.items():
-        for key in Counter((*case.key, case.mode) for case in report.cases):
+        for key in Counter((*case.key, case.mode, case.file) for case in report.cases):
             if key in seen:
                 raise UsageError(
                     f"{seen[key]} and {name} both hold {key[0]}, case {key[1]}, {key[2]}: merge joins "

@@ -152,10 +152,10 @@ def summarize_specs(report: Report, findings: Sequence[Finding]) -> list[SpecSum
     counts: dict[str, Counter[Outcome]] = {}
     for finding in findings:
         if finding.case is not None and finding.rule != "search":
-            counts.setdefault(split_place(finding.case.spec)[0], Counter())[finding.outcome] += 1
+            counts.setdefault(finding.case.file, Counter())[finding.outcome] += 1
     seconds: dict[str, list[float]] = {}
     for case in report.cases:
-        seconds.setdefault(split_place(case.spec)[0], []).append(case.ran.duration_s)
+        seconds.setdefault(case.file, []).append(case.ran.duration_s)
     summaries = [
         SpecSummary(spec, len(taken), counts.get(spec, {}), sum(taken)) for spec, taken in seconds.items()
     ]
@@ -172,6 +172,11 @@ def summarize_specs(report: Report, findings: Sequence[Finding]) -> list[SpecSum
 def name_of(case: CaseResult) -> str:
     """Return `op · case · dtype · mode`, without default values."""
     return join_name(*case.key, case.mode)
+
+
+def placed_name_of(case: CaseResult) -> str:
+    """Return its file before what `name_of` returns, once."""
+    return f"{case.file} · {join_name(case.op, *case.key[1:], case.mode)}"
 
 
 def join_name(op: str, case: str, dtype: str, mode: str) -> str:

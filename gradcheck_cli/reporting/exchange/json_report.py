@@ -108,7 +108,7 @@ LAYOUTS: serial.Layouts = {
         absent=frozenset(
             {
                 *("gradients_seen", "work", "chosen_points", "held", "custom_gradients"),
-                *("branches", "sides_unknown", "host", "worker", "search"),
+                *("branches", "sides_unknown", "host", "worker", "search", "full_op"),
             }
         ),
         require=_require_agreement,

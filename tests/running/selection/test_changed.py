@@ -279,6 +279,16 @@ def test_a_name_with_blanks_and_letters(project):
     assert touched() == {"odd"}
 
 
+def test_an_op_of_the_same_name_in_another_file_has_not_been_checked(project):
+    """What is known of one file's op says nothing of another's, be both read in a run or one alone."""
+    (project / "others").mkdir()
+    shutil.copy(project / "specs/given.yaml", project / "others/given.yaml")
+    commit(project, "another")
+    assert "given" in selected(paths=("others",))
+    assert "given" in selected(paths=("specs", "others"))
+    assert "given" not in selected()
+
+
 def test_from_a_folder_within_the_repository(project, monkeypatch):
     change(project / "specs/raw.yaml")
     cache = CACHE.resolve()

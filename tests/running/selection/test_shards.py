@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from gradcheck_cli.gate import BaselineFinding, Change, Shard
 from gradcheck_cli.results import CaseError, Report, Status
 from gradcheck_cli.running.run_loop import failed_case
-from gradcheck_cli.running.selection import Past, failed_before, read_history, shard_of, write_history
+from gradcheck_cli.running.selection import (
+    Past,
+    failed_before,
+    past_key,
+    read_history,
+    shard_of,
+    write_history,
+)
+from gradcheck_cli.spec.case import Origin
 from gradcheck_cli.spec.load import load_mapping
 
 CASES = [
@@ -21,8 +29,14 @@ CASES = [
 
 
 def past(*seconds):
-    keys = [(f"op{number}", "default", "float64") for number in range(len(seconds))]
-    return {key: Past(*key, duration_s=time) for key, time in zip(keys, seconds, strict=True)}
+    cases = CASES[: len(seconds)]
+    return {
+        past_key(case): Past(*case.key, duration_s=time) for case, time in zip(cases, seconds, strict=True)
+    }
+
+
+def by_op(history):
+    return {one.op: one for one in history.values()}
 
 
 @given(
@@ -40,7 +54,7 @@ def test_the_parts_are_the_whole_and_balanced(seconds, count, cases):
         times = [0.0] * count
         for place, part in enumerate(parts):
             for case in part:
-                ran = history.get((case.op, "default", "float64"))
+                ran = history.get(past_key(case))
                 time = None if ran is None else ran.duration_s
                 times[place] += usual if time is None else time
         # Longest first: no part is longer than the shortest by more than one case.
@@ -69,25 +83,24 @@ def test_a_run_is_remembered(tmp_path, a_result):
     )
     finding = BaselineFinding("drifts", "default", "float64", "graph", "dy/dx", Change.DRIFTED)
     write_history(folder, Report("0", "2", "3", 0, results, baseline=(finding,)))
-    known = read_history(folder)
-    assert {op for (op, *_), one in known.items() if one.failed} == {"bad", "open", "drifts"}
-    assert known["good", "default", "float64"] == Past(
-        "good", "default", "float64", failed=False, duration_s=2.0
-    )
+    known = by_op(read_history(folder))
+    assert {op for op, one in known.items() if one.failed} == {"bad", "open", "drifts"}
+    assert known["good"].duration_s == 2.0
+    assert not known["good"].failed
     assert (folder / ".gitignore").read_text() == "*\n"
     write_history(folder, Report("0", "2", "3", 0, (a_result("bad"),)))
-    after = read_history(folder)
-    assert not after["bad", "default", "float64"].failed
-    assert after["open", "default", "float64"].failed  # it didn't run again
+    after = by_op(read_history(folder))
+    assert not after["bad"].failed
+    assert after["open"].failed  # it didn't run again
 
 
 def test_a_shard_does_not_change_how_the_next_one_is_cut(tmp_path, a_result):
     write_history(tmp_path, Report("0", "2", "3", 0, (a_result("a", duration=5.0),)))
     results = (a_result("a", Status.MISMATCHED, duration=9.0), a_result("b"))
     write_history(tmp_path, Report("0", "2", "3", 0, results, shard=Shard(1, 2, ())))
-    known = read_history(tmp_path)
-    assert known["a", "default", "float64"] == Past("a", "default", "float64", failed=True, duration_s=5.0)
-    assert known["b", "default", "float64"] == Past("b", "default", "float64", failed=False, duration_s=None)
+    known = by_op(read_history(tmp_path))
+    assert (known["a"].failed, known["a"].duration_s) == (True, 5.0)
+    assert (known["b"].failed, known["b"].duration_s) == (False, None)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +119,20 @@ def test_a_folder_that_can_not_be_written_is_no_fault(tmp_path, a_result):
 def test_cases_that_failed_before(a_case):
     cases = (a_case("a"), a_case("b"), a_case("c"))
     runs = [Past("a", "default", "float64", failed=True), Past("b", "default", "float64")]
-    history = {past.key: past for past in runs}
+    history = {past_key(case): past for case, past in zip(cases, runs, strict=False)}
     assert [case.op for case in failed_before(cases, history)] == ["a"]
+
+
+def test_the_same_name_in_another_file_has_a_past_of_its_own(tmp_path, a_case, a_result):
+    """Two runs, each of one file: in neither of them does the other file's op tell the names apart."""
+    one, other = (replace(a_case("norm"), origin=Origin(f"{folder}/norm.yaml")) for folder in "ab")
+    failed = replace(a_result("norm", Status.MISMATCHED, duration=3.0), spec="a/norm.yaml:1")
+    write_history(tmp_path, Report("0", "2", "3", 0, (failed,)))
+    write_history(tmp_path, Report("0", "2", "3", 0, (replace(a_result("norm"), spec="b/norm.yaml:1"),)))
+    history = read_history(tmp_path)
+    assert failed_before((one, other), history) == (one,)
+    assert failed_before((replace(one, full_op="a/norm.yaml::norm"), other), history)
+    assert history[past_key(one)].duration_s == 3.0
 
 
 def test_what_is_written_is_json(tmp_path, a_result):
