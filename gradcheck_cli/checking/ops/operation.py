@@ -270,6 +270,8 @@ class Operation:
     # pulls B upstreams of an output back at another point, given as (B, *input.shape) by input index, B times
     # the same. It returns `None` where gradients are available only at the base point.
     vjp_beside: Callable[[int, Array, Mapping[int, Array]], Gradients | None] = _nothing
+    # pulls upstreams of an output back as `tf.vectorized_map` does; `None` where that can't be asked
+    vectorised_vjp: Callable[[int, Array], Gradients | None] = _nothing
     # pushes tangents of one input, (B, *input.shape), forward without custom gradients. It returns per output
     # (B, *output.shape), or `None` where nothing moves; a single `None` where forward mode isn't independent
     # of the gradient under test.

@@ -8,6 +8,7 @@ shows which ops an override reached, and what it holds.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import dtypes, graph_path
+from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
 from gradcheck_cli.tensorflow_backend.binding.binder import Bound, Override, note_form_faults
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientSite
@@ -394,6 +395,60 @@ def trace_vjp(
         build = private_graphs.show_xla(passes.build) if subject.compiled else passes.build
         passes.graph.trace(build, [*upstreams, *subject.signature])
     return passes.finish()
+
+
+_NO_CONVERTER = re.compile(r'No pfor vectorization defined for (\w+)\s+name: "([^"]+)"')
+
+
+def trace_rows(
+    subject: TraceSubject, traced: ForwardTrace, output: int, stack: tf.TensorSpec
+) -> tuple[frozen.Held, Any]:
+    """Trace one forward and the vjp of a stack of upstreams, by `tf.vectorized_map`, as `tape.jacobian` does.
+
+    Returns:
+        The forward's draws; and a function of the stack, the inputs and the draws, which returns those
+        gradients that exist.
+
+    Raises:
+        CaseFailedError: an op of the gradient has no vectorised form.
+    """
+    graph = GradientGraph(subject, traced)
+    feeds: list[Any] = []
+    rows: list[Any] = []
+
+    def build(upstreams: Any, *inputs: Any) -> list[Any]:
+        source = graph.call_forward(inputs)[output]
+        feeds[:] = [upstreams, *inputs]
+        all_inputs = [*inputs, *subject.variables]
+        chosen_inputs = [all_inputs[input_index] for input_index in subject.differentiable]
+
+        def pull(upstream: Any) -> list[Any]:
+            pulled = zip(gradients_of([source], chosen_inputs, [upstream]), chosen_inputs, strict=True)
+            return [dense(gradient, tensor) for gradient, tensor in pulled if gradient is not None]
+
+        try:
+            rows.extend(tf.vectorized_map(pull, upstreams, fallback_to_while_loop=False))
+        except ValueError as error:
+            raise CaseFailedError("gradient", _describe_not_vectorised(error, source.graph)) from error
+        return rows
+
+    graph.trace(build, [stack, *subject.signature])
+    held = graph.find_held()
+    return held, subgraph_function(graph.function, [*feeds, *held.draws], rows)
+
+
+def _describe_not_vectorised(error: ValueError, graph: Any) -> str:
+    missing = _NO_CONVERTER.search(str(error))
+    if missing is None:
+        return f"tf.vectorized_map can't vectorise the gradient: {frames.first_line(error)}"
+    op_type, name = missing.groups()
+    op = next((op for op in graph.get_operations() if op.name == name), None)
+    place = "" if op is None else frames.place_in_users_code(op)
+    return (
+        f"tf.vectorized_map can't vectorise the gradient's {op_type} ({name}{place and f', {place}'}): it "
+        "and tape.jacobian run that op once for each upstream, or fail. Compute it with other ops of "
+        "TensorFlow's; or leave the check 'batched' out."
+    )
 
 
 @dataclass
