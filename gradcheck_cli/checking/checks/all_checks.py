@@ -7,8 +7,6 @@ anything was tested, variables.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,16 +37,9 @@ from gradcheck_cli.checking.checks.deterministic import (
 )
 from gradcheck_cli.checking.checks.linearity import check_linearity, check_zero_upstream
 from gradcheck_cli.checking.ops.jacobian import Jacobian
-from gradcheck_cli.checking.ops.operation import (
-    GradientFormError,
-    Gradients,
-    Opening,
-    Operation,
-    index_of,
-    pack,
-)
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, Operation, index_of, pack
 from gradcheck_cli.checking.pairs.pair import PairSample, label_of, place_in
-from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics.precision import agree, coarsest, largest_finite, precision_of
 from gradcheck_cli.results import NOT_JUDGED, CheckResult, PairNumbers, PairResult, Status
 from gradcheck_cli.spec.case import Case
@@ -297,6 +288,22 @@ def check_second_point(view: CaseView) -> list[CheckResult]:
     return [report("second_point", f"{', '.join(labels)}: {message}" if labels else "")]
 
 
+def check_batched(view: PointView) -> list[CheckResult]:
+    """Require the same gradient of an upstream that `tf.vectorized_map` pulls back among others."""
+    if not view.is_first:
+        return []
+    if view.case.mode != "graph":
+        message = "mode graph alone asks whether tf.vectorized_map can vectorise the gradient."
+        return [CheckResult("batched", Status.SKIPPED, message)]
+    try:
+        vectorised = view.opener.open(Opening(view.sample, vectorised=True))
+        pulled = pull_outputs(view.case, view.op, view.expected_right, {})
+        return [check_same("batched", "under tf.vectorized_map", pulled, vectorised, _BY_OPS)]
+    except (CaseFailedError, GradientFormError) as error:
+        return [report("batched", error.message)]
+
+
+_BY_OPS = "compute it with TensorFlow's ops alone, and keep no state."
 _REORDERED = "with the variables in another order"
 _BY_NAME = (
     "pair gradients with variables by name, not by position: TensorFlow promises no order of variables=."
@@ -316,42 +323,6 @@ def check_variables(view: PointView) -> list[CheckResult]:
         f"{'' if case.code.variables is False else ', or false to leave them'}."
     )
     return [CheckResult("variables", status, message)]
-
-
-_NOT_VECTORISED = (
-    "can't be looked at here: tf.vectorized_map is asked of a gradient that is traced in mode graph, with no "
-    "draw or stop_gradient held in a loop's or a branch's body."
-)
-
-
-def check_batched(view: PointView) -> list[CheckResult]:
-    """Require the same gradient of an upstream that `tf.vectorized_map` pulls back among others."""
-    if not view.is_first:
-        return []
-    vectorised = replace(view.op, vjp=partial(_pull_among_others, view.op))
-    what, advice = "under tf.vectorized_map", "compute it with TensorFlow's ops alone, and keep no state."
-    try:
-        return [
-            check_same("batched", what, group, vectorised, advice)
-            for group in group_at_hand(pull_outputs(view.case, view.op, view.expected_right, {}))
-        ]
-    except CaseFailedError as error:
-        return [report("batched", error.message)]
-    except CaseSkippedError as error:
-        return [report("batched", error.message, Status.SKIPPED)]
-
-
-def _pull_among_others(op: Operation, output: int, upstream: Any) -> Gradients:  # noqa: ANN401 (a stack)
-    """Pull one upstream back between two others, which mustn't show in its gradient.
-
-    Raises:
-        CaseFailedError: that can't be vectorised.
-        CaseSkippedError: nothing can ask that of the op.
-    """
-    gradients = op.vectorised_vjp(output, np.concatenate([-2.0 * upstream, upstream, -2.0 * upstream]))
-    if gradients is None:
-        raise CaseSkippedError("batched", _NOT_VECTORISED)
-    return [None if gradient is None else gradient[1:2] for gradient in gradients]
 
 
 def check_variables_order(view: PointView) -> list[CheckResult]:

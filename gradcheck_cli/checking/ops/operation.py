@@ -270,8 +270,6 @@ class Operation:
     # pulls B upstreams of an output back at another point, given as (B, *input.shape) by input index, B times
     # the same. It returns `None` where gradients are available only at the base point.
     vjp_beside: Callable[[int, Array, Mapping[int, Array]], Gradients | None] = _nothing
-    # pulls upstreams of an output back as `tf.vectorized_map` does; `None` where that can't be asked
-    vectorised_vjp: Callable[[int, Array], Gradients | None] = _nothing
     # pushes tangents of one input, (B, *input.shape), forward without custom gradients. It returns per output
     # (B, *output.shape), or `None` where nothing moves; a single `None` where forward mode isn't independent
     # of the gradient under test.
@@ -472,6 +470,7 @@ class Opening:
     # the dtypes that the spec names; or float64, with complex128 for complex tensors
     dtype: Dtype = "declared"
     reversed: bool = False  # give custom gradients their variables in reverse order
+    vectorised: bool = False  # pull each upstream back among others, by `tf.vectorized_map`
 
     @property
     def is_reference(self) -> bool:

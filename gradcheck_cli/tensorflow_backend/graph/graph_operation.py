@@ -279,7 +279,6 @@ class GraphOperation(OpenedOperation):
             vjp=runs.vjp,
             joint_vjp=runs.joint_vjp,
             vjp_beside=runs.vjp_beside,
-            vectorised_vjp=runs.vectorised_vjp,
             rounded_sizes=cache(runs.rounded_sizes),
         )
 

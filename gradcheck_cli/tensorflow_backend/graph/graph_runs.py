@@ -22,7 +22,6 @@ from gradcheck_cli.tensorflow_backend.graph import terms
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces.state import (
-    GRAPH,
     LARGE_POINT,
     at_values,
     call_once,
@@ -31,7 +30,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     restoring_call,
 )
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeChangesError, require_shapes, run_error
-from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, Pullback, VjpTrace, trace_rows
+from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, Pullback, VjpTrace
 
 # Bytes of stacked inputs or outputs in one call; larger batches are split. 64 MiB lets a laptop's memory hold
 # a handful of copies, and is far more than is needed to make the cost of a call negligible.
@@ -483,25 +482,6 @@ class GraphRuns:
         with at_values(self.traced.variables, variables) as rows:
             next(rows)
             return self._pull(pullback, {output: upstream}, arguments)
-
-    def vectorised_vjp(self, output: int, upstreams: Array) -> list[Array | None] | None:
-        """Pull upstreams of an output back as `tf.vectorized_map` does; see `Operation`."""
-        traced = self.traced
-        inputs = traced.vjp_trace.connected(output)
-        if traced.trace_mode != GRAPH or traced.narrow is not None or traced.forward.held.body_holds:
-            return None
-        dtype = traced.outputs[output].dtype
-        held, function = trace_rows(
-            traced.subject(traced.bound()), traced.forward, output, tf.TensorSpec(upstreams.shape, dtype)
-        )
-        values = traced.draws(held)
-        arguments = [(dtype, upstreams.shape), *traced.at.arguments]
-        arguments += [
-            (tensor.dtype.name, value.shape) for tensor, value in zip(held.draws, values, strict=True)
-        ]
-        point = [dtypes.narrow(upstreams, dtype), *traced.at.narrow, *values]
-        by_input = dict(zip(inputs, Batched(function, arguments, point).once(), strict=True))
-        return [by_input.get(input_index) for input_index in range(len(traced.inputs))]
 
     def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
         """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
