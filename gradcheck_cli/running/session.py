@@ -89,7 +89,8 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         message = "there is nothing to check: no floating-point output, or no floating-point input."
         error = CaseError("pairs", message)
     status = Status.ERROR if error is not None else case_status(findings.pairs, findings.checks)
-    blank = blank_result(case, status, time.perf_counter() - began)
+    differs = any(check.name == "modes" and check.message for check in findings.checks)
+    blank = blank_result(case, status, time.perf_counter() - began, differs=differs)
     return replace(
         blank,
         error=error,
