@@ -147,6 +147,14 @@ log_determinant = _wrong_where(
 )
 # A limit that is named would be a special value.
 beyond_ten = _wrong_where(tf.sin, tf.cos, lambda x: x / 4.0 > 2.5)
+at_zero = _wrong_where(tf.exp, tf.exp, lambda x: x == 0.0)
+at_one = _wrong_where(tf.sin, tf.cos, lambda x: x == 1.0)
+unguarded_at_zero = _wrong_where(tf.exp, lambda x: tf.exp(x) * x / x, lambda x: x > 9.0)  # not finite there
+always_right = _wrong_where(
+    lambda x: tf.exp(x) + tf.nn.relu(x - 0.5),
+    lambda x: tf.exp(x) + tf.cast(x > 0.5, x.dtype),
+    lambda x: x > 9.0,
+)
 
 
 def product_by_logs(x, *, sign=1.0, start=0.0):

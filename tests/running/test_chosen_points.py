@@ -196,6 +196,14 @@ def test_slopes_that_float16_has_no_numbers_for_are_no_fault():
     assert run("tangent", {"shape": [16], "dtype": "float16"}).status is Status.PASSED
 
 
+@pytest.mark.parametrize("name", ["at_zero", "at_one", "unguarded_at_zero", "always_right"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_fault_at_the_very_end_of_a_range_is_found(name, seed):
+    """There is no other side, from which a difference could come."""
+    result = run(name, {"shape": [5], "uniform": {"low": 0, "high": 1}}, seed=seed)
+    assert result.status is (Status.PASSED if name == "always_right" else Status.MISMATCHED)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_threshold_far_from_the_samples_is_asked_about(dtype):
     result = run("beyond_ten", {"shape": [4], "dtype": dtype})

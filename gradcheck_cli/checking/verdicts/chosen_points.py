@@ -14,7 +14,7 @@ from gradcheck_cli.results import CheckResult, PairNumbers, PairResult, Status
 from gradcheck_cli.spec.values.points import Written
 
 _NOTHING = 1e-6  # of the error allowed at the sample points: a smaller one is negligible
-_MATTERS = 1e-10  # of a pair's largest slope at the sample points: a training step never sees less
+MATTERS = 1e-10  # of a pair's largest slope at the sample points: a training step never sees less
 # Slopes times a tiny point, and its steps, are subnormal: float64's smallest number over two roundings.
 _UNDERFLOWS = float(np.finfo(float).tiny / np.finfo(float).eps ** 2)
 
@@ -72,7 +72,7 @@ def _least(label: str, at_samples: Findings) -> float:
     judged = at_samples.judged.get(label)
     samples = judged.samples if judged is not None else ()
     slopes = [np.abs(side) for sample in samples for side in (sample.analytic, sample.numeric)]
-    return max(_MATTERS * _largest(slopes), _UNDERFLOWS)
+    return max(MATTERS * _largest(slopes), _UNDERFLOWS)
 
 
 def _largest(arrays: Sequence[Float]) -> float:

@@ -20,7 +20,7 @@ import numpy as np
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, open_operations
-from gradcheck_cli.checking.verdicts.chosen_points import failed_checks, with_notes, wrong_pairs
+from gradcheck_cli.checking.verdicts.chosen_points import MATTERS, failed_checks, with_notes, wrong_pairs
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.point_field import (
@@ -257,7 +257,11 @@ class Exploration:
         threshold = max(self.threshold, min(_USUAL * float(np.median(suspicion.disagreement)), 0.1))
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
         self.spoilt += int(suspicion.is_spoilt.sum())
-        doubtful = np.flatnonzero((suspicion.disagreement > threshold) | suspicion.is_spoilt)
+        # Where all slopes are tiny, so are errors: the judge would say that they can't matter.
+        slopes = np.nan_to_num(suspicion.slope)
+        matters = slopes > MATTERS * np.median(slopes) / np.maximum(suspicion.disagreement, threshold)
+        is_wrong = (suspicion.disagreement > threshold) & matters
+        doubtful = np.flatnonzero(is_wrong | suspicion.is_spoilt)
         rows = self._persisting(points, doubtful[:_DOUBTED], suspicion, threshold)
         agreeing = set(range(count)) - {*rows, *doubtful[_DOUBTED:]}
         self._see(set().union(*(looked.taken[row] for row in agreeing)))
@@ -375,7 +379,11 @@ class Exploration:
                 wrong = WrongPoint(point, at_point)
             return is_so
 
-        shrink(free.pack(stacked)[0], is_wrong, free.clip, home)
+        # What is wrong within what would be drawn is no question about the range.
+        start = free.pack(stacked)[0]
+        near = self.mixed.draw_near(start)
+        start = near if not np.array_equal(near, start) and is_wrong(near) else start
+        shrink(start, is_wrong, free.clip, home)
         return wrong
 
     def _ask(self, wrong: WrongPoint) -> str:

@@ -306,6 +306,12 @@ class MixedPoints:
         near = np.abs(vectors - self.free.middles) <= _STATED * self.free.spreads
         return np.asarray(near.all(axis=1) & ~self.free.ties(vectors).any(axis=1))
 
+    def draw_near(self, vector: Array) -> Array:
+        """Return a vector, (size,), with each component that lies beyond moved to what would be drawn."""
+        reach = _STATED * self.free.spreads
+        near = np.clip(vector, self.free.middles - reach, self.free.middles + reach)
+        return np.asarray(self.free.clip(near[None])[0])
+
     def describe_range(self, point: Mapping[int, Array]) -> str:
         """Ask about the range of the input that lies farthest beyond what the spec says; empty if none does.
 

@@ -269,6 +269,7 @@ class Suspicion:
     disagreement: Array
     is_spoilt: Array  # (B,) whether a gradient isn't finite although the differences are
     is_bent: Array  # (B,) whether the slopes on both sides differ by more than those of a smooth function
+    slope: Array  # (B,) the size of the terms of u'Jv, for a direction v of length 1
 
 
 def suspect(
@@ -368,7 +369,8 @@ def _compare(
     share = np.where(size > 0, excess / size, 0.0)
     is_known = looked.is_finite & np.isfinite(numeric)
     disagreement = np.where(is_known & is_whole, np.nan_to_num(share), 0.0)
-    return Suspicion(disagreement, is_known & ~is_whole, bend > _GROWS * moved)
+    slope = size / np.linalg.norm(distance, axis=1)
+    return Suspicion(disagreement, is_known & ~is_whole, bend > _GROWS * moved, slope)
 
 
 def _draw_moves(vectors: Array, spreads: Array, generator: np.random.Generator, ways: Array) -> Array:
