@@ -82,10 +82,15 @@ def test_it_is_asked_for():
         assert_gradients(through_python, X, modes=["graph"], checks=ON)
 
 
-def test_another_mode_says_why_it_is_not_looked_at():
-    (check,) = batched(through_python, X, modes=["eager"])
-    assert check.status is Status.SKIPPED
-    assert check.message == "mode graph alone asks whether tf.vectorized_map can vectorise the gradient."
+@pytest.mark.parametrize(
+    ("modes", "status"), [(["graph", "eager"], Status.SKIPPED), (["eager"], Status.INCONCLUSIVE)]
+)
+def test_another_mode_says_why_it_is_not_looked_at(modes, status):
+    check = batched(sine, X, modes=modes)[-1]
+    assert check.status is status
+    assert check.message == (
+        "mode graph alone asks whether tf.vectorized_map can vectorise the gradient: add it to 'modes'."
+    )
 
 
 def test_a_gradient_that_mixes_what_is_vectorised_is_found(monkeypatch):
