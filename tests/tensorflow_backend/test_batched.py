@@ -68,8 +68,8 @@ def test_what_has_no_vectorised_form_is_named_with_its_line():
     assert check.status is Status.MISMATCHED
     assert re.fullmatch(
         r"tf.vectorized_map can't vectorise the gradient's EagerPyFunc "
-        r"\(.*EagerPyFunc, .*test_batched.py:\d+\): it and tape.jacobian run that op once for each upstream, "
-        r"or fail. Compute it with other ops of TensorFlow's; or leave the check 'batched' out.",
+        r"\(.*EagerPyFunc, .*test_batched.py:\d+\): it and tape.jacobian run that op in a loop, once for "
+        r"each upstream. Compute it with other ops of TensorFlow's; or leave the check 'batched' out.",
         check.message,
     )
 

@@ -589,7 +589,7 @@ def _between_others(pull: Callable[[list[Any]], list[Any]], flows: list[Any]) ->
         raise CaseFailedError(
             "gradient",
             f"tf.vectorized_map can't vectorise the gradient's {op_type} ({name}{place}): it and "
-            "tape.jacobian run that op once for each upstream, or fail. Compute it with other ops of "
+            "tape.jacobian run that op in a loop, once for each upstream. Compute it with other ops of "
             "TensorFlow's; or leave the check 'batched' out.",
         ) from error
     return [gradient[1] if is_there else None for gradient, is_there in zip(gradients, exists, strict=True)]
