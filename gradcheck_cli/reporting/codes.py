@@ -48,6 +48,7 @@ _CODES = {
     ),
     "check/second_point": Code("GC113", "second_point", "The gradient is right at the first point only."),
     "pair/raises": Code("GC114", "raises", "The gradient raises, but the spec expects another fault."),
+    "check/batched": Code("GC117", "batched", "tf.vectorized_map can't vectorise the gradient."),
     "check/unreached": Code("GC116", "unreached", "An excuse for an unseen side isn't true."),
     "check/": Code("GC115", "own_check", "A check of another package found something."),
     "pair/unexpected_pass": Code("GC120", "unexpected_pass", "A gradient that should be wrong is right."),

@@ -113,8 +113,12 @@ class Workers(ABC):
 _NO_MEMORY = re.compile(r"std::bad_alloc|MemoryError|OOM when allocating|Cannot allocate memory")
 
 
-def blank_result(case: Case, status: Status, duration_s: float) -> CaseResult:
-    """Return a result without findings, which names its case and the command that runs it again."""
+def blank_result(case: Case, status: Status, duration_s: float, *, differs: bool = False) -> CaseResult:
+    """Return a result without findings, which names its case and the command that runs it again.
+
+    Args:
+        differs: whether its gradient differs from that of an earlier mode, which must run as well.
+    """
     return CaseResult(
         op=case.op,
         case=case.name,
@@ -123,7 +127,7 @@ def blank_result(case: Case, status: Status, duration_s: float) -> CaseResult:
         dtype=case.dtype,
         status=status,
         how=HowChecked(reason=case.expected.reason),
-        ran=Execution(duration_s, reproduce(case)),
+        ran=Execution(duration_s, reproduce(case, differs=differs)),
         full_op=case.full_op,
     )
 
@@ -138,7 +142,7 @@ def failed_case(case: Case, error: CaseError, duration_s: float) -> CaseResult:
     return replace(blank_result(case, Status.ERROR, duration_s), error=error)
 
 
-def reproduce(case: Case) -> str:
+def reproduce(case: Case, *, differs: bool = False) -> str:
     """Return the command that runs only this case, or the call if the spec is no file.
 
     It is empty where a function was given in Python: only the caller knows the call.
@@ -151,8 +155,8 @@ def reproduce(case: Case) -> str:
         f"gradcheck run {shlex.quote(case.origin.path)} --op {shlex.quote(case.op)} "
         f"--case {shlex.quote(case.name)} --seed {case.seed}"
     )
-    # Earlier modes are included: the gradients of one mode are compared with those of another.
-    modes = case.running.modes[: case.running.modes.index(case.mode) + 1]
+    first = 0 if differs else case.running.modes.index(case.mode)
+    modes = case.running.modes[first : case.running.modes.index(case.mode) + 1]
     command += "".join(f" --mode {mode}" for mode in modes)
     if case.running.device:
         command += f" --device {case.running.device}"

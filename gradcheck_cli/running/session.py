@@ -32,6 +32,7 @@ from gradcheck_cli.results import (
 )
 from gradcheck_cli.running.run_loop import Ended, Event, Started, Workers, blank_result, is_about_memory
 from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.words import ON_REQUEST
 from gradcheck_cli.visible import shorten
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         message = "there is nothing to check: no floating-point output, or no floating-point input."
         error = CaseError("pairs", message)
     status = Status.ERROR if error is not None else case_status(findings.pairs, findings.checks)
-    blank = blank_result(case, status, time.perf_counter() - began)
+    differs = any(check.name == "modes" and check.message for check in findings.checks)
+    blank = blank_result(case, status, time.perf_counter() - began, differs=differs)
     return replace(
         blank,
         error=error,
@@ -102,7 +104,7 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
             numeric_dtype=findings.numeric_dtype,
             samples=findings.samples,
             chosen_points=findings.chosen_points,
-            checks_off=tuple(sorted(case.judging.checks_off)),
+            checks_off=tuple(sorted(case.judging.checks_off - ON_REQUEST)),
             held=findings.held,
             not_differentiated=findings.not_differentiated,
         ),

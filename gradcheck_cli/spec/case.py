@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, SOURCES
+from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, ON_REQUEST, SOURCES
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ class Judging:
     # whether a `stop_gradient` on backpropagation's path is held while inputs move; `None`: the spec doesn't
     # say
     freeze: bool | None = None
-    checks_off: frozenset[str] = frozenset()  # names of the structural checks that the spec turns off
+    checks_off: frozenset[str] = ON_REQUEST  # names of the structural checks that are off in the spec
     nondeterminism: float = 0.0  # how far a repeated gradient may differ from the first, absolute
     # the modes in which the vjp is checked as a function of its own, of the inputs and of the upstream
     second_order: tuple[str, ...] = ()

@@ -136,8 +136,8 @@ if TYPE_CHECKING:
 else:
     ChecksModel = make_model(
         "ChecksModel",
-        "Structural checks, each on unless it is set to false.",
-        {name: (Flag, Field(default=True, description=check.about)) for name, check in CHECKS.items()},
+        "Structural checks, each on or off by its default.",
+        {name: (Flag, Field(default=check.is_on, description=check.about)) for name, check in CHECKS.items()},
     )
 
 
@@ -214,7 +214,7 @@ class CaseKeys(Strict):
         "full: every element, whatever the size. probe: random probes above 4,096 elements. central, ladder: "
         "only this way of differencing.",
     )
-    checks: ChecksModel | None = optional("Structural checks to turn off.", {"linearity": False})
+    checks: ChecksModel | None = optional("Structural checks to turn off, or on.", {"linearity": False})
     nondeterminism: NondeterminismModel | None = optional(
         "For a gradient whose sums have no fixed order: how far it may differ when it is repeated.",
         {"atol": 1e-6},

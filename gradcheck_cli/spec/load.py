@@ -44,6 +44,7 @@ from gradcheck_cli.spec.case import (
 )
 from gradcheck_cli.spec.document_model import (
     CaseModel,
+    ChecksModel,
     Defaults,
     Excepted,
     ExceptionsFile,
@@ -555,7 +556,7 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
             samples=_count_samples(model, tensors),
             tolerance=fill(StatedTolerance, model.tolerance),
             power=fill(Power, model.power),
-            checks_off=frozenset(name for name, is_on in model.checks or () if not is_on),
+            checks_off=frozenset(name for name, is_on in model.checks or ChecksModel() if not is_on),
             nondeterminism=model.nondeterminism.atol if model.nondeterminism else 0.0,
             second_order=second_order,
             unreached=tuple((model.unreached or {}).items()),

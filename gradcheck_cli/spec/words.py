@@ -44,6 +44,7 @@ OTHER_KEYS = {
     "tags: [slow]": "marks markers labels",
     "op: name": "name id title",
     "nondeterminism: {atol: 1e-6}": "nondet_tol",
+    "checks: {batched: true}": "check_batched_grad batched",
     "timeout: 60": "time_limit",
     "value: 1.0": "data values array init",
     "shape: [3]": "size dims",
@@ -115,14 +116,20 @@ BINDINGS = {
 
 @dataclass(frozen=True)
 class CheckEntry:
-    """A structural check that a spec can turn off."""
+    """A structural check that a spec can turn off, or on."""
 
     about: str  # what it requires
     is_of_vjp: bool = True  # whether it also runs on a vjp whose own gradient is checked
+    is_on: bool = True  # whether it runs unless a spec turns it off
 
 
 CHECKS = {
     "all_zero": CheckEntry("A connected pair isn't zero at every sample."),
+    "batched": CheckEntry(
+        "`tf.vectorized_map` and `tape.jacobian` can vectorise the gradient, with the same result.",
+        is_of_vjp=False,
+        is_on=False,
+    ),
     "custom_gradient": CheckEntry("Each custom gradient that the forward calls is run.", is_of_vjp=False),
     "inputs_unmodified": CheckEntry("A NumPy forward doesn't write to its inputs.", is_of_vjp=False),
     "linearity": CheckEntry("The vjp is linear in the upstream."),
@@ -136,6 +143,8 @@ CHECKS = {
     ),
     "zero_upstream": CheckEntry("A zero upstream gives zero."),
 }
+
+ON_REQUEST = frozenset(name for name, check in CHECKS.items() if not check.is_on)
 
 # Ways of corrupting a gradient, for `gradcheck mutate`, in the words of its report.
 CORRUPTIONS = {

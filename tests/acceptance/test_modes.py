@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from acceptance_root import ROOT
@@ -54,6 +55,13 @@ def test_an_unknown_batch_shows_a_gradient_that_divides_by_a_known_one(command, 
     assert "--mode graph --mode dynamic\n" in done.out.replace(" \\\n     ", "")
     assert "1 op · 4 cases · 4 pairs: 3 passed, 1 mismatched, 1 failed check" in done.out
     assert all(len(line) <= 80 for line in done.out.splitlines())
+
+
+def test_a_mode_that_differs_from_no_other_is_reproduced_alone(command, spec):
+    path = spec("mean")
+    Path(path).write_text(Path(path).read_text().replace(" inputs:", " checks: {modes: false}, inputs:", 1))
+    assert "--mode graph --mode" not in command("run", path).out.replace(" \\\n     ", "")
+    assert "--seed 0 --mode dynamic" in command("run", path).out.replace(" \\\n     ", "")
 
 
 def test_what_reproduces_it_does(command, spec):

@@ -244,8 +244,9 @@ SECOND = (
         {"x": [3]},
         lambda x: tf.exp(_sample(x)),
         None,
-        "It is a sampler (StatelessRandomUniform",
+        "blame: op 'IdentityN' draws random numbers (StatelessRandomUniform",
     ),
+    mistake("sampler_alone", {"x": [3]}, _sample, None, "A sampler's implicit gradient, that of its distri"),
     mistake("stop_that_moves", {"x": [3]}, _around_mean, None, "stop_gradient at", freeze=False),
     mistake(
         "conj_missing_of_a_real_input",

@@ -322,6 +322,6 @@ def test_a_fault_in_one_output_is_named():
 
 
 def test_checks_that_can_be_turned_off_are_not_made():
-    off = ("linearity", "zero_upstream", "repeat", "retrace", "all_zero")
+    off = ("batched", "linearity", "zero_upstream", "repeat", "retrace", "all_zero")
     left = checks(tanh(NOT_LINEAR["ignored"]), checks_off=off)
     assert set(left) == {"form", "finite", "connected", "second_point"}

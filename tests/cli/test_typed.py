@@ -102,6 +102,8 @@ TYPED = {
     "run --eps 1e-4": "Type nothing: the steps are chosen for each element.",
     "run --order 2": "Type second_order: true in the spec.",
     "run --nondet_tol 1e-6": "Type nondeterminism: {atol: 1e-6} in the spec.",
+    "run --check-batched-grad": "Type checks: {batched: true} in the spec.",
+    "run --check_undefined_grad": "Type nothing: zero_upstream is checked by itself.",
     "run --fast_mode": "Type --budget SECONDS.",
     "run --cuda": "Type --device GPU:0.",
     "run --jit-compile": "Type --mode xla.",

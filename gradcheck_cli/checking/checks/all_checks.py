@@ -288,6 +288,25 @@ def check_second_point(view: CaseView) -> list[CheckResult]:
     return [report("second_point", f"{', '.join(labels)}: {message}" if labels else "")]
 
 
+def check_batched(view: PointView) -> list[CheckResult]:
+    """Require the same gradient of an upstream that `tf.vectorized_map` pulls back among others."""
+    if not view.is_first:
+        return []
+    if view.case.mode != "graph":
+        message = (
+            "mode graph alone asks whether tf.vectorized_map can vectorise the gradient: add it to 'modes'."
+        )
+        is_asked = "graph" in view.case.running.modes
+        return [CheckResult("batched", Status.SKIPPED if is_asked else Status.INCONCLUSIVE, message)]
+    try:
+        vectorised = view.opener.open(Opening(view.sample, vectorised=True))
+        pulled = pull_outputs(view.case, view.op, view.expected_right, {})
+        return [check_same("batched", "under tf.vectorized_map", pulled, vectorised, _BY_OPS)]
+    except (CaseFailedError, GradientFormError) as error:
+        return [report("batched", error.message)]
+
+
+_BY_OPS = "compute it with TensorFlow's ops alone, and keep no state."
 _REORDERED = "with the variables in another order"
 _BY_NAME = (
     "pair gradients with variables by name, not by position: TensorFlow promises no order of variables=."
@@ -339,6 +358,7 @@ CHECKS: tuple[Check[Any], ...] = (
     Check("repeat", UpstreamView, check_repeat),
     Check("deterministic", PointView, check_beside_gradient),
     Check("retrace", PointView, check_retrace),
+    Check("batched", PointView, check_batched),
     Check("variables", PointView, check_variables),
     Check("variables_order", PointView, check_variables_order),
     Check("inputs_unmodified", PointView, check_inputs_unmodified),

@@ -470,6 +470,7 @@ class Opening:
     # the dtypes that the spec names; or float64, with complex128 for complex tensors
     dtype: Dtype = "declared"
     reversed: bool = False  # give custom gradients their variables in reverse order
+    vectorised: bool = False  # pull each upstream back among others, by `tf.vectorized_map`
 
     @property
     def is_reference(self) -> bool:

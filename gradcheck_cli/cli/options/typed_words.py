@@ -66,6 +66,8 @@ _OPTIONS = {
     "nothing: the steps are chosen for each element": "--eps --delta --step --epsilon -e",
     "second_order: true in the spec": "--order --second-order --second_order --gradgradcheck",
     "dtypes: [float32, float64] in the spec": "--dtype --dtypes --float64 --double",
+    "checks: {batched: true} in the spec": "--check-batched-grad --check_batched_grad --batched",
+    "nothing: zero_upstream is checked by itself": "--check-undefined-grad --check_undefined_grad",
     "samples: N in the spec": "--samples --trials --repeat --count",
     "nondeterminism: {atol: 1e-6} in the spec": "--nondet-tol --nondet_tol",
     "gradcheck blame SPEC, which finds the line to mend": "--fix --unsafe-fixes",

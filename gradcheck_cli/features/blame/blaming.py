@@ -223,7 +223,7 @@ def _blame_command(case: Case, label: str) -> str:
 
 
 def _blame_line(label: str, opener: GraphOpener, points: Sequence[int]) -> str:
-    """Return the line for a pair; empty if its path is a single op."""
+    """Return the line for a pair; empty if its path is a single op, and that no sampler."""
     from gradcheck_cli.tensorflow_backend import frames
 
     try:
@@ -236,7 +236,8 @@ def _blame_line(label: str, opener: GraphOpener, points: Sequence[int]) -> str:
         return f"no op can be named: {error.message}"
     except Exception as error:  # noqa: BLE001 (an explanation that fails must not cost the verdict)
         return f"no op can be named: {frames.first_line(error)}"
-    return sentence(blame) if len(blame.ops) > 1 or blame.is_form else ""
+    is_sampler = any(op.place.draws for op in blame.named)
+    return sentence(blame) if len(blame.ops) > 1 or blame.is_form or is_sampler else ""
 
 
 @dataclass(frozen=True)

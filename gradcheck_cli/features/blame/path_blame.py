@@ -371,14 +371,15 @@ def sentence(blame: Blame) -> str:
 
 
 def _accuse(first: OpVerdict, *others: OpVerdict) -> str:
-    """Name the first op whose own gradient is wrong; a sampler's may be right, and no slope of its draw."""
+    """Name the first op whose own gradient is wrong; for a sampler, say first that it may be right."""
     more = f"; {len(others)} other(s) are wrong too" if others else ""
     text = f"{describe_op(first.place)} is the first whose own gradient is wrong: {first.evidence}{more}"
     if not first.place.draws:
         return text
     return (
-        f"{text}. It is a sampler ({first.place.draws}): an implicit gradient, that of the sample's "
-        "distribution, isn't the slope of a draw; name the distribution as 'reference', with 'implicit: true'"
+        f"op '{first.place.name}' draws random numbers ({first.place.draws}). A sampler's implicit gradient, "
+        "that of its distribution, isn't the slope of a draw: name the distribution as 'reference', with "
+        f"'implicit: true'. If this is no sampler: {text}"
     )
 
 

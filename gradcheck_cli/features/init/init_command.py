@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shlex
 import subprocess
 import sys
 import traceback
@@ -139,7 +140,7 @@ def _write_one(drafted: Drafted, output: str | None, *, force: bool, is_next: bo
         _write(file, _modeline(file) + drafted.draft.text(), force=force)
         click.echo(f"wrote {file}", err=True)
         if drafted.runs:
-            click.echo(f"check it: gradcheck run {file}", err=True)
+            click.echo(f"check it: gradcheck run {shlex.quote(str(file))}", err=True)
     if not drafted.is_right:
         click.echo("\n  ".join(drafted.explain()), err=True)
 

@@ -153,8 +153,9 @@ _OF_OTHERS = {
     "fast_mode": "Type method='probe'.",
     "mode": "Type modes=['eager'].",
     "raise_exception": "check_function(f, x) returns a report and raises nothing.",
-    "check_undefined_grad": "A gradient of zero upstreams is checked by itself (zero_upstream).",
-    "check_batched_grad": "It isn't checked here: call tape.jacobian, which vectorises.",
+    "check_undefined_grad": "Leave it out: each output is pulled back with the others unused, and with zeros "
+    "(zero_upstream).",
+    "check_batched_grad": "Type checks={'batched': True}.",
     "check_forward_ad": "TensorFlow's forward mode needs no gradient function.",
 }
 

@@ -167,7 +167,7 @@ def check_function(  # noqa: PLR0913 (the options of one call)
         budget: seconds of processor time that it may take, about, before probes replace single elements.
         domain: the lowest and the highest value that an input may take, or these by input.
         freeze: whether a `stop_gradient` is meant, so that its value is held.
-        checks: structural checks to turn off: {"linearity": False}.
+        checks: structural checks to turn off, or on: {"linearity": False, "batched": True}.
         device: where it runs, such as "GPU:0".
         seed: of random ops that the function uses.
         kwargs: the function's keyword arguments. Arrays and tensors among them are differentiated too;

@@ -520,7 +520,7 @@ class TracedCase:
             self.subject(self.bound()),
             [self.trace_mode.shape(output.shape) for output in self.outputs],
             self.forward,
-            reverse=self.opening.reversed,
+            self.opening,
             other_call=("run" if self._runs_beside else "traced") if self.anew else "",
         )
         if not self.opening.is_reference:

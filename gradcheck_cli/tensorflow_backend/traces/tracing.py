@@ -8,6 +8,7 @@ shows which ops an override reached, and what it holds.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +17,9 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend import dtypes, graph_path
+from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
 from gradcheck_cli.tensorflow_backend.binding.binder import Bound, Override, note_form_faults
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientSite
@@ -364,15 +365,16 @@ def trace_vjp(
     subject: TraceSubject,
     output_shapes: Sequence[tuple[int | None, ...]],
     traced: ForwardTrace,
+    opening: Opening,
     *,
-    reverse: bool = False,
     other_call: OtherCall = "",
 ) -> VjpTrace:
     """Trace forward and vjp; each differentiable output has an upstream of its own.
 
     Args:
         traced: the forward alone: its held draws are fed here, too.
-        reverse: give custom gradients their variables in reverse order, functions inlined.
+        opening: says whether custom gradients get their variables in reverse order, functions inlined; and
+            whether upstreams are pulled back by `tf.vectorized_map`.
         other_call: whether the forward is called at other values before the backward pass. A gradient that
             takes what the last call kept, on `self` or in a variable, isn't the first call's then. The other
             call is only traced, or what it writes and the Python that it calls run before the gradient. The
@@ -388,9 +390,9 @@ def trace_vjp(
     upstreams = [
         tf.TensorSpec(output_shapes[output_index], traced.dtypes[output_index]) for output_index in sources
     ]
-    graph = GradientGraph(subject, traced, inlined=reverse)
-    passes = _BackwardPasses(graph, sources, other_call)
-    with private_state.order_of_variables(lambda _: None, reverse=reverse):
+    graph = GradientGraph(subject, traced, inlined=opening.reversed)
+    passes = _BackwardPasses(graph, sources, other_call, opening.vectorised)
+    with private_state.order_of_variables(lambda _: None, reverse=opening.reversed):
         build = private_graphs.show_xla(passes.build) if subject.compiled else passes.build
         passes.graph.trace(build, [*upstreams, *subject.signature])
     return passes.finish()
@@ -404,6 +406,7 @@ class _BackwardPasses:
     sources: list[int]  # indices of the outputs that have an upstream
     # how the forward is called at other values before the first backward pass; see `trace_vjp`
     other_call: OtherCall = ""
+    vectorised: bool = False  # whether upstreams are pulled back by `tf.vectorized_map`
     upstreams: tuple[Any, ...] = ()  # the placeholders of the upstreams
     # per output, the gradient for each differentiable input, or `None`
     gradients: dict[int, list[Any]] = field(default_factory=dict)
@@ -473,9 +476,12 @@ class _BackwardPasses:
         def note_shape(op: Any, input_index: int, gradient: Any) -> None:
             note(op.inputs[input_index], shape_fault(op, input_index, gradient, chosen_inputs))
 
-        with note_form_faults(note):
+        def pull(flows: list[Any]) -> list[Any]:
             pulled = gradients_of(outputs, chosen_inputs, flows, note_shape=note_shape)
-        gradients = [dense(gradient, tensor) for gradient, tensor in zip(pulled, chosen_inputs, strict=True)]
+            return [dense(gradient, tensor) for gradient, tensor in zip(pulled, chosen_inputs, strict=True)]
+
+        with note_form_faults(note):
+            gradients = _between_others(pull, flows) if self.vectorised else pull(flows)
         with tf.control_dependencies(branch.add()):  # what a gradient writes affects the next call
             return [None if gradient is None else tf.identity(gradient) for gradient in gradients]
 
@@ -549,6 +555,44 @@ class _BackwardPasses:
                         f"the gradient must be {expected.name}, as its input is, but is {actual.name}."
                     )
         return faults
+
+
+_NO_FORM = re.compile(r'No pfor vectorization defined for (\w+)\s+name: "([^"]+)"')
+
+
+def _between_others(pull: Callable[[list[Any]], list[Any]], flows: list[Any]) -> list[Any]:
+    """Pull upstreams back between two others, whose gradients mustn't show in theirs.
+
+    The forward isn't vectorised, as it isn't by `tape.jacobian`. Where that falls back to a loop, this fails.
+
+    Raises:
+        CaseFailedError: an op of the gradient has no vectorised form.
+    """
+    exists: list[bool] = []
+
+    def pull_row(row: list[Any]) -> list[Any]:
+        gradients = pull(row)
+        exists[:] = [gradient is not None for gradient in gradients]
+        return [row[0] if gradient is None else gradient for gradient in gradients]
+
+    try:
+        rows = [tf.stack([-2 * flow, flow, -2 * flow]) for flow in flows]
+        gradients = tf.vectorized_map(pull_row, rows, fallback_to_while_loop=False)
+    except ValueError as error:
+        missing = _NO_FORM.search(str(error))
+        if missing is None:
+            message = f"tf.vectorized_map can't vectorise the gradient: {frames.first_line(error)}"
+            raise CaseFailedError("gradient", message) from error
+        op_type, name = missing.groups()
+        made = [op for op in flows[0].graph.get_operations() if op.name == name]
+        place = "".join(f", {frames.place_in_users_code(op) or 'in no line of yours'}" for op in made)
+        raise CaseFailedError(
+            "gradient",
+            f"tf.vectorized_map can't vectorise the gradient's {op_type} ({name}{place}): it and "
+            "tape.jacobian run that op in a loop, once for each upstream. Compute it with other ops of "
+            "TensorFlow's; or leave the check 'batched' out.",
+        ) from error
+    return [gradient[1] if is_there else None for gradient, is_there in zip(gradients, exists, strict=True)]
 
 
 def _find_sites(
