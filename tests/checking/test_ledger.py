@@ -44,7 +44,7 @@ NUMBERS = {
     Rule.ROUNDING: (
         f"{shared_limits.BOUND_BY_RUNS:g} times what",
         f"{shared_limits.BOUND_PER_SIGMA:g} times its noise",
-        f"at most {scientific(shared_limits.DIGITS)} of the element",
+        f"at most {scientific(shared_limits.DIGITS)}, of the pair's largest",
         f"2^{math.log2(rounding.MOST_MEASURED):g} roundings",
         f"{rounding._OF_CONSTANTS:g} times what",
         f"{shared_limits.OF_SOME_OPERATIONS:g} roundings of the declared dtype",

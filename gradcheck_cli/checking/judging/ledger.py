@@ -431,9 +431,9 @@ ALLOWANCES = (
         "remainders of terms that cancel inside the gradient, as in a causal softmax's first row; and "
         "constants or weights that the declared dtype rounds (an exact GELU in bfloat16)",
         "16 times what eight other roundings of the upstream move the element by, or 4 times its noise at "
-        "points beside: at most 1e-3 of the element, or 2^23 roundings (1e-9 in float64), and 1e-3, of the "
-        "pair's largest element or of the output's value over the input. For a mismatch, 1.5 times what "
-        "eight other roundings of constants move it by: at most 16 roundings of the declared dtype, of the "
+        "points beside: at most 2^23 roundings (1e-9 in float64), and at most 1e-3, of the pair's largest "
+        "element or of the output's value over the element's own input. For a mismatch, 1.5 times what eight "
+        "other roundings of constants move it by: at most 16 roundings of the declared dtype, of the "
         "row's largest element or of the output's value over the input",
         _each(lambda pair, sample, _: allow_rounding(pair, sample)),
         at_elements=True,
