@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import gradcheck_cli
+from gradcheck_cli.results import Status
 
 NOT_ZERO = (
     "the gradient for the setting times must be None or zero, but is not: a setting is not differentiated. "
@@ -57,3 +58,8 @@ def test_keywords_of_a_custom_gradient_inside_of_another_function_are_told(run):
 def test_settings_of_a_call_are_bound(args, keywords):
     x = np.array([0.5, 1.5, -2.0])
     gradcheck_cli.assert_gradients(powered(), x, *args, modes=("graph", "eager"), **keywords)
+
+
+def test_a_function_of_a_module_in_a_module_is_no_method(run):
+    result = run(forward="tensorflow:math.tanh", inputs={"x": {"shape": [3]}})
+    assert result.status is Status.PASSED, result.error

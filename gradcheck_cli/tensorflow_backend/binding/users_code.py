@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -151,7 +152,9 @@ def load(target: str, role: str) -> Any:
 def owner_of_method(target: str, method: Any) -> str:
     """Return the class, `module:Class`, of a method that needs an object; empty for any other function."""
     owner, _, _ = target.rpartition(".")
-    if ":" not in owner or not inspect.isclass(load(owner, "forward")):
+    module, colon, names = owner.partition(":")
+    # A module is an owner, too: `numpy:linalg.norm`.
+    if not colon or not inspect.isclass(functools.reduce(getattr, names.split("."), sys.modules[module])):
         return ""
     try:
         return owner if next(iter(inspect.signature(method).parameters), "") == "self" else ""
