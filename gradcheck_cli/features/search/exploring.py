@@ -260,8 +260,7 @@ class Exploration:
         # Where all slopes are tiny, so are errors: the judge would say that they can't matter.
         slopes = np.nan_to_num(suspicion.slope)
         matters = slopes > MATTERS * np.median(slopes) / np.maximum(suspicion.disagreement, threshold)
-        is_wrong = (suspicion.disagreement > threshold) & matters
-        doubtful = np.flatnonzero(is_wrong | suspicion.is_spoilt)
+        doubtful = np.flatnonzero(matters & (suspicion.disagreement > threshold) | suspicion.is_spoilt)
         rows = self._persisting(points, doubtful[:_DOUBTED], suspicion, threshold)
         agreeing = set(range(count)) - {*rows, *doubtful[_DOUBTED:]}
         self._see(set().union(*(looked.taken[row] for row in agreeing)))

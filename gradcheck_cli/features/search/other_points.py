@@ -117,7 +117,7 @@ def _explore(exploration: Exploration, spent: float) -> None:
     seconds, own = max(_LITTLE, _SHARE * spent), clock.now
     if exploration.field.calls_python:  # it may sleep
         seconds, own = _PYTHON, _own_clock()
-    judged, began, rest = exploration.judged, own(), slice(0, None)
+    judged, began, rest = exploration.judged, own(), slice(None)
     if exploration.field.calls_python or exploration.alone * _POINTS > seconds:
         exploration.look_at({index: stack[:_FIRST] for index, stack in points.items()})
         slow = (own() - began) * _POINTS / _FIRST / seconds
