@@ -9,7 +9,7 @@ import numpy as np
 
 from gradcheck_cli.checking.ops.operation import Float
 from gradcheck_cli.checking.verdicts.summary import Findings
-from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.numerics import FLOAT32, precision_of
 from gradcheck_cli.results import CheckResult, PairNumbers, PairResult, Status
 from gradcheck_cli.spec.values.points import Written
 
@@ -68,11 +68,16 @@ def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResul
 
 
 def _least(label: str, at_samples: Findings) -> float:
-    """Return the size above which a slope of a pair counts: a part of its largest at the sample points."""
+    """Return the size above which a slope of a pair counts: a part of its largest at the sample points.
+
+    In float32, the rounding of its input is such a part: probabilities sum to 1 up to that.
+    """
     judged = at_samples.judged.get(label)
-    samples = judged.samples if judged is not None else ()
-    slopes = [np.abs(side) for sample in samples for side in (sample.analytic, sample.numeric)]
-    return max(MATTERS * _largest(slopes), _UNDERFLOWS)
+    if judged is None:
+        return _UNDERFLOWS
+    slopes = [np.abs(side) for sample in judged.samples for side in (sample.analytic, sample.numeric)]
+    share = max(MATTERS, min(precision_of(judged.input_info.dtype).unit_roundoff, FLOAT32.unit_roundoff))
+    return max(share * _largest(slopes), _UNDERFLOWS)
 
 
 def _largest(arrays: Sequence[Float]) -> float:
