@@ -48,6 +48,20 @@ def with_seam(seam, inside):
     return call
 
 
+def beside_a_seam(factor):
+    """`1 + sin(x0) cos(x1)`, with another slope in x0 where x1 is below a seam."""
+
+    @tf.custom_gradient
+    def call(x):
+        def gradient(u):
+            own = tf.where(tf.abs(x[1]) < SEAM, tf.constant(factor, x.dtype), tf.ones([], x.dtype))
+            return u * tf.stack([tf.cos(x[0]) * tf.cos(x[1]) * own, -tf.sin(x[0]) * tf.sin(x[1])])
+
+        return 1 + tf.sin(x[0]) * tf.cos(x[1]), gradient
+
+    return call
+
+
 SEAM = 1e-3
 BELOW = {
     "right": lambda x: -0.5 + 2 * x / 3 - 0.75 * x * x + 0.8 * x**3,
@@ -86,5 +100,15 @@ ATTACKS = [
         for below, slope in BELOW.items()
         for first in (0.25, 6e-16)  # another element's scale bounds nothing here
         for how in (1e-13, 1e-9, 1e-5)
+    ),
+    *(
+        Attack(
+            f"beside_a_seam_at_{first:g}_x{factor:g}",
+            "right" if factor == 1 else "wrong",
+            {"x": {"value": [first, SEAM * (1 - 1e-9)]}},
+            beside_a_seam(factor),
+        )
+        for first in (0.0, 0.3)
+        for factor in (1.0, 1.0004, 1.01)
     ),
 ]

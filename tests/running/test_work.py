@@ -75,7 +75,7 @@ def test_calls_do_not_grow_with_the_elements():
         for n in (10, 300)
     )
     small, large = run_case(few).ran.work, run_case(many).ran.work
-    assert large.points > 3 * small.points
+    assert large.points > 3 * small.points  # 256 of both are points beside the samples
     assert large.calls < 1.75 * small.calls  # some 25 more, for more memory in a call
 
 

@@ -432,9 +432,10 @@ ALLOWANCES = (
         "constants or weights that the declared dtype rounds (an exact GELU in bfloat16)",
         "16 times what eight other roundings of the upstream move the element by, or 4 times its noise at "
         "points beside: at most 2^23 roundings (1e-9 in float64), and at most 1e-3, of the pair's largest "
-        "element or of the output's value over the element's own input. For a mismatch, 1.5 times what eight "
-        "other roundings of constants move it by: at most 16 roundings of the declared dtype, of the "
-        "row's largest element or of the output's value over the input",
+        "element or of the output's value over the input's scale; of the value over a smaller input, up to "
+        "1e-3 of the element. For a mismatch, 1.5 times what eight other roundings of constants move it by: "
+        "at most 16 roundings of the declared dtype, of the row's largest element or of the output's value "
+        "over the input",
         _each(lambda pair, sample, _: allow_rounding(pair, sample)),
         at_elements=True,
     ),

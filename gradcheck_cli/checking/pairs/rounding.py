@@ -283,17 +283,20 @@ def _unit_roundoff(pair: Pair) -> float:
 def _most_of_own(pair: Pair, sample: PairSample) -> Float:
     """Return the most that may be attributed to the gradient's own rounding, as `sample.analytic`.
 
-    It is relative to the pair's largest element, or to the output's value over the element's own input: a
-    gradient that divides by a small input rounds by as much.
+    It is relative to the pair's typical size: its largest element, or the output's value over the input's
+    scale. A gradient that divides by a smaller input rounds by more, up to a thousandth of the element; none
+    divides by zero.
     """
-    largest = max(largest_finite(sample.analytic), largest_finite(sample.numeric))
     op, (output, input_index) = pair.operations.formula, pair.key
     value = largest_finite(packed_magnitude(op.base_values[output], op.outputs[output]))
-    _, columns = sample.each_place()
+    point, (_, columns) = packed_point(op, input_index), sample.each_place()
+    divisors = np.where(point == 0, np.inf, np.abs(point))[columns]
     share = min(MOST_MEASURED * _unit_roundoff(pair), DIGITS)
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        own = np.nan_to_num(value / np.abs(packed_point(op, input_index))[columns])
-        return np.asarray(share * np.fmax(largest, own))
+    with np.errstate(over="ignore", invalid="ignore"):
+        largest = max(largest_finite(sample.analytic), largest_finite(sample.numeric))
+        typical = np.fmax(largest, value / scales(point, pair.scale).step[columns])
+        divided = np.fmin(share * value / divisors, DIGITS * np.abs(sample.numeric))
+        return np.fmax(share * typical, divided)
 
 
 def _most_of_constants(pair: Pair, sample: PairSample) -> Float:

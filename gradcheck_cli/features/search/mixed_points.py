@@ -511,9 +511,7 @@ _PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
 )
 # Which pattern each point has, in turns.
 _TURNS = (0, 1, 2, 3, 4, 5, 6, 7, 2, 3, 0, 8, 2, 1, 7, 5, 4, 9, 0, 7)
-
-
-_SECOND = (0, 2, 3, 4, 7)
+_SECOND = (0, 2, 3, 4, 7)  # those that may follow another one, in the same point
 
 
 def _values_of(case: Case, tensor: InputSpec) -> Array:

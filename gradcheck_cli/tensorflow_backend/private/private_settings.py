@@ -146,11 +146,11 @@ class _Slots:
             slots = [slot for slot in self.slots if slot.is_given or has_defaults]
             owners = [slot for slot in slots for _ in range(slot.count(as_one=as_one))]
             if len(owners) == len(gradients):
-                return _of_tensors(owners, gradients)
+                return _without_settings(owners, gradients)
         return returned  # TensorFlow says how many it wants
 
 
-def _of_tensors(owners: Sequence[_Slot], gradients: Sequence[Any]) -> list[Any]:
+def _without_settings(owners: Sequence[_Slot], gradients: Sequence[Any]) -> list[Any]:
     """Return the gradients for tensors, once those for settings are known to be zero."""
     pairs = [*zip(owners, gradients, strict=True)]
     checks = [check for slot, value in pairs if slot.is_setting for check in _require_zero(slot, value)]
