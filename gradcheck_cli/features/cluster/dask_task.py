@@ -33,9 +33,8 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.plain_files import is_installed
 from gradcheck_cli.results import CaseResult, FilesRead
 from gradcheck_cli.running.find_modules import file_of, find, parse_file
-from gradcheck_cli.running.fork_server import CodePlace
 from gradcheck_cli.running.limits import Limits, default_memory, format_size
-from gradcheck_cli.running.local_workers import LocalWorkers
+from gradcheck_cli.running.local_workers import CodePlace, LocalWorkers
 from gradcheck_cli.running.run_loop import Ended, Started
 from gradcheck_cli.spec.case import Argument, Case, InputSpec
 
