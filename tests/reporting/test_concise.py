@@ -29,13 +29,7 @@ def test_a_name_with_line_breaks_stays_on_its_line(report):
     assert len(to_concise(altered(report, cases=(case,))).splitlines()) == 4
 
 
-def test_a_heat_map_in_letters_where_there_is_no_colour():
-    text = layout.plain(heat_lines(tanh_figure(4, 3).map, coloured=False))
+def test_a_heat_map_in_letters():
+    text = layout.plain(heat_lines(tanh_figure(4, 3).map))
     assert "  y[3]  ...x\n" in text
     assert "x[0] to x[3]" in text
-
-
-def test_a_heat_map_in_half_blocks():
-    lines = heat_lines(tanh_figure(5, 4).map, coloured=True)
-    assert [line.plain.count("▀") for line in lines[:3]] == [5, 5, 5]
-    assert any("red" in str(span.style) for span in lines[2].spans)

@@ -165,8 +165,12 @@ class _Reader:
                 if kind:
                     self._claimed.update(ast.walk(decorator))
                     # The wrapper may close over only the functions that a decorator is given.
-                    given = [*decorator.args, *decorator.keywords] if isinstance(decorator, ast.Call) else []
-                    functions = [self._definition(inner, node) for own in given for inner in ast.walk(own)]
+                    arguments = (
+                        [*decorator.args, *decorator.keywords] if isinstance(decorator, ast.Call) else []
+                    )
+                    functions = [
+                        self._definition(inner, node) for own in arguments for inner in ast.walk(own)
+                    ]
                     yield from self._find(node, node.name, kind, (node, *functions), registered=registered)
         elif isinstance(node, ast.Call) and node not in self._claimed:
             yield from self._called(node)
@@ -246,8 +250,8 @@ class _Reader:
     def _definition(self, function: ast.AST, place: ast.AST) -> Function | None:
         """Return the definition around a place that a name refers to."""
         name = function.id if isinstance(function, ast.Name) else ""
-        found = (_functions_in(scope).get(name) for scope in reversed(self._scopes(place)))
-        return next((definition for definition in found if definition), None)
+        definitions = (_functions_in(scope).get(name) for scope in reversed(self._scopes(place)))
+        return next((definition for definition in definitions if definition), None)
 
     def _decorated_by(self, decorator: ast.expr) -> tuple[str, str]:
         """Return the kind of gradient that a decorator makes, and the name that it registers; or nothing."""

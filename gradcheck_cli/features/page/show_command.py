@@ -61,7 +61,7 @@ def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
     metavar="FILE",
     callback=_target,
     help="Draw the pair into FILE (.png, .svg or .html): heat maps of both Jacobians and of the "
-    "error, and differences by step. -: draw blocks in the terminal.",
+    "error, and differences by step. -: print a letter for each element.",
 )
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
@@ -171,12 +171,12 @@ def _page(result: CaseResult) -> str:
 
 
 def _print(result: CaseResult) -> None:
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width, uses_colour
+    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.features.page.jacobian_text import heat_lines
     from gradcheck_cli.reporting.report_text import case_lines
 
     figure = result.pairs[0].figure
     lines = case_lines(result, width=terminal_width())
     if figure is not None and figure.map is not None:
-        lines += heat_lines(figure.map, coloured=uses_colour(sys.stdout))
+        lines += heat_lines(figure.map)
     print_lines(console_for(sys.stdout), lines)
