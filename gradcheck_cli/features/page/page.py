@@ -39,7 +39,7 @@ from gradcheck_cli.reporting.exchange.findings import (
 )
 from gradcheck_cli.reporting.report_text import all_right, branch_line, left_out, summary_lines
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, describe_rules, is_plain, number_cells
+from gradcheck_cli.reporting.terminal.pair_table import describe_rules, is_plain, number_cells
 from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, PathOp, Report, Status
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def to_html(report: Report, root: Path) -> str:
     places = {anchor: other["anchor"] for other in others for anchor in other["anchors"]}
     places |= {anchor: anchor for anchor in shown}
     rows = [
-        _row(finding, finding.case, places.get(anchors[id(finding)], ""))
+        (finding, finding.pair or finding.case, places.get(anchors[id(finding)], ""))
         for finding in gravest_first
         # An error says why a case has no pairs.
         if finding.case is not None and (finding.pair is not None or finding.rule.startswith("error/"))
@@ -122,7 +122,8 @@ def to_html(report: Report, root: Path) -> str:
         others=others,
         rows=rows,
         columns=COLUMNS,
-        statuses=dict.fromkeys(row["status"] for row in rows),
+        statuses=dict.fromkeys(judged.status for _, judged, _ in rows),
+        number_cells=number_cells,
         specs=summarize_specs(report, findings),
         spec_columns=SPEC_COLUMNS,
         details=details,
@@ -223,24 +224,6 @@ def _entry(finding: Finding, anchor: str, root: Path) -> dict[str, str]:
     }
 
 
-def _row(finding: Finding, case: CaseResult, anchor: str) -> dict[str, str]:
-    """Return the row of a pair, or of a case that ended in an error, and so has no pairs."""
-    pair = finding.pair
-    status = case.status if pair is None else pair.status
-    numbers = ["-"] * len(NUMBERS) if pair is None else number_cells(pair)
-    return {
-        "spec": case.file,
-        "op": f"{case.op} · {case.case}" if case.case != "default" else case.op,
-        "how": f"{case.mode} · {case.dtype}",
-        "seconds": f"{case.ran.duration_s:.2f}",
-        "pair": "whole case" if pair is None else pair.label,
-        "status": str(status),
-        "code": str(finding.code or ""),
-        "anchor": anchor,
-        **dict(zip(NUMBERS, numbers, strict=True)),
-    }
-
-
 class _Draw(Protocol):
     """Draws the contents of a figure, as `pictures_of` does."""
 
@@ -277,17 +260,16 @@ def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> di
         "pair": pair,
         "op": name_of(case),
         "code": code,
-        "link": "" if code is None else link_of(code),
+        "link": code and link_of(code),
         "lines": [*filter(None, [pair.note, rules]), *pair_lines(pair), *counterexample_lines(case, pair)],
         # Unchanged: matplotlib escapes what it writes.
         "pictures": [picture._replace(svg=Markup(picture.svg)) for picture in pictures],  # noqa: S704 (our own)
         "undrawn": undrawn,
-        "wrong": [] if figure is None or figure.map is None else _worst_cells(figure.map),
+        "wrong": figure and figure.map and _worst_cells(figure.map),
         "path": path,
         "listed": _ops_near_the_blamed(path),
         "checks": [(check, code) for check in case.checks if (code := code_of_check(check)) is not None],
         "branches": branch_line(case) if case.seen.branches or case.seen.sides_unknown else "",
-        "seen": ", ".join(f"{name} x {count}" for name, count in sorted(case.seen.gradients_seen.items())),
         "source": next(filter(None, (_source(where, root) for where in sources)), None),
     }
 
@@ -320,7 +302,7 @@ def needs_slopes(pair: PairResult) -> bool:
     return bool(pair.numbers.kinks) or pair.status is Status.INCONCLUSIVE
 
 
-def _worst_cells(heat_map: HeatMap) -> list[dict[str, str]]:
+def _worst_cells(heat_map: HeatMap) -> list[tuple[float, int, int]]:
     """List the cells that are furthest off: the content of heat maps, for readers who can't see them."""
     cells = [
         (share, row, column)
@@ -328,17 +310,7 @@ def _worst_cells(heat_map: HeatMap) -> list[dict[str, str]]:
         for column, share in enumerate(line)
         if not share <= 1 or heat_map.verdicts[row][column] != "."
     ]
-    cells.sort(key=lambda cell: -cell[0] if not math.isnan(cell[0]) else -math.inf)
-    return [
-        {
-            "row": heat_map.rows[row],
-            "column": heat_map.columns[column],
-            "analytic": f"{heat_map.analytic[row][column]:.5g}",
-            "numeric": f"{heat_map.numeric[row][column]:.5g}",
-            "share": "-" if heat_map.verdicts[row][column] == "?" else f"{share:.2g}",
-        }
-        for share, row, column in cells[:_MOST_WRONG]
-    ]
+    return sorted(cells, key=lambda cell: -math.inf if math.isnan(cell[0]) else -cell[0])[:_MOST_WRONG]
 
 
 def _source(where: str, root: Path) -> dict[str, Any] | None:
@@ -360,16 +332,9 @@ def _source(where: str, root: Path) -> dict[str, Any] | None:
     with suppress(SyntaxError, TokenError):  # the file has changed since, or isn't Python
         block = inspect.getblock(block)
     start, stop = max(0, line - 1 - _BEFORE), min(line - 1 + len(block), line + _AFTER, len(lines))
-    width = len(str(stop))
-    shown = [
-        {
-            "number": f"{index + 1:>{width}}",
-            "text": layout.clean(lines[index].expandtabs(4)),
-            "is_marked": index + 1 == line,
-        }
-        for index in range(start, stop)
-    ]
-    return {"place": f"{path_from_root(file, root)}:{line}", "lines": shown}
+    shown = [(index + 1, layout.clean(lines[index].expandtabs(4))) for index in range(start, stop)]
+    place = f"{path_from_root(file, root)}:{line}"
+    return {"place": place, "line": line, "lines": shown, "width": len(str(stop))}
 
 
 _Side = tuple[str, Report]
@@ -395,10 +360,10 @@ def compare_to_html(old: _Side, new: _Side, findings: Sequence[BaselineFinding])
         changes.setdefault(finding.key, finding)
     before, after = _pairs(old[1]), _pairs(new[1])
     rows = [
-        _changed_row(key, before.get(key), after.get(key), changes.get(key))
+        (key, changes.get(key), (before.get(key), after.get(key)))
         for key in sorted({*before, *after, *changes})
     ]
-    rows.sort(key=lambda row: (not row["is_failure"], not row["change"]))
+    rows.sort(key=lambda row: row[1].is_failure if row[1] else -1, reverse=True)
     failed = sum(finding.is_failure for finding in findings)
     verdict = f"{layout.count(failed, 'change')} for the worse" if failed else "nothing is worse"
     facts = [report.facts for _, report in (old, new)]
@@ -412,23 +377,12 @@ def compare_to_html(old: _Side, new: _Side, findings: Sequence[BaselineFinding])
         facts=[(name, [side.get(name, "") for side in facts]) for name in dict.fromkeys(chain(*facts))],
         rows=rows,
         columns=_DIFF_COLUMNS,
-        statuses=dict.fromkeys(str(row["change"] or "same") for row in rows),
+        statuses=dict.fromkeys(change.change if change else "same" for _, change, _ in rows),
+        join_name=join_name,
+        number_cells=number_cells,
         footer=f"gradcheck {new[1].gradcheck_version}",
     )
 
 
 def _pairs(report: Report) -> dict[_Key, PairResult]:
     return {(*case.key, case.mode, pair.label): pair for case in report.cases for pair in case.pairs}
-
-
-def _changed_row(
-    key: _Key, before: PairResult | None, after: PairResult | None, change: BaselineFinding | None
-) -> dict[str, object]:
-    return {
-        "op": join_name(*key[:4]),
-        "pair": key[4],
-        "change": "" if change is None else str(change.change).replace("_", " "),
-        "is_failure": change is not None and change.is_failure,
-        "message": "" if change is None else change.message,
-        "sides": [(side.status, number_cells(side)[-1] or "-") if side else None for side in (before, after)],
-    }
