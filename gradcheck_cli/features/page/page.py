@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -78,39 +78,24 @@ def to_html(report: Report, root: Path) -> str:
         _detail(finding, anchors[id(finding)], root, draw if lacking or index < MOST_DRAWN else None)
         for index, finding in enumerate(detailed[:_MOST_DETAILS])
     ]
-    shown = {detail["anchor"] for detail in details}
-    beside = [
-        finding
-        for finding in findings
-        if finding.pair is None and (finding.outcome is not Outcome.PASSED or finding.text)
-    ]
-    # The gravest come first: of thousands, a page shows the first few hundred until all are requested.
-    others: list[dict[str, Any]] = [
-        {
-            **_entry(alike[0], anchors[id(alike[0])], root),
-            "names": [finding.case_name for finding in alike],
-            "anchors": [anchors[id(finding)] for finding in alike],
-            "specs": {finding.case.file for finding in alike if finding.case is not None},
-        }
-        for alike in group_alike(beside)
-    ]
+    others = group_alike(
+        [
+            finding
+            for finding in findings
+            if finding.pair is None and (finding.outcome is not Outcome.PASSED or finding.text)
+        ]
+    )
     # Where each row leads: to a pair's details if they are shown, or to the text that others share.
-    places = {anchor: other["anchor"] for other in others for anchor in other["anchors"]}
-    places |= {anchor: anchor for anchor in shown}
+    places = {id(finding): anchors[id(alike[0])] for alike in others for finding in alike}
+    places |= {id(finding): anchors[id(finding)] for finding in detailed[:_MOST_DETAILS]}
+    # The gravest come first: of thousands, a page shows the first few hundred until all are requested.
     rows = [
-        (finding, finding.pair or finding.case, places.get(anchors[id(finding)], ""))
+        (finding, finding.pair or finding.case, places.get(id(finding), ""))
         for finding in gravest_first
         # An error says why a case has no pairs.
         if finding.case is not None and (finding.pair is not None or finding.rule.startswith("error/"))
     ]
-    first = {}
-    for finding in [finding for finding in sort_by_gravity(findings) if finding.outcome in BAD][:1]:
-        first = _entry(finding, anchors[id(finding)], root)
-        if finding.pair is not None:
-            first["title"] = f"{finding.title}, of {finding.case_name}"
-    for other in others:
-        if first.get("anchor") in other["anchors"]:
-            first["anchor"], other["text"] = other["anchor"], "Its text is above."
+    first = next((finding for finding in sort_by_gravity(findings) if finding.outcome in BAD), None)
     return render(
         "page.html",
         title=f"gradcheck: {_verdict(report)}",
@@ -119,7 +104,9 @@ def to_html(report: Report, root: Path) -> str:
         counts=counts_of(report),
         versions=", ".join(f"{name} {value}" for name, value in report.facts.items()),
         first=first,
-        others=others,
+        first_anchor=places.get(id(first), ""),
+        others=[(alike, places[id(alike[0])]) for alike in others],
+        relative=partial(path_from_root, root=root),
         rows=rows,
         columns=COLUMNS,
         statuses=dict.fromkeys(judged.status for _, judged, _ in rows),
@@ -207,21 +194,6 @@ def counts_of(report: Report) -> str:
     """Count ops, cases, pairs, and their outcomes, as in the last line of a table."""
     lines = summary_lines(report, width=layout.MAX_WIDTH)
     return " ".join(line.plain.strip() for line in lines).rsplit("  ", 1)[0]
-
-
-def _entry(finding: Finding, anchor: str, root: Path) -> dict[str, str]:
-    """Return the page's text for a finding that has no row of its own, or that comes first."""
-    where = path_from_root(finding.file, root) if finding.file else ""
-    name = f"{finding.case_name}: " if finding.case is not None and finding.pair is None else ""
-    status = str(Status.ERROR) if finding.rule.startswith("error/") else finding.outcome.value
-    return {
-        "anchor": anchor,
-        "status": status,
-        "title": f"{name}{finding.headline}",
-        "headline": finding.headline,
-        "text": finding.text,
-        "place": f"{where}:{finding.line}" if finding.line else where,
-    }
 
 
 class _Draw(Protocol):
