@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from importlib import resources
 from itertools import chain
 from pathlib import Path
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -196,24 +196,18 @@ def counts_of(report: Report) -> str:
     return " ".join(line.plain.strip() for line in lines).rsplit("  ", 1)[0]
 
 
-class _Draw(Protocol):
-    """Draws the contents of a figure, as `pictures_of` does."""
-
-    def __call__(self, label: str, figure: Figure, *, kinks: bool) -> Sequence[Picture]: ...
+_Draw = Callable[..., Sequence["Picture"]]  # draws the contents of a figure, as `pictures_of` does
 
 
 def _load_drawing(detailed: Sequence[Finding]) -> tuple[_Draw, str]:
     """Return what draws figures; without matplotlib it draws nothing, and the text says what brings it."""
+    lacking = ""
     if any(finding.pair is not None and finding.pair.figure is not None for finding in detailed):
         try:
             return optional.load(*PICTURES).pictures_of, ""
         except UsageError as error:
-            return _draw_nothing, f"No pictures: {error}"
-    return _draw_nothing, ""
-
-
-def _draw_nothing(label: str, figure: Figure, *, kinks: bool) -> Sequence[Picture]:  # noqa: ARG001 (as `pictures_of`)
-    return ()
+            lacking = f"No pictures: {error}"
+    return lambda *_, **__: (), lacking
 
 
 def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> dict[str, Any]:
