@@ -346,7 +346,7 @@ def coverage_lines(coverage: GradientCoverage, width: int) -> list[Text]:
     """Lay out a line of counts; above it, if too few gradients are covered, those that aren't."""
     lines = missing_lines(coverage, width) if coverage.falls_short else []
     style = "bold red" if coverage.falls_short else "bold"
-    return [*lines, *layout.wrap(headline(coverage), width=width, indent=0, style=style)]
+    return [*lines, *layout.wrap(headline(coverage), width, 0, style=style)]
 
 
 def missing_lines(coverage: GradientCoverage, width: int) -> list[Text]:
@@ -356,7 +356,7 @@ def missing_lines(coverage: GradientCoverage, width: int) -> list[Text]:
         if gradient.status is not CoverageStatus.COVERED:
             head = Text(f"  {gradient.status}", style=_STYLES[gradient.status])
             lines.append(head + Text(f"  {layout.clean(f'{gradient.name}  {_place(gradient)}')}", style=""))
-            lines += layout.wrap(gradient.reason, width=width, indent=4)
+            lines += layout.wrap(gradient.reason, width)
     return lines
 
 

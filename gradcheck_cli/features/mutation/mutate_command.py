@@ -211,10 +211,10 @@ def case_lines(case: results.CaseResult, *, width: int, verbose: bool = False) -
         Text(layout.clean(name if case.case == "default" else f"{name} · case {case.case}"), style="bold")
     ]
     if untried:
-        lines += layout.wrap(untried, width=width, indent=2, style="yellow")
+        lines += layout.wrap(untried, width, 2, style="yellow")
     for mutant in shown:
         message = f"{mutant.pair}  {mutant.corruption}: {mutant.outcome}{_why(mutant)}"
-        lines += layout.wrap(message, width=width, indent=2, hanging=4, style=STYLES[mutant.outcome])
+        lines += layout.wrap(message, width, 2, hanging=4, style=STYLES[mutant.outcome])
     return lines
 
 

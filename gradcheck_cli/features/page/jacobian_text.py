@@ -402,7 +402,7 @@ def _verdict_lines(view: PairView, width: int) -> list[str]:
     return [
         line.plain
         for index, text in enumerate(messages)
-        for line in layout.wrap(text, width=width, indent=2 if index else 0)
+        for line in layout.wrap(text, width, 2 if index else 0)
     ]
 
 

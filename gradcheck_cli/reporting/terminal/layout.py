@@ -28,7 +28,7 @@ def lines_of(text: str) -> list[str]:
     return [clean(line.expandtabs(4)) for line in text.splitlines()] or [""]
 
 
-def wrap(text: str, *, width: int, indent: int, hanging: int = 2, style: str = "") -> list[Text]:
+def wrap(text: str, width: int, indent: int = 4, *, hanging: int = 2, style: str = "") -> list[Text]:
     """Wrap a message, keeping its own line breaks; words (paths, labels) are never broken.
 
     Args:
