@@ -24,20 +24,16 @@ _DRAWN = (".png", ".svg")
 _FORMS = (*_DRAWN, ".html")
 
 
-def _target(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    if value is None or value == TERMINAL:
-        return value
-    if Path(value).suffix not in _FORMS:
+def _target(value: str) -> str:
+    if value != TERMINAL and Path(value).suffix not in _FORMS:
         raise click.BadParameter(
             f"must end in {', '.join(_FORMS)}, or be - for the terminal, but got '{value}'."
         )
     return value
 
 
-def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+def _index(value: str) -> tuple[int, ...]:
     """Read `0,0`; brackets and blanks around it are fine."""
-    if value is None:
-        return None
     text = value.strip().strip("[]()").strip(" ,")
     if not text:
         return ()
@@ -52,14 +48,14 @@ def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
     "--output",
     "index",
     metavar="INDEX",
-    callback=_index,
+    type=_index,
     help="One element of the output, such as 0,0: its row, in the input's shape.",
 )
 @click.option(
     "--plot",
     "target",
     metavar="FILE",
-    callback=_target,
+    type=_target,
     help="Draw the pair into FILE (.png, .svg or .html): heat maps of both Jacobians and of the "
     "error, and differences by step. -: print a letter for each element.",
 )
