@@ -34,8 +34,8 @@ def _read(name: str) -> str:
     return resources.files("gradcheck_cli.reporting").joinpath(name).read_text(encoding="utf-8")
 
 
-# The internal name of a finding -> its code, from the table in `codes.txt`. Some share one, as below: `None` is
-# found as a value and by a check.
+# The internal name of a finding -> its code, from the table in `codes.txt`. Some share one, as below: `None`
+# is found as a value and by a check.
 _ROWS = (line.split(maxsplit=3) for line in _read("codes.txt").splitlines())
 _CODES = {rule: Code(*parts) for rule, *parts in _ROWS}
 _SAME = {
