@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 
 from gradcheck_cli.visible import clean
 
@@ -35,7 +35,7 @@ def words_of_others(kind: str, word: str) -> list[str]:
     """Return what to write here for another tool's word, by the table of a kind in `words_of_others.yaml`."""
     import yaml  # noqa: PLC0415 (few words are wrong)
 
-    tables = yaml.safe_load(resources.files(__package__).joinpath("words_of_others.yaml").read_text("utf-8"))
+    tables = yaml.safe_load(Path(__file__).with_name("words_of_others.yaml").read_text("utf-8"))
     return [line for line, words in tables[kind].items() if word in words.split()]
 
 

@@ -205,8 +205,9 @@ def console_for(stream: TextIO) -> Console:
     )
 
 
-def print_lines(console: Console, lines: Iterable[Text]) -> None:
-    """Print laid-out lines unchanged and at once, without waiting for a full buffer."""
+def print_lines(lines: Iterable[Text], console: Console | None = None) -> None:
+    """Print laid-out lines unchanged and at once, on standard output unless a console is given."""
+    console = console or console_for(sys.stdout)
     for line in lines:
         line.rstrip()
         console.print(line, soft_wrap=True)
@@ -239,7 +240,7 @@ def run_and_print(  # noqa: PLR0913 (as `run_in_workers`)
             bar.end_case()
             if lines := lines_of(result):
                 with bar.paused():
-                    print_lines(console, lines)
+                    print_lines(lines, console)
 
         listener = Listener(bar.show_case, bar.show_case, on_case)
         report = run_in_workers(

@@ -122,7 +122,7 @@ def test_an_interrupt_outside_a_run(invoke, engine):
         "m.click.echo('x')",
         "print('x', flush=True)",
         "print('x')",
-        "c.print_lines(c.console_for(sys.stdout), [c.Text('x')])",
+        "c.print_lines([c.Text('x')])",
     ],
 )
 def test_a_reader_that_leaves_is_no_error_and_no_verdict(printing):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradcheck_cli import hooks
-from gradcheck_cli.cli.console import go_on_without_output
+from gradcheck_cli.cli.console import go_on_without_output, print_lines, run_and_print, terminal_width
 from gradcheck_cli.cli.options.case_options import (
     CaseOptions,
     SelectionOptions,
@@ -20,7 +19,7 @@ from gradcheck_cli.cli.options.case_options import (
     list_cases,
     selection_options,
 )
-from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand, option_group
+from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand, default_paths, option_group
 from gradcheck_cli.cli.options.gate_options import GateOptions, gate_options
 from gradcheck_cli.cli.options.running_options import (
     ReportTarget,
@@ -134,7 +133,6 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
     if options.verbosity.quiet and options.verbosity.verbose:
         raise click.UsageError("-q and -v exclude each other.", ctx)
     # Late imports: `run --help` and a mistyped option shouldn't wait for them.
-    from gradcheck_cli.cli.options.configured import default_paths
 
     ignored = options.gate.ignored
     folders = options.paths or default_paths(settings=ctx.obj)
@@ -182,8 +180,6 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
     for notice in selected.notices:
         click.echo(notice, err=True)
     if cases:
-        from gradcheck_cli.cli.console import run_and_print
-
         lines_of = _lines_of(options.verbosity, policy) if options.form == "table" else lambda _: []
         stopper = selection.stopper(policy, began)
 
@@ -233,7 +229,6 @@ def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, needs_fingerprints
 
 def _lines_of(verbosity: Verbosity, policy: Policy) -> Callable[[CaseResult], Sequence[Text]]:
     """Return the function that lays out a case's table; with -q, only that of a failing case."""
-    from gradcheck_cli.cli.console import terminal_width
     from gradcheck_cli.reporting.report_text import case_lines
 
     width = terminal_width()
@@ -255,14 +250,13 @@ def _print_end(report: Report, form: str, verbosity: Verbosity, parts: Sequence[
         click.echo(notice, err=True)
     if form != "table":
         return print_report(form, report)
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.report_text import closing_lines, failed_lines
 
     width = terminal_width()
     lines = [] if verbosity.quiet else failed_lines(report, width)
     lines += [line for part in parts for line in part.lines(report, width)]
     lines += closing_lines(report, width, verbose=verbosity.verbose, durations=verbosity.durations)
-    print_lines(console_for(sys.stdout), lines)
+    print_lines(lines)
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +35,7 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
     requested in NEW (-k, --op, --shard, other paths) aren't compared; their number is printed.
     """
     # Late imports: `diff --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.cli.console import print_lines, terminal_width
     from gradcheck_cli.features.baseline.changes_text import baseline_lines
     from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, read_report
     from gradcheck_cli.serial import plain
@@ -57,7 +56,7 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
     else:
         lines = _version_lines((str(old), before), (str(new), after))
         lines += baseline_lines(findings, terminal_width(), title=f"{old} -> {new}")
-        print_lines(console_for(sys.stdout), lines)
+        print_lines(lines)
     ctx.exit(1 if any(finding.is_failure for finding in findings) else 0)
 
 

@@ -158,11 +158,11 @@ def _print(entries: Sequence[GradientEntry], specs: SpecsByName | None, form: st
         text = gradients_json(entries, specs or {}, tensorflow_version=_tensorflow(), op_types=op_types)
         click.echo(text, nl=False)
         return
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.cli.console import print_lines, terminal_width
 
     width = terminal_width() if sys.stdout.isatty() else None
     lines = gradients_table(entries, specs, op_types=op_types, width=width)
-    print_lines(console_for(sys.stdout), lines)
+    print_lines(lines)
 
 
 def gradients_json(

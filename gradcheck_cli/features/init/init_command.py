@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli import hooks
+from gradcheck_cli.cli.options.configured import default_paths
 from gradcheck_cli.cli.options.typed_words import function_named
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, UsageError
 from gradcheck_cli.plain_files import write_text
@@ -107,7 +108,6 @@ def command(  # noqa: PLR0913 (one argument per option)
 def _find_uncovered(package: str) -> tuple[str, ...]:
     """Return the gradients in a package's text that no spec names, as targets: functions and op types."""
     # Late imports: reading specs takes a while.
-    from gradcheck_cli.cli.options.configured import default_paths
     from gradcheck_cli.spec.load import load
 
     folders = [path for path in default_paths() if Path(path).exists()]
@@ -171,8 +171,6 @@ def _modeline(file: Path) -> str:
 
 def _file_for(drafted: Drafted) -> Path:
     """Return the file in the folder that `run` uses by default; the folder is created if it doesn't exist."""
-    from gradcheck_cli.cli.options.configured import default_paths
-
     paths = [Path(path) for path in default_paths()]
     folder = next((path for path in paths if path.is_dir()), None)
     if folder is None:

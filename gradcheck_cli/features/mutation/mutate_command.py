@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli import hooks, results
+from gradcheck_cli.cli.console import print_lines, run_and_print, terminal_width
 from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
-from gradcheck_cli.cli.options.configured import SharingCommand, option_group
+from gradcheck_cli.cli.options.configured import SharingCommand, default_paths, option_group
 from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
 from gradcheck_cli.cli.options.typed_words import SpecPath
 from gradcheck_cli.serial import plain
@@ -95,14 +95,12 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     (--fail-under), or a case couldn't be tried, 5 no spec matched, 130 interrupted.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `mutate --help` shouldn't wait for them.
-    from gradcheck_cli.cli.options.configured import default_paths
     from gradcheck_cli.spec.load import load_cases
 
     paths = options.paths or default_paths(settings=ctx.obj)
     cases = options.named.choose(load_cases(paths, seed=options.seed), paths)
     cases = _add_corruptions(cases, options.kinds or tuple(CORRUPTIONS))
     workers = start_workers(ctx, options.workers)
-    from gradcheck_cli.cli.console import run_and_print, terminal_width
 
     width = terminal_width()
 
@@ -140,13 +138,12 @@ def _add_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case,
 
 def _print(report: results.Report, tally: Tally, form: str) -> None:
     """Print the end of the output, or the whole report in another form than a table."""
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.report_text import unchecked_lines
 
     if form == "table":
         width = terminal_width()
         lines = [*unchecked_lines(report, width), *tally_lines(report, tally, width=width)]
-        print_lines(console_for(sys.stdout), lines)
+        print_lines(lines)
         return
     click.echo((mutants_json if form == "json" else mutants_csv)(report), nl=False)
     for text in report.unchecked:

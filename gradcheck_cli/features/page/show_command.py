@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli import optional
-from gradcheck_cli.cli.options.case_options import PickedCases, picking_options
+from gradcheck_cli.cli.console import print_lines, terminal_width
+from gradcheck_cli.cli.options.case_options import PickedCases, handle_cases, picking_options
 from gradcheck_cli.errors import CaseFailedError, UsageError
 
 if TYPE_CHECKING:
@@ -82,8 +83,6 @@ def command(
     case can't be checked, 5 no spec matched.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `show --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import terminal_width
-    from gradcheck_cli.cli.options.case_options import handle_cases
     from gradcheck_cli.features.page.page import PICTURES
 
     if target is not None and Path(target).suffix in _DRAWN:
@@ -167,7 +166,6 @@ def _page(result: CaseResult) -> str:
 
 
 def _print(result: CaseResult) -> None:
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.features.page.jacobian_text import heat_lines
     from gradcheck_cli.reporting.report_text import case_lines
 
@@ -175,4 +173,4 @@ def _print(result: CaseResult) -> None:
     lines = case_lines(result, width=terminal_width())
     if figure is not None and figure.map is not None:
         lines += heat_lines(figure.map)
-    print_lines(console_for(sys.stdout), lines)
+    print_lines(lines)

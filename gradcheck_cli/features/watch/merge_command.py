@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from gradcheck_cli.cli.console import go_on_without_output
+from gradcheck_cli.cli.console import go_on_without_output, print_lines, terminal_width
 from gradcheck_cli.cli.options.case_options import cache_option, default_cache
 from gradcheck_cli.cli.options.configured import SharingCommand
 from gradcheck_cli.cli.options.running_options import (
@@ -49,7 +48,6 @@ def command(  # noqa: PLR0913 (one argument per option)
     doesn't count as one without findings.
     """
     # Late imports: `merge --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.exchange.json_report import read_report
     from gradcheck_cli.reporting.report_text import case_lines, closing_lines
     from gradcheck_cli.running.selection import write_history
@@ -62,11 +60,10 @@ def command(  # noqa: PLR0913 (one argument per option)
     report = merge(report_by_file)
     width, unwritten = terminal_width(), 0
     if form == "table":
-        console = console_for(sys.stdout)
         for case in report.cases:
             if not (quiet and report.is_fine(case)):
-                print_lines(console, case_lines(case, width=width))
-        print_lines(console, closing_lines(report, width))
+                print_lines(case_lines(case, width=width))
+        print_lines(closing_lines(report, width))
     else:
         unwritten = print_report(form, report)
     for notice in report.notices:

@@ -69,7 +69,7 @@ def watch_command(
 
     def show(case: CaseResult) -> None:
         if not (params["quiet"] and policy.is_fine(case)):
-            print_lines(console, case_lines(case, width=terminal_width(), verbose=params["verbose"]))
+            print_lines(case_lines(case, width=terminal_width(), verbose=params["verbose"]), console)
 
     return watch(paths, read, _LastResults(workers, show, policy, mark))
 
