@@ -17,6 +17,7 @@ from gradcheck_cli.spec.input_model import EXPECTED
 from gradcheck_cli.spec.words import FORMER_KEYS
 from gradcheck_cli.spec.written import Written
 from gradcheck_cli.spec.yaml_tree import as_flow
+from gradcheck_cli.visible import cut
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -109,8 +110,7 @@ def show(value: object) -> str:
         return "null" if value is None else str(value).lower()
     if isinstance(value, float) and not math.isfinite(value):
         return ".nan" if math.isnan(value) else (".inf" if value > 0 else "-.inf")
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
+    return cut(repr(value), MAX_SHOWN)
 
 
 def _suggest_key(key: str, keys: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.layout import escape, folded_lines, limit_rows, table_lines
 from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, number_cells
 from gradcheck_cli.results import PairResult, Report
+from gradcheck_cli.visible import join_first
 
 _MARKS = {
     Outcome.FAILED: "❌",
@@ -83,12 +84,11 @@ def to_markdown(report: Report, root: Path) -> str:
 
 def _row_of(alike: Sequence[Finding], root: Path) -> Sequence[str]:
     finding = alike[0]
-    names = [same.case_name for same in alike[:_NAMED]]
-    more = f" and {len(alike) - _NAMED:,} more" if len(alike) > _NAMED else ""
+    names = join_first([same.case_name for same in alike], _NAMED)
     where = path_from_root(finding.file, root) if finding.file else ""
     if finding.line:
         where += f":{finding.line}"
-    cells = (", ".join(names) + more, finding.headline, finding.text, where)
+    cells = (names, finding.headline, finding.text, where)
     return (_MARKS[finding.outcome], *(escape(cell) for cell in cells))
 
 

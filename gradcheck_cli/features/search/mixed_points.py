@@ -26,6 +26,7 @@ from gradcheck_cli.spec.values.constraints import (
 )
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.spec.words import SOURCES
+from gradcheck_cli.visible import join_first
 
 Array = np.ndarray[Any, Any]
 
@@ -341,8 +342,7 @@ class MixedPoints:
             for part in self.free.parts
             for text in _specials_of(self.case.tensors[part.index].name, point[part.index], self.specials)
         ]
-        more = f" and {len(facts) - _NAMED} more" if len(facts) > _NAMED else ""
-        return " and ".join(facts[:_NAMED]) + more
+        return join_first(facts, _NAMED, " and ")
 
     def _with_specials(self, tensor: InputSpec, pool: Array) -> Array:
         """Return a pool in which the special values that an input may have are frequent."""
