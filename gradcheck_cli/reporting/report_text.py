@@ -315,9 +315,10 @@ def closing_lines(
 ) -> list[Text]:
     """Lay out the end of a table: what was slow, what features add, what wasn't checked, and the summary."""
     is_covered = report.coverage is not None or report.policy.branch_fail_under is not None
+    features = hooks.ask_each("closing_lines", report, width) if is_covered or report.baseline else ()
     return [
         *duration_lines(report, durations),
-        *(hooks.closing_lines(report, width) if is_covered or report.baseline else ()),
+        *(line for lines in features for line in lines),
         *unchecked_lines(report, width),
         *summary_lines(report, width=width, verbose=verbose),
     ]

@@ -142,7 +142,7 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
         return changes.apply_to(selection.select(changes.load(folders), folders).cases)
 
     if options.is_watching:
-        code = hooks.watch_cases(ctx, folders, read, options.workers, ignored.mark)
+        code = hooks.ask("watch_cases", ctx, folders, read, options.workers, ignored.mark)
         if code is None:
             raise click.UsageError("--watch: this installation can't.", ctx)
         ctx.exit(code)

@@ -166,7 +166,8 @@ def _start_in_cluster(
     asked_now = ctx.get_parameter_source("jobs") is ParameterSource.COMMANDLINE
     if scheduler is not None and asked_now:
         raise click.UsageError("--jobs is what a cluster has: its workers, with their --nthreads.", ctx)
-    workers = hooks.start_in_cluster(
+    workers: Workers | None = hooks.ask(
+        "start_in_cluster",
         "" if scheduler is None else scheduler["address"],
         usable_cores() if options.jobs is None else options.jobs,
         _limits(options, None),

@@ -52,7 +52,8 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
         content |= {"old": before.facts, "new": after.facts}
         click.echo(json.dumps(content, indent=2, ensure_ascii=False))
     elif form == "html":
-        click.echo(hooks.compare_on_page((str(old), before), (str(new), after), findings), nl=False)
+        sides = (str(old), before), (str(new), after)
+        click.echo(hooks.ask("compare_on_page", *sides, findings, default=""), nl=False)
     else:
         lines = _version_lines((str(old), before), (str(new), after))
         lines += baseline_lines(findings, terminal_width(), title=f"{old} -> {new}")

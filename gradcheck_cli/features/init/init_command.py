@@ -116,7 +116,7 @@ def _find_uncovered(package: str) -> tuple[str, ...]:
         function.target for case in cases for function in (case.code.forward, case.code.gradient) if function
     }
     named |= {name for case in cases for name in (case.code.op_type, *case.code.covers) if name}
-    finds = hooks.find_gradients(package, [str(Path.cwd())])
+    finds = hooks.ask("find_gradients", package, [str(Path.cwd())], default=())
     bare = dict.fromkeys(
         find.registered or _importable(find.target)
         for find in finds
