@@ -31,8 +31,8 @@ from gradcheck_cli.features.coverage.gradients_in_text import (
 )
 from gradcheck_cli.gate import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS
+from gradcheck_cli.reporting.formats import render_markdown
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.layout import escape, folded_lines, table_lines
 from gradcheck_cli.results import CaseResult, Report, Status
 from gradcheck_cli.serial import TypeFault, plain
 from gradcheck_cli.visible import clean
@@ -388,17 +388,10 @@ def coverage_json(coverage: GradientCoverage) -> str:
 
 def coverage_markdown(coverage: GradientCoverage) -> str:
     """Render it as Markdown: what isn't covered first, then the rest, collapsed."""
-    lines = [f"### {escape(headline(coverage))}", ""]
-    heading = ("", "gradient", "where", "cases or reason")
-    covered: list[tuple[str, ...]] = []
-    others: list[tuple[str, ...]] = []
-    for gradient in coverage.gradients:
-        cells = (gradient.name, _place(gradient), ", ".join(gradient.cases) or gradient.reason)
-        rows = covered if gradient.status is CoverageStatus.COVERED else others
-        rows.append((_MARKS[gradient.status], *map(escape, cells)))
-    lines += table_lines(heading, others) if others else []
-    lines += folded_lines(f"{layout.count(len(covered), 'gradient')} covered", heading, covered)
-    return "\n".join(lines).rstrip("\n") + "\n"
+    covered = [gradient for gradient in coverage.gradients if gradient.status is CoverageStatus.COVERED]
+    others = [gradient for gradient in coverage.gradients if gradient.status is not CoverageStatus.COVERED]
+    own = {"headline": headline(coverage), "covered": covered, "others": others}
+    return render_markdown(__package__, "coverage.md", marks=_MARKS, place=_place, **own)
 
 
 if __name__ == "__main__":

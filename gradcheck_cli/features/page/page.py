@@ -6,14 +6,13 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from importlib import resources
 from itertools import chain
 from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, cast
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gradcheck_cli import optional
@@ -37,6 +36,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     split_place,
     summarize_specs,
 )
+from gradcheck_cli.reporting.formats import templates
 from gradcheck_cli.reporting.report_text import all_right, branch_line, left_out, summary_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import describe_rules, is_plain, number_cells
@@ -122,20 +122,9 @@ def to_html(report: Report, root: Path) -> str:
 def render(template: str, **context: Any) -> str:  # noqa: ANN401 (whatever a template names)
     """Render a template, with the style and the script that every page contains."""
     frame = {"style": Markup(_asset("style.css")), "script": Markup(_asset("page.js"))}  # noqa: S704 (our own)
-    return _environment().get_template(template).render(**frame, **context)
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("gradcheck_cli.features.page"),
-        autoescape=True,
-        finalize=_clean_text,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-    )
+    environment = templates("gradcheck_cli.features.page", _clean_text)
     environment.filters["clean"] = _clean_text  # before other filters; `finalize` comes after them
-    return environment
+    return environment.get_template(template).render(**frame, **context)
 
 
 def _clean_text(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Lines of text that fit a width: cleaning, wrapping, and short numbers; and tables in GitHub's Markdown.
+"""Lines of text that fit a width: cleaning, wrapping, and short numbers; and text in GitHub's Markdown.
 
 Everything is a `rich.text.Text` or a plain string, never markup: an op named `[bold]` prints as it is.
 """
@@ -127,9 +127,6 @@ def count(amount: int, noun: str) -> str:
     return f"{amount:,} {noun}" if amount == 1 else f"{amount:,} {noun}s"
 
 
-# GitHub accepts a summary of 1 MiB per step, and drops a longer one completely; a row has at most some 500
-# bytes.
-MAX_ROWS = 800
 # Characters that CommonMark, its tables, or GitHub's references and emoji could interpret; at the start of a
 # line, lists and headings too.
 _SPECIAL = re.compile(r"[\\`*_\[\]|~#@!]|:(?=[\w+-]+:)|^[-+=]|(?<=^\d)[.)]")
@@ -141,22 +138,8 @@ def escape(text: str) -> str:
     return "<br>".join(_SPECIAL.sub(r"\\\g<0>", line) for line in lines_of(literal))
 
 
-def table_lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lay out a table, followed by an empty line; its cells are Markdown."""
-    lines = [f"| {' | '.join(heading)} |", f"|{' --- |' * len(heading)}"]
-    lines += limit_rows([f"| {' | '.join(row)} |" for row in rows], "rows")
-    return [*lines, ""]
+def to_markdown(value: object) -> object:
+    """Return text as Markdown that shows it literally; anything else, and Markdown, as it is."""
+    from markupsafe import Markup
 
-
-def folded_lines(summary: str, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lay out a table that is collapsed to its summary; nothing without rows."""
-    if not rows:
-        return []
-    return [f"<details><summary>{summary}</summary>", "", *table_lines(heading, rows), "</details>", ""]
-
-
-def limit_rows(lines: list[str], noun: str) -> list[str]:
-    """Cut off what is too long for a summary page, and say how much that is."""
-    if len(lines) <= MAX_ROWS:
-        return lines
-    return [*lines[:MAX_ROWS], "", f"... and {len(lines) - MAX_ROWS:,} more {noun}: see the JSON report."]
+    return Markup(escape(value)) if type(value) is str else value  # noqa: S704 (it is escaped)
