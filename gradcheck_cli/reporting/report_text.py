@@ -84,15 +84,12 @@ def _command_lines(command: str, width: int) -> list[Text]:
     return [*(line + Text(" \\") for line in lines), last]
 
 
-def summary_lines(
-    report: results.Report, *, width: int = 80, exit_code: int | None = None, verbose: bool = False
-) -> list[Text]:
+def summary_lines(report: results.Report, *, width: int = 80, verbose: bool = False) -> list[Text]:
     """Lay out the run's last line: how many ops, cases and pairs there were, and their outcome.
 
-    It is one line if that fits. `exit_code` is the process's, if an option changed it. With `verbose`, a line
-    before it says how many evaluations an input element cost.
+    It is one line if that fits. With `verbose`, a line before it says how many evaluations an input element
+    cost.
     """
-    failed = report.exit_code if exit_code is None else exit_code
     width = min(width, layout.MAX_WIDTH)
     summary = report.summary
     parts = [
@@ -111,7 +108,7 @@ def summary_lines(
         texts[0] += ":"
         room = width - len(duration) - 2
         texts = layout.pack([texts[0], ", ".join(outcomes)], separator=" ", width=room, indent=2)
-    style = "bold red" if failed else "bold yellow" if left_out(report) else "bold green"
+    style = "bold red" if report.exit_code else "bold yellow" if left_out(report) else "bold green"
     lines = [Text(text, style=style) for text in texts]
     lines[-1] = layout.with_right(lines[-1], duration, width=width)
     if verbose and report.evaluations_per_element:
