@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +139,7 @@ def in_tensorflow() -> ModuleType:
     return found
 
 
+@cache
 def measure(name: str) -> Measured:
     """Measure a row."""
     from gradcheck_cli.checking.ops.operation import Opening
