@@ -143,7 +143,7 @@ def in_tensorflow() -> ModuleType:
 def measure(name: str) -> Measured:
     """Measure a row."""
     from gradcheck_cli.checking.ops.operation import Opening
-    from gradcheck_cli.checking.ops.rounding import rounding_of
+    from gradcheck_cli.checking.ops.random_rounding import rounding_of
     from gradcheck_cli.spec.load import load_mapping
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
     from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState

@@ -18,7 +18,7 @@ from gradcheck_cli.checking.ops.operation import (
     packed_size,
     unpack,
 )
-from gradcheck_cli.checking.ops.rounding import FACTOR, rounding_of
+from gradcheck_cli.checking.ops.random_rounding import FACTOR, rounding_of
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict

@@ -393,8 +393,8 @@ class Perturbing:
         names = [self.body.perturbed(tensor) for tensor in tensors]
         self._graph_def.node.extend(self.body.made)
         self.body.made = []
-        known = {function.signature.name for function in self._graph_def.library.function}
-        added = [function.function_def for name, function in self.functions.items() if name not in known]
+        present = {function.signature.name for function in self._graph_def.library.function}
+        added = [function.function_def for name, function in self.functions.items() if name not in present]
         self._graph_def.library.function.extend(added)
         return names
 
