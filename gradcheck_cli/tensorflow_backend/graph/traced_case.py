@@ -302,7 +302,11 @@ class TracedCase:
         """Return the case with a vjp that rounds at random; `None` where it can't be seen into."""
         if self.trace_mode.compiled or not can_be_perturbed(self.vjp_trace):
             return None
-        return replace(self, is_perturbed=True, graphs=self)
+        perturbed = replace(self, is_perturbed=True, graphs=self)
+        with contextlib.suppress(ValueError, KeyError):  # a graph that its own text doesn't give again
+            _ = perturbed.perturbed_vjp
+            return perturbed
+        return None
 
     def on_one_piece(self) -> TracedCase | None:
         """Return a twin whose kinked ops keep each element on its side, to be differenced.
